@@ -1,0 +1,1 @@
+"""Weft: compose sequence models from typed blocks."""

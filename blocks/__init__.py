@@ -1,0 +1,1 @@
+"""What a node computes: one file a family, one registry."""

@@ -1,0 +1,1 @@
+"""What a spec means: expansion, wiring, types, drawing."""

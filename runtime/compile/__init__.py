@@ -1,0 +1,1 @@
+"""From graph to module: lowering, building, torch.compile."""
