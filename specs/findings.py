@@ -1,0 +1,116 @@
+"""Findings: what is wrong with an input, where, and the way out.
+
+Every mistake a person can make in a spec, a run file, a corpus or a checkpoint
+reaches them as one of these, and the command line turns it into exit code 1.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing wrong with a spec or a run file."""
+
+    code: str
+    """Stable identifier such as ``"T03"``; `docs/errors.md` has a paragraph for each."""
+    at: str
+    """JSON Pointer (RFC 6901) to the offending value; ``""`` is the whole file."""
+    problem: str
+    """One lower-case clause, no full stop, naming what the reader wrote."""
+    evidence: tuple[str, ...] = ()
+    """The two sides that disagree, one line each."""
+    help: str = ""
+    """An edit that would mend it, or ``""`` when none can be known."""
+    source: str = ""
+    """The file, as the user named it."""
+
+    def render(self) -> str:
+        """Return the finding as text for a person."""
+        lines = [f"error[{self.code}]: {self.problem}", f"  --> {self.source}#{self.at}"]
+        lines += [f"      {line}" for line in self.evidence]
+        if self.help:
+            lines.append(f"  help: {self.help}")
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, object]:
+        """Return the finding as plain data for an editor."""
+        return {
+            "code": self.code,
+            "source": self.source,
+            "pointer": self.at,
+            "problem": self.problem,
+            "evidence": list(self.evidence),
+            "help": self.help,
+        }
+
+
+class InputError(Exception):
+    """Something given from outside is wrong: a file, a line, a value.
+
+    The message names the place; `help` is the way out.  Commands print both and
+    exit with 1.
+    """
+
+    def __init__(self, problem: str, *, place: str = "", help: str = "") -> None:  # noqa: A002 - the finding's own word
+        """Keep the three parts, and join them for `str()`.
+
+        Args:
+            problem: one lower-case clause, no full stop.
+            place: file, line, or pointer.
+            help: an edit or a command that would mend it.
+        """
+        self.problem, self.place, self.help = problem, place, help
+        lines = [problem]
+        if place:
+            lines.append(f"  --> {place}")
+        if help:
+            lines.append(f"  help: {help}")
+        super().__init__("\n".join(lines))
+
+
+class SpecError(InputError):
+    """A spec or run file has findings; all of them are here."""
+
+    def __init__(self, findings: Iterable[Finding]) -> None:
+        """Keep every finding; the message is all of them rendered."""
+        self.findings = tuple(findings)
+        super().__init__("\n\n".join(finding.render() for finding in self.findings))
+
+
+def pointer(*parts: str | int) -> str:
+    """Return the JSON Pointer of a path of keys.
+
+    >>> pointer("nodes", "a/b", "in")
+    '/nodes/a~1b/in'
+    """
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the known name most like `word`, or ``""`` when none is near.
+
+    >>> nearest("hedas", ["heads", "d_model"])
+    'heads'
+    """
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return close[0] if close else ""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a help line: the nearest known name, or the list of them.
+
+    >>> did_you_mean("hedas", ["heads", "d_model"])
+    "did you mean 'heads'?"
+    """
+    names = sorted(known)
+    near = nearest(word, names)
+    if near:
+        return f"did you mean '{near}'?"
+    if not names:
+        return ""
+    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    return f"known: {shown}"
