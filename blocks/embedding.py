@@ -1,0 +1,42 @@
+"""Embedding: ids to vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ..graphs.signature import BlockType, Signature, port
+from .fields import Count, Params
+
+
+class EmbeddingParams(Params):
+    """Params of `embedding`."""
+
+    d_model: Count
+    """Width of a vector."""
+    scale: Literal["none", "sqrt"] = "none"
+    """`sqrt` multiplies every vector by sqrt(d_model)."""
+
+
+def _signature(params: EmbeddingParams, _: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("ids", "ids:vocab[...]", "tokens"),),
+        outputs=(port("y", f"f[... {params.d_model}]", "their vectors"),),
+    )
+
+
+def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {"weight": (arguments["vocab"], arguments["d_model"])}
+
+
+EMBEDDING = BlockType(
+    name="embedding",
+    doc="Look up a learned vector for each id; y = scale * weight[ids].",
+    source="Vaswani et al. 2017, section 3.4",
+    params=EmbeddingParams,
+    signature=_signature,
+    weights=_weights,
+    module="embedding:Embedding",
+    example={"d_model": 8, "scale": "sqrt"},
+    example_inputs={"ids": "ids:11[B T]"},
+)

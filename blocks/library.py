@@ -1,0 +1,41 @@
+"""The library: every block type that a spec may name, in one list, in reading order.
+
+A new block is one new line here.  Installed packages add theirs through the
+`weft.blocks` entry-point group; a spec can never name code.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib.metadata import entry_points
+
+from ..graphs.signature import BlockType, Registry
+from .attention import ATTENTION
+from .embedding import EMBEDDING
+from .feed_forward import FEED_FORWARD
+from .norm import LAYER_NORM
+from .position import LEARNED_POSITION, SINUSOIDAL_POSITION
+from .wiring import DROPOUT, LINEAR, SUBLAYER
+
+STANDARD: tuple[BlockType, ...] = (
+    EMBEDDING,
+    SINUSOIDAL_POSITION,
+    LEARNED_POSITION,
+    ATTENTION,
+    FEED_FORWARD,
+    LAYER_NORM,
+    SUBLAYER,
+    LINEAR,
+    DROPOUT,
+)
+
+
+@functools.cache
+def registry() -> Registry:
+    """Return the standard blocks and those of installed packages.
+
+    An entry point of the group `weft.blocks` gives one `BlockType`, whose `module`
+    is then a full path, `package.file:Class`.
+    """
+    added = [point.load() for point in entry_points(group="weft.blocks")]
+    return Registry([*STANDARD, *added])

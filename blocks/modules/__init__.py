@@ -1,0 +1,1 @@
+"""The arithmetic of the blocks: one torch module for each block type."""

@@ -1,0 +1,21 @@
+"""Norm: keep the numbers of each vector in range."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+class LayerNorm(nn.LayerNorm):
+    """Mean 0 and variance 1 for each vector, then a learned scale and shift.
+
+    Source: Ba et al. 2016, section 3.
+    """
+
+    def __init__(self, d_model: int, eps: float) -> None:
+        """Make the scale and the shift, D each."""
+        super().__init__(d_model, eps=eps)
+
+    def initialize(self, generator: torch.Generator) -> None:  # noqa: ARG002 - the contract
+        """Start with scale 1 and shift 0."""
+        self.reset_parameters()

@@ -1,0 +1,102 @@
+"""Position: where a vector stands.  Axes: B sequences, T positions, D width."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .state import Room, State
+
+LONGEST_WAVE = 10_000.0
+
+
+def sinusoids(positions_T: Tensor, d_model: int, form: str = "interleaved") -> Tensor:
+    """Return the waves at some positions, [T, D] in float32.
+
+    `interleaved` is the paper's: PE(pos, 2i) = sin(pos / 10000^(2i/D)) and PE(pos, 2i+1)
+    its cosine.  `concatenated` is the released code's: all sines, then all cosines, with
+    D/2 - 1 steps between the shortest and the longest wave.
+
+    Source: Vaswani et al. 2017, section 3.5; tensor2tensor 1.0.3.
+    """
+    half = d_model // 2
+    steps = half if form == "interleaved" else max(half - 1, 1)
+    index = torch.arange(half, device=positions_T.device, dtype=torch.float32)
+    angle_TH = positions_T.float()[:, None] * torch.exp(index * (-math.log(LONGEST_WAVE) / steps))
+    if form == "interleaved":
+        return torch.stack((angle_TH.sin(), angle_TH.cos()), -1).flatten(1)
+    return torch.cat((angle_TH.sin(), angle_TH.cos()), -1)
+
+
+class SinusoidalPosition(nn.Module):
+    """Add waves of many lengths, then drop out.
+
+    Source: Vaswani et al. 2017, sections 3.5 and 5.4.
+    """
+
+    def __init__(self, dropout: float = 0.0, form: str = "interleaved") -> None:
+        """Keep the dropout; there is nothing to learn."""
+        super().__init__()
+        self.form = form
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add to x [B, T, D] the waves of positions 0 to T - 1."""
+        return self._add(x, torch.arange(x.size(1), device=x.device))
+
+    def begin(self, room: Room) -> State:  # noqa: ARG002 - the contract of every block
+        """Remember nothing."""
+        return State()
+
+    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
+        """Add to x [R, 1, D] the waves of one position."""
+        return self._add(x, torch.full((1,), position, device=x.device))
+
+    def _add(self, x: Tensor, positions_T: Tensor) -> Tensor:
+        added: Tensor = self.dropout(x + sinusoids(positions_T, x.size(-1), self.form).to(x.dtype))
+        return added
+
+
+class LearnedPosition(nn.Module):
+    """Add a learned vector for each position, then drop out.
+
+    Source: Gehring et al. 2017, section 3.1; Vaswani et al. 2017, table 3 row E.
+    """
+
+    def __init__(self, d_model: int, max_length: int, dropout: float = 0.0) -> None:
+        """Make the table, max_length x d_model."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(max_length, d_model))
+        self.dropout = nn.Dropout(dropout)
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw from N(0, 1/D), as token embeddings."""
+        nn.init.normal_(self.weight, std=self.weight.size(1) ** -0.5, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add to x [B, T, D] the vectors of positions 0 to T - 1.
+
+        Raises:
+            ValueError: T is more than `max_length`.
+        """
+        return self._add(x, 0)
+
+    def begin(self, room: Room) -> State:  # noqa: ARG002 - the contract of every block
+        """Remember nothing."""
+        return State()
+
+    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
+        """Add to x [R, 1, D] the vector of one position."""
+        return self._add(x, position)
+
+    def _add(self, x: Tensor, start: int) -> Tensor:
+        end = start + x.size(1)
+        if end > self.weight.size(0):
+            msg = f"position {end} is past the {self.weight.size(0)} of learned_position"
+            raise ValueError(msg)
+        positions = torch.arange(start, end, device=x.device)
+        added: Tensor = self.dropout(x + F.embedding(positions, self.weight))
+        return added

@@ -1,0 +1,81 @@
+"""Wiring: what stands around and between the blocks that do the work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .norm import LayerNorm
+from .state import Room, State
+
+
+class Sublayer(nn.Module):
+    """Residual path, dropout and layer norm around a sub-layer.
+
+    Source: Vaswani et al. 2017, section 3.1; pre order: Xiong et al. 2020.
+    """
+
+    def __init__(
+        self, d_model: int, order: str = "post", dropout: float = 0.0, eps: float = 1e-6, *, f: nn.Module
+    ) -> None:
+        """Keep the sub-layer `f` and make the norm around it."""
+        super().__init__()
+        self.pre = order == "pre"
+        self.norm = LayerNorm(d_model, eps)
+        self.f = f
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, **wires: Any) -> Tensor:
+        """Return x [..., D] with what `f` adds to it; other wires go to `f`."""
+        if self.pre:
+            added: Tensor = x + self.dropout(self.f(self.norm(x), **wires))
+            return added
+        normed: Tensor = self.norm(x + self.dropout(self.f(x, **wires)))
+        return normed
+
+    def begin(self, room: Room, **wires: Any) -> State:
+        """Remember what `f` remembers."""
+        state: State = self.f.begin(room, **wires)
+        return state
+
+    def step(self, x: Tensor, *, state: State, position: int, **wires: Any) -> Tensor:
+        """Do what `forward` does for one position."""
+        if self.pre:
+            added: Tensor = x + self.dropout(
+                self.f.step(self.norm(x), state=state, position=position, **wires)
+            )
+            return added
+        normed: Tensor = self.norm(
+            x + self.dropout(self.f.step(x, state=state, position=position, **wires))
+        )
+        return normed
+
+
+class Linear(nn.Linear):
+    """A linear map.
+
+    Source: Vaswani et al. 2017, section 3.4.
+    """
+
+    def __init__(self, d_in: int, d_out: int, *, bias: bool = True) -> None:
+        """Make the map, d_in to d_out."""
+        super().__init__(d_in, d_out, bias)
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw Xavier-uniform weights; the bias starts at zero."""
+        nn.init.xavier_uniform_(self.weight, generator=generator)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+
+class Dropout(nn.Dropout):
+    """Drop numbers with a probability while training.
+
+    Source: Srivastava et al. 2014.
+    """
+
+    def __init__(self, dropout: float) -> None:
+        """Keep the probability."""
+        super().__init__(dropout)

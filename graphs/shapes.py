@@ -1,0 +1,206 @@
+"""Shapes: the type of a value, `kind[axes]`, and how a port takes one.
+
+A value's axes are rigid: a graph axis such as `T`, never equal to another, or a
+number.  A port's axes may also be lower-case names, which unify afresh at each
+node, and a leading `...`, which stands for any axes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..specs.expressions import ExpressionError, evaluate
+
+KINDS: Mapping[str, str] = {
+    "f": "activations; their precision is the run's policy",
+    "ids": "integers below the size",
+    "logits": "unnormalised scores of `size` classes",
+    "logp": "log-probabilities of `size` classes",
+    "keep": "bool; true may be attended",
+    "bias": "additive float mask",
+    "len": "lengths",
+    "pos": "positions",
+    "score": "scores",
+    "label": "class labels below the size",
+}
+"""Every kind of value, and what it means."""
+SIZED = frozenset({"ids", "logits", "logp", "label"})
+"""Kinds that carry a size, written `kind:size`."""
+
+Axis = int | str
+Bound = dict[str, Any]
+"""What a port's names stand for: an axis, or a tuple of them for `...`."""
+
+_TYPE = re.compile(
+    r"\s*(?P<kind>[a-z]+)(?::(?P<size>[^\[\]]+))?\[(?P<axes>[^\[\]]*)\](?P<optional>\?)?\s*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueType:
+    """The type of a value or of a port."""
+
+    kind: str
+    axes: tuple[Axis, ...]
+    size: Axis | None = None
+
+    def __str__(self) -> str:
+        """Write the type as a spec does.
+
+        >>> str(ValueType("ids", ("B", "S"), 100))
+        'ids:100[B S]'
+        """
+        size = "" if self.size is None else f":{self.size}"
+        return f"{self.kind}{size}[{' '.join(map(str, self.axes))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why a value does not fit a port."""
+
+    code: str
+    problem: str
+    """One clause for the finding's first line."""
+    detail: str
+    """What the port wanted, told with what its names stand for."""
+
+
+class TypeTextError(ValueError):
+    """A type in a spec cannot be read; `code` says which finding it is."""
+
+    def __init__(self, code: str, problem: str, *, word: str = "", known: tuple[str, ...] = ()) -> None:
+        """Keep the code, and the word to look up among the known ones."""
+        self.code, self.word, self.known = code, word, known
+        super().__init__(problem)
+
+
+def parse_type(
+    text: str, params: Mapping[str, Any], axes: Mapping[str, str] | None = None
+) -> tuple[ValueType, bool]:
+    """Read a type such as `f[B S 4*d_model]` or `keep[b s]?`.
+
+    Args:
+        text: the type.
+        params: values of the names that may stand in sizes.
+        axes: the graph's axes, upper case; None lets any through.
+
+    Returns:
+        The type, and whether it is optional.
+
+    Raises:
+        TypeTextError: not a type.
+    """
+    found = _TYPE.fullmatch(text)
+    if found is None:
+        raise TypeTextError("T01", f"'{text}' is not a type such as 'f[B S 512]'")
+    kind = found["kind"]
+    if kind not in KINDS:
+        raise TypeTextError("T01", f"unknown kind '{kind}'", word=kind, known=tuple(KINDS))
+    if (kind in SIZED) != (found["size"] is not None):
+        wants = "needs a size" if kind in SIZED else "takes no size"
+        raise TypeTextError("T01", f"kind '{kind}' {wants}: '{text}'")
+    size = None if found["size"] is None else _axis(found["size"].strip(), params, axes)
+    return (
+        ValueType(kind, tuple(_axis(word, params, axes) for word in found["axes"].split()), size),
+        found["optional"] is not None,
+    )
+
+
+def _axis(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) -> Axis:
+    if word == "...":
+        return word
+    if re.fullmatch(r"[A-Z][A-Za-z0-9]*", word):
+        if axes is not None and word not in axes:
+            raise TypeTextError("N05", f"unknown axis '{word}'", word=word, known=tuple(axes))
+        return word
+    if re.fullmatch(r"[a-z_][a-z0-9_]*", word) and word not in params:
+        return word
+    try:
+        value = evaluate(word, params)
+    except ExpressionError as error:
+        raise TypeTextError("T01", f"size '{word}': {error}") from error
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise TypeTextError("T01", f"size '{word}' is {value}, not a positive whole number")
+    return value
+
+
+def free_names(type_: ValueType) -> set[str]:
+    """Return the lower-case names of a port's type: those that unify."""
+    parts = [*type_.axes, type_.size]
+    return {part for part in parts if isinstance(part, str) and not part[:1].isupper()}
+
+
+def fit(
+    wanted: ValueType, given: ValueType, bound: Bound, origin: Mapping[str, str]
+) -> Bound | Misfit:
+    """Match a value against a port, learning what the port's names stand for.
+
+    Args:
+        wanted: the port's type; its lower-case names are free.
+        given: the value's type.
+        bound: what earlier ports of the node settled; not changed.
+        origin: name to the port that settled it, for the message.
+
+    Returns:
+        `bound` extended by the names that this port settles, or the misfit.
+    """
+    if wanted.kind != given.kind:
+        return Misfit("T02", f"kind is {given.kind}, not {wanted.kind}", str(wanted))
+    want_axes, give_axes = wanted.axes, given.axes
+    learnt = dict(bound)
+    if want_axes[:1] == ("...",):
+        rest = len(want_axes) - 1
+        if len(give_axes) >= rest:
+            lead = give_axes[: len(give_axes) - rest]
+            known = learnt.setdefault("...", lead)
+            if known != lead:
+                return Misfit(
+                    "T03",
+                    f"leading axes are {_axes(lead)}, not {_axes(known)}"
+                    f" (from '{origin.get('...', '?')}')",
+                    _explain(wanted, learnt),
+                )
+            want_axes, give_axes = want_axes[1:], give_axes[len(give_axes) - rest :]
+    if len(want_axes) != len(give_axes):
+        problem = f"{len(given.axes)} axes, not {len(wanted.axes)}"
+        return Misfit("T04", problem, _explain(wanted, learnt))
+    pairs = [(want, give, "axis") for want, give in zip(want_axes, give_axes, strict=True)]
+    if wanted.size is not None and given.size is not None:
+        pairs.append((wanted.size, given.size, "size"))
+    for want, give, what in pairs:
+        free = isinstance(want, str) and not want[:1].isupper()
+        known = learnt.setdefault(str(want), give) if free else want
+        if known != give:
+            name = f"{what} '{want}' is {known}" if free else f"{what} is {known}"
+            settled = f" (from '{origin[str(want)]}')" if free and str(want) in origin else ""
+            return Misfit("T03", f"{name}{settled} but {give}", _explain(wanted, bound))
+    return learnt
+
+
+def substitute(type_: ValueType, bound: Bound) -> ValueType:
+    """Return a port's type with its names replaced by what they stand for."""
+    axes: list[Axis] = []
+    for axis in type_.axes:
+        value = bound.get(str(axis), axis) if isinstance(axis, str) else axis
+        axes.extend(value if isinstance(value, tuple) else (value,))
+    size = bound.get(type_.size, type_.size) if isinstance(type_.size, str) else type_.size
+    return ValueType(type_.kind, tuple(axes), size)
+
+
+def _axes(axes: tuple[Axis, ...]) -> str:
+    return f"[{' '.join(map(str, axes))}]"
+
+
+def _explain(wanted: ValueType, bound: Bound) -> str:
+    """Write a port's type and what its settled names stand for."""
+    known = [
+        f"{name} is {_axes(bound[name]) if isinstance(bound[name], tuple) else bound[name]}"
+        for name in map(str, (*wanted.axes, wanted.size))
+        if name in bound
+    ]
+    return f"{wanted} where {', '.join(known)} here" if known else str(wanted)

@@ -1,0 +1,147 @@
+"""Signatures: what a block promises about its ports, axes, weights and memory.
+
+A block type is a contract that needs no torch.  The module that computes it is
+named by a string which only our own registry resolves, never a spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from ..specs.findings import nearest
+from .shapes import ValueType, parse_type
+
+Behavior = Literal["pointwise", "causal", "full"]
+"""How an output position depends on input positions along one axis: on the same
+one, on none later, or on any."""
+
+Arguments = Mapping[str, Any]
+"""What a module's constructor takes: sizes that were inferred, and params."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A named place on a block where a wire ends or begins."""
+
+    name: str
+    type: ValueType
+    optional: bool = False
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place inside a block where another block stands."""
+
+    name: str
+    input: Port
+    """What the block gives to the slot's block, under this name."""
+    output: Port
+    """What it takes back; this name must be an output of the slot's block."""
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Ports of one use of a block, given its params and which ports are wired."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    slots: tuple[Slot, ...] = ()
+    same: Mapping[str, str] = field(default_factory=dict)
+    """Axis names that stand for another one, such as s for t when nothing else gives s."""
+    behavior: Mapping[str, Behavior] = field(default_factory=dict)
+    """Axis name to behaviour; names not listed are pointwise."""
+
+
+def port(name: str, text: str, doc: str = "") -> Port:
+    """Return a port with its type written as in a spec: `keep[b s]?`."""
+    type_, optional = parse_type(text, {})
+    return Port(name, type_, optional, doc)
+
+
+class NoParams(BaseModel, frozen=True, extra="forbid"):
+    """The params of a block that has none."""
+
+
+def merged(params: BaseModel, sizes: Arguments) -> dict[str, Any]:
+    """Return the usual constructor arguments: inferred sizes, then params."""
+    return {**sizes, **params.model_dump()}
+
+
+def no_weights(_: Arguments) -> dict[str, tuple[int, ...]]:
+    """Return the weights of a block that has none."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockType:
+    """A kind of block: everything about it but the arithmetic."""
+
+    name: str
+    major: int = 1
+    """Version; it rises when an old spec would mean something else."""
+    doc: str
+    """One sentence, then the formula."""
+    source: str
+    """Paper and section."""
+    params: type[BaseModel] = NoParams
+    signature: Callable[[Any, frozenset[str]], Signature]
+    """From params and the names of the wired ports to the ports."""
+    arguments: Callable[[Any, Arguments], dict[str, Any]] = merged
+    """From params and inferred sizes to constructor arguments; ValueError if they clash."""
+    weights: Callable[[Arguments], Mapping[str, tuple[int, ...]]] = no_weights
+    """Shape of every parameter, by its name in the module."""
+    module: str
+    """`file:Class` of the module that computes it."""
+    steps: bool = False
+    """Whether the module has `begin` and `step` of its own for decoding."""
+    example: Mapping[str, Any] = field(default_factory=dict)
+    """Smallest useful params."""
+    example_inputs: Mapping[str, str] = field(default_factory=dict)
+    """Types of values that fit the ports with those params."""
+    example_fill: Mapping[str, Any] = field(default_factory=dict)
+    """What stands in the slots of the example."""
+
+    @property
+    def key(self) -> str:
+        """The name by which a spec uses the block: `name@major`."""
+        return f"{self.name}@{self.major}"
+
+
+class Registry:
+    """The block types that a spec may name."""
+
+    def __init__(self, blocks: Iterable[BlockType]) -> None:
+        """Index the blocks by key.
+
+        Raises:
+            ValueError: two blocks have one key.
+        """
+        self._blocks: dict[str, BlockType] = {}
+        for block in blocks:
+            if block.key in self._blocks:
+                msg = f"two blocks are called '{block.key}'"
+                raise ValueError(msg)
+            self._blocks[block.key] = block
+
+    def get(self, key: str) -> BlockType | None:
+        """Return the block type of a key, or None."""
+        return self._blocks.get(key)
+
+    def keys(self) -> list[str]:
+        """Return every key in the order of registration."""
+        return list(self._blocks)
+
+    def __iter__(self) -> Any:
+        """Walk the block types in the order of registration."""
+        return iter(self._blocks.values())
+
+    def suggest(self, key: str) -> str:
+        """Return the key most likely meant by an unknown one, or ``""``."""
+        versions = [known for known in self._blocks if known.partition("@")[0] == key.partition("@")[0]]
+        return versions[-1] if versions else nearest(key, self._blocks)
