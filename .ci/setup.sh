@@ -1,0 +1,96 @@
+#!/bin/sh
+# Make .venv and install weft into it, with the pinned constraints; and Debian's
+# graphviz, which draws pictures, when `dot` is missing and it may be installed.
+# Called by the Makefile; run again, it does only what is out of date.
+#
+#   PIP_ARGS   more arguments for pip install, such as another index
+#   PYTHON     the interpreter to use; otherwise the newest suitable one
+set -eu
+cd "$(dirname "$0")/.."
+
+stamp=.venv/.installed
+log=.venv/setup.log
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+fail() {
+    say "$@"
+    exit 1
+}
+
+suitable() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+find_python() {
+    for candidate in ${PYTHON:-python3.13 python3.12 python3.11 python3}; do
+        if suitable "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+# Run apt-get as root or through a sudo that asks nothing; fail where neither is.
+apt() {
+    command -v apt-get >/dev/null || return 1
+    if [ "$(id -u)" -eq 0 ]; then
+        env DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=60 "$@"
+    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        sudo -n env DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=60 "$@"
+    else
+        return 1
+    fi
+}
+
+# Install one Debian package; fetch the lists of packages only when they are wanting.
+apt_install() {
+    apt install --no-install-recommends "$1" || { apt update && apt install --no-install-recommends "$1"; }
+}
+
+# Run a command quietly into the log; on failure show the log's end.
+logged() {
+    if ! "$@" >>"$log" 2>&1; then
+        tail -n 40 "$log" >&2
+        fail "failed: $* (whole log: $log)"
+    fi
+}
+
+make_venv() {
+    python=$(find_python) || fail "Python 3.11 or newer is needed (on Debian: apt-get install python3 python3-venv); or name one with PYTHON=/path/to/python3"
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+        say "installing $package"
+        apt_install "$package" >/dev/null 2>&1 || true
+        "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+            fail "$python cannot make virtual environments; on Debian: apt-get install $package"
+    fi
+    say "making .venv with $("$python" --version)"
+    rm -rf .venv
+    "$python" -m venv .venv || fail "could not make .venv"
+}
+
+install_graphviz() {
+    if command -v dot >/dev/null; then return; fi
+    say "installing graphviz, which draws the pictures"
+    if apt_install graphviz >>"$log" 2>&1 && command -v dot >/dev/null; then return; fi
+    say "graphviz could not be installed; pictures (weft draw) need it: apt-get install graphviz"
+}
+
+now=$(cat pyproject.toml constraints.txt .ci/setup.sh | cksum)
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$now" ] && .venv/bin/python -c 'import weft' 2>/dev/null; then
+    touch "$stamp"
+    exit 0
+fi
+
+if ! { [ -x .venv/bin/python ] && suitable .venv/bin/python && .venv/bin/python -m pip --version >/dev/null 2>&1; }; then
+    make_venv
+fi
+rm -f "$stamp"
+: >"$log"
+install_graphviz
+say "installing weft and its tools (the first time this takes minutes; log: $log)"
+# shellcheck disable=SC2086 # PIP_ARGS is several words on purpose
+logged .venv/bin/python -m pip install --disable-pip-version-check ${PIP_ARGS:-} -c constraints.txt -e '.[dev]'
+printf '%s\n' "$now" >"$stamp"

@@ -1,0 +1,53 @@
+# Every target does its own set-up in .venv; see `make help`.
+#
+# Without a GPU, a much smaller torch comes from its index for the CPU:
+#   make demo PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+
+PIP_ARGS ?=
+PYTHON ?=
+PYTEST_ARGS ?=
+BIN := .venv/bin
+READY := .venv/.installed
+export PIP_ARGS PYTHON
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all test-gpu lint check golden setup clean
+
+help: ## print this
+	@echo "usage: make TARGET"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
+	@echo
+	@echo "variables: PIP_ARGS (more arguments for pip install), PYTHON (interpreter), PYTEST_ARGS"
+
+demo: $(READY) ## make a corpus, train a small translator on it and try it: 6 minutes on 2 cores
+	@$(BIN)/weft demo --out outputs/demo
+
+test: lint ## linters and the fast tests: what .ci/run calls
+	@$(BIN)/pytest -n 2 -m "not slow and not gpu" $(PYTEST_ARGS)
+
+test-all: lint ## linters and every test that needs no GPU: minutes
+	@$(BIN)/pytest -n 2 -m "not gpu" --hypothesis-profile=thorough $(PYTEST_ARGS)
+
+test-gpu: $(READY) ## the tests that need a GPU
+	@$(BIN)/pytest -m gpu $(PYTEST_ARGS)
+
+lint: $(READY) ## ruff, mypy and the import contracts
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo "format differs: run $(BIN)/ruff format"; exit 1; }
+	@$(BIN)/mypy --no-error-summary
+	@report=$$($(BIN)/lint-imports --no-logo 2>&1) || { echo "$$report"; exit 1; }
+	@echo "lint: clean"
+
+check: test ## the same as test
+
+golden: $(READY) ## rewrite the files in tests/golden; then read the diff
+	@$(BIN)/pytest -m golden --update-golden $(PYTEST_ARGS)
+
+setup: $(READY) ## make .venv and install everything into it
+
+clean: ## remove what was made here: .venv, caches, build and outputs/demo
+	rm -rf .venv build dist *.egg-info outputs/demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt .ci/setup.sh
+	@./.ci/setup.sh

@@ -1,0 +1,69 @@
+"""What pytest needs before any test: hypothesis profiles, golden files, seeds, the GPU tier."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GOLDEN = Path(__file__).parent / "golden"
+
+settings.register_profile(
+    "weft", deadline=None, derandomize=bool(os.environ.get("CI")), print_blob=True
+)
+settings.register_profile("thorough", settings.get_profile("weft"), max_examples=1000)
+settings.load_profile("weft")
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Workers share the cores: one torch thread each, and so for what they start.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--update-golden`."""
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the files in tests/golden instead of comparing with them",
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Return a function that compares a text with `tests/golden/NAME`, or rewrites it."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+        assert path.is_file(), f"no golden file {name}; `make golden` writes it"
+        assert text == path.read_text(encoding="utf-8")
+
+    return compare
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Start every test from the same random state, without importing torch for it."""
+    random.seed(0)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _gpu_or_skip(request: pytest.FixtureRequest) -> None:
+    """Skip a test marked `gpu` where there is none."""
+    if request.node.get_closest_marker("gpu") is not None:
+        torch = pytest.importorskip("torch")
+        if not torch.cuda.is_available():
+            pytest.skip("needs a GPU")

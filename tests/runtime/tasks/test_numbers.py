@@ -1,0 +1,227 @@
+"""The numbers task: right pairs, nothing shared between splits, the same every time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from weft.runtime.tasks import numbers
+from weft.runtime.tasks.numbers import Line, make_lines, split_of, write_corpus
+from weft.specs.findings import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SPLITS = ("train", "valid", "test")
+UNITS = ["null", "ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
+TEENS = [
+    "zehn",
+    "elf",
+    "zwölf",
+    "dreizehn",
+    "vierzehn",
+    "fünfzehn",
+    "sechzehn",
+    "siebzehn",
+    "achtzehn",
+    "neunzehn",
+]
+TENS = ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
+
+
+@pytest.fixture(scope="module")
+def lines() -> dict[str, list[Line]]:
+    """Return a small corpus."""
+    counts = {"train": 3000, "valid": 300, "test": 300}
+    return {split: make_lines(count, split=split, seed=7) for split, count in counts.items()}
+
+
+def german(value: int) -> str:
+    """Spell a whole number below a million, by the rules of a school grammar."""
+    if value >= 1000:
+        rest = german(value % 1000) if value % 1000 else ""
+        return below_thousand(value // 1000) + "tausend" + rest
+    return below_thousand(value) + ("s" if value % 100 == 1 else "")
+
+
+def below_thousand(value: int) -> str:
+    """Spell the part of a German compound below a thousand, with "ein" for one."""
+    hundreds = UNITS[value // 100] + "hundert" if value >= 100 else ""
+    value = value % 100 if hundreds else value
+    if hundreds and not value:
+        return hundreds
+    if value < 20:
+        return hundreds + (UNITS + TEENS)[value]
+    unit = UNITS[value % 10] + "und" if value % 10 else ""
+    return hundreds + unit + TENS[value // 10 - 2]
+
+
+def form(kind: str, example: str = "") -> numbers._Form:
+    """Return the first form of a kind that spells 205 as in the example, when one is given."""
+    return next(
+        f for f in numbers._forms() if f.kind == kind and example in ("", f.spell(205, "en"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "english", "expected"),
+    [
+        ("cardinal", 1, "one", "eins"),
+        ("cardinal", 16, "sixteen", "sechzehn"),
+        ("cardinal", 77, "seventy-seven", "siebenundsiebzig"),
+        ("cardinal", 101, "one hundred and one", "einhunderteins"),
+        ("cardinal", 1234, "one thousand, two hundred and thirty-four",
+         "eintausendzweihundertvierunddreißig"),
+        ("cardinal", 600_030, "six hundred thousand and thirty", "sechshunderttausenddreißig"),
+        ("ordinal", 3, "third", "dritte"),
+        ("ordinal", 17, "seventeenth", "siebzehnte"),
+        ("ordinal", 21, "twenty-first", "einundzwanzigste"),
+        ("ordinal", 108, "one hundred and eighth", "einhundertachte"),
+        ("year", 1066, "ten sixty-six", "eintausendsechsundsechzig"),
+        ("year", 1805, "eighteen oh-five", "achtzehnhundertfünf"),
+        ("year", 2024, "twenty twenty-four", "zweitausendvierundzwanzig"),
+        ("decimal", 2105, "twenty-one point zero five", "einundzwanzig Komma null fünf"),
+        ("decimal", 150, "one point five", "eins Komma fünf"),
+    ],
+)  # fmt: skip
+def test_a_value_is_spelled_right(kind: str, value: int, english: str, expected: str) -> None:
+    """Written by hand, one for each irregularity of the two languages."""
+    assert form(kind).spell(value, "en") == english
+    assert form(kind).spell(value, "de") == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "english", "expected"),
+    [
+        (2121, "twenty-one dollars, twenty-one cents",
+         "einundzwanzig Dollar und einundzwanzig Cent"),
+        (10_000, "one hundred dollars", "einhundert Dollar"),
+        (101, "one dollar, one cent", "ein Dollar und ein Cent"),
+        (50, "fifty cents", "fünfzig Cent"),
+        (123_400, "one thousand, two hundred and thirty-four dollars",
+         "eintausendzweihundertvierunddreißig Dollar"),
+    ],
+)  # fmt: skip
+def test_an_amount_leaves_out_what_is_zero(value: int, english: str, expected: str) -> None:
+    """Nobody says "fifty euro, zero cents"."""
+    dollars = form("money", "two dollars, five cents")
+
+    assert dollars.spell(value, "en") == english
+    assert dollars.spell(value, "de") == expected
+
+
+def test_german_numbers_follow_the_grammar(lines: dict[str, list[Line]]) -> None:
+    """Every whole number drawn is spelled as the rules say, not only as the library does."""
+    values = {
+        v for made in lines.values() for line in made for k, v in line.values if k == "cardinal"
+    }
+
+    assert len(values) > 1000
+    assert {v: form("cardinal").spell(v, "de") for v in values} == {v: german(v) for v in values}
+
+
+def test_a_date_is_inflected() -> None:
+    """After "am" the ordinal takes the ending of the dative."""
+    frames = numbers._date_frames()
+
+    assert len(frames) == 365
+    assert ("on the third of May {}", "am dritten Mai {}") in frames
+    assert ("on the thirty-first of March {}", "am einunddreißigsten März {}") in frames
+
+
+def test_one_is_not_counted_in_german(lines: dict[str, list[Line]]) -> None:
+    """No "einhunderteins Menschen" and no "sie zahlte ein Euro": they would be inflected."""
+    texts = [line.target for made in lines.values() for line in made]
+
+    assert not [t for t in texts if "eins Menschen" in t or "eins Meilen" in t]
+    assert not [t for t in texts if t.startswith(("Sie zahlte", "Es kostet")) and " ein Cent" in t]
+
+
+def test_splits_share_no_value_and_no_sentence(lines: dict[str, list[Line]]) -> None:
+    """A number seen in training is not asked for in the test in any phrase of its kind."""
+    values = {s: {v for line in made for v in line.values} for s, made in lines.items()}
+    sources = {s: {line.source for line in made} for s, made in lines.items()}
+
+    for one, other in (("train", "valid"), ("train", "test"), ("valid", "test")):
+        assert not values[one] & values[other]
+        assert not sources[one] & sources[other]
+    assert all(len(sources[s]) == len(lines[s]) for s in SPLITS)
+
+
+def test_lines_are_short(lines: dict[str, list[Line]]) -> None:
+    """Small models learn them in minutes."""
+    assert max(len(line.source.split()) for made in lines.values() for line in made) <= 25
+
+
+def test_small_values_are_for_training() -> None:
+    """They are the words that all other numbers are made of."""
+    assert {split_of("cardinal", value, 3) for value in range(100)} == {"train"}
+
+
+def test_a_tenth_of_the_values_is_held_out_for_the_test() -> None:
+    """The hash is fair: of 10,000 values, 1,000 give or take four deviations of 30."""
+    held_out = sum(split_of("cardinal", value, 3) == "test" for value in range(1000, 11_000))
+
+    assert 880 < held_out < 1120
+
+
+def test_the_seed_decides_everything() -> None:
+    """The same seed gives the same lines; a longer list starts with the shorter one."""
+    assert make_lines(50, split="test", seed=1) == make_lines(60, split="test", seed=1)[:50]
+    assert make_lines(50, split="test", seed=1) != make_lines(50, split="test", seed=2)
+
+
+def test_the_lines_do_not_depend_on_the_interpreter() -> None:
+    """Another hash seed, another process: the same corpus."""
+    code = (
+        "from weft.runtime.tasks.numbers import make_lines;"
+        "print(ascii([x.source for x in make_lines(40, split='valid', seed=5)]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONHASHSEED": "123"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.strip() == ascii([x.source for x in make_lines(40, split="valid", seed=5)])
+
+
+def test_a_corpus_is_six_parallel_files(tmp_path: Path) -> None:
+    """The files are what the data layer reads: UTF-8, one sentence a line, of equal length."""
+    counts = write_corpus(tmp_path / "new", train=30, valid=5, test=0, seed=1)
+
+    assert counts == {"train": 30, "valid": 5, "test": 0}
+    for split, count in counts.items():
+        for language in ("en", "de"):
+            text = (tmp_path / "new" / f"{split}.{language}").read_text(encoding="utf-8")
+            assert text.count("\n") == count
+            assert all(line == line.strip() != "" for line in text.splitlines())
+
+
+def test_too_many_lines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A split that runs dry says how much there is, instead of searching for ever."""
+    few = replace(form("year"), frames=(("in {}", "im Jahr {}"),))
+    monkeypatch.setattr(numbers, "_forms", lambda: (few,))
+    monkeypatch.setattr(numbers, "PATIENCE", 200)
+
+    with pytest.raises(InputError, match="5000000 different lines were wanted for test, about"):
+        make_lines(5_000_000, split="test", seed=1)
+
+
+def test_a_negative_count_is_refused() -> None:
+    """It is a mistake of the caller, not an empty corpus."""
+    with pytest.raises(InputError, match="-1 lines cannot be made for valid"):
+        make_lines(-1, split="valid", seed=1)
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """num2words is an extra; without it the way out is printed."""
+    monkeypatch.setitem(sys.modules, "num2words", None)
+
+    with pytest.raises(InputError, match=r"needs num2words.*\n.*pip install 'weft\[demo\]'"):
+        form("cardinal").spell(3, "en")
