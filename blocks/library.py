@@ -30,6 +30,13 @@ STANDARD: tuple[BlockType, ...] = (
 )
 
 
+def module_path(block: BlockType) -> str:
+    """Return the full path, `package.file:Class`, of the module that computes a block."""
+    if "." in block.module.partition(":")[0]:
+        return block.module
+    return f"{__package__}.modules.{block.module}"
+
+
 @functools.cache
 def registry() -> Registry:
     """Return the standard blocks and those of installed packages.

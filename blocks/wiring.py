@@ -110,7 +110,7 @@ DROPOUT = BlockType(
     params=DropoutParams,
     signature=_dropout_signature,
     arguments=_dropout_arguments,
-    module="wiring:Dropout",
+    module="dropout:Dropout",
     example={"dropout": 0.1},
     example_inputs={"x": "f[B T 8]"},
 )

@@ -42,8 +42,13 @@ def moving_values(scope: Scope, moving_inputs: frozenset[str]) -> frozenset[str]
 
 
 def moving_ports(node: Node, moving: frozenset[str]) -> frozenset[str]:
-    """Return the ports of a node that read moving values."""
-    return frozenset(port for port, value in node.wires.items() if value in moving)
+    """Return the ports of a node through which moving values enter.
+
+    What a repeat carries moves from the second copy on if anything in it moves, so
+    it counts as moving from the first.
+    """
+    ports = {port for port, value in node.wires.items() if value in moving}
+    return frozenset(ports | set(node.carry)) if ports else frozenset()
 
 
 def root_moving(graph: Graph) -> frozenset[str]:

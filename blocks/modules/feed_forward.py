@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .dropout import Dropout
+
 
 class FeedForward(nn.Module):
     """Two linear maps with an activation between.
@@ -27,7 +29,7 @@ class FeedForward(nn.Module):
         self.inner = nn.Linear(d_model, d_ff, bias)
         self.outer = nn.Linear(d_ff, d_model, bias)
         self.activation = F.relu if activation == "relu" else F.gelu
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def initialize(self, generator: torch.Generator) -> None:
         """Draw Xavier-uniform weights; biases start at zero."""

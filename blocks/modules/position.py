@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .dropout import Dropout
 from .state import Room, State
 
 LONGEST_WAVE = 10_000.0
@@ -41,7 +42,7 @@ class SinusoidalPosition(nn.Module):
         """Keep the dropout; there is nothing to learn."""
         super().__init__()
         self.form = form
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Add to x [B, T, D] the waves of positions 0 to T - 1."""
@@ -70,7 +71,7 @@ class LearnedPosition(nn.Module):
         """Make the table, max_length x d_model."""
         super().__init__()
         self.weight = nn.Parameter(torch.empty(max_length, d_model))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def initialize(self, generator: torch.Generator) -> None:
         """Draw from N(0, 1/D), as token embeddings."""

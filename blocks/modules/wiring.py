@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .dropout import Dropout
 from .norm import LayerNorm
 from .state import Room, State
 
@@ -25,7 +26,7 @@ class Sublayer(nn.Module):
         self.pre = order == "pre"
         self.norm = LayerNorm(d_model, eps)
         self.f = f
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, **wires: Any) -> Tensor:
         """Return x [..., D] with what `f` adds to it; other wires go to `f`."""
@@ -69,13 +70,3 @@ class Linear(nn.Linear):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-
-class Dropout(nn.Dropout):
-    """Drop numbers with a probability while training.
-
-    Source: Srivastava et al. 2014.
-    """
-
-    def __init__(self, dropout: float) -> None:
-        """Keep the probability."""
-        super().__init__(dropout)

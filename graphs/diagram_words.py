@@ -1,0 +1,202 @@
+"""Diagram words: what a block is called in a picture, its color, and safe text.
+
+A name, a word among params or a doc may come from a stranger's file, so every text
+passes through `plain` or `markup` before it reaches graphviz.
+"""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_origin
+
+import graphviz
+
+from .graph import Part
+
+LONGEST = 48
+"""Characters of one line in a picture; what is longer is cut."""
+
+INK = "#22262b"
+"""Color of text and wires."""
+FAINT = "#8a9099"
+"""Color of masks and notes."""
+DIM = "#565c65"
+"""Color of second lines."""
+
+COLORS: dict[str, str] = {
+    "attention": "#fde2ba",
+    "feed_forward": "#c3e6f5",
+    "embedding": "#f9dfe2",
+    "position": "#dcefdc",
+    "norm": "#f3f4c2",
+    "linear": "#dee0f1",
+    "recurrent": "#e6dbf0",
+    "convolution": "#d3ebe6",
+    "other": "#eceef0",
+    "end": "#ffffff",
+}
+"""Family to the color of its boxes; `end` is for inputs and outputs."""
+
+_FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("attention", ("attention",)),
+    ("feed_forward", ("feed_forward", "expert", "glu", "mlp")),
+    ("position", ("position", "rotary")),
+    ("embedding", ("embedding",)),
+    ("norm", ("norm",)),
+    ("recurrent", ("lstm", "gru", "recurren", "rnn")),
+    ("convolution", ("conv",)),
+    ("linear", ("linear", "softmax", "head", "classifier")),
+)
+"""Family to the words in a block's name that tell it; the first that fits."""
+
+_NAMES: dict[str, str] = {
+    "attention": "multi-head attention",
+    "feed_forward": "feed-forward",
+    "sinusoidal_position": "sinusoidal positions",
+    "learned_position": "learned positions",
+}
+"""Block to what a reader calls it, where that is not its name with spaces."""
+
+_PHRASES: dict[str, str] = {
+    "heads": "{} heads",
+    "kv_heads": "{} key-value heads",
+    "layers": "{} layers",
+    "d_out": "to {}",
+    "activation": "{}",
+    "experts": "{} experts",
+}
+"""Param to how a picture says it, where that is not `name value`."""
+
+_QUIET = frozenset({"dropout", "eps", "bias", "causal", "order", "scale"})
+"""Params that a picture leaves out or shows in another way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What one box says."""
+
+    title: str
+    detail: str
+    family: str
+    below: tuple[str, ...] = ()
+    """Bands of the wrapper where the flow enters, in the order of the flow."""
+    above: tuple[str, ...] = ()
+    """Bands of the wrapper where the flow leaves."""
+
+
+def plain(text: str) -> str:
+    """Return text for a quoted attribute: no markup, no escapes, no control characters."""
+    return graphviz.escape(_clean(text))
+
+
+def markup(text: str) -> str:
+    """Return text for the inside of an HTML-like label.
+
+    >>> markup('a<b> \\\\N')
+    'a&lt;b&gt; &#92;N'
+    """
+    return html.escape(_clean(text)).replace("\\", "&#92;")
+
+
+def short(text: str) -> str:
+    """Return the text, cut to what a line holds."""
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _clean(text: str) -> str:
+    """Replace what no SVG may hold: control characters, halves of pairs."""
+    return "".join(
+        " " if char.isspace() else "�" if unicodedata.category(char) in ("Cc", "Cs", "Cn") else char
+        for char in text
+    )
+
+
+def count_words(count: int) -> str:
+    """Return a number of parameters as a headline says it.
+
+    >>> [count_words(n) for n in (63_082_496, 2_605_056, 512, 1_500_000_000)]
+    ['63.1M', '2.6M', '512', '1.5B']
+    """
+    for unit, sign in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if count >= unit:
+            return f"{count / unit:.1f}{sign}"
+    return str(count)
+
+
+def family(name: str) -> str:
+    """Return the family of a block: the one whose word is in its name."""
+    found = (family for family, words in _FAMILIES if any(word in name for word in words))
+    return next(found, "other")
+
+
+def salient(part: Part) -> Iterator[tuple[str, Any]]:
+    """Yield the params that tell this use of a block from another, by name.
+
+    Those are required ones, choices, and whatever is not its default; a head's
+    width only when the heads do not share the model's width evenly.
+    """
+    width = part.arguments.get("d_model")
+    heads = part.arguments.get("heads")
+    for name, info in type(part.params).model_fields.items():
+        value = getattr(part.params, name)
+        choice = get_origin(info.annotation) is Literal
+        if not isinstance(value, bool | int | float | str):
+            continue
+        if value == "none" or not (info.is_required() or choice or value != info.default):
+            continue
+        if name in ("d_k", "d_v") and isinstance(heads, int) and value * heads == width:
+            continue
+        yield name, value
+
+
+def words_of(part: Part) -> Words:
+    """Return what the box of a placed block says.
+
+    A block with a slot is drawn as the slot's block, with the wrapper as bands
+    around it: the reader looks for attention, not for what stands around it.
+    """
+    if not part.fill:
+        return Words(_title(part), _detail(part), family(part.block.name))
+    inner = words_of(next(iter(part.fill.values())))
+    others = [words_of(other).title for other in list(part.fill.values())[1:]]
+    below, above = _bands(part)
+    return Words(
+        " + ".join([inner.title, *others]),
+        inner.detail,
+        inner.family,
+        (*below, *inner.below),
+        (*inner.above, *above),
+    )
+
+
+def _title(part: Part) -> str:
+    """Return the name of a block as a reader says it."""
+    name = part.block.name
+    masked = "masked " if getattr(part.params, "causal", False) is True else ""
+    return masked + _NAMES.get(name, name.replace("_", " "))
+
+
+def _detail(part: Part) -> str:
+    """Return the second line: the params that matter."""
+    said: list[str] = []
+    for name, value in salient(part):
+        default = type(part.params).model_fields[name].default
+        if name in _QUIET or (value == default and name not in _PHRASES):
+            continue
+        if isinstance(value, bool):
+            said.append(name.replace("_", " ") if value else f"no {name.replace('_', ' ')}")
+        else:
+            said.append(_PHRASES.get(name, name + " {}").replace("{}", str(value)))
+    return ", ".join(said)
+
+
+def _bands(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what a wrapper does before and after the block in its slot."""
+    order = getattr(part.params, "order", None)
+    if part.block.name == "sublayer":
+        return (("norm",), ("add",)) if order == "pre" else ((), ("add & norm",))
+    said = [_title(part), *([f"{order} order"] if isinstance(order, str) else [])]
+    return (), (", ".join([*said, *([_detail(part)] if _detail(part) else [])]),)

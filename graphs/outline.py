@@ -1,0 +1,282 @@
+"""Outline: a graph as a tree of text: blocks, types, parameters, ties and axes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from .diagram_words import salient
+from .graph import Graph, Node, Part, Scope
+from .shapes import ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Where a weight is."""
+
+    path: str
+    """The node, such as `decoder.3.self_attention`."""
+    folded: str
+    """The same with every copy in one: `decoder.*.self_attention`."""
+    line: str
+    """The line of the outline: `folded`, and the slots below it after `/`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of an outline: a node, or the block in a slot of one."""
+
+    depth: int
+    """How far it is indented; 0 at the root."""
+    path: str
+    """Where it is, as a patch selects it: `decoder.*.self_attention/f`."""
+    name: str
+    use: str
+    """The block's key, or the name of the template."""
+    params: Mapping[str, Any]
+    """Params as the block takes them; empty for a template."""
+    said: str
+    """The params that matter, on one line."""
+    repeat: int | None
+    """Copies of a repeated template; None for anything else."""
+    inputs: Mapping[str, ValueType]
+    outputs: Mapping[str, ValueType]
+    weights: Mapping[str, tuple[int, ...]]
+    """Shapes of its own parameters, slots and nodes below it aside."""
+    each: int
+    """Parameters of one of them, all below it included."""
+    parameters: int
+    """Parameters of all its copies together."""
+    tied: int
+    """How many of `parameters` count elsewhere, because they are tied to others."""
+
+
+def outline(graph: Graph) -> list[Line]:
+    """Return the tree of a graph, a line for each node, templates once."""
+    tied: Counter[str] = Counter()
+    shapes = graph.root.weights() if graph.ties else {}
+    for group in graph.ties:
+        for weight in group[1:]:
+            for line in _above(find_weight(graph.root, weight).line):
+                tied[line] += prod(shapes[weight])
+    return list(_scope_lines(graph.root, "", 0, 1, tied))
+
+
+def find_weight(scope: Scope, weight: str) -> Held:
+    """Return where a weight is, given its path in the module.
+
+    Args:
+        scope: the root of a graph.
+        weight: such as `decoder.3.self_attention.f.query.weight`.
+    """
+    parts = weight.split(".")
+    path, folded = [parts.pop(0)], []
+    folded.append(path[0])
+    node = next(node for node in scope.nodes if node.name == path[0])
+    while node.body is not None:
+        if node.repeat is not None:
+            path.append(parts.pop(0))
+            folded.append("*")
+        path.append(parts.pop(0))
+        folded.append(path[-1])
+        node = next(inner for inner in node.body.nodes if inner.name == path[-1])
+    line, part = ".".join(folded), node.part
+    while part is not None and parts and parts[0] in part.fill:
+        line, part = f"{line}/{parts[0]}", part.fill[parts.pop(0)]
+    return Held(".".join(path), ".".join(folded), line)
+
+
+def _above(line: str) -> Iterator[str]:
+    """Yield a line's path and those of the lines that it is indented under."""
+    node, *slots = line.split("/")
+    for count in range(len(slots), 0, -1):
+        yield "/".join([node, *slots[:count]])
+    names = node.split(".")
+    for count in range(len(names), 0, -1):
+        if names[count - 1] != "*":
+            yield ".".join(names[:count])
+
+
+def _scope_lines(
+    scope: Scope, prefix: str, depth: int, copies: int, tied: Mapping[str, int]
+) -> Iterator[Line]:
+    for node in scope.nodes:
+        path = prefix + node.name
+        if node.part is not None:
+            yield from _part_lines(node.name, node.part, path, depth, copies, tied)
+            continue
+        yield _template_line(scope, node, path, depth, copies, tied)
+        if node.body is not None:
+            inner = f"{path}.*." if node.repeat is not None else f"{path}."
+            yield from _scope_lines(
+                node.body, inner, depth + 1, copies * (node.repeat or 1), tied
+            )
+
+
+def _template_line(
+    scope: Scope, node: Node, path: str, depth: int, copies: int, tied: Mapping[str, int]
+) -> Line:
+    total = node.parameters() * copies
+    return Line(
+        depth=depth,
+        path=path,
+        name=node.name,
+        use=node.body.name if node.body else "",
+        params={},
+        said="",
+        repeat=node.repeat,
+        inputs={port: scope.type_of(value) for port, value in node.wires.items()},
+        outputs=node.outputs,
+        weights={},
+        each=total // (copies * (node.repeat or 1)),
+        parameters=total,
+        tied=tied.get(path, 0),
+    )
+
+
+def _part_lines(
+    name: str, part: Part, path: str, depth: int, copies: int, tied: Mapping[str, int]
+) -> Iterator[Line]:
+    each = sum(map(prod, part.weights().values()))
+    yield Line(
+        depth=depth,
+        path=path,
+        name=name,
+        use=part.block.key,
+        params=part.params.model_dump(),
+        said=_said(part),
+        repeat=None,
+        inputs=part.inputs,
+        outputs=part.outputs,
+        weights=dict(part.block.weights(part.arguments)),
+        each=each,
+        parameters=each * copies,
+        tied=tied.get(path, 0),
+    )
+    for slot, inner in part.fill.items():
+        yield from _part_lines(slot, inner, f"{path}/{slot}", depth + 1, copies, tied)
+
+
+def _said(part: Part) -> str:
+    """Return the params that matter, as a person would type them."""
+    words = (
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in salient(part)
+    )
+    return "".join(char if char.isprintable() else "?" for char in " ".join(words))
+
+
+def render(graph: Graph) -> str:
+    """Return the outline as text in columns."""
+    lines = outline(graph)
+    total = graph.parameters()
+    rows = [("node", "block", "types", "each", "parameters", "share")]
+    for line in lines:
+        times = f" × {line.repeat}" if line.repeat is not None else ""
+        share = "tied" if line.tied and line.tied == line.parameters else ""
+        if not share and line.parameters and total:
+            share = f"{(line.parameters - line.tied) / total:.1%}"
+        rows.append(
+            (
+                "  " * line.depth + line.name + times,
+                f"{line.use} {line.said}".rstrip(),
+                f"{_types(line.inputs)} -> {_types(line.outputs)}",
+                f"{line.each:,}" if line.each and line.each != line.parameters else "",
+                f"{line.parameters:,}" if line.parameters else "",
+                share,
+            )
+        )
+    rows.append(("total", "", "", "", f"{total:,}", "100.0%" if total else ""))
+    width = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    aligned = [
+        "  ".join(
+            text.ljust(width[column]) if column < _NUMBERS else text.rjust(width[column])
+            for column, text in enumerate(row)
+        ).rstrip()
+        for row in rows
+    ]
+    rule = "-" * max(map(len, aligned))
+    table = [aligned[0], rule, *aligned[1:-1], rule, aligned[-1]]
+    return "\n".join([*_head(graph), "", *table, "", *_foot(graph)]) + "\n"
+
+
+_NUMBERS = 3
+"""Columns from here on are numbers, aligned to the right."""
+
+
+def _types(types: Mapping[str, ValueType]) -> str:
+    """Write the types of some ports, each once."""
+    return ", ".join(dict.fromkeys(map(str, types.values()))) or "nothing"
+
+
+def _head(graph: Graph) -> list[str]:
+    """Return what comes before the table."""
+    doc = "".join(char if char.isprintable() else " " for char in graph.doc)
+    ends = [("in", graph.inputs), ("out", graph.outputs)]
+    rows = [(what, name, str(type_)) for what, types in ends for name, type_ in types.items()]
+    width = max((len(name) for _, name, _ in rows), default=0)
+    return [
+        f"{graph.name}: {graph.parameters():,} parameters",
+        *([doc] if doc else []),
+        "",
+        *(f"{what:<3}  {name.ljust(width)}  {type_}" for what, name, type_ in rows),
+    ]
+
+
+def _foot(graph: Graph) -> list[str]:
+    """Return what comes after the table: ties, axes, decoding."""
+    axes = ", ".join(f"{axis} {kind}" for axis, kind in graph.spec.axes.items())
+    axis = graph.step_axis
+    decodes = f"step by step along {axis}" if axis else "no: the spec names no axis in 'step'"
+    return [
+        *(f"tied     {' = '.join(group)}" for group in graph.ties),
+        f"axes     {axes}",
+        f"decodes  {decodes}",
+    ]
+
+
+def as_json(graph: Graph) -> dict[str, Any]:
+    """Return the outline as nested plain data."""
+    root: list[dict[str, Any]] = []
+    open_: list[list[dict[str, Any]]] = [root]
+    for line in outline(graph):
+        del open_[line.depth + 1 :]
+        item = _line_json(line)
+        open_[-1].append(item)
+        open_.append(item["nodes"])
+    return {
+        "name": graph.name,
+        "doc": graph.doc,
+        "source": graph.source,
+        "parameters": graph.parameters(),
+        "inputs": _types_json(graph.inputs),
+        "outputs": _types_json(graph.outputs),
+        "axes": dict(graph.spec.axes),
+        "step": graph.step_axis,
+        "tie": [list(group) for group in graph.ties],
+        "nodes": root,
+    }
+
+
+def _line_json(line: Line) -> dict[str, Any]:
+    return {
+        "name": line.name,
+        "path": line.path,
+        "use": line.use,
+        "params": dict(line.params),
+        "repeat": line.repeat,
+        "inputs": _types_json(line.inputs),
+        "outputs": _types_json(line.outputs),
+        "each": line.each,
+        "parameters": line.parameters,
+        "tied": line.tied,
+        "weights": {name: list(shape) for name, shape in line.weights.items()},
+        "nodes": [],
+    }
+
+
+def _types_json(types: Mapping[str, ValueType]) -> dict[str, str]:
+    return {port: str(type_) for port, type_ in types.items()}

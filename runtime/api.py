@@ -1,0 +1,235 @@
+"""The facade's functions: the whole library in a dozen verbs.
+
+`import weft` gives these by name and loads torch only when one of them needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..blocks.library import registry
+from ..graphs.check import check as check_graph
+from ..graphs.graph import Graph
+from ..specs.findings import InputError
+from ..specs.load import LoadedSpec
+from ..specs.load import load as load_spec
+from .checkpoint import Checkpoint, open_checkpoint
+from .compile.build import build as build_module
+from .data.prepare import Prepared, prepare
+from .data.prepare import Report as PrepareReport
+from .data.tokenizer import Tokenizer
+from .decode.search import SearchSettings
+from .decode.translate import BUFFER, Translator, Warn
+from .tasks import translation
+from .train.device import choose
+from .train.run import LossSettings, Run, load_run, spec_of
+from .train.trainer import Listener, Result, Setting, Trainer
+
+
+def graph_of(spec: LoadedSpec | str | Path) -> Graph:
+    """Return the graph of a spec.
+
+    Raises:
+        SpecError: everything that is wrong with it.
+    """
+    held = spec if isinstance(spec, LoadedSpec) else load_spec(spec)
+    return check_graph(held.form, registry(), held.overrides, source=held.source)
+
+
+def build(
+    spec: LoadedSpec | str | Path, *, seed: int = 1, device: torch.device | str = "cpu"
+) -> nn.Module:
+    """Return the module that a spec describes, with fresh weights.
+
+    Args:
+        spec: what `load` gave, a path, or a shipped name.
+        seed: decides the weights.
+        device: where they lie.
+
+    Returns:
+        A module called with the spec's inputs by name; it gives a dict of its outputs.
+
+    Raises:
+        SpecError: everything that is wrong with the spec.
+    """
+    return build_module(graph_of(spec), seed=seed, device=device)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """An opened checkpoint, ready for use."""
+
+    checkpoint: Checkpoint
+    module: nn.Module
+    translator: Translator
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that the weights belong to."""
+        return self.checkpoint.graph
+
+    def translate(
+        self, lines: Iterable[str], *, buffer: int = BUFFER, warn: Warn | None = None
+    ) -> list[str]:
+        """Return the translation of each line, in order."""
+        return list(self.translator.translate(lines, buffer=buffer, warn=warn))
+
+
+def open_model(
+    folder: Path | str,
+    *,
+    search: Mapping[str, Any] | None = None,
+    device: str = "cpu",
+    precision: str = "float32",
+) -> Model:
+    """Open a checkpoint folder, with nothing but what is in it.
+
+    Args:
+        folder: such as `outputs/demo/averaged`.
+        search: changes to the run's search settings, such as `{"beam": 5}`.
+        device: where to compute.
+        precision: `float32` or `bfloat16`.
+
+    Raises:
+        InputError: not a whole checkpoint, or its tokenizer is not the model's.
+    """
+    held = open_checkpoint(folder)
+    source, target = tokenizers_of(held)
+    translation.check_graph(held.graph, source, target)
+    module = held.build(device)
+    settings = {**held.run.get("search", {}), **(search or {})}
+    task = translation.Translation(source, target, LossSettings(**held.run.get("loss", {})))
+    translator = task.translator(
+        module, SearchSettings(**settings), half=precision == "bfloat16"
+    )
+    return Model(held, module, translator)
+
+
+def tokenizers_of(held: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
+    """Return the source and target tokenizers of a checkpoint.
+
+    Raises:
+        InputError: there is none.
+    """
+    files = held.tokenizers
+    if "tokenizer.model" in files:
+        both = Tokenizer.from_bytes(files["tokenizer.model"])
+        return both, both
+    if {"source.model", "target.model"} <= files.keys():
+        return tuple(Tokenizer.from_bytes(files[f"{side}.model"]) for side in ("source", "target"))  # type: ignore[return-value]
+    raise InputError(
+        "the checkpoint has no tokenizer", place=str(held.folder), help="put tokenizer.model back"
+    )
+
+
+def tokenizer_files(prepared: Prepared) -> dict[str, bytes]:
+    """Return the tokenizers of prepared data as files of a checkpoint."""
+    source, target = prepared.source_tokenizer, prepared.target_tokenizer
+    if source is target:
+        return {"tokenizer.model": source.bytes}
+    return {"source.model": source.bytes, "target.model": target.bytes}
+
+
+def prepare_run(run: Run, folder: Path, report: PrepareReport | None = None) -> Prepared:
+    """Make or open the tokenizer and the binary corpus of a run."""
+    return prepare(run.data, run.tokenizer, folder / "prepared", report=report)
+
+
+def graph_for(run: Run, source: str, prepared: Prepared) -> Graph:
+    """Return the graph of a run's spec, its vocabulary that of the tokenizer."""
+    held = load_spec(spec_of(run, source))
+    tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
+    params = translation.vocabulary_params(run, *tokenizers, held.form.params)
+    graph = check_graph(held.form, registry(), params, source=held.source)
+    translation.check_graph(graph, *tokenizers)
+    return graph
+
+
+def train(
+    run: Run | str | Path,
+    *,
+    out: Path | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    listener: Listener | None = None,
+    report: PrepareReport | None = None,
+) -> Result:
+    """Train a run, from its data to its averaged checkpoint.
+
+    Args:
+        run: a run, a path, or a shipped name such as `multi30k-en-de`.
+        out: folder of the run; `outputs/NAME` when left out.
+        overrides: dotted path to value, such as `{"data.root": "corpora/multi30k"}`.
+        resume: go on from the newest checkpoint in the folder.
+        listener: hears about progress.
+        report: hears about the preparation of the data.
+
+    Returns:
+        How it ended, and where the checkpoints are.
+
+    Raises:
+        InputError: the data, the folder or a checkpoint is wrong.
+        SpecError: the run or its spec is wrong.
+    """
+    if isinstance(run, Run):
+        settings, source = run, run.name
+    else:
+        settings, source = load_run(run, overrides)
+    folder = Path(out) if out is not None else Path("outputs") / settings.name
+    hears: Listener = listener or Silent()
+    place = choose(settings)
+    hears.say(f"{place.device}, {'bfloat16' if place.half else 'float32'}: {place.reason}")
+    prepared = prepare_run(settings, folder, report)
+    graph = graph_for(settings, source, prepared)
+    task = translation.make_task(settings, prepared)
+    hears.say(f"{graph.name}: {graph.parameters():,} parameters; {len(prepared.train):,} pairs")
+    watch = settings.evaluate
+    sources, references = prepared.valid_text()
+    last = watch.sentences or len(sources)
+
+    def validate(model: nn.Module) -> dict[str, Any]:
+        values: dict[str, Any] = task.perplexity(
+            model, task.batches(prepared.valid, settings.batch), place.device
+        )
+        if watch.bleu or watch.best == "bleu":
+            search = settings.search.model_copy(update={"beam": watch.beam})
+            translator = task.translator(model, search, half=place.half)
+            found = list(translator.translate(sources[:last]))
+            scores = translation.score(found, references[:last])
+            key = "bleu_lc" if watch.lowercase else "bleu"
+            values |= {"bleu": scores.values[key], "signature": scores.signatures[key]}
+        return values
+
+    setting = Setting(
+        run=settings,
+        graph=graph,
+        task=task,
+        corpus=prepared.train,
+        folder=folder,
+        place=place,
+        tokenizers=tokenizer_files(prepared),
+        pad=prepared.source_tokenizer.pad,
+        eos=prepared.source_tokenizer.eos,
+        validate=validate,
+        listener=hears,
+    )
+    return Trainer(setting, resume=resume).train()
+
+
+class Silent:
+    """Hears everything and says nothing."""
+
+    def say(self, text: str) -> None:
+        """Hear one line."""
+
+    def progress(self, progress: Any) -> None:
+        """Hear how far the run is."""
+
+    def validated(self, update: int, values: Mapping[str, Any]) -> None:
+        """Hear a validation."""

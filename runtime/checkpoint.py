@@ -1,0 +1,257 @@
+"""Checkpoint: a folder that holds a model whole, and runs nothing when opened.
+
+    weights.safetensors     every parameter once; tied ones under their first path
+    optimizer.safetensors   moments by parameter name, in checkpoints that can be resumed
+    spec.json               the canonical spec
+    run.json                the run, overrides applied
+    state.json              fingerprint, update, data position, best scores
+    tokenizer.model         or source.model and target.model
+    metrics.jsonl           the run's history up to here
+
+It is written beside and renamed, so a folder that has its name is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ..blocks.library import registry
+from ..graphs.canonical import canonical, fingerprint
+from ..graphs.check import check
+from ..graphs.graph import Graph
+from ..specs.findings import InputError, nearest
+from ..specs.form import Spec
+from ..specs.reader import parse, read_json, read_text
+from .compile.build import build_empty, tie
+
+FORMAT = 1
+"""Version of the folder's layout."""
+RESERVE = 16 << 20
+"""Bytes that must stay free on the disk beside a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint that was opened: all but the optimizer is in memory."""
+
+    folder: Path
+    graph: Graph
+    weights: Mapping[str, Tensor]
+    run: Mapping[str, Any]
+    state: Mapping[str, Any]
+    tokenizers: Mapping[str, bytes]
+    """File name to the serialized SentencePiece model."""
+
+    def build(self, device: str = "cpu") -> nn.Module:
+        """Return the model with its weights, in evaluation mode."""
+        model = build_empty(self.graph, device=device)
+        set_weights(model, self.weights, self.graph, str(self.folder))
+        return model.eval()
+
+    def optimizer(self) -> dict[str, Tensor]:
+        """Return the optimizer's tensors.
+
+        Raises:
+            InputError: this checkpoint was kept for its weights alone.
+        """
+        path = self.folder / "optimizer.safetensors"
+        if not path.is_file():
+            raise InputError(
+                "the checkpoint has no optimizer state",
+                place=str(self.folder),
+                help="resume from the newest checkpoint of the run",
+            )
+        return read_tensors(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What goes into a checkpoint."""
+
+    graph: Graph
+    weights: Mapping[str, Tensor]
+    run: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict)
+    tokenizers: Mapping[str, bytes] = field(default_factory=dict)
+    optimizer: Mapping[str, Tensor] | None = None
+    metrics: Path | None = None
+
+
+def weights_of(model: nn.Module, graph: Graph) -> dict[str, Tensor]:
+    """Return every parameter once, by its path."""
+    everything = model.state_dict()
+    return {path: everything[path].detach() for path in graph.weights()}
+
+
+def save(folder: Path, contents: Contents) -> Path:
+    """Write a checkpoint; an older one of that name survives any failure.
+
+    Raises:
+        InputError: the disk is full or the folder cannot be written.
+    """
+    partial = folder.with_name(f".{folder.name}.partial")
+    tensors = [*contents.weights.values(), *(contents.optimizer or {}).values()]
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder.parent).free
+        if free < size + RESERVE:
+            msg = f"{size >> 20} MiB are needed and {free >> 20} MiB are free"
+            raise OSError(28, f"no space left on the disk: {msg}")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        _write(partial, contents)
+        _sync(partial)
+        replace_folder(partial, folder)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise InputError(
+            f"cannot write the checkpoint: {error}",
+            place=str(folder),
+            help="free some space and use --resume; the checkpoints written before are whole",
+        ) from error
+    return folder
+
+
+def _write(folder: Path, contents: Contents) -> None:
+    state = {"format": FORMAT, "fingerprint": fingerprint(contents.graph), **contents.state}
+    save_file({k: v.contiguous().cpu() for k, v in contents.weights.items()}, folder / "weights.safetensors")
+    if contents.optimizer is not None:
+        moments = {k: v.contiguous().cpu() for k, v in contents.optimizer.items()}
+        save_file(moments, folder / "optimizer.safetensors")
+    for name, value in (
+        ("spec.json", canonical(contents.graph)),
+        ("run.json", dict(contents.run)),
+        ("state.json", state),
+    ):
+        (folder / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    for name, data in contents.tokenizers.items():
+        (folder / name).write_bytes(data)
+    if contents.metrics is not None and contents.metrics.is_file():
+        shutil.copyfile(contents.metrics, folder / "metrics.jsonl")
+
+
+def _sync(folder: Path) -> None:
+    """Wait until what was written is on the disk."""
+    for path in [*folder.iterdir(), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def replace_folder(new: Path, old: Path) -> None:
+    """Give a complete folder its name; at every moment one of the two is whole."""
+    aside = old.with_name(f".{old.name}.old")
+    shutil.rmtree(aside, ignore_errors=True)
+    if old.exists():
+        old.rename(aside)
+    new.rename(old)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def open_checkpoint(folder: Path | str) -> Checkpoint:
+    """Open a checkpoint folder.
+
+    Raises:
+        InputError: not a checkpoint, cut off, or of another format.
+        SpecError: its spec is damaged.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        near = nearest(folder.name, [p.name for p in folder.parent.glob("*") if p.is_dir()])
+        help_ = f"did you mean '{folder.parent / near}'?" if near else "name a checkpoint folder"
+        raise InputError("no such checkpoint folder", place=str(folder), help=help_)
+    for name in ("weights.safetensors", "spec.json", "state.json"):
+        if not (folder / name).is_file():
+            raise InputError(
+                f"not a whole checkpoint: '{name}' is missing",
+                place=str(folder),
+                help="name a folder such as RUN/checkpoints/001000, RUN/best or RUN/averaged",
+            )
+    state = _json(folder / "state.json")
+    if state.get("format") != FORMAT:
+        raise InputError(
+            f"checkpoint format {state.get('format')} is not known, only {FORMAT}",
+            place=str(folder / "state.json"),
+            help="open it with the weft that wrote it",
+        )
+    spec_file = folder / "spec.json"
+    spec = parse(Spec, read_json(read_text(spec_file), str(spec_file)), str(spec_file))
+    graph = check(spec, registry(), source=str(spec_file))
+    if state.get("fingerprint") != fingerprint(graph):
+        raise InputError(
+            "spec.json is not the spec that the weights were trained with",
+            place=str(spec_file),
+            help="put the written spec.json back",
+        )
+    return Checkpoint(
+        folder=folder,
+        graph=graph,
+        weights=read_tensors(folder / "weights.safetensors"),
+        run=_json(folder / "run.json") if (folder / "run.json").is_file() else {},
+        state=state,
+        tokenizers={path.name: path.read_bytes() for path in sorted(folder.glob("*.model"))},
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    value = read_json(read_text(path), str(path))
+    if not isinstance(value, dict):
+        raise InputError("the file is not an object", place=str(path))
+    return value
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file.
+
+    Raises:
+        InputError: it is damaged or cut off.
+    """
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(
+            f"the file is damaged or cut off: {error}",
+            place=str(path),
+            help="use an older checkpoint of the run",
+        ) from error
+    return tensors
+
+
+def set_weights(
+    model: nn.Module, weights: Mapping[str, Tensor], graph: Graph, place: str
+) -> None:
+    """Put weights into a model, or refuse them by naming what differs.
+
+    Raises:
+        InputError: a parameter is missing, left over, or of another shape.
+    """
+    wanted = graph.weights()
+    problems = [f"'{path}' is missing" for path in wanted if path not in weights]
+    problems += [f"'{path}' is left over" for path in weights if path not in wanted]
+    problems += [
+        f"'{path}' is {list(weights[path].shape)}, not {list(shape)}"
+        for path, shape in wanted.items()
+        if path in weights and tuple(weights[path].shape) != shape
+    ]
+    if problems:
+        shown = "; ".join(problems[:6]) + (f"; and {len(problems) - 6} more" if problems[6:] else "")
+        raise InputError(
+            f"the weights are of another graph: {shown}",
+            place=place,
+            help="open them with the spec that they were trained with",
+        )
+    model.load_state_dict(dict(weights), strict=False, assign=False)
+    tie(model)

@@ -1,0 +1,171 @@
+"""Main: the `weft` command; parses, calls, prints, and gives the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+
+from ...specs.findings import InputError, SpecError
+
+TOUR = """Compose sequence models from typed blocks.
+
+A model is a JSON spec that wires blocks together.  Start here:
+
+  weft demo                                 all of it in a few minutes
+  weft check transformer-base               is it a model? prints every mistake
+  weft show  transformer-base               its nodes, types and parameters
+  weft draw  transformer-base -o base.svg   what does it look like?
+  weft train multi30k-en-de --set data.root=DIR
+  weft translate outputs/multi30k-en-de/averaged < in.en > out.de
+"""
+EXIT_CODES = "exit codes: 0 done, 1 an input is wrong, 2 the command is wrong, 130 or 143 stopped and saved"
+
+SPEC = "a spec file, or the name of a shipped spec"
+RUN = "a run file, or the name of a shipped run"
+CHECKPOINT = "a checkpoint folder, such as outputs/demo/averaged"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of every command, without loading any of them."""
+    top = argparse.ArgumentParser(
+        prog="weft",
+        description=TOUR,
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"weft {version('weft')}")
+    commands = top.add_subparsers(dest="command", metavar="command", required=True)
+
+    def add(name: str, module: str, short: str, example: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(
+            name,
+            help=short,
+            description=short[:1].upper() + short[1:] + ".",
+            epilog=f"example:\n  {example}\n\n{EXIT_CODES}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        made.set_defaults(module=module, function=name)
+        return made
+
+    _add_spec_commands(add)
+    _add_run_commands(add)
+    return top
+
+
+Add = Callable[[str, str, str, str], argparse.ArgumentParser]
+
+
+def _settable(command: argparse.ArgumentParser, example: str) -> None:
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help=f"change a value from outside, as often as needed, such as {example}",
+    )
+
+
+def _add_spec_commands(add: Add) -> None:
+    spec = "spec_commands"
+    check = add("check", spec, "report every mistake in a spec", "weft check my.json --set layers=4")
+    show = add("show", spec, "list a spec's nodes, types and parameters", "weft show transformer-tiny")
+    expand = add("expand", spec, "print a spec's full form", "weft expand transformer-base > full.json")
+    draw = add("draw", spec, "draw a spec", "weft draw transformer-base -o base.svg --form typed")
+    for command in (check, show, expand, draw):
+        command.add_argument("spec", help=SPEC)
+        _settable(command, "layers=4")
+    for command in (check, show):
+        command.add_argument("--json", action="store_true", help="print JSON, for editors and tools")
+    draw.add_argument("-o", "--out", required=True, help="file to write: .svg .png .pdf or .dot")
+    draw.add_argument(
+        "--form",
+        choices=("folded", "typed", "expanded"),
+        default="folded",
+        help="folded: repeats as one box; typed: with the type of every wire; "
+        "expanded: every layer (default: folded)",
+    )
+    blocks = add("blocks", spec, "list the blocks a spec may name", "weft blocks attention@1")
+    blocks.add_argument("name", nargs="?", help="one block, to see its ports, params and source")
+    blocks.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_run_commands(add: Add) -> None:
+    run = "run_commands"
+    demo = add("demo", "demo", "check, draw, train and translate a small task made on the spot", "weft demo")
+    demo.add_argument("--out", default="outputs/demo", help="folder to write (default: %(default)s)")
+    prepare = add("prepare", run, "make a run's tokenizer and binary corpus", "weft prepare multi30k-en-de")
+    train = add("train", run, "train a run", "weft train multi30k-en-de --set data.root=DIR")
+    for command in (prepare, train):
+        command.add_argument("run", help=RUN)
+        command.add_argument("--out", help="folder of the run (default: outputs/NAME)")
+        _settable(command, "data.root=corpora/multi30k")
+    train.add_argument(
+        "--resume", action="store_true", help="go on from the newest checkpoint in the folder"
+    )
+    use = "use_commands"
+    translate = add(
+        "translate", use, "translate lines from stdin to stdout",
+        "weft translate outputs/demo/averaged --beam 5 < in.txt > out.txt",
+    )
+    evaluate = add(
+        "evaluate", use, "print BLEU, chrF and perplexity of a checkpoint",
+        "weft evaluate outputs/multi30k-en-de/averaged --test test_2016_flickr --beam 5",
+    )
+    for command in (translate, evaluate):
+        command.add_argument("checkpoint", help=CHECKPOINT)
+        command.add_argument("--beam", type=int, help="hypotheses a sentence (default: the run's)")
+        command.add_argument("--alpha", type=float, help="length penalty (default: the run's)")
+        command.add_argument(
+            "--max-extra", type=int, help="most tokens beyond the source's (default: the run's)"
+        )
+        command.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+        command.add_argument(
+            "--precision", default="auto", choices=("auto", "float32", "bfloat16"),
+            help="of matrix products (default: bfloat16 where that is fast)",
+        )
+    translate.add_argument(
+        "--buffer", type=int, default=1000, help="lines to read ahead; 1 answers each at once "
+        "(default: %(default)s)",
+    )
+    evaluate.add_argument("--source", help="text to translate, plain or gzip")
+    evaluate.add_argument("--target", help="its reference translation")
+    evaluate.add_argument("--test", help="a test set of the run instead (default: all of them)")
+    evaluate.add_argument("--data-root", help="folder of the run's data (default: the run's)")
+    evaluate.add_argument("-o", "--out", help="file for the translations")
+    evaluate.add_argument("--json", action="store_true", help="print JSON")
+    average = add(
+        "average", use, "write the plain mean of several checkpoints",
+        "weft average outputs/demo/checkpoints/* -o outputs/demo/mean",
+    )
+    average.add_argument("checkpoint", nargs="+", help="checkpoint folders of one run")
+    average.add_argument("-o", "--out", required=True, help="checkpoint folder to write")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    options = parser().parse_args(arguments)
+    module = importlib.import_module(f".{options.module}", __package__)
+    try:
+        return int(getattr(module, options.function)(options) or 0)
+    except SpecError as error:
+        count = len(error.findings)
+        print(f"{error}\n\n{count} mistake{'s' * (count != 1)} found", file=sys.stderr)
+        return 1
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader has gone: nothing more to say, and nothing for Python to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""Progress: how long work is shown: bars on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from ..train.trainer import Progress as Seen
+
+LINES = 40
+"""Plain progress lines over a whole run."""
+
+
+class Reporter:
+    """Shows a training, and the preparation before it."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        """Write to stderr unless told otherwise, so that stdout stays clean."""
+        self.console = console or Console(file=sys.stderr, highlight=False, soft_wrap=True)
+        self._bar: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._shown = 0
+
+    @contextmanager
+    def shown(self) -> Iterator[Reporter]:
+        """Show bars inside this context when there is a terminal."""
+        if not self.console.is_terminal:
+            yield self
+            return
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[seen]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
+        with self._bar:
+            yield self
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+        self.console.print(text, markup=False)
+
+    def prepared(self, stage: str, done: int, total: int | None) -> None:
+        """Show how far the preparation of the data is."""
+        if self._bar is not None:
+            self._task(stage, total)
+            self._bar.update(self._tasks[stage], completed=done, total=total)
+        elif total is not None and done >= total:
+            self.say(f"{stage}: {done:,} pairs")
+
+    def progress(self, seen: Seen) -> None:
+        """Show how far the training is."""
+        text = (
+            f"loss {seen.loss:.3f}  ppl {2.718281828**min(seen.nll, 50):.2f}  lr {seen.rate:.2e}  "
+            f"{seen.tokens_per_second:,.0f} tok/s"
+        )
+        if self._bar is not None:
+            self._task("train", seen.updates)
+            self._bar.update(self._tasks["train"], completed=seen.update, seen=text)
+            return
+        step = max(1, seen.updates // LINES)
+        if seen.update // step > self._shown or seen.update == seen.updates:
+            self._shown = seen.update // step
+            self.say(f"update {seen.update}/{seen.updates}  epoch {seen.epoch}  {text}")
+
+    def validated(self, update: int, values: Mapping[str, Any]) -> None:
+        """Print a validation."""
+        bleu = f"  BLEU {values['bleu']:.2f}" if "bleu" in values else ""
+        self.say(f"update {update}: valid perplexity {values['perplexity']:.3f}{bleu}")
+
+    def _task(self, name: str, total: int | None) -> None:
+        if self._bar is not None and name not in self._tasks:
+            self._tasks[name] = self._bar.add_task(name, total=total, seen="")

@@ -1,0 +1,58 @@
+"""Run commands: prepare and train."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+from ...specs.load import parse_overrides
+from .. import api
+from ..train.plot import plot_curves
+from ..train.run import Run, load_run
+from .progress import Reporter
+
+
+def _run(options: Namespace) -> tuple[Run, str, Path]:
+    run, source = load_run(options.run, parse_overrides(options.set))
+    return run, source, Path(options.out) if options.out else Path("outputs") / run.name
+
+
+def prepare(options: Namespace) -> None:
+    """Make the tokenizer and the corpus, and print what was dropped."""
+    run, source, folder = _run(options)
+    reporter = Reporter()
+    with reporter.shown():
+        made = api.prepare_run(run, folder, reporter.prepared)
+    api.graph_for(run, source, made)
+    print(json.dumps(made.report, indent=2))
+
+
+def train(options: Namespace) -> int:
+    """Train, plot the curves, and say where everything is."""
+    folder = _run(options)[2]
+    reporter = Reporter()
+    with reporter.shown():
+        result = api.train(
+            options.run,
+            out=folder,
+            overrides=parse_overrides(options.set),
+            resume=options.resume,
+            listener=reporter,
+            report=reporter.prepared,
+        )
+    curves = folder / "curves.png"
+    plot_curves(folder / "metrics.jsonl", curves)
+    reporter.say(f"stopped after update {result.state.update}: {result.reason}")
+    for name, path in (
+        ("last", result.checkpoint),
+        ("best", result.best),
+        ("averaged", result.averaged),
+        ("curves", curves),
+    ):
+        if path is not None:
+            reporter.say(f"{name:9} {path}")
+    if result.finished:
+        return 0
+    reporter.say("go on with --resume")
+    return 130 if result.reason == "SIGINT" else 143

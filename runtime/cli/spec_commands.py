@@ -1,0 +1,128 @@
+"""Spec commands: check, show, expand, draw and blocks; none of them loads torch."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from ...blocks.library import registry
+from ...graphs.canonical import canonical, fingerprint
+from ...graphs.check import analyse
+from ...graphs.diagram import draw as draw_graph
+from ...graphs.graph import Graph
+from ...graphs.outline import as_json, outline_text
+from ...graphs.signature import BlockType
+from ...specs.findings import InputError, SpecError
+from ...specs.load import load, parse_overrides
+
+
+def _graph(options: Namespace) -> Graph:
+    held = load(options.spec, parse_overrides(options.set))
+    graph, findings = analyse(held.form, registry(), held.overrides, source=held.source)
+    if graph is None:
+        raise SpecError(held.place(finding) for finding in findings)
+    return graph
+
+
+def check(options: Namespace) -> int:
+    """Print every mistake, or that there is none."""
+    try:
+        graph = _graph(options)
+    except SpecError as error:
+        if not options.json:
+            raise
+        print(json.dumps({"findings": [f.as_json() for f in error.findings]}, indent=2))
+        return 1
+    if options.json:
+        print(json.dumps({"findings": [], "fingerprint": fingerprint(graph)}, indent=2))
+        return 0
+    decodes = f", decodes along {graph.step_axis}" if graph.step_axis else ""
+    print(f"{graph.name}: sound; {graph.parameters():,} parameters{decodes}")
+    return 0
+
+
+def show(options: Namespace) -> None:
+    """Print the tree of nodes."""
+    graph = _graph(options)
+    print(json.dumps(as_json(graph), indent=2) if options.json else outline_text(graph))
+
+
+def expand(options: Namespace) -> None:
+    """Print the full form."""
+    print(json.dumps(canonical(_graph(options)), indent=2, ensure_ascii=False))
+
+
+def draw(options: Namespace) -> None:
+    """Write a picture."""
+    print(draw_graph(_graph(options), Path(options.out), options.form))
+
+
+def blocks(options: Namespace) -> None:
+    """Print the registry, or one block.
+
+    Raises:
+        InputError: there is no such block.
+    """
+    known = registry()
+    if options.name is None:
+        if options.json:
+            print(json.dumps([_described(block) for block in known], indent=2))
+            return
+        width = max(map(len, known.keys()))
+        for block in known:
+            print(f"{block.key:{width}}  {block.doc.partition(';')[0].rstrip('.')}")
+        return
+    block = known.get(options.name) or known.get(known.suggest(options.name))
+    if block is None or options.name not in (block.key, block.name):
+        near = f"did you mean '{block.key}'?" if block else "see 'weft blocks'"
+        raise InputError(f"unknown block '{options.name}'", help=near)
+    described = _described(block)
+    print(json.dumps(described, indent=2) if options.json else _text(block, described))
+
+
+def _described(block: BlockType) -> dict[str, Any]:
+    """Return a block as plain data; its ports are those with every port wired."""
+    params = block.params.model_validate(block.example)
+    signature = block.signature(params, frozenset(block.example_inputs))
+    schema = block.params.model_json_schema()
+    return {
+        "use": block.key,
+        "doc": block.doc,
+        "source": block.source,
+        "inputs": {
+            port.name: {"type": f"{port.type}{'?' * port.optional}", "doc": port.doc}
+            for port in signature.inputs
+        },
+        "outputs": {port.name: {"type": str(port.type), "doc": port.doc} for port in signature.outputs},
+        "slots": {
+            slot.name: {"type": f"{slot.input.type} -> {slot.output.type}", "doc": slot.doc}
+            for slot in signature.slots
+        },
+        "params": schema.get("properties", {}),
+        "required": schema.get("required", []),
+        "example": {
+            "use": block.key,
+            **({"params": dict(block.example)} if block.example else {}),
+            **({"fill": dict(block.example_fill)} if block.example_fill else {}),
+        },
+    }
+
+
+def _text(block: BlockType, described: dict[str, Any]) -> str:
+    lines = [block.key, f"  {block.doc}", f"  source: {block.source}"]
+    for part in ("inputs", "outputs", "slots"):
+        if described[part]:
+            lines.append(f"\n{part}")
+        width = max([len(name) for name in described[part]], default=0)
+        for name, entry in described[part].items():
+            lines.append(f"  {name:{width}}  {entry['type']:28} {entry['doc']}")
+    if described["params"]:
+        lines.append("\nparams")
+    width = max([len(name) for name in described["params"]], default=0)
+    for name, entry in described["params"].items():
+        default = "required" if name in described["required"] else json.dumps(entry.get("default"))
+        lines.append(f"  {name:{width}}  {default:28} {entry.get('description', '')}")
+    lines.append(f"\nexample\n  {json.dumps(described['example'])}")
+    return "\n".join(lines)

@@ -1,0 +1,176 @@
+"""Use commands: translate, evaluate and average."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ...specs.findings import InputError
+from .. import api
+from ..checkpoint import Contents, open_checkpoint, save
+from ..data.settings import DataSettings
+from ..data.text import read_lines, read_parallel
+from ..tasks import translation
+from ..train.average import average_weights
+from ..train.device import fast_half
+from ..train.run import LossSettings
+
+
+def _open(options: Namespace) -> api.Model:
+    import torch  # noqa: PLC0415 - so that --help need not wait for it
+
+    wanted = options.device
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
+    if device == "cuda" and not torch.cuda.is_available():
+        raise InputError("no CUDA device is there", place="--device", help="use --device cpu")
+    precision = options.precision
+    if precision == "auto":
+        precision = "bfloat16" if fast_half(torch.device(device)) else "float32"
+    chosen = {"beam": options.beam, "alpha": options.alpha, "max_extra": options.max_extra}
+    search = {name: value for name, value in chosen.items() if value is not None}
+    return api.open_model(options.checkpoint, search=search, device=device, precision=precision)
+
+
+def _warn(line: int, problem: str) -> None:
+    print(f"warning: line {line}: {problem}", file=sys.stderr)
+
+
+def _lines(stream: BinaryIO) -> Iterator[str]:
+    """Yield the lines of a byte stream; one that is not UTF-8 becomes an empty line."""
+    for number, raw in enumerate(stream, 1):
+        try:
+            yield raw.rstrip(b"\n").decode("utf-8")
+        except UnicodeDecodeError:
+            _warn(number, "not UTF-8, so its translation is an empty line")
+            yield ""
+
+
+def translate(options: Namespace) -> None:
+    """Translate stdin to stdout, line by line."""
+    model = _open(options)
+    out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n")
+    buffer = max(1, options.buffer)
+    try:
+        for line in model.translator.translate(_lines(sys.stdin.buffer), buffer=buffer, warn=_warn):
+            out.write(line.replace("\n", " ") + "\n")
+            if buffer == 1:
+                out.flush()
+        out.flush()
+    finally:
+        out.detach()
+
+
+def evaluate(options: Namespace) -> None:
+    """Print the scores of one text, or of the run's test sets."""
+    model = _open(options)
+    reports = []
+    for name, (sources, references) in _texts(options, model).items():
+        print(f"{name}: translating {len(sources):,} lines", file=sys.stderr)
+        found = list(model.translator.translate(sources, warn=_warn))
+        scores = translation.score(found, references)
+        task = translation.Translation(
+            model.translator.source,
+            model.translator.target,
+            LossSettings(smoothing=0.0),
+        )
+        device = next(model.module.parameters()).device
+        measured = task.perplexity(model.module, task.text_batches(sources, references), device)
+        if options.out:
+            _write_text(Path(options.out), found)
+        reports.append(
+            {
+                "test": name,
+                "lines": len(sources),
+                "scores": scores.values,
+                "signatures": scores.signatures,
+                "perplexity": measured["perplexity"],
+                "search": model.translator.search.model_dump(),
+            }
+        )
+    if options.json:
+        print(json.dumps(reports, indent=2))
+        return
+    for report in reports:
+        print(_text(report))
+
+
+def _text(report: dict[str, Any]) -> str:
+    search = report["search"]
+    lines = [
+        f"{report['test']}: {report['lines']:,} lines, beam {search['beam']}, alpha {search['alpha']}"
+    ]
+    names = {"bleu": "BLEU", "bleu_lc": "BLEU (lower-cased)", "chrf": "chrF"}
+    for key, label in names.items():
+        signature = report["signatures"][key]
+        lines.append(f"  {label:18} {report['scores'][key]:6.2f}  {signature}")
+    lines.append(f"  {'perplexity':18} {report['perplexity']:6.3f}  per target token, end counted")
+    return "\n".join(lines)
+
+
+def _texts(options: Namespace, model: api.Model) -> dict[str, tuple[list[str], list[str]]]:
+    """Return the texts to measure, by name.
+
+    Raises:
+        InputError: no text is named, or only one side of it.
+    """
+    if options.source or options.target:
+        if not (options.source and options.target):
+            raise InputError("a text has two sides", help="give both --source and --target")
+        sources, targets = list(read_lines(options.source)), list(read_lines(options.target))
+        if len(sources) != len(targets):
+            raise InputError(
+                f"{len(sources)} source lines for {len(targets)} target lines",
+                place=f"{options.source}, {options.target}",
+                help="line n of one file must belong to line n of the other",
+            )
+        return {options.source: (sources, targets)}
+    data = model.checkpoint.run.get("data")
+    if data is None:
+        raise InputError("the checkpoint names no data", help="give --source and --target")
+    settings = DataSettings.model_validate(data)
+    root = options.data_root or settings.root
+    if not settings.test:
+        raise InputError("the run has no test sets", help="give --source and --target")
+    if options.test is not None and options.test not in settings.test:
+        raise InputError(f"no test set '{options.test}'", help=f"known: {', '.join(settings.test)}")
+    texts = {}
+    for name, files in settings.test.items():
+        if options.test in (None, name):
+            pairs = list(read_parallel(files, root))
+            texts[name] = ([source for source, _ in pairs], [target for _, target in pairs])
+    return texts
+
+
+def _write_text(path: Path, lines: list[str]) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    os.replace(partial, path)
+
+
+def average(options: Namespace) -> None:
+    """Write the mean of several checkpoints."""
+    held = [open_checkpoint(folder) for folder in options.checkpoint]
+    first = held[0]
+    for other in held[1:]:
+        if other.state["fingerprint"] != first.state["fingerprint"]:
+            raise InputError(
+                "the checkpoints are of different graphs",
+                place=f"{first.folder}, {other.folder}",
+                help="average checkpoints of one run",
+            )
+    contents = Contents(
+        graph=first.graph,
+        weights=average_weights([each.weights for each in held]),
+        run=first.run,
+        state={**held[-1].state, "averaged": [str(each.folder.name) for each in held]},
+        tokenizers=first.tokenizers,
+        metrics=held[-1].folder / "metrics.jsonl",
+    )
+    print(save(Path(options.out), contents))

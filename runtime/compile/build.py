@@ -1,0 +1,110 @@
+"""Build: a graph becomes an `nn.Module` with weights drawn by name.
+
+The generated source stands in `sys.modules` and `linecache` under a name made from
+its hash, so tracebacks show it and torch.compile finds it, and the same graph always
+gives the same classes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import sys
+from types import ModuleType
+
+import torch
+from torch import nn
+
+from ...graphs.graph import Graph
+from .lower import Program, lower
+
+
+def build(graph: Graph, *, seed: int = 1, device: torch.device | str = "cpu") -> nn.Module:
+    """Return the module that computes a graph, with fresh weights.
+
+    Args:
+        graph: a checked graph.
+        seed: decides the weights, together with each one's path, and nothing else
+            does: the order of keys in the spec does not matter.
+        device: where the weights lie.
+    """
+    model = build_empty(graph, device=device)
+    initialize(model, seed)
+    return model
+
+
+def build_empty(graph: Graph, *, device: torch.device | str = "cpu") -> nn.Module:
+    """Return the module of a graph with weights that hold no meaning yet."""
+    program = lower(graph)
+    module = _module(program)
+    with torch.device("meta"):
+        model: nn.Module = getattr(module, program.root)()
+    model.to_empty(device=device)
+    tie(model)
+    return model
+
+
+def tie(model: nn.Module) -> None:
+    """Make tied parameters one tensor again, after each got storage of its own."""
+    again = getattr(model, "tie", None)
+    if callable(again):
+        again()
+
+
+def initialize(model: nn.Module, seed: int) -> None:
+    """Draw every weight anew, each module from a generator of its own.
+
+    A tied weight is drawn by its first owner alone.
+    """
+    seen: set[int] = set()
+    for path, module in model.named_modules():
+        draw = getattr(module, "initialize", None)
+        own = {id(parameter) for parameter in module.parameters(recurse=False)}
+        if not callable(draw) or (own and own <= seen):
+            continue
+        seen |= own
+        generator = torch.Generator(device=_device(module))
+        generator.manual_seed(_seed(seed, path))
+        with torch.no_grad():
+            draw(generator)
+
+
+def _device(module: nn.Module) -> torch.device:
+    return next((p.device for p in module.parameters()), torch.device("cpu"))
+
+
+def _seed(seed: int, path: str) -> int:
+    """Return a seed from the run's and a path: 63 bits of a hash."""
+    digest = hashlib.sha256(f"{seed}:{path}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def program_of(model: nn.Module) -> Program:
+    """Return the program from which a model was built.
+
+    Raises:
+        TypeError: the model was not built by weft.
+    """
+    module = sys.modules.get(type(model).__module__)
+    program = getattr(module, "PROGRAM", None)
+    if not isinstance(program, Program):
+        msg = f"{type(model).__name__} was not built from a spec"
+        raise TypeError(msg)
+    return program
+
+
+def _module(program: Program) -> ModuleType:
+    """Return the generated module, running its source the first time."""
+    name = f"weft_generated_{program.fingerprint[:16]}"
+    known = sys.modules.get(name)
+    if known is not None:
+        return known
+    file = f"<{name}>"
+    module = ModuleType(name)
+    module.__file__ = file
+    module.PROGRAM = program  # type: ignore[attr-defined]
+    # Our own source, made from a checked graph: names are identifiers, values literals.
+    exec(compile(program.source, file, "exec"), module.__dict__)  # noqa: S102
+    linecache.cache[file] = (len(program.source), None, program.source.splitlines(True), file)
+    sys.modules[name] = module
+    return module

@@ -1,0 +1,299 @@
+"""A tokenized parallel corpus on disk: opens at once, whatever its size.
+
+A folder of five files; numbers are little-endian:
+
+    source.bin, target.bin          ids of all sentences, one after another,
+                                    uint16 or uint32, without end tokens
+    source.offsets, target.offsets  int64, pairs + 1: where each sentence
+                                    begins in its .bin, and where the last ends
+    header.json                     format, counts, kind of numbers, tokenizers
+
+The files are mapped into memory, so the operating system reads what is used.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ...specs.findings import InputError
+from .folders import building
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+FORMAT = 1
+HEADER = "header.json"
+SIDES = ("source", "target")
+FLUSH = 1 << 20
+"""Numbers held in memory before they are written."""
+OFFSET = np.dtype("<i8")
+AGAIN = "delete the folder and prepare the data again"
+
+
+class CorpusWriter:
+    """Writes a corpus pair by pair, in bounded memory; used in a `with` block.
+
+    The folder appears when the block ends, and not at all when it raises.
+    """
+
+    def __init__(
+        self, folder: str | Path, *, vocab_size: int, tokenizers: Mapping[str, str] | None = None
+    ) -> None:
+        """Prepare to write.
+
+        Args:
+            folder: where the corpus will be; an older corpus there is replaced.
+            vocab_size: ids are below it, on both sides; decides 2 or 4 bytes an id.
+            tokenizers: digest of the tokenizer of each side.
+        """
+        self.folder = Path(folder)
+        self.vocab_size = vocab_size
+        self.report: dict[str, object] = {}
+        """What to say in the header about how the corpus was made; may be set any time."""
+        self._dtype = "<u2" if vocab_size <= 1 << 16 else "<u4"
+        self._tokenizers = dict(tokenizers or {})
+        self._open = ExitStack()
+        self._pairs = 0
+
+    def __enter__(self) -> Self:
+        """Open the files.
+
+        Raises:
+            InputError: the folder exists and is not a corpus.
+        """
+        with ExitStack() as opening:
+            self._fresh = opening.enter_context(building(self.folder, HEADER))
+            self._sides = tuple(_Side(self._fresh, side, self._dtype, opening) for side in SIDES)
+            self._open = opening.pop_all()
+        return self
+
+    def add(self, source: Sequence[int], target: Sequence[int]) -> None:
+        """Append one pair of sentences, as ids without end tokens.
+
+        Raises:
+            OverflowError: an id does not fit into the numbers of the corpus.
+        """
+        self._sides[0].add(source)
+        self._sides[1].add(target)
+        self._pairs += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Write what is left and the header, and put the folder in its place."""
+        with self._open as closing:
+            if error is not None:
+                closing.__exit__(kind, error, trace)
+                return
+            for side in self._sides:
+                side.finish()
+            header = {
+                "format": FORMAT,
+                "pairs": self._pairs,
+                "dtype": self._dtype,
+                "vocab_size": self.vocab_size,
+                "tokens": dict(zip(SIDES, (side.tokens for side in self._sides), strict=True)),
+                "tokenizers": self._tokenizers,
+                "report": self.report,
+            }
+            (self._fresh / HEADER).write_text(json.dumps(header, indent=2) + "\n")
+
+
+class _Side:
+    """The two files of one side while they are written."""
+
+    def __init__(self, folder: Path, side: str, dtype: str, files: ExitStack) -> None:
+        """Open the files; `files` closes them."""
+        self.tokens = 0
+        self._dtype = np.dtype(dtype)
+        self._bin = files.enter_context((folder / f"{side}.bin").open("wb"))
+        self._offsets = files.enter_context((folder / f"{side}.offsets").open("wb"))
+        self._ids = array("H" if self._dtype.itemsize == 2 else "I")  # noqa: PLR2004 - bytes
+        self._ends = array("q", [0])
+
+    def add(self, ids: Sequence[int]) -> None:
+        """Append one sentence."""
+        self._ids.extend(ids)
+        self.tokens += len(ids)
+        self._ends.append(self.tokens)
+        if len(self._ids) + len(self._ends) > FLUSH:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write what is held."""
+        self._bin.write(np.array(self._ids, dtype=self._dtype).tobytes())
+        self._offsets.write(np.array(self._ends, dtype=OFFSET).tobytes())
+        del self._ids[:]
+        del self._ends[:]
+
+    def finish(self) -> None:
+        """Write the rest and close."""
+        self._flush()
+        self._bin.close()
+        self._offsets.close()
+
+
+class Corpus:
+    """A tokenized parallel corpus, read from disk as it is used."""
+
+    def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
+        """Map the files; `open` is the way to get one.
+
+        Raises:
+            InputError: a file is not as long as the header says.
+        """
+        self.folder = folder
+        self.header = header
+        """What `header.json` says."""
+        self.report: dict[str, Any] = dict(header["report"])
+        """How the corpus was made: pairs read, kept and dropped."""
+        pairs, dtype = int(header["pairs"]), np.dtype(header["dtype"])
+        tokens = header["tokens"]
+        self._source = _map(folder / "source.bin", dtype, int(tokens["source"]))
+        self._target = _map(folder / "target.bin", dtype, int(tokens["target"]))
+        self._source_offsets = _map(folder / "source.offsets", OFFSET, pairs + 1)
+        self._target_offsets = _map(folder / "target.offsets", OFFSET, pairs + 1)
+        for side, offsets in zip(SIDES, (self._source_offsets, self._target_offsets), strict=True):
+            if offsets[0] != 0 or offsets[-1] != int(tokens[side]):
+                raise _damaged(folder / f"{side}.offsets", "do not fit the header")
+        self._pairs = pairs
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Corpus:
+        """Open a corpus.
+
+        Raises:
+            InputError: the folder is no corpus, of another format, or damaged.
+        """
+        folder = Path(folder)
+        path = folder / HEADER
+        try:
+            header = json.loads(path.read_text())
+            written = header["format"]
+        except OSError as error:
+            msg = f"no corpus here: {error.strerror}"
+            raise InputError(msg, place=str(path), help="prepare the data first") from error
+        except (ValueError, KeyError, TypeError) as error:
+            msg = "header is damaged"
+            raise InputError(msg, place=str(path), help=AGAIN) from error
+        if written != FORMAT:
+            msg = f"corpus has format {written}, this version reads {FORMAT}"
+            raise InputError(
+                msg,
+                place=str(path),
+                help=AGAIN,
+            )
+        try:
+            return cls(folder, header)
+        except (KeyError, TypeError, ValueError) as error:
+            msg = "header is damaged"
+            raise InputError(msg, place=str(path), help=AGAIN) from error
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
+        return self._pairs
+
+    @cached_property
+    def source_lengths(self) -> NDArray[np.int32]:
+        """Tokens of each source sentence, without the end token; shape (pairs,).
+
+        Raises:
+            InputError: the offsets are damaged.
+        """
+        return _lengths(self._source_offsets, self.folder / "source.offsets")
+
+    @cached_property
+    def target_lengths(self) -> NDArray[np.int32]:
+        """Tokens of each target sentence, without the end token; shape (pairs,).
+
+        Raises:
+            InputError: the offsets are damaged.
+        """
+        return _lengths(self._target_offsets, self.folder / "target.offsets")
+
+    def pair(self, row: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the ids of both sides of one pair, without end tokens.
+
+        Raises:
+            IndexError: there is no such row; they count from 0.
+        """
+        if not 0 <= row < self._pairs:
+            msg = f"row {row} of a corpus of {self._pairs} pairs"
+            raise IndexError(msg)
+        return (
+            self._source[self._source_offsets[row] : self._source_offsets[row + 1]],
+            self._target[self._target_offsets[row] : self._target_offsets[row + 1]],
+        )
+
+    def padded(
+        self, side: str, rows: NDArray[np.int64], *, pad: int, eos: int
+    ) -> NDArray[np.int64]:
+        """Return sentences of one side as a table, each ended and then padded.
+
+        Args:
+            side: "source" or "target".
+            rows: which pairs; shape (B,), not empty.
+            pad: id that fills short rows.
+            eos: id that ends each sentence.
+
+        Returns:
+            Ids, B x (longest + 1).
+        """
+        left = side == "source"
+        ids, offsets = (
+            (self._source, self._source_offsets) if left else (self._target, self._target_offsets)
+        )
+        starts, lengths = offsets[rows], offsets[rows + 1] - offsets[rows]
+        table = np.full((len(rows), int(lengths.max()) + 1), pad, dtype=np.int64)
+        steps = np.arange(table.shape[1])
+        filled = steps < lengths[:, None]
+        table[filled] = ids[(starts[:, None] + steps)[filled]]
+        table[np.arange(len(rows)), lengths] = eos
+        return table
+
+
+def _map(path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    """Map a file of exactly `count` numbers.
+
+    Raises:
+        InputError: the file is missing or has another length.
+    """
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise _damaged(path, f"cannot be read: {error.strerror}") from error
+    if size != count * dtype.itemsize:
+        raise _damaged(path, f"has {size} bytes, not {count * dtype.itemsize}")
+    if count == 0:  # an empty file cannot be mapped
+        return np.empty(0, dtype=dtype)
+    return np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)
+
+
+def _lengths(offsets: NDArray[np.int64], path: Path) -> NDArray[np.int32]:
+    """Return the differences of the offsets.
+
+    Raises:
+        InputError: the offsets do not rise.
+    """
+    lengths = np.diff(offsets)
+    if len(lengths) and lengths.min() < 0:
+        raise _damaged(path, "do not rise")
+    return lengths.astype(np.int32)
+
+
+def _damaged(path: Path, how: str) -> InputError:
+    """Return the error for a file that is not what the header says."""
+    return InputError(f"corpus is damaged: {path.name} {how}", place=str(path), help=AGAIN)

@@ -1,0 +1,119 @@
+"""Settings of the data of a run: files, tokenizer, filter, batches.
+
+Plain data with units.  Nothing is opened here; what the files hold is checked
+in `text.py`, and `prepare.py` puts the pieces together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+SPECIAL = ("<pad>", "</s>", "<unk>", "<s>")
+"""Names of the pieces with ids 0 to 3: padding, end, unknown, beginning."""
+
+
+class Settings(BaseModel):
+    """A frozen record that refuses keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TokenizerSettings(Settings):
+    """How text becomes ids; all of it is written into the model file."""
+
+    type: Literal["bpe", "unigram"] = "bpe"
+    """Kind of SentencePiece model."""
+    vocab_size: int = Field(gt=len(SPECIAL))
+    """Pieces in all: special ones, characters, bytes and user symbols included."""
+    shared: bool = True
+    """One model for both sides; otherwise one for each, of `vocab_size` pieces each."""
+    byte_fallback: bool = False
+    """Spell characters never seen in training as bytes (256 pieces) rather than unknown."""
+    user_symbols: tuple[str, ...] = ()
+    """Strings that are always one piece, such as brackets of a tree; without white space."""
+    character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
+    """Share of the characters of the training text that get a piece of their own."""
+    lowercase: bool = False
+    """Fold case before encoding; text that was folded cannot be unfolded."""
+    sentences: int = Field(default=10_000_000, ge=1)
+    """Most sentences to train on, both sides together; of more, a fixed random sample."""
+
+    @field_validator("user_symbols")
+    @classmethod
+    def _check_symbols(cls, symbols: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse symbols that SentencePiece would take for something else.
+
+        Raises:
+            ValueError: a symbol is empty, has white space, is special, or comes twice.
+        """
+        for symbol, times in Counter(symbols).items():
+            if not symbol or any(letter.isspace() for letter in symbol):
+                msg = f"user symbol {symbol!r} is empty or has white space"
+                raise ValueError(msg)
+            if symbol in SPECIAL or times > 1:
+                msg = f"user symbol {symbol!r} is already defined"
+                raise ValueError(msg)
+        return symbols
+
+
+class Files(Settings):
+    """Parallel text: line n of a source file belongs to line n of its target file."""
+
+    source: tuple[str, ...]
+    """Paths below the data root, plain or gzip, one sentence a line."""
+    target: tuple[str, ...]
+    """As many paths, in the order of `source`."""
+
+    @model_validator(mode="after")
+    def _check_counts(self) -> Self:
+        """Refuse files without a partner.
+
+        Raises:
+            ValueError: no file, or not as many targets as sources.
+        """
+        if not self.source or len(self.source) != len(self.target):
+            msg = f"{len(self.source)} source files for {len(self.target)} target files"
+            raise ValueError(msg)
+        return self
+
+
+class FilterSettings(Settings):
+    """Which training pairs are left out; empty ones always are."""
+
+    max_length: int = Field(default=250, ge=1)
+    """Most tokens of one side, without the end token."""
+    max_ratio: float | None = Field(default=None, ge=1.0)
+    """Most tokens of the longer side for one of the shorter; None is no limit."""
+
+
+class DataSettings(Settings):
+    """Where the text is, and what of it is used."""
+
+    root: str = "."
+    """Folder that every file must lie in, links followed."""
+    train: Files
+    """Text to learn from; tokenizers are trained on it too."""
+    valid: Files
+    """Text to watch the training with."""
+    test: dict[str, Files] = Field(default_factory=dict)
+    """Text to measure with, by name; it stays text."""
+    filter: FilterSettings = FilterSettings()
+    """Which training pairs are left out."""
+
+
+class BatchSettings(Settings):
+    """How many sentences make a batch."""
+
+    tokens: int = Field(default=4096, ge=2)
+    """Most tokens on each side, padding and end tokens counted: rows * longest."""
+    max_sentences: int | None = Field(default=None, ge=1)
+    """Most pairs in a batch; None is no limit."""
+    pool: int = Field(default=1000, ge=1)
+    """Batches' worth of random pairs that are sorted by length together.
+
+    More pads less, fewer mixes lengths more freely.  At 4096 tokens, pairs of
+    about 30 tokens: 100 pads 8 %, 1000 pads 2 %.
+    """

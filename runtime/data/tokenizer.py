@@ -1,0 +1,274 @@
+"""Tokenizers: text to ids and back, by SentencePiece.
+
+The ids 0 to 3 are padding, end, unknown and beginning in every model made
+here.  Normalization (NFKC, white space, case where asked for) is part of the
+model file, so the file alone says how text is read.  The end token is not
+added here: `batches.py` does that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+
+from ...specs.findings import InputError, did_you_mean
+from .settings import SPECIAL, TokenizerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+PAD, EOS, UNK, BOS = range(4)
+
+UNKNOWN = "\u2047"
+"""How an unknown piece shows in decoded text."""
+
+LONGEST = 2000
+"""Characters of a training sentence; a longer one is cut at spaces, and no part is lost."""
+
+ERRORS_ONLY = 2
+"""Level of SentencePiece's own log, which goes to the terminal."""
+
+RESERVED = str.maketrans({"\u2585": " ", "\0": " "})
+"""Characters for which SentencePiece would leave a training sentence out."""
+
+
+class Tokenizer:
+    """A trained SentencePiece model; immutable."""
+
+    def __init__(self, model: bytes, *, place: str = "") -> None:
+        """Load a serialized model.
+
+        Args:
+            model: content of a `.model` file.
+            place: where it came from, for messages.
+
+        Raises:
+            InputError: the bytes are no model, or its special ids are not 0 to 3.
+        """
+        # An empty model would load, and then write to the terminal at each use.
+        if not model:
+            msg = "tokenizer file is empty"
+            raise InputError(msg, place=place)
+        try:
+            self._model = SentencePieceProcessor(model_proto=model)
+        except (RuntimeError, OSError) as error:
+            msg = "tokenizer file is damaged or not a SentencePiece model"
+            raise InputError(
+                msg,
+                place=place,
+                help="copy it again, or prepare the data again",
+            ) from error
+        self.bytes = model
+        """The serialized model: what a `.model` file holds."""
+        self.vocab_size = int(self._model.vocab_size())
+        """Number of pieces; ids are below it."""
+        self.pad, self.eos = int(self._model.pad_id()), int(self._model.eos_id())
+        self.unk, self.bos = int(self._model.unk_id()), int(self._model.bos_id())
+        if (self.pad, self.eos, self.unk, self.bos) != (PAD, EOS, UNK, BOS):
+            msg = (
+                f"special ids are pad {self.pad}, eos {self.eos}, unk {self.unk}, bos {self.bos};"
+                f" wanted {PAD}, {EOS}, {UNK}, {BOS}"
+            )
+            raise InputError(
+                msg,
+                place=place,
+                help="train with --pad_id=0 --eos_id=1 --unk_id=2 --bos_id=3",
+            )
+
+    @classmethod
+    def open(cls, path: str | Path) -> Tokenizer:
+        """Read a `.model` file.
+
+        Raises:
+            InputError: there is no such file, or it is damaged.
+        """
+        path = Path(path)
+        try:
+            model = path.read_bytes()
+        except OSError as error:
+            known = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+            problem = f"cannot read tokenizer '{path.name}': {error.strerror}"
+            raise InputError(
+                problem, place=str(path), help=did_you_mean(path.name, known)
+            ) from error
+        return cls(model, place=str(path))
+
+    @classmethod
+    def from_bytes(cls, model: bytes) -> Tokenizer:
+        """Load what `.bytes` gave.
+
+        Raises:
+            InputError: the bytes are no model.
+        """
+        return cls(model)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the serialized model, in hexadecimal."""
+        return hashlib.sha256(self.bytes).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text, without an end token.
+
+        Raises:
+            InputError: the text has surrogates, so it came from bytes that are not UTF-8.
+        """
+        return self.encode_many([text])[0]
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text; faster than one by one (threads).
+
+        Raises:
+            InputError: as for `encode`.
+        """
+        try:
+            given = [text.encode() for text in texts]
+        except UnicodeEncodeError as error:
+            msg = f"text is not Unicode: {error.reason}"
+            raise InputError(
+                msg,
+                place=ascii(error.object)[:60],
+                help="read the text as UTF-8",
+            ) from error
+        return cast("list[list[int]]", self._model.encode(given, out_type=int))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of ids: up to the first end, without padding and beginning.
+
+        Unknown pieces show as U+2047.
+
+        Raises:
+            IndexError: an id is not in the vocabulary.
+        """
+        kept = []
+        for each in ids:
+            number = int(each)
+            if number == self.eos:
+                break
+            if not 0 <= number < self.vocab_size:
+                msg = f"id {number} is not in a vocabulary of {self.vocab_size}"
+                raise IndexError(msg)
+            if number not in (self.pad, self.bos):
+                kept.append(number)
+        return str(self._model.decode(kept))
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Return the piece of each id, special ones too; U+2581 stands for a space."""
+        return [str(self._model.id_to_piece(int(each))) for each in ids]
+
+
+def train_tokenizer(
+    lines: Iterable[str], settings: TokenizerSettings, model_path: str | Path
+) -> Tokenizer:
+    """Train a model and write it; the same lines and settings give the same bytes.
+
+    Args:
+        lines: training sentences, in any order; read once, held by SentencePiece.
+        settings: kind and size.
+        model_path: file to write, beside and then renamed.
+
+    Raises:
+        InputError: there is no text, or the vocabulary is too large or too
+            small for it; the largest or smallest possible size is named.
+    """
+    feed = _Feed(lines)
+    buffer = io.BytesIO()
+    try:
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(feed),
+            model_writer=buffer,
+            model_type=settings.type,
+            vocab_size=settings.vocab_size,
+            byte_fallback=settings.byte_fallback,
+            user_defined_symbols=list(settings.user_symbols),
+            character_coverage=settings.character_coverage,
+            normalization_rule_name="nmt_nfkc_cf" if settings.lowercase else "nmt_nfkc",
+            input_sentence_size=settings.sentences,
+            shuffle_input_sentence=True,  # a sample from a fixed seed, not the first lines
+            max_sentence_length=8 * LONGEST,  # bytes; never reached
+            num_threads=16,  # the sums of `unigram` depend on it: fixed, not the machine's
+            minloglevel=ERRORS_ONLY,
+            pad_id=PAD,
+            eos_id=EOS,
+            unk_id=UNK,
+            bos_id=BOS,
+            pad_piece=SPECIAL[PAD],
+            eos_piece=SPECIAL[EOS],
+            unk_piece=SPECIAL[UNK],
+            bos_piece=SPECIAL[BOS],
+            unk_surface=UNKNOWN,
+        )
+    except RuntimeError as error:
+        if feed.failure is not None:
+            raise feed.failure from None
+        raise _explain(str(error), settings, feed) from error
+    tokenizer = Tokenizer(buffer.getvalue(), place=str(model_path))
+    _write(Path(model_path), tokenizer.bytes)
+    return tokenizer
+
+
+class _Feed:
+    """Training sentences on their way into SentencePiece, which swallows exceptions."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        """Keep the lines; `failure` and `words` are known after the run."""
+        self.lines = lines
+        self.failure: BaseException | None = None
+        self.words = False
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield sentences short enough, without reserved characters."""
+        try:
+            for line in self.lines:
+                clean = line.translate(RESERVED)
+                self.words = self.words or (not clean.isspace() and bool(clean))
+                yield from _cut(clean) if len(clean) > LONGEST else (clean,)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+
+def _cut(line: str) -> Iterator[str]:
+    """Yield parts of at most LONGEST characters, cut at a space where there is one."""
+    start = 0
+    while len(line) - start > LONGEST:
+        space = line.rfind(" ", start, start + LONGEST)
+        end = space if space > start else start + LONGEST
+        yield line[start:end]
+        start = end
+    yield line[start:]
+
+
+def _explain(message: str, settings: TokenizerSettings, feed: _Feed) -> InputError:
+    """Turn an error of SentencePiece into one with a way out."""
+    size = settings.vocab_size
+    if not feed.words:
+        return InputError("no text to train a tokenizer on", help="name files that have lines")
+    if largest := re.search(r"too high .*value <= (\d+)", message):
+        return InputError(
+            f"vocab_size {size} is more than the training text gives",
+            help=f"set vocab_size to at most {largest[1]}, or train on more text",
+        )
+    if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return InputError(
+            f"vocab_size {size} is less than the characters of the training text need",
+            help=f"set vocab_size to at least {smallest[1]}, or lower character_coverage",
+        )
+    return InputError(f"SentencePiece cannot train: {message.strip()}")
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file beside and rename it, so that it is never half there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,86 @@
+"""Stepper: a built model, one position at a time.
+
+Axes: N sentences, K beams, R = N * K rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...blocks.modules.state import Room, State
+
+
+class ModelStepper:
+    """What search needs to know of a model whose spec has a step axis."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        fixed: Mapping[str, Tensor],
+        *,
+        beams: int,
+        length: int,
+        moving: str = "target",
+        output: str = "logits",
+    ) -> None:
+        """Run what does not depend on the output once, and make room for the rest.
+
+        Args:
+            model: built from a spec with a `step`; in evaluation mode.
+            fixed: inputs without the step axis, one row a sentence.
+            beams: hypotheses K kept for each sentence.
+            length: positions that will be decoded at most.
+            moving: the input that is fed back.
+            output: the output that scores the next one, [.., V].
+        """
+        first = next(iter(fixed.values()))
+        device = first.device
+        kind = device.type
+        half = torch.is_autocast_enabled(kind)
+        dtype = torch.get_autocast_dtype(kind) if half else next(model.parameters()).dtype
+        room = Room(first.size(0), beams, length, dtype, device)
+        self.rows = room.sentences
+        self.beams = beams
+        self._model: Any = model
+        self._moving, self._output = moving, output
+        self._used = 0
+        self._state = self._model.begin(room, **fixed)
+
+    def step(self, tokens_R: Tensor, position: int) -> Tensor:
+        """Return the logits [R, V] that follow one more token in every row."""
+        outputs = self._model.step(
+            **{self._moving: tokens_R[:, None]}, state=self._state, position=position
+        )
+        self._used = position + 1
+        logits: Tensor = outputs[self._output][:, -1]
+        return logits
+
+    def reorder(self, rows_R: Tensor) -> None:
+        """Let each row go on from what another row of its sentence has written."""
+        reorder(self._state, rows_R, self._used)
+
+
+def reorder(state: Any, rows_R: Tensor, used: int) -> None:
+    """Gather what rows have written, in place; what belongs to sentences stays.
+
+    Args:
+        state: what `begin` returned.
+        rows_R: for each row, the row from which it goes on.
+        used: positions that are filled; the rest of a buffer is not touched.
+    """
+    if isinstance(state, State):
+        for buffer in state.appended.values():
+            filled = buffer.narrow(-2, 0, used)
+            filled.copy_(filled.index_select(0, rows_R))
+        for tensor in state.carried.values():
+            tensor.copy_(tensor.index_select(0, rows_R))
+    elif isinstance(state, Mapping):
+        for inner in state.values():
+            reorder(inner, rows_R, used)
+    elif isinstance(state, list | tuple):
+        for inner in state:
+            reorder(inner, rows_R, used)

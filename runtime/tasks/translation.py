@@ -1,0 +1,195 @@
+"""Translation: what is particular to turning one text into another.
+
+A spec serves this task when it has the inputs `source` (ids), `source_keep` (keep)
+and `target` (ids), and the output `logits` over the target vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sacrebleu
+import torch
+from torch import Tensor, nn
+
+from ...graphs.graph import Graph
+from ...specs.findings import InputError
+from ..data.batches import Batch, in_order
+from ..data.corpus import Corpus
+from ..data.prepare import Prepared
+from ..data.settings import BatchSettings
+from ..data.tokenizer import Tokenizer
+from ..decode.search import SearchSettings
+from ..decode.translate import Translator
+from ..train.loss import LossSums, label_smoothed
+from ..train.run import LossSettings, Run
+
+INPUTS = {"source": "ids", "source_keep": "keep", "target": "ids"}
+"""Inputs that the spec must have, and their kinds."""
+
+
+def vocabulary_params(
+    run: Run, source: Tokenizer, target: Tokenizer, params: Iterable[str]
+) -> dict[str, Any]:
+    """Return the run's overrides of the spec, vocabulary sizes filled in.
+
+    Args:
+        run: its `params` win.
+        source: gives `vocab` and `source_vocab`.
+        target: gives `target_vocab`.
+        params: names that the spec has; others are left out.
+    """
+    sizes = {
+        "vocab": source.vocab_size,
+        "source_vocab": source.vocab_size,
+        "target_vocab": target.vocab_size,
+    }
+    return {**{name: size for name, size in sizes.items() if name in params}, **run.params}
+
+
+def check_graph(graph: Graph, source: Tokenizer, target: Tokenizer) -> None:
+    """Refuse a graph that does not serve this task with these tokenizers.
+
+    Raises:
+        InputError: an input or output is missing, of another kind, or of another size.
+    """
+    for name, kind in INPUTS.items():
+        if name not in graph.inputs or graph.inputs[name].kind != kind:
+            raise InputError(
+                f"translation needs an input '{name}' of kind {kind}",
+                place=f"{graph.source}#/inputs",
+                help=f"add it, for example \"{name}\": \"{kind}{':vocab' * (kind == 'ids')}[B S]\"",
+            )
+    if "logits" not in graph.outputs:
+        raise InputError("translation needs an output 'logits'", place=f"{graph.source}#/outputs")
+    if graph.step_axis is None:
+        raise InputError(
+            "translation needs a spec that decodes step by step",
+            place=graph.source,
+            help='add "step": {"axis": "T"}',
+        )
+    found = {
+        "source": (graph.inputs["source"].size, source.vocab_size),
+        "target": (graph.inputs["target"].size, target.vocab_size),
+        "logits": (graph.outputs["logits"].axes[-1], target.vocab_size),
+    }
+    for name, (in_graph, in_tokenizer) in found.items():
+        if in_graph != in_tokenizer:
+            raise InputError(
+                f"'{name}' of the spec has {in_graph} words, the tokenizer has {in_tokenizer}",
+                place=graph.source,
+                help="leave 'vocab' out of the run's params, so that it follows the tokenizer",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How good translations are; all of sacreBLEU, each with its signature."""
+
+    values: Mapping[str, float]
+    signatures: Mapping[str, str]
+
+
+def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
+    """Return BLEU, lower-cased BLEU and chrF of whole translations.
+
+    Source: Post 2018 (sacreBLEU); Popovic 2015 (chrF).
+    """
+    metrics: dict[str, Any] = {
+        "bleu": sacrebleu.BLEU(),
+        "bleu_lc": sacrebleu.BLEU(lowercase=True),
+        "chrf": sacrebleu.CHRF(),
+    }
+    values, signatures = {}, {}
+    for name, metric in metrics.items():
+        values[name] = float(metric.corpus_score(list(hypotheses), [list(references)]).score)
+        signatures[name] = str(metric.get_signature())
+    return Scores(values, signatures)
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The task, as the training loop sees it."""
+
+    source: Tokenizer
+    target: Tokenizer
+    settings: LossSettings
+
+    def inputs(self, batch: Batch) -> dict[str, Tensor]:
+        """Return what the model reads: the target begins with BOS and lacks its end."""
+        first = torch.full_like(batch.target[:, :1], self.target.bos)
+        return {
+            "source": batch.source,
+            "source_keep": batch.source != self.source.pad,
+            "target": torch.cat((first, batch.target[:, :-1]), 1),
+        }
+
+    def loss(self, model: nn.Module, batch: Batch) -> LossSums:
+        """Return the summed loss of a batch."""
+        return label_smoothed(
+            model(**self.inputs(batch))["logits"],
+            batch.target,
+            smoothing=self.settings.smoothing,
+            pad=self.target.pad,
+            spread=self.settings.spread,
+        )
+
+    @torch.no_grad()
+    def perplexity(
+        self, model: nn.Module, batches: Iterable[Batch], device: torch.device
+    ) -> dict[str, float]:
+        """Return the unsmoothed nll in nats per target token, and its exponential."""
+        total, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
+        for batch in batches:
+            total += self.loss(model, batch.to(device)).nll
+            tokens += batch.target_tokens
+        nll = total.item() / max(tokens, 1)
+        return {"nll": nll, "perplexity": math.exp(min(nll, 700.0))}
+
+    def batches(self, corpus: Corpus, settings: BatchSettings) -> Iterable[Batch]:
+        """Return the batches of a corpus from short to long."""
+        return in_order(corpus, settings, self.target.pad, self.target.eos)
+
+    def text_batches(
+        self, sources: Sequence[str], targets: Sequence[str], rows: int = 32
+    ) -> Iterable[Batch]:
+        """Return batches of plain text, pairs with an empty side left out."""
+        pairs = [
+            (source, target)
+            for source, target in zip(
+                self.source.encode_many(sources), self.target.encode_many(targets), strict=True
+            )
+            if source and target
+        ]
+        pairs.sort(key=lambda pair: (len(pair[0]), len(pair[1])))
+        for start in range(0, len(pairs), rows):
+            part = pairs[start : start + rows]
+            yield Batch(
+                source=_padded([p[0] for p in part], self.source),
+                target=_padded([p[1] for p in part], self.target),
+                rows=torch.arange(start, start + len(part)).numpy(),
+                pad=self.target.pad,
+            )
+
+    def translator(
+        self, model: nn.Module, search: SearchSettings, *, half: bool = False
+    ) -> Translator:
+        """Return the model as a translator."""
+        return Translator(model, self.source, self.target, search, half)
+
+
+def _padded(rows: Sequence[Sequence[int]], tokenizer: Tokenizer) -> Tensor:
+    """Return ids [B, T], each row ended and then padded."""
+    longest = max(map(len, rows)) + 1
+    filled = [[*r, tokenizer.eos, *([tokenizer.pad] * (longest - len(r) - 1))] for r in rows]
+    return torch.tensor(filled)
+
+
+def make_task(run: Run, prepared: Prepared) -> Translation:
+    """Return the task of a run on its prepared data."""
+    return Translation(prepared.source_tokenizer, prepared.target_tokenizer, run.loss)
+
+

@@ -1,0 +1,57 @@
+"""Device: where a run computes, in which precision, and how that was chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from ...specs.findings import InputError
+from .run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where and how numbers are computed."""
+
+    device: torch.device
+    half: bool
+    """Whether matrix products run in bfloat16 autocast."""
+    reason: str
+
+    def autocast(self) -> torch.autocast:
+        """Return the context in which the model runs."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.half)
+
+
+def choose(run: Run) -> Place:
+    """Return where a run computes.
+
+    Raises:
+        InputError: it asks for a device that is not there.
+    """
+    found = torch.cuda.is_available()
+    if run.device == "cuda" and not found:
+        raise InputError(
+            "no CUDA device is there", place="/device", help="use --set device=cpu, or auto"
+        )
+    device = torch.device("cuda" if found and run.device != "cpu" else "cpu")
+    if run.threads is not None:
+        torch.set_num_threads(run.threads)
+    if run.precision == "auto":
+        half = fast_half(device)
+        why = "fast" if half else "not fast"
+        reason = f"bfloat16 is {why} on this {device.type}"
+    else:
+        half, reason = run.precision == "bfloat16", "asked for"
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = half
+    return Place(device, half, reason)
+
+
+def fast_half(device: torch.device) -> bool:
+    """Say whether bfloat16 matrix products are much faster than float32 ones there."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    has_amx = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return bool(has_amx and has_amx())

@@ -1,0 +1,137 @@
+"""Plots: the curves of a run as one picture.
+
+Not here: writing the metrics (`history.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+from ...specs.findings import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    Curve = tuple[list[int], list[float]]
+
+_TRAIN, _VALID, _RATE, _BLEU = "#4477aa", "#ee6677", "#555555", "#228833"
+"""Colors of Paul Tol's bright scheme, told apart by color-blind readers."""
+_SMOOTH = 0.03
+"""Share of the training points in one running mean."""
+
+
+def plot_curves(metrics: Path, out: Path) -> None:
+    """Draw loss, learning rate and, when measured, BLEU over the updates of a run.
+
+    Args:
+        metrics: one JSON object a line, with `type` ("train" or "valid") and `update`;
+            a last line that is cut off, as after a crash, is passed over.  When an
+            update stands there twice, as after a run went on from an older
+            checkpoint, the later line counts.
+        out: the PNG to write; its folder is there.
+
+    Raises:
+        InputError: the file is missing, has a line that is no such object, or has
+            nothing to draw.
+    """
+    events = _read(metrics)
+    loss = _curve(events["train"], "loss")
+    train_nll = _curve(events["train"], "nll")
+    valid_nll = _curve(events["valid"], "nll")
+    rate = _curve(events["train"], "rate")
+    bleu = _curve(events["valid"], "bleu")
+    if not (loss[0] or valid_nll[0]):
+        problem = "nothing to draw: no loss was written yet"
+        raise InputError(problem, place=str(metrics), help="let the run reach its first report")
+
+    heights = [3.0, 1.2] + ([1.5] if bleu[0] else [])
+    figure = Figure(figsize=(8.0, 0.8 + 1.2 * sum(heights)), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(
+        len(heights), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights}
+    )[:, 0]
+    _draw_loss(panels[0], loss, train_nll, valid_nll)
+    _draw_line(panels[1], rate, _RATE, "learning rate")
+    panels[1].ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
+    if bleu[0]:
+        _draw_line(panels[2], bleu, _BLEU, "validation BLEU\n(0 to 100)", marker="o")
+    for panel in panels:
+        panel.grid(visible=True, color="#dddddd", linewidth=0.6)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[-1].set_xlabel("update (optimizer steps)")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    panels[-1].xaxis.set_major_formatter(EngFormatter(sep=""))
+    figure.align_ylabels()
+    figure.savefig(out, format="png")
+
+
+def _read(metrics: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the events of each type, in the order of their updates."""
+    if not metrics.is_file():
+        problem = "there are no metrics"
+        raise InputError(problem, place=str(metrics), help="train the run first")
+    newest: dict[tuple[str, int], dict[str, Any]] = {}
+    lines = metrics.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+            newest[str(event["type"]), int(event["update"])] = event
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines):
+                break
+            problem = "a line is no metric: it needs a JSON object with 'type' and 'update'"
+            raise InputError(problem, place=f"{metrics}:{number}") from error
+    events: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for (kind, _), event in sorted(newest.items(), key=lambda item: item[0][1]):
+        events[kind].append(event)
+    return events
+
+
+def _curve(events: Sequence[Mapping[str, Any]], key: str) -> Curve:
+    """Return updates and values of one measure, where it was measured."""
+    points = [(event["update"], event[key]) for event in events if event.get(key) is not None]
+    return [int(update) for update, _ in points], [float(value) for _, value in points]
+
+
+def _draw_loss(panel: Axes, loss: Curve, train_nll: Curve, valid_nll: Curve) -> None:
+    """Draw what is minimized, faint and smoothed, and the likelihoods to compare."""
+    if loss[0]:
+        panel.plot(*loss, color=_TRAIN, alpha=0.25, linewidth=0.8)
+        panel.plot(loss[0], _smoothed(loss[1]), color=_TRAIN, label="train, smoothed labels")
+    if train_nll[0]:
+        nll = _smoothed(train_nll[1])
+        panel.plot(train_nll[0], nll, color=_TRAIN, linestyle="--", label="train, likelihood")
+    if valid_nll[0]:
+        panel.plot(
+            *valid_nll, color=_VALID, marker="o", markersize=3, label="validation, likelihood"
+        )
+    panel.set_ylabel("loss\n(nats per target token)")
+    panel.legend(frameon=False)
+
+
+def _draw_line(panel: Axes, curve: Curve, color: str, label: str, marker: str = "") -> None:
+    """Draw one curve with its label."""
+    panel.plot(*curve, color=color, marker=marker, markersize=3)
+    panel.set_ylabel(label)
+
+
+def _smoothed(values: Sequence[float]) -> list[float]:
+    """Return a running mean around each point, so that it neither lags nor leads."""
+    reach = round(_SMOOTH * len(values) / 2)
+    means = []
+    for middle in range(len(values)):
+        near = min(reach, middle, len(values) - 1 - middle)
+        window = values[middle - near : middle + near + 1]
+        means.append(sum(window) / len(window))
+    return means

@@ -1,0 +1,165 @@
+"""Run: how one model is trained, as a JSON document.
+
+A run names a spec and data; the same spec can be trained in many ways.  Every number
+says its unit.  `--set path=value` changes any of them from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
+from ...specs.reader import find, parse, read_json, read_text
+from ..data.settings import BatchSettings, DataSettings, Settings, TokenizerSettings
+from ..decode.search import SearchSettings
+from .optimize import OptimizerSettings
+from .schedule import Noam, Schedule
+
+ROOM = "runs"
+"""Folder of `specs/` that holds shipped runs."""
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class LossSettings(Settings):
+    """What is minimised."""
+
+    smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Probability taken from the right word and spread over others."""
+    spread: Literal["vocabulary", "others"] = "vocabulary"
+    """Over all V words (torch) or the V - 1 others (tensor2tensor, fairseq)."""
+
+
+class EvaluateSettings(Settings):
+    """How the run is watched."""
+
+    every: Positive = 1000
+    """Updates between validations."""
+    bleu: bool = True
+    """Whether validation text is translated and scored too."""
+    beam: Positive = 1
+    """Beam of those translations."""
+    sentences: Positive | None = None
+    """Validation lines to translate, from the first; None is all."""
+    best: Literal["bleu", "nll"] = "bleu"
+    """What the best checkpoint is best at."""
+    patience: Positive | None = None
+    """Validations without a new best after which the run stops; None never stops it."""
+    lowercase: bool = False
+    """Whether the validation BLEU ignores case (sacreBLEU -lc)."""
+
+
+class CheckpointSettings(Settings):
+    """When the run is saved."""
+
+    every: Positive = 1000
+    """Updates between checkpoints."""
+    seconds: float = Field(default=600.0, gt=0)
+    """Seconds after which one more is written; it replaces itself and is not averaged."""
+    keep: Positive = 5
+    """Newest checkpoints that are kept."""
+    average: int = Field(default=5, ge=0)
+    """Newest checkpoints whose plain mean is written at the end; 0 writes none."""
+
+
+class Run(Settings):
+    """A run, whole."""
+
+    format: Literal[1]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
+    doc: str = ""
+    task: Literal["translation"] = "translation"
+    spec: str
+    """A shipped spec, or a file beside the run."""
+    params: dict[str, Any] = {}
+    """Overrides of the spec's params; `vocab` is the tokenizer's unless set."""
+    data: DataSettings
+    tokenizer: TokenizerSettings
+    batch: BatchSettings = BatchSettings()
+    accumulate: Positive = 1
+    """Batches in one update."""
+    updates: Positive = 100_000
+    """Updates in all."""
+    optimizer: OptimizerSettings = OptimizerSettings()
+    schedule: Schedule = Noam()
+    loss: LossSettings = LossSettings()
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of matrix products; weights stay float32. `auto` is bfloat16 where that is fast."""
+    compile: Literal["auto", "layers", "eager"] = "auto"
+    """See `weft.compile`."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: Positive | None = None
+    """Threads on the CPU; None is torch's own choice."""
+    evaluate: EvaluateSettings = EvaluateSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    search: SearchSettings = SearchSettings()
+    """How the finished model translates."""
+    seed: int = Field(default=1, ge=0, lt=2**31)
+    """Decides initial weights, order of the data and dropout, nothing else."""
+
+
+def load_run(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[Run, str]:
+    """Read a run file or a shipped run.
+
+    Args:
+        name: a path, or a shipped name such as `multi30k-en-de`.
+        overrides: dotted path to value, such as `{"optimizer.clip": 1.0}`.
+
+    Returns:
+        The run, and the file it came from.
+
+    Raises:
+        InputError: no such file.
+        SpecError: the text or its form is wrong.
+    """
+    path = find(str(name), ROOM)
+    value = read_json(read_text(path), str(path))
+    for dotted, new in (overrides or {}).items():
+        _set(value, dotted.split("."), new, str(path))
+    return parse(Run, value, str(path)), str(path)
+
+
+def _set(value: Any, keys: list[str], new: Any, source: str) -> None:
+    """Put one override into a JSON value, making objects on the way."""
+    if not isinstance(value, dict):
+        raise InputError("'--set' needs an object there", place=f"{source}#{pointer(*keys[:-1])}")
+    here: dict[str, Any] = value
+    for depth, key in enumerate(keys[:-1]):
+        inner = here.setdefault(key, {})
+        if not isinstance(inner, dict):
+            at = pointer(*keys[: depth + 1])
+            problem = f"'{key}' holds a value, so nothing inside it can be set"
+            raise SpecError([Finding(code="P04", at=at, problem=problem, source=source)])
+        here = inner
+    here[keys[-1]] = new
+
+
+def spec_of(run: Run, source: str) -> str:
+    """Return the spec that a run names: shipped, or a file beside the run and nowhere else.
+
+    Raises:
+        InputError: neither.
+    """
+    from_shipped = not run.spec.endswith(".json")
+    if from_shipped:
+        return run.spec
+    folder = Path(source).resolve().parent
+    path = (folder / run.spec).resolve()
+    if not path.is_relative_to(folder):
+        raise InputError(
+            f"spec '{run.spec}' leads out of the run's folder",
+            place=f"{source}#/spec",
+            help="put the spec beside the run, or name a shipped one",
+        )
+    if not path.is_file():
+        near = [p.name for p in folder.glob("*.json")]
+        raise InputError(
+            f"no spec '{run.spec}' beside the run",
+            place=f"{source}#/spec",
+            help=did_you_mean(run.spec, near),
+        )
+    return str(path)

@@ -1,0 +1,447 @@
+"""Trainer: the loop, and what surrounds it: validation, checkpoints, stopping, resuming.
+
+What a batch is and what the loss is comes from the task; who hears about progress is
+an argument.  The order of the data and the dropout of each update are functions of the
+seed, so a run that was killed and resumed ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ...graphs.graph import Graph
+from ...specs.findings import InputError
+from ..checkpoint import Contents, open_checkpoint, read_tensors, save, set_weights, weights_of
+from ..compile.build import build
+from ..compile.compile import CompileReport, compile_model
+from ..data.batches import Batch, prefetch, stream
+from ..data.corpus import Corpus
+from .average import average_weights
+from .device import Place
+from .history import History
+from .loss import LossSums
+from .optimize import (
+    clip_gradient,
+    load_optimizer_tensors,
+    make_optimizer,
+    optimizer_tensors,
+    set_rate,
+)
+from .run import Run
+from .schedule import learning_rate
+
+REPORT_EVERY = 10
+"""Updates between reports; between them nothing waits for the device."""
+
+
+class Task(Protocol):
+    """What the loop needs to know of a task."""
+
+    def loss(self, model: nn.Module, batch: Batch) -> LossSums:
+        """Return the summed loss of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the loop reports."""
+
+    update: int
+    updates: int
+    epoch: int
+    loss: float
+    """Smoothed loss per target token, in nats, over the updates since the last report."""
+    nll: float
+    """Plain negative log-likelihood per target token, in nats."""
+    rate: float
+    tokens_per_second: float
+    """Source and target tokens, padding not counted."""
+    target_tokens_per_second: float
+
+
+class Listener(Protocol):
+    """Who hears about a run."""
+
+    def say(self, text: str) -> None:
+        """Hear one line."""
+
+    def progress(self, progress: Progress) -> None:
+        """Hear how far the run is."""
+
+    def validated(self, update: int, values: Mapping[str, Any]) -> None:
+        """Hear a validation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """All that a training needs beside its run."""
+
+    run: Run
+    graph: Graph
+    task: Task
+    corpus: Corpus
+    folder: Path
+    """The run's folder."""
+    place: Place
+    tokenizers: Mapping[str, bytes]
+    pad: int
+    eos: int
+    validate: Callable[[nn.Module], dict[str, Any]]
+    """Measures the model; gives at least what `run.evaluate.best` names."""
+    listener: Listener
+
+
+@dataclass(slots=True)
+class State:
+    """Where a run is; what a checkpoint's state.json holds."""
+
+    update: int = 0
+    epoch: int = 0
+    position: int = 0
+    """Batches of the epoch that are used."""
+    best: float | None = None
+    best_update: int = 0
+    stale: int = 0
+    """Validations since the best one."""
+    seconds: float = 0.0
+    """Time trained, validations counted."""
+    compiled: str | None = None
+    """What `compile` chose, so that a resumed run does the same."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the state as plain data."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(slots=True)
+class _Window:
+    """What was seen since the last report."""
+
+    sums: Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.float64))
+    """Loss and nll per target token, summed over updates; on the device of the first."""
+    updates: int = 0
+    source_tokens: int = 0
+    target_tokens: int = 0
+    since: float = field(default_factory=time.monotonic)
+
+    def add(self, sums: Tensor, batches: list[tuple[int, int, Batch]]) -> None:
+        """Count one update."""
+        self.sums = self.sums.to(sums.device, non_blocking=True) + sums
+        self.updates += 1
+        self.source_tokens += sum(batch.source_tokens for _, _, batch in batches)
+        self.target_tokens += sum(batch.target_tokens for _, _, batch in batches)
+
+
+@dataclass(slots=True)
+class Result:
+    """How a training ended."""
+
+    state: State
+    finished: bool
+    reason: str
+    checkpoint: Path | None
+    averaged: Path | None = None
+    best: Path | None = None
+    report: CompileReport | None = field(default=None, repr=False)
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Return a run's checkpoints, oldest first."""
+    found = (folder / "checkpoints").glob("[0-9]*")
+    return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name))
+
+
+class Trainer:
+    """One training, from its first or its last checkpoint to its end."""
+
+    def __init__(self, setting: Setting, *, resume: bool) -> None:
+        """Build the model and the optimizer, or take them from the newest checkpoint.
+
+        Raises:
+            InputError: the folder holds a run already and `resume` is false, or its
+                checkpoint is damaged or of another graph.
+        """
+        self.setting, self.run = setting, setting.run
+        self.state, self.stop_reason = State(), ""
+        run, folder = setting.run, setting.folder
+        existing = checkpoints(folder)
+        if existing and not resume:
+            raise InputError(
+                "the folder already holds a run",
+                place=str(folder),
+                help="go on with --resume, or name another folder with --out",
+            )
+        self.model = build(setting.graph, seed=run.seed, device=setting.place.device)
+        self.optimizer = make_optimizer(self.model, run.optimizer)
+        if existing:
+            self._take(existing[-1])
+        self.history = History(folder, update=self.state.update)
+        self._last_save = time.monotonic()
+
+    def _take(self, folder: Path) -> None:
+        """Go on from a checkpoint."""
+        held = open_checkpoint(folder)
+        graph = self.setting.graph
+        set_weights(self.model, held.weights, graph, str(folder))
+        moments = read_tensors(folder / "optimizer.safetensors")
+        load_optimizer_tensors(self.optimizer, self.model, moments)
+        names = State.__slots__
+        self.state = State(**{k: v for k, v in held.state.items() if k in names})
+        self.setting.listener.say(f"resuming after update {self.state.update} from {folder}")
+
+    def train(self) -> Result:
+        """Train until the updates, the patience or the person's patience run out."""
+        run, state = self.run, self.state
+        self.report = self._compile()
+        say = self.setting.listener.say
+        say(str(self.report))
+        batches = prefetch(self._batches())
+        started, before = time.monotonic(), state.seconds
+        window = _Window()
+        if self._patience_is_out():
+            self.stop_reason = f"no better for {state.stale} validations"
+        with _signals(self._stop):
+            while state.update < run.updates and not self.stop_reason:
+                micro = [next(batches) for _ in range(run.accumulate)]
+                window.add(self._update([batch for _, _, batch in micro]), micro)
+                state.epoch, state.position = micro[-1][0], micro[-1][1]
+                state.seconds = before + time.monotonic() - started
+                if state.update % REPORT_EVERY == 0 or state.update == run.updates:
+                    self._tell(window)
+                    window = _Window()
+                if state.update % run.evaluate.every == 0 or state.update == run.updates:
+                    started_at = time.monotonic()
+                    self._validate()
+                    window.since += time.monotonic() - started_at
+                due = state.update % run.checkpoint.every == 0
+                late = time.monotonic() - self._last_save > run.checkpoint.seconds
+                if due or late or state.update == run.updates or self.stop_reason:
+                    self._save()
+        batches.close()  # type: ignore[attr-defined]
+        return self._finish()
+
+    def _compile(self) -> CompileReport:
+        """Compile as the run says, or as it did before it was resumed."""
+        mode = self.state.compiled or self.run.compile
+        measure = None
+        if mode == "auto" and self.setting.place.device.type == "cuda":
+            _, _, batch = next(self._batches())
+            moved = batch.to(self.setting.place.device)
+
+            def measure() -> None:
+                with self.setting.place.autocast():
+                    self.setting.task.loss(self.model, moved).loss.backward()
+                self.optimizer.zero_grad(set_to_none=True)
+
+        self.model.train()
+        report = compile_model(self.model, mode, measure=measure)  # type: ignore[arg-type]
+        self.state.compiled = report.mode
+        return report
+
+    def _batches(self) -> Iterator[tuple[int, int, Batch]]:
+        return stream(
+            self.setting.corpus,
+            self.run.batch,
+            self.run.seed,
+            epoch=self.state.epoch,
+            position=self.state.position,
+            pad=self.setting.pad,
+            eos=self.setting.eos,
+        )
+
+    def _update(self, batches: list[Batch]) -> Tensor:
+        """Make one update; return the summed loss and nll of its batches."""
+        state, run, place = self.state, self.run, self.setting.place
+        number = state.update + 1
+        torch.manual_seed(run.seed * 1_000_003 + number)
+        total = sum(batch.target_tokens for batch in batches)
+        summed = torch.zeros(2, dtype=torch.float64, device=place.device)
+        for batch in batches:
+            with place.autocast():
+                sums = self.setting.task.loss(self.model, batch.to(place.device, non_blocking=True))
+            (sums.loss / total).backward()
+            summed += torch.stack((sums.loss.detach(), sums.nll)).double()
+        norm = clip_gradient(self.model.parameters(), run.optimizer.clip)
+        # On an accelerator looking at the norm would wait for it, so it is looked at in `_tell`.
+        if place.device.type == "cpu":
+            self._refuse_infinite(summed, norm)
+        set_rate(self.optimizer, self._rate(number))
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        state.update = number
+        return summed / total
+
+    def _rate(self, update: int) -> float:
+        d_model = self.setting.graph.params.get("d_model")
+        return learning_rate(update, self.run.schedule, d_model)
+
+    def _refuse_infinite(self, sums: Tensor, norm: Tensor) -> None:
+        """Stop before an update that would spoil the weights.
+
+        Raises:
+            InputError: the loss or its gradient is not finite.
+        """
+        if bool(torch.isfinite(sums).all()) and math.isfinite(float(norm)):
+            return
+        self.history.close()
+        newest = checkpoints(self.setting.folder)
+        kept = f"; the last good checkpoint is {newest[-1]}" if newest else ""
+        raise InputError(
+            f"the loss or its gradient is not finite at update {self.state.update + 1}{kept}",
+            place=str(self.setting.folder),
+            help="lower the learning rate, raise the warmup, or set optimizer.clip",
+        )
+
+    def _tell(self, window: _Window) -> None:
+        """Report the updates since the last report."""
+        state, seconds = self.state, time.monotonic() - window.since
+        self._refuse_infinite(window.sums, torch.zeros(()))
+        loss, nll = (window.sums / window.updates).tolist()
+        seen = Progress(
+            update=state.update,
+            updates=self.run.updates,
+            epoch=state.epoch,
+            loss=loss,
+            nll=nll,
+            rate=self._rate(state.update),
+            tokens_per_second=(window.source_tokens + window.target_tokens) / seconds,
+            target_tokens_per_second=window.target_tokens / seconds,
+        )
+        self.history.write(
+            type="train",
+            update=seen.update,
+            epoch=seen.epoch,
+            loss=loss,
+            nll=nll,
+            rate=seen.rate,
+            tokens_per_second=seen.tokens_per_second,
+            seconds=state.seconds,
+        )
+        self.setting.listener.progress(seen)
+
+    def _validate(self) -> None:
+        """Measure the model, keep it when it is the best, stop when it no longer gets better."""
+        run, state = self.run, self.state
+        self.model.eval()
+        with self.setting.place.autocast():
+            values = self.setting.validate(self.model)
+        self.model.train()
+        self.history.write(type="valid", update=state.update, seconds=state.seconds, **values)
+        self.setting.listener.validated(state.update, values)
+        value = values["nll"] if run.evaluate.best == "nll" else values["bleu"]
+        worth = -value if run.evaluate.best == "nll" else value
+        if state.best is None or worth > state.best:
+            state.best, state.best_update, state.stale = worth, state.update, 0
+            save(self.setting.folder / "best", self._contents(optimizer=False))
+        else:
+            state.stale += 1
+        if self._patience_is_out():
+            self.stop_reason = f"no better for {state.stale} validations"
+
+    def _patience_is_out(self) -> bool:
+        patience = self.run.evaluate.patience
+        return patience is not None and self.state.stale >= patience
+
+    def _contents(self, *, optimizer: bool) -> Contents:
+        moments = optimizer_tensors(self.optimizer, self.model) if optimizer else None
+        return Contents(
+            graph=self.setting.graph,
+            weights=weights_of(self.model, self.setting.graph),
+            run=self.run.model_dump(mode="json"),
+            state=self.state.as_json(),
+            tokenizers=self.setting.tokenizers,
+            optimizer=moments,
+            metrics=self.history.path,
+        )
+
+    def _save(self) -> None:
+        """Write a checkpoint, and drop what older ones no longer need."""
+        folder = self.setting.folder / "checkpoints"
+        save(folder / f"{self.state.update:06d}", self._contents(optimizer=True))
+        self._last_save = time.monotonic()
+        all_ = checkpoints(self.setting.folder)
+        every = self.run.checkpoint.every
+        regular = [path for path in all_ if int(path.name) % every == 0 or path == all_[-1]]
+        kept = regular[-max(self.run.checkpoint.keep, self.run.checkpoint.average) :]
+        for path in all_:
+            if path not in kept:
+                _remove(path)
+            elif path != all_[-1]:
+                (path / "optimizer.safetensors").unlink(missing_ok=True)
+
+    def _finish(self) -> Result:
+        """Write the mean of the last checkpoints when the run is done."""
+        state, run, folder = self.state, self.run, self.setting.folder
+        self.history.close()
+        signalled = self.stop_reason.startswith("SIG")
+        finished = not signalled
+        newest = checkpoints(folder)
+        result = Result(
+            state=state,
+            finished=finished,
+            reason=self.stop_reason or f"all {run.updates} updates done",
+            checkpoint=newest[-1] if newest else None,
+            best=folder / "best" if (folder / "best").is_dir() else None,
+            report=self.report,
+        )
+        if finished and run.checkpoint.average and newest:
+            last = newest[-run.checkpoint.average :]
+            mean = average_weights([read_tensors(path / "weights.safetensors") for path in last])
+            contents = self._contents(optimizer=False)
+            state_ = {**contents.state, "averaged": [path.name for path in last]}
+            result.averaged = save(
+                folder / "averaged",
+                Contents(
+                    graph=contents.graph,
+                    weights=mean,
+                    run=contents.run,
+                    state=state_,
+                    tokenizers=contents.tokenizers,
+                    metrics=contents.metrics,
+                ),
+            )
+        return result
+
+    def _stop(self, number: int) -> None:
+        self.stop_reason = signal.Signals(number).name
+
+
+def _remove(folder: Path) -> None:
+    """Remove a checkpoint so that it never looks like a whole one on the way."""
+    hidden = folder.with_name(f".{folder.name}.old")
+    folder.rename(hidden)
+    for path in hidden.iterdir():
+        path.unlink()
+    hidden.rmdir()
+
+
+@contextmanager
+def _signals(stop: Callable[[int], None]) -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into a request to stop; a second one acts at once."""
+    watched = (signal.SIGINT, signal.SIGTERM)
+
+    def handle(number: int, _: FrameType | None) -> None:
+        stop(number)
+        for each in watched:
+            signal.signal(each, before[each])
+
+    try:
+        before = {each: signal.signal(each, handle) for each in watched}
+    except ValueError:  # not the main thread: whoever called us handles signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for each in watched:
+            signal.signal(each, before[each])

@@ -1,0 +1,164 @@
+"""Corpora: what is written is read, and damage is seen when they are opened."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from weft.runtime.data import corpus as corpus_file
+from weft.runtime.data.corpus import Corpus, CorpusWriter
+from weft.specs.findings import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Pairs = list[tuple[list[int], list[int]]]
+PAIRS: Pairs = [([5, 6, 7], [8]), ([], [9, 10]), ([65535], [])]
+
+
+def written(folder: Path, pairs: Pairs, vocab_size: int = 1 << 16) -> Corpus:
+    """Write pairs and open them."""
+    with CorpusWriter(folder, vocab_size=vocab_size) as writer:
+        for source, target in pairs:
+            writer.add(source, target)
+    return Corpus.open(folder)
+
+
+def content(corpus: Corpus) -> Pairs:
+    """Return all pairs as lists."""
+    pairs = [corpus.pair(row) for row in range(len(corpus))]
+    return [(source.tolist(), target.tolist()) for source, target in pairs]
+
+
+def test_pairs_come_back_in_order(tmp_path: Path) -> None:
+    """Empty sides too; lengths are without the end token, which is not stored."""
+    corpus = written(tmp_path / "c", PAIRS)
+
+    assert content(corpus) == PAIRS
+    assert corpus.source_lengths.tolist() == [3, 0, 1]
+    assert corpus.target_lengths.tolist() == [1, 2, 0]
+
+
+ids = st.lists(st.integers(0, (1 << 32) - 1), max_size=6)
+
+
+@given(st.lists(st.tuples(ids, ids), max_size=8))
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, pairs: Pairs) -> None:
+    """Whatever the ids, written in pieces of a few numbers."""
+    folder = tmp_path_factory.mktemp("corpus") / "c"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(corpus_file, "FLUSH", 4)
+
+        corpus = written(folder, pairs, vocab_size=1 << 32)
+
+    assert content(corpus) == pairs
+    assert len(corpus) == len(pairs)
+
+
+def test_small_vocabularies_take_two_bytes_an_id(tmp_path: Path) -> None:
+    """65,536 ids fit into 16 bits, 65,537 do not."""
+    written(tmp_path / "small", PAIRS, vocab_size=65_536)
+    written(tmp_path / "large", PAIRS, vocab_size=65_537)
+
+    assert (tmp_path / "small" / "source.bin").read_bytes() == b"\5\0\6\0\7\0\xff\xff"
+    assert (tmp_path / "large" / "target.bin").stat().st_size == 3 * 4
+    assert content(Corpus.open(tmp_path / "large")) == PAIRS
+
+
+def test_an_id_that_does_not_fit_is_not_wrapped(tmp_path: Path) -> None:
+    """A wrong vocabulary size must not become wrong words; nothing is left behind."""
+    with (
+        pytest.raises(OverflowError),
+        CorpusWriter(tmp_path / "c", vocab_size=100) as writer,
+    ):
+        writer.add([1 << 16], [1])
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_is_ended_and_padded(tmp_path: Path) -> None:
+    """Rows in the order asked for, each with its end, then padding."""
+    corpus = written(tmp_path / "c", PAIRS)
+
+    source = corpus.padded("source", np.array([2, 0, 1]), pad=0, eos=1)
+    target = corpus.padded("target", np.array([2, 0, 1]), pad=0, eos=1)
+
+    assert source.tolist() == [[65535, 1, 0, 0], [5, 6, 7, 1], [1, 0, 0, 0]]
+    assert target.tolist() == [[1, 0, 0], [8, 1, 0], [9, 10, 1]]
+
+
+def test_rows_are_bounded(tmp_path: Path) -> None:
+    """No row counts from the end."""
+    corpus = written(tmp_path / "c", PAIRS)
+
+    for row in (-1, 3):
+        with pytest.raises(IndexError, match=f"row {row} of a corpus of 3 pairs"):
+            corpus.pair(row)
+
+
+@pytest.mark.parametrize("name", ["source.bin", "target.bin", "source.offsets", "target.offsets"])
+@pytest.mark.parametrize("change", [-1, 1, None])
+def test_a_file_of_another_length_is_refused(tmp_path: Path, name: str, change: int | None) -> None:
+    """A copy that broke off is seen at once, not in the middle of an epoch."""
+    written(tmp_path / "c", PAIRS)
+    path = tmp_path / "c" / name
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] if change < 0 else path.read_bytes() + b"\0")
+
+    with pytest.raises(InputError, match=f"corpus is damaged: {name}") as caught:
+        Corpus.open(tmp_path / "c")
+
+    assert caught.value.place == str(path)
+    assert "prepare the data again" in caught.value.help
+
+
+def test_offsets_that_are_nonsense_are_refused(tmp_path: Path) -> None:
+    """The right number of bytes, but not the right bytes."""
+    written(tmp_path / "c", PAIRS)
+    path = tmp_path / "c" / "source.offsets"
+
+    np.array([0, 3, 2, 4], dtype="<i8").tofile(path)
+    with pytest.raises(InputError, match="do not rise"):
+        _ = Corpus.open(tmp_path / "c").source_lengths
+    np.array([0, 3, 3, 5], dtype="<i8").tofile(path)
+    with pytest.raises(InputError, match="do not fit the header"):
+        Corpus.open(tmp_path / "c")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"format": 1}', '{"format": 1, "pairs": 1'])
+def test_a_damaged_header_is_refused(tmp_path: Path, text: str) -> None:
+    """Whatever it holds, the reader gets a finding."""
+    written(tmp_path / "c", PAIRS)
+    (tmp_path / "c" / "header.json").write_text(text)
+
+    with pytest.raises(InputError, match="header is damaged"):
+        Corpus.open(tmp_path / "c")
+
+
+def test_other_formats_and_other_folders_are_refused(tmp_path: Path) -> None:
+    """A later version's corpus is not read as if it were ours."""
+    written(tmp_path / "c", PAIRS)
+    path = tmp_path / "c" / "header.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
+
+    with pytest.raises(InputError, match="format 2, this version reads 1"):
+        Corpus.open(tmp_path / "c")
+    with pytest.raises(InputError, match="no corpus here"):
+        Corpus.open(tmp_path)
+
+
+def test_an_open_corpus_outlives_its_replacement(tmp_path: Path) -> None:
+    """A run that is training keeps its data when they are prepared anew."""
+    corpus = written(tmp_path / "c", PAIRS)
+
+    shutil.rmtree(tmp_path / "c")
+    written(tmp_path / "c", [([1], [2])])
+
+    assert content(corpus) == PAIRS

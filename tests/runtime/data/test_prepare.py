@@ -1,0 +1,217 @@
+"""Preparing: once, whole, and again only when something changed."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+from weft.runtime.data import prepare as prepare_file
+from weft.runtime.data.prepare import Prepared, prepare
+from weft.runtime.data.settings import DataSettings, Files, FilterSettings, TokenizerSettings
+from weft.specs.findings import InputError
+
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven")
+ZAHLEN = ("eins", "zwei", "drei", "vier", "sieben", "acht", "neun")
+SMALL = TokenizerSettings(vocab_size=50)
+
+
+def write(path: Path, lines: list[str]) -> None:
+    """Write lines."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataSettings:
+    """Return 49 training pairs, 4 of validation (one empty, one long), 2 of test."""
+    root = tmp_path / "text"
+    root.mkdir()
+    write(root / "train.en", [f"{a} {b}" for a in NUMBERS for b in NUMBERS])
+    write(root / "train.de", [f"{a} und {b}" for a in ZAHLEN for b in ZAHLEN])
+    write(root / "valid.en", ["one\u0085two", "", "two " * 30, "six"])
+    write(root / "valid.de", ["eins", "zwei", "zwei", "sechs"])
+    write(root / "test.en", ["one", "two"])
+    (root / "test.de.gz").write_bytes(gzip.compress(b"eins\nzwei\n"))
+    return DataSettings(
+        root=str(root),
+        train=Files(source=("train.en",), target=("train.de",)),
+        valid=Files(source=("valid.en",), target=("valid.de",)),
+        test={"small": Files(source=("test.en",), target=("test.de.gz",))},
+        filter=FilterSettings(max_length=29),
+    )
+
+
+def first_pair(prepared: Prepared) -> tuple[str, str]:
+    """Return the first training pair as text."""
+    source, target = prepared.train.pair(0)
+    return (
+        prepared.source_tokenizer.decode(source.tolist()),
+        prepared.target_tokenizer.decode(target.tolist()),
+    )
+
+
+def test_text_becomes_corpora_in_its_order(data: DataSettings, tmp_path: Path) -> None:
+    """What was read is what is there, in ids of the shared tokenizer."""
+    prepared = prepare(data, SMALL, tmp_path / "out")
+
+    assert first_pair(prepared) == ("one one", "eins und eins")
+    assert len(prepared.train) == 49
+    assert prepared.source_tokenizer is prepared.target_tokenizer
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "prepared.json",
+        "tokenizer.model",
+        "train",
+        "valid",
+    ]
+
+
+def test_sides_may_have_their_own_tokenizers(data: DataSettings, tmp_path: Path) -> None:
+    """Each is trained on its side only: German has no x, English no z."""
+    settings = TokenizerSettings(vocab_size=40, shared=False)
+
+    prepared = prepare(data, settings, tmp_path / "out")
+    source, target = prepared.source_tokenizer, prepared.target_tokenizer
+
+    assert first_pair(prepared) == ("one one", "eins und eins")
+    assert source.unk in source.encode("z")
+    assert source.unk not in source.encode("x")
+    assert target.unk in target.encode("x")
+    assert target.unk not in target.encode("z")
+
+
+def test_the_report_counts_every_line(data: DataSettings, tmp_path: Path) -> None:
+    """Validation loses empty pairs only; longer ones are counted and kept."""
+    prepared = prepare(data, SMALL, tmp_path / "out")
+
+    assert prepared.report["valid"] == {
+        "read": 4,
+        "kept": 3,
+        "dropped": {"empty_source": 1},
+        "spared": {"too_long": 1},
+    }
+    assert prepared.report["train"] == {"read": 49, "kept": 49, "dropped": {}, "spared": {}}
+    assert prepared.report["vocab_size"] == {"source": 50, "target": 50}
+    assert prepared.valid.report == prepared.report["valid"]
+    assert len(prepared.valid) == 3
+
+
+def test_measured_text_is_the_text_of_the_files(data: DataSettings, tmp_path: Path) -> None:
+    """Every line, as written: references are not normalized and not dropped."""
+    prepared = prepare(data, SMALL, tmp_path / "out")
+
+    assert prepared.valid_text() == (
+        ["one\u0085two", "", "two " * 30, "six"],
+        ["eins", "zwei", "zwei", "sechs"],
+    )
+    assert prepared.test_text("small") == (["one", "two"], ["eins", "zwei"])
+    with pytest.raises(InputError, match="no test set 'smal'") as caught:
+        prepared.test_text("smal")
+    assert caught.value.help == "did you mean 'small'?"
+
+
+def test_a_second_call_opens_what_is_there(
+    data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is trained, tokenized or told."""
+    first = prepare(data, SMALL, tmp_path / "out")
+    monkeypatch.setattr(prepare_file, "train_tokenizer", None)
+    told: list[str] = []
+
+    again = prepare(data, SMALL, tmp_path / "out", report=lambda stage, *_: told.append(stage))
+
+    assert told == []
+    assert again.report == first.report
+    assert first_pair(again) == first_pair(first)
+    assert again.source_tokenizer is again.target_tokenizer
+
+
+def test_a_change_of_settings_or_files_prepares_anew(data: DataSettings, tmp_path: Path) -> None:
+    """Settings, size and time of a file count; the test sets do not."""
+    out = tmp_path / "out"
+
+    def built(data: DataSettings, tokenizer: TokenizerSettings) -> bool:
+        told: list[str] = []
+        prepare(data, tokenizer, out, report=lambda stage, *_: told.append(stage))
+        return bool(told)
+
+    assert built(data, SMALL)
+    assert not built(data.model_copy(update={"test": {}}), SMALL)
+    assert built(data.model_copy(update={"filter": FilterSettings(max_length=40)}), SMALL)
+    assert built(data, TokenizerSettings(vocab_size=51))
+    assert not built(data, TokenizerSettings(vocab_size=51))
+    path = Path(data.root) / "valid.de"
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    assert built(data, TokenizerSettings(vocab_size=51))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "text"]
+
+
+def test_progress_is_told_with_the_total_once_known(data: DataSettings, tmp_path: Path) -> None:
+    """The tokenizer's pass counts the training text; the last call is always exact."""
+    told: list[tuple[str, int, int | None]] = []
+
+    prepare(data, SMALL, tmp_path / "out", report=lambda *call: told.append(call))
+
+    assert told == [("tokenizer", 49, 49), ("train", 49, 49), ("valid", 4, 4)]
+
+
+def test_an_error_leaves_what_was_there(data: DataSettings, tmp_path: Path) -> None:
+    """The old data stay until the new ones are whole."""
+    prepare(data, SMALL, tmp_path / "out")
+    write(Path(data.root) / "valid.de", ["eins"])
+
+    with pytest.raises(InputError, match="4 source lines for 1 target lines"):
+        prepare(data, SMALL, tmp_path / "out")
+
+    assert (tmp_path / "out" / "prepared.json").is_file()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "text"]
+
+
+def test_bad_test_files_are_found_before_training(data: DataSettings, tmp_path: Path) -> None:
+    """A slip in the name of a test file must not show after a day."""
+    wrong = data.model_copy(update={"test": {"a": Files(source=("test.e",), target=("test.en",))}})
+
+    with pytest.raises(InputError, match=r"no file 'test\.e'"):
+        prepare(wrong, SMALL, tmp_path / "out")
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_split_of_which_nothing_is_left_is_refused(data: DataSettings, tmp_path: Path) -> None:
+    """With the reasons, so that it is clear which limit to loosen."""
+    strict = data.model_copy(update={"filter": FilterSettings(max_length=1)})
+
+    with pytest.raises(InputError, match="no pair of 'train' is left of 49: 49 too_long"):
+        prepare(strict, SMALL, tmp_path / "out")
+
+
+def test_a_folder_with_other_things_is_not_touched(data: DataSettings, tmp_path: Path) -> None:
+    """Preparing into one's home must not cost it."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis").touch()
+
+    with pytest.raises(InputError, match=r"'out' exists and has no prepared\.json"):
+        prepare(data, SMALL, out)
+
+    assert list(out.iterdir()) == [out / "thesis"]
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "3"])
+def test_a_damaged_marker_is_refused(data: DataSettings, tmp_path: Path, content: str) -> None:
+    """Whatever it holds, the reader gets a finding."""
+    prepare(data, SMALL, tmp_path / "out")
+    (tmp_path / "out" / "prepared.json").write_text(content)
+
+    with pytest.raises(InputError, match=r"prepared\.json is damaged"):
+        prepare(data, SMALL, tmp_path / "out")
+
+
+def test_a_corpus_of_another_tokenizer_is_refused(data: DataSettings, tmp_path: Path) -> None:
+    """Ids mean nothing without the model that made them."""
+    prepare(data, SMALL, tmp_path / "out")
+    prepare(data, TokenizerSettings(vocab_size=51), tmp_path / "other")
+    (tmp_path / "other" / "tokenizer.model").replace(tmp_path / "out" / "tokenizer.model")
+
+    with pytest.raises(InputError, match="made with another tokenizer"):
+        prepare(data, SMALL, tmp_path / "out")

@@ -1,0 +1,38 @@
+"""Settings: what a run file may not say about its data."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+from weft.runtime.data.settings import BatchSettings, DataSettings, Files, TokenizerSettings
+
+
+def test_source_files_need_as_many_target_files() -> None:
+    """A file without partner, and no file at all, are refused before reading."""
+    with pytest.raises(ValidationError, match="2 source files for 1 target files"):
+        Files(source=("a", "b"), target=("c",))
+    with pytest.raises(ValidationError, match="0 source files"):
+        Files(source=(), target=())
+
+
+@pytest.mark.parametrize("symbols", [("",), ("a b",), ("\u00a0",), ("<pad>",), ("x", "x")])
+def test_user_symbols_that_would_break_the_model_are_refused(symbols: tuple[str, ...]) -> None:
+    """`<pad>` as a user symbol would leave the model without padding."""
+    with pytest.raises(ValidationError, match="user symbol"):
+        TokenizerSettings(vocab_size=100, user_symbols=symbols)
+
+
+def test_unknown_keys_are_refused() -> None:
+    """A misspelled setting must not be a default in silence."""
+    with pytest.raises(ValidationError, match="max_sentence\n"):
+        BatchSettings.model_validate({"max_sentence": 3})
+
+
+def test_a_run_file_may_leave_out_what_has_defaults() -> None:
+    """The least a run must say: two sides, two splits."""
+    files = {"source": ["a"], "target": ["b"]}
+
+    data = DataSettings.model_validate({"train": files, "valid": files})
+
+    assert data.filter.max_length == 250
+    assert data.test == {}

@@ -1,0 +1,186 @@
+"""Text files: what a line is, and which files are refused with what words."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from weft.runtime.data.settings import Files
+from weft.runtime.data.text import read_lines, read_parallel, resolve
+from weft.specs.findings import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ODD = "a\tb\u0085c\u2028d\x0be\x0cf\u00a0g\u202fh\rk \u00fc\U0001f600"
+"""Characters that `str.splitlines` or `str.strip` would break or lose."""
+
+lines = st.lists(
+    st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])).filter(
+        lambda line: not line.endswith("\r") and not line.startswith("\ufeff")
+    )
+)
+
+
+def write(path: Path, content: bytes) -> Path:
+    """Write a file and return its path."""
+    path.write_bytes(content)
+    return path
+
+
+def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
+    """Tabs, U+0085, U+2028, form feeds and lone carriage returns stay in the line."""
+    path = write(tmp_path / "a", f"{ODD}\nnext\n".encode())
+
+    assert list(read_lines(path)) == [ODD, "next"]
+
+
+def test_a_rest_after_the_last_line_feed_is_a_line(tmp_path: Path) -> None:
+    """Editors differ; an empty file has no line, an empty line is one."""
+    assert list(read_lines(write(tmp_path / "a", b"one\n\ntwo"))) == ["one", "", "two"]
+    assert list(read_lines(write(tmp_path / "b", b""))) == []
+    assert list(read_lines(write(tmp_path / "c", b"\n"))) == [""]
+
+
+def test_windows_endings_and_byte_order_mark_are_taken_off(tmp_path: Path) -> None:
+    """One carriage return before a line feed is part of the ending; a second is text."""
+    path = write(tmp_path / "a", b"\xef\xbb\xbfone\r\ntwo\r\r\n\xef\xbb\xbfthree\r")
+
+    assert list(read_lines(path)) == ["one", "two\r", "\ufeffthree\r"]
+
+
+@given(lines)
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, text: list[str]) -> None:
+    """Plain or gzip, whatever the file is called."""
+    folder = tmp_path_factory.mktemp("lines")
+    content = "".join(f"{line}\n" for line in text).encode()
+
+    plain = write(folder / "a.gz", content)
+    packed = write(folder / "a.txt", gzip.compress(content))
+
+    assert list(read_lines(plain)) == text
+    assert list(read_lines(packed)) == text
+
+
+def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path: Path) -> None:
+    """The whole text is fixed: Latin-1 files are the commonest mistake with corpora."""
+    path = write(tmp_path / "a.de", b"gut\ngr\xfcn\n")
+
+    with pytest.raises(InputError) as caught:
+        list(read_lines(path))
+
+    assert str(caught.value) == (
+        "byte 0xfc at offset 2 of the line is not UTF-8\n"
+        f"  --> {path}:2\n"
+        "  help: save the file as UTF-8, such as: iconv -f latin1 -t utf-8 a.de"
+    )
+
+
+def test_a_missing_file_suggests_the_nearest(tmp_path: Path) -> None:
+    """A slip in a name is answered with the name that was meant."""
+    write(tmp_path / "train.de.gz", b"")
+
+    with pytest.raises(InputError, match=r"no file 'train\.de'") as caught:
+        list(read_lines(tmp_path / "train.de"))
+
+    assert caught.value.help == "did you mean 'train.de.gz'?"
+
+
+def test_folders_are_not_files(tmp_path: Path) -> None:
+    """Both a folder in place of a file and a missing folder are said to be so."""
+    with pytest.raises(InputError, match="a folder, not a file"):
+        list(read_lines(tmp_path))
+    with pytest.raises(InputError, match="no folder"):
+        list(read_lines(tmp_path / "none" / "a"))
+
+
+@pytest.mark.parametrize("lost", [1, 8, 15])
+def test_a_cut_gzip_file_is_an_error_not_an_end(tmp_path: Path, lost: int) -> None:
+    """A download that broke off must not look like a shorter corpus."""
+    packed = gzip.compress(b"".join(b"line %d\n" % n for n in range(1000)))
+    path = write(tmp_path / "a.gz", packed[:-lost])
+
+    with pytest.raises(InputError, match="damaged or cut off") as caught:
+        list(read_lines(path))
+
+    assert caught.value.place.startswith(f"{path}:")
+
+
+def test_a_damaged_gzip_file_is_an_error(tmp_path: Path) -> None:
+    """A checksum that does not fit, and bytes that are no gzip after the magic."""
+    packed = bytearray(gzip.compress(b"hello\n" * 100))
+    packed[-6] ^= 1
+
+    with pytest.raises(InputError, match="damaged"):
+        list(read_lines(write(tmp_path / "a", bytes(packed))))
+    with pytest.raises(InputError, match="damaged"):
+        list(read_lines(write(tmp_path / "b", b"\x1f\x8bxxxxxxxxxxx")))
+
+
+def test_a_path_stays_below_the_root(tmp_path: Path) -> None:
+    """Neither dots, nor an absolute path, nor a link lead out; dots inside may."""
+    root = tmp_path / "root"
+    (root / "sub").mkdir(parents=True)
+    outside = write(tmp_path / "secret", b"")
+    (root / "link").symlink_to(outside)
+    beside = tmp_path / "root2"
+    beside.mkdir()
+
+    for name in ("../secret", str(outside), "link", "../root2", "sub/../../secret"):
+        with pytest.raises(InputError, match="leaves the data root"):
+            resolve(root, name)
+    with pytest.raises(InputError, match="cannot be followed"):
+        resolve(root, "a\0b")
+    assert resolve(root, "sub/../a") == root.resolve() / "a"
+
+
+def test_a_root_may_itself_be_a_link(tmp_path: Path) -> None:
+    """The real path counts on both sides."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "root").symlink_to(tmp_path / "real")
+
+    assert resolve(tmp_path / "root", "a") == (tmp_path / "real" / "a").resolve()
+
+
+def test_files_are_read_pair_by_pair(tmp_path: Path) -> None:
+    """The second source goes on with the second target."""
+    for name, content in {"a": b"1\n2\n", "b": b"3\n", "x": b"one\ntwo\n", "y": b"three"}.items():
+        write(tmp_path / name, content)
+
+    pairs = list(read_parallel(Files(source=("a", "b"), target=("x", "y")), tmp_path))
+
+    assert pairs == [("1", "one"), ("2", "two"), ("3", "three")]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "said"),
+    [
+        (b"1\n2\n3\n4\n5\n", b"1\n2\n", "5 source lines for 2 target lines"),
+        (b"1\n2\n", b"1\n2\n3\n4\n5\n", "2 source lines for 5 target lines"),
+        (b"", b"\n", "0 source lines for 1 target lines"),
+    ],
+)
+def test_sides_of_unequal_length_are_refused_with_both_counts(
+    tmp_path: Path, source: bytes, target: bytes, said: str
+) -> None:
+    """The longer file is counted to its end, so both numbers are whole."""
+    write(tmp_path / "a", source)
+    write(tmp_path / "b", target)
+
+    with pytest.raises(InputError, match=said) as caught:
+        list(read_parallel(Files(source=("a",), target=("b",)), tmp_path))
+
+    shorter = min(source.count(b"\n"), target.count(b"\n"))
+    assert f"line {shorter + 1} has no partner" in caught.value.help
+
+
+def test_lengths_are_compared_file_by_file(tmp_path: Path) -> None:
+    """Two wrongs do not make a right: totals that agree hide a shift."""
+    for name, content in {"a": b"1\n2\n", "b": b"3\n", "x": b"1\n", "y": b"2\n3\n"}.items():
+        write(tmp_path / name, content)
+
+    with pytest.raises(InputError, match="2 source lines for 1 target lines"):
+        list(read_parallel(Files(source=("a", "b"), target=("x", "y")), tmp_path))

@@ -1,0 +1,217 @@
+"""Tokenizers: the same bytes each time, text that comes back, errors with a way out."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from weft.runtime.data.settings import TokenizerSettings
+from weft.runtime.data.tokenizer import LONGEST, Tokenizer, train_tokenizer
+from weft.specs.findings import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LINES = [
+    f"the {color} {thing} sees {count} small birds"
+    for color in ("red", "green", "blue", "yellow")
+    for thing in ("house", "dog", "river", "mountain", "teacher")
+    for count in ("two", "three", "seven")
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """Return a small model with bytes for unseen characters."""
+    settings = TokenizerSettings(vocab_size=330, byte_fallback=True)
+    return train_tokenizer(LINES, settings, tmp_path_factory.mktemp("model") / "m.model")
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_the_same_text_gives_the_same_file(tmp_path: Path, kind: str) -> None:
+    """Runs can be repeated, and corpora belong to a tokenizer by its hash."""
+    settings = TokenizerSettings.model_validate({"type": kind, "vocab_size": 34})
+
+    first = train_tokenizer(LINES, settings, tmp_path / "a.model")
+    second = train_tokenizer(iter(LINES), settings, tmp_path / "b.model")
+
+    assert first.bytes == second.bytes == (tmp_path / "a.model").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.model", "b.model"]
+
+
+def test_special_ids_are_fixed(tokenizer: Tokenizer) -> None:
+    """Models count on padding being 0 and the end being 1."""
+    assert (tokenizer.pad, tokenizer.eos, tokenizer.unk, tokenizer.bos) == (0, 1, 2, 3)
+    assert tokenizer.vocab_size == 330
+    assert tokenizer.pieces([0, 1, 2, 3]) == ["<pad>", "</s>", "<unk>", "<s>"]
+
+
+def test_special_names_in_a_text_are_only_text(tokenizer: Tokenizer) -> None:
+    """A sentence cannot end itself or look like padding."""
+    ids = tokenizer.encode("the <pad> dog </s> sees <s>")
+
+    assert not {0, 1, 2, 3} & set(ids)
+    assert tokenizer.decode(ids) == "the <pad> dog </s> sees <s>"
+
+
+@given(st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), max_size=30))
+def test_byte_fallback_brings_back_characters_never_seen(tokenizer: Tokenizer, text: str) -> None:
+    """What normalization does not change comes back, in any script."""
+    once = tokenizer.decode(tokenizer.encode(text))
+
+    assert tokenizer.decode(tokenizer.encode(once)) == once
+    assert tokenizer.unk not in tokenizer.encode(text)
+
+
+def test_byte_fallback_spells_a_character_in_bytes(tokenizer: Tokenizer) -> None:
+    """U+6F22 is three bytes in UTF-8, by the standard E6 BC A2."""
+    ids = tokenizer.encode("\u6f22")
+
+    assert tokenizer.pieces(ids)[-3:] == ["<0xE6>", "<0xBC>", "<0xA2>"]
+    assert tokenizer.decode(ids) == "\u6f22"
+
+
+def test_without_byte_fallback_unseen_characters_are_unknown(tmp_path: Path) -> None:
+    """They show as U+2047, so that a reader sees something was there."""
+    plain = train_tokenizer(LINES, TokenizerSettings(vocab_size=60), tmp_path / "m")
+
+    ids = plain.encode("dog \u6f22")
+
+    assert ids[-1] == plain.unk
+    assert plain.decode(ids) == "dog \u2047"
+
+
+def test_decoding_stops_at_the_first_end(tokenizer: Tokenizer) -> None:
+    """What a decoder writes after the end, and padding before it, is not text."""
+    dog, house = tokenizer.encode("dog"), tokenizer.encode("house")
+
+    assert tokenizer.decode([3, *dog, 0, 1, *house, 1]) == "dog"
+    assert tokenizer.decode([]) == ""
+    assert tokenizer.decode([1]) == ""
+    with pytest.raises(IndexError, match="id 330 is not in a vocabulary of 330"):
+        tokenizer.decode([330])
+
+
+def test_many_are_encoded_as_one_by_one(tokenizer: Tokenizer) -> None:
+    """Threads keep the order."""
+    texts = [*LINES, "", "  ", "x"]
+
+    assert tokenizer.encode_many(texts) == [tokenizer.encode(text) for text in texts]
+    assert tokenizer.encode("  ") == []
+
+
+def test_a_model_survives_as_bytes_and_as_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """A checkpoint carries the bytes; nothing else is needed."""
+    (tmp_path / "m").write_bytes(tokenizer.bytes)
+
+    for again in (Tokenizer.from_bytes(tokenizer.bytes), Tokenizer.open(tmp_path / "m")):
+        assert again.encode(LINES[0]) == tokenizer.encode(LINES[0])
+        assert again.digest == tokenizer.digest
+
+
+def test_case_is_folded_by_the_file_itself(tmp_path: Path) -> None:
+    """A reopened model must read text as the one in memory did."""
+    settings = TokenizerSettings(vocab_size=60, lowercase=True)
+    train_tokenizer(LINES, settings, tmp_path / "m")
+
+    again = Tokenizer.open(tmp_path / "m")
+
+    assert again.encode("The RED Dog") == again.encode("the red dog")
+    assert again.decode(again.encode("The RED Dog")) == "the red dog"
+
+
+def test_user_symbols_are_one_piece(tmp_path: Path) -> None:
+    """Brackets of trees are read whole, even those never seen, and even with commas."""
+    settings = TokenizerSettings(vocab_size=64, user_symbols=("(NP", ")NP", "a,b"))
+    model = train_tokenizer(LINES, settings, tmp_path / "m")
+
+    ids = model.encode("(NP dog )NP a,b")
+
+    assert {"(NP", ")NP", "a,b"} <= set(model.pieces(ids))
+    assert model.decode(ids) == "(NP dog )NP a,b"
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("size", [5, 5000])
+def test_the_size_that_is_named_works(tmp_path: Path, kind: str, size: int) -> None:
+    """Too small or too large: the help names the nearest size, and that one trains."""
+    settings = TokenizerSettings.model_validate({"type": kind, "vocab_size": size})
+
+    with pytest.raises(InputError, match=f"vocab_size {size}") as caught:
+        train_tokenizer(LINES, settings, tmp_path / "m")
+    [named] = re.findall(r"at (?:most|least) (\d+)", caught.value.help)
+    mended = settings.model_copy(update={"vocab_size": int(named)})
+
+    assert train_tokenizer(LINES, mended, tmp_path / "m").vocab_size == int(named)
+
+
+def test_no_text_is_an_error_and_writes_nothing(tmp_path: Path) -> None:
+    """Blank lines are no text."""
+    with pytest.raises(InputError, match="no text"):
+        train_tokenizer(["", "  "], TokenizerSettings(vocab_size=60), tmp_path / "m")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("odd", ["\u2585", "\0", "\t"])
+def test_reserved_characters_do_not_lose_a_training_line(tmp_path: Path, odd: str) -> None:
+    """SentencePiece leaves out lines with its own marks; here their words are learnt."""
+    model = train_tokenizer(
+        [*LINES, *[f"qqq{odd} zzz"] * 5], TokenizerSettings(vocab_size=60), tmp_path / "m"
+    )
+
+    assert model.unk not in model.encode("qqq zzz")
+
+
+def test_long_training_lines_are_not_lost(tmp_path: Path) -> None:
+    """Characters at either end of a line of any length are in the vocabulary."""
+    spaced = "Q" + " dog" * LONGEST + " Z"
+    solid = "J" + "o" * 70_000 + "K"
+
+    model = train_tokenizer(
+        [*LINES, spaced, solid], TokenizerSettings(vocab_size=64), tmp_path / "m"
+    )
+
+    assert model.unk not in model.encode("Q Z J K")
+
+
+def test_an_error_of_the_reader_comes_through(tmp_path: Path) -> None:
+    """SentencePiece would turn it into its own."""
+
+    def broken() -> Iterator[str]:
+        yield LINES[0]
+        problem = "line 2 is not UTF-8"
+        raise InputError(problem)
+
+    with pytest.raises(InputError, match=r"line 2 is not UTF-8$"):
+        train_tokenizer(broken(), TokenizerSettings(vocab_size=60), tmp_path / "m")
+
+
+def test_damaged_files_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Empty, cut off, or something else; and a missing one suggests the nearest."""
+    for content in (b"", tokenizer.bytes[:100], tokenizer.bytes[:-50], b"hello " * 50):
+        (tmp_path / "source.model").write_bytes(content)
+        with pytest.raises(InputError, match=r"empty|damaged"):
+            Tokenizer.open(tmp_path / "source.model")
+    with pytest.raises(InputError, match="cannot read tokenizer") as caught:
+        Tokenizer.open(tmp_path / "sorce.model")
+    assert caught.value.help == "did you mean 'source.model'?"
+
+
+def test_text_that_is_not_unicode_is_refused(tokenizer: Tokenizer) -> None:
+    """Surrogates come from standard input that was read as something else."""
+    with pytest.raises(InputError, match="not Unicode"):
+        tokenizer.encode("a\ud800b")
+
+
+def test_training_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The terminal belongs to the command line."""
+    train_tokenizer(LINES, TokenizerSettings(vocab_size=60), tmp_path / "m")
+    with pytest.raises(InputError):
+        train_tokenizer(LINES, TokenizerSettings(vocab_size=6000), tmp_path / "m")
+
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,466 @@
+"""Search over scripted models: tables of scores by prefix, small enough to try everything."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from torch import Tensor
+from weft.runtime.decode.search import (
+    Hypothesis,
+    SearchSettings,
+    beam_search,
+    greedy,
+    length_penalty,
+)
+
+PAD, BOS, EOS, A, B, C = range(6)
+IDS = {"bos": BOS, "eos": EOS, "pad": PAD}
+Table = Callable[[tuple[int, ...]], Sequence[float]]
+"""Scores of the next token after the tokens so far, `BOS` not among them."""
+
+
+class Scripted:
+    """A model that looks up each sentence's next scores in a table of its own.
+
+    It keeps the prefix of every row as its state, checks what it is told, and
+    remembers how it was called.
+    """
+
+    def __init__(self, tables: Sequence[Table], beam: int) -> None:
+        """Begin every row with an empty prefix."""
+        self.tables, self.beam, self.rows = tables, beam, len(tables)
+        self.prefixes: list[tuple[int, ...]] = [()] * (len(tables) * beam)
+        self.steps, self.orders = 0, list[list[int]]()
+
+    def step(self, tokens_R: Tensor, position: int, /) -> Tensor:
+        """Append the tokens; return the scores of the next."""
+        assert position == self.steps
+        assert len(tokens_R) == len(self.prefixes)
+        self.steps += 1
+        self.prefixes = [
+            (*prefix, token) for prefix, token in zip(self.prefixes, tokens_R.tolist(), strict=True)
+        ]
+        return torch.tensor(
+            [self.tables[row // self.beam](prefix[1:]) for row, prefix in enumerate(self.prefixes)]
+        )
+
+    def reorder(self, rows_R: Tensor, /) -> None:
+        """Gather the prefixes."""
+        self.orders.append(rows_R.tolist())
+        self.prefixes = [self.prefixes[row] for row in rows_R.tolist()]
+
+
+def drawn(seed: int) -> Table:
+    """Return a table of random scores that depend on the whole prefix."""
+
+    @cache
+    def scores(prefix: tuple[int, ...]) -> list[float]:
+        source = random.Random(hash((seed, *prefix)))
+        return [source.gauss(0.0, 2.0) for _ in range(6)]
+
+    return scores
+
+
+def scripted(probabilities: dict[tuple[int, ...], dict[int, float]]) -> Table:
+    """Return a table of the given probabilities; other prefixes end for certain."""
+
+    def scores(prefix: tuple[int, ...]) -> list[float]:
+        given_ = probabilities.get(prefix, {EOS: 1.0})
+        return [math.log(given_[token]) if token in given_ else -math.inf for token in range(6)]
+
+    return scores
+
+
+def log_probabilities(table: Table, prefix: tuple[int, ...]) -> list[float]:
+    """Return the log probabilities of the next token in float64."""
+    scores = torch.tensor(table(prefix), dtype=torch.float64)
+    row: list[float] = scores.log_softmax(0).tolist()
+    return row
+
+
+def penalty(length: int, alpha: float) -> float:
+    """Return the length penalty of Wu et al. 2016."""
+    return float(((5 + length) / 6) ** alpha)
+
+
+def best_of_all(table: Table, longest: int, alpha: float, words: Sequence[int]) -> Hypothesis:
+    """Score every sequence that ends within the longest length; return the best."""
+    found = []
+    for length in range(longest):
+        for tokens in itertools.product(words, repeat=length):
+            whole = (*tokens, EOS)
+            log_p = sum(log_probabilities(table, whole[:i])[token] for i, token in enumerate(whole))
+            found.append((log_p / penalty(length + 1, alpha), log_p, tokens))
+    score, log_p, tokens = max(found)
+    return Hypothesis(tokens=tokens, log_probability=log_p, score=score, finished=True)
+
+
+def plain_beam(table: Table, longest: int, beam: int, alpha: float) -> list[Hypothesis]:
+    """Beam search for one sentence in lists and loops, always to the longest length."""
+    live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    finished: list[tuple[float, float, tuple[int, ...]]] = []
+    for length in range(1, longest + 1):
+        candidates = sorted(
+            (
+                (log_p + more, (*prefix, token))
+                for log_p, prefix in live
+                for token, more in enumerate(log_probabilities(table, prefix))
+                if token not in (PAD, BOS)
+            ),
+            reverse=True,
+        )[: 2 * beam]
+        finished += [
+            (log_p / penalty(length, alpha), log_p, tokens[:-1])
+            for log_p, tokens in candidates
+            if tokens[-1] == EOS
+        ]
+        finished = sorted(finished, reverse=True)[:beam]
+        live = [one for one in candidates if one[1][-1] != EOS][:beam]
+    unfinished = [(log_p / penalty(longest, alpha), log_p, tokens) for log_p, tokens in live]
+    return [
+        Hypothesis(tokens=tokens, log_probability=log_p, score=score, finished=bool(finished))
+        for score, log_p, tokens in finished or unfinished
+    ]
+
+
+def agree(got: Hypothesis, wanted: Hypothesis) -> bool:
+    """Tell whether two hypotheses are one, numbers up to float32."""
+    return (got.tokens, got.finished) == (wanted.tokens, wanted.finished) and (
+        math.isclose(got.score, wanted.score, rel_tol=1e-4, abs_tol=1e-5)
+        and math.isclose(got.log_probability, wanted.log_probability, rel_tol=1e-4, abs_tol=1e-5)
+    )
+
+
+def search(
+    tables: Sequence[Table], lengths: Sequence[int], **keys: float
+) -> tuple[list[list[Hypothesis]], Scripted]:
+    """Run a beam search; return its results and the stepper it used."""
+    chosen = SearchSettings.model_validate(keys)
+    stepper = Scripted(tables, chosen.beam)
+    found = beam_search(stepper, settings=chosen, max_lengths_N=torch.tensor(lengths), **IDS)
+    return found, stepper
+
+
+FEW = settings(max_examples=max(1, settings.default.max_examples // 4))
+"""A quarter of the usual number of examples: each is a whole search."""
+seeds = st.integers(0, 2**32)
+alphas = st.sampled_from([0.0, 0.6, 1.0])
+sentences_ = st.lists(st.tuples(seeds, st.integers(1, 6)), min_size=1, max_size=3)
+"""A seed for the table and a longest length, for each sentence."""
+
+
+@given(sentences_)
+@FEW
+def test_greedy_takes_the_best_token_each_time(sentences: list[tuple[int, int]]) -> None:
+    """The same as a loop over one sentence, for every sentence of a batch."""
+    tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
+
+    found = greedy(Scripted(tables, 1), max_lengths_N=torch.tensor(lengths), **IDS, alpha=0.6)
+
+    for table, longest, got in zip(tables, lengths, found, strict=True):
+        tokens: tuple[int, ...] = ()
+        log_p = 0.0
+        while len(tokens) < longest and EOS not in tokens:
+            row = log_probabilities(table, tokens)
+            best = max(range(EOS, 6), key=lambda token: row[token])
+            log_p += row[best]
+            tokens = (*tokens, best)
+        wanted = Hypothesis(
+            tokens=tuple(token for token in tokens if token != EOS),
+            log_probability=log_p,
+            score=log_p / penalty(len(tokens), 0.6),
+            finished=EOS in tokens,
+        )
+        assert agree(got, wanted)
+
+
+@given(seeds, alphas)
+@FEW
+def test_a_beam_of_one_is_greedy(seed: int, alpha: float) -> None:
+    """Tokens and scores are the same to the last bit."""
+    tables, lengths = [drawn(seed), drawn(seed + 1)], [5, 3]
+
+    found, _ = search(tables, lengths, beam=1, alpha=alpha)
+
+    stepper = Scripted(tables, 1)
+    wanted = greedy(stepper, max_lengths_N=torch.tensor(lengths), **IDS, alpha=alpha)
+    assert found == [[hypothesis] for hypothesis in wanted]
+
+
+@given(seeds, alphas)
+@FEW
+def test_a_beam_as_wide_as_all_prefixes_finds_the_best_of_all(seed: int, alpha: float) -> None:
+    """Three words and four tokens make 27 prefixes; with 27 places none is lost."""
+    table = drawn(seed)
+
+    [[got]], _ = search([table], [4], beam=27, alpha=alpha)
+
+    assert agree(got, best_of_all(table, 4, alpha, (A, B, C)))
+
+
+@given(sentences_, st.integers(2, 4), alphas)
+@FEW
+def test_stopping_early_loses_nothing(
+    sentences: list[tuple[int, int]], beam: int, alpha: float
+) -> None:
+    """The best is what a plain search to the longest length finds, batched or alone."""
+    tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
+
+    found, _ = search(tables, lengths, beam=beam, alpha=alpha)
+
+    for table, longest, [got] in zip(tables, lengths, found, strict=True):
+        assert agree(got, plain_beam(table, longest, beam, alpha)[0])
+
+
+@given(seeds, st.integers(2, 4), alphas)
+@FEW
+def test_the_n_best_are_those_of_the_whole_search(seed: int, beam: int, alpha: float) -> None:
+    """Asked for all, the search goes on until none of them can change."""
+    table = drawn(seed)
+
+    [got], _ = search([table], [5], beam=beam, alpha=alpha, nbest=beam)
+
+    wanted = plain_beam(table, 5, beam, alpha)
+    assert len(got) == len(wanted)
+    assert all(itertools.starmap(agree, zip(got, wanted, strict=True)))
+
+
+@given(sentences_)
+@example([(5, 1), (6, 6), (7, 3)])
+@FEW
+def test_other_sentences_of_the_batch_change_nothing(sentences: list[tuple[int, int]]) -> None:
+    """Alone, or among others that end sooner and later: equal to the last bit."""
+    tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
+
+    together, _ = search(tables, lengths, beam=3, nbest=3)
+
+    for table, longest, got in zip(tables, lengths, together, strict=True):
+        assert search([table], [longest], beam=3, nbest=3)[0] == [got]
+
+
+def test_equal_scores_keep_their_order_while_others_go_on() -> None:
+    """Hypotheses that tie must not change places in steps their sentence takes no part in."""
+    words = {A: 0.25, B: 0.25, C: 0.25, EOS: 0.25}
+    ties = scripted({(): words, (A,): words, (B,): words, (C,): words})
+
+    alone, _ = search([ties], [2], beam=4, nbest=4, alpha=0.0)
+    together, _ = search([ties, drawn(1)], [2, 30], beam=4, nbest=4, alpha=0.0)
+
+    assert together[0] == alone[0]
+
+
+def test_two_steps_by_hand() -> None:
+    """The longer sequence is less probable and wins by the length penalty.
+
+    Beam 2, at most 3 tokens.
+
+    Step 1, from nothing: A 0.5, EOS 0.4, B 0.1.  EOS ends with log 0.4 over
+    ((5 + 1) / 6)^1 = 1, that is -0.9163.  A and B live on.
+    Step 2: A EOS has 0.5 * 0.75 = 0.375, over (5 + 2) / 6 that is -0.8407: better.
+    A C has 0.5 * 0.25 = 0.125; it could still reach log 0.125 over (5 + 3) / 6, that
+    is -1.5596, which is below -0.8407, so the search stops without a third step.
+    """
+    table = scripted(
+        {
+            (): {A: 0.5, EOS: 0.4, B: 0.1},
+            (A,): {EOS: 0.75, C: 0.25},
+            (B,): {C: 1.0},
+            (A, C): {EOS: 1.0},
+        }
+    )
+
+    [[first, second]], stepper = search([table], [3], beam=2, alpha=1.0, nbest=2)
+    [[alone]], quick = search([table], [3], beam=2, alpha=1.0)
+
+    assert (first.tokens, second.tokens) == ((A,), ())
+    assert first.score == pytest.approx(math.log(0.375) / (7 / 6))
+    assert first.log_probability == pytest.approx(math.log(0.375))
+    assert second.score == pytest.approx(math.log(0.4))
+    assert first.finished
+    assert alone == first
+    assert quick.steps == 2
+    assert stepper.steps == 2
+
+
+def test_without_penalty_the_most_probable_wins() -> None:
+    """The same table with alpha 0: the empty output, 0.4 against 0.375."""
+    table = scripted({(): {A: 0.5, EOS: 0.4, B: 0.1}, (A,): {EOS: 0.75, C: 0.25}})
+
+    [[best]], _ = search([table], [3], beam=2, alpha=0.0)
+
+    assert best.tokens == ()
+    assert best.score == pytest.approx(math.log(0.4))
+
+
+def test_a_beam_sees_past_the_best_first_token() -> None:
+    """Greedy is led to A (0.6 * 0.5); the beam keeps B (0.4 * 1.0)."""
+    table = scripted({(): {A: 0.6, B: 0.4}, (A,): {EOS: 0.5, C: 0.5}, (B,): {EOS: 1.0}})
+
+    [led] = greedy(Scripted([table], 1), max_lengths_N=torch.tensor([3]), **IDS)
+    [[kept]], _ = search([table], [3], beam=2, alpha=0.0)
+
+    assert led.tokens[0] == A
+    assert kept.tokens == (B,)
+    assert kept.log_probability == pytest.approx(math.log(0.4))
+
+
+def test_the_end_stops_the_search_when_nothing_can_beat_it() -> None:
+    """A certain output costs its own length in steps, not the longest length."""
+    _, stepper = search([scripted({(): {A: 1.0}})], [50], beam=4)
+
+    assert stepper.steps == 2
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_longest_length_counts_the_end(beam: int) -> None:
+    """With room for two tokens A is followed by its end; with room for one it is cut."""
+    tables = [scripted({(): {A: 1.0}})] * 2
+
+    [[whole], [cut]], _ = search(tables, [2, 1], beam=beam)
+
+    assert (whole.tokens, whole.finished) == ((A,), True)
+    assert (cut.tokens, cut.finished) == ((A,), False)
+
+
+@given(sentences_, st.integers(1, 3))
+@FEW
+def test_no_output_is_longer_than_its_bound(sentences: list[tuple[int, int]], beam: int) -> None:
+    """Each sentence has its own, and no step is taken past the last of them."""
+    tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
+
+    found, stepper = search(tables, lengths, beam=beam)
+
+    for longest, [hypothesis] in zip(lengths, found, strict=True):
+        assert len(hypothesis.tokens) + hypothesis.finished <= longest
+        assert hypothesis.finished or len(hypothesis.tokens) == longest
+    assert stepper.steps <= max(lengths)
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+def test_what_never_ends_comes_back_unfinished(beam: int) -> None:
+    """The best live hypothesis at the longest length, scored by its own length."""
+    again = {A: 0.75, B: 0.25}
+    table = scripted({(): again, (A,): again, (B,): again})
+
+    [[best]], _ = search([table], [2], beam=beam, alpha=1.0)
+
+    assert best.tokens == (A, A)
+    assert not best.finished
+    assert best.log_probability == pytest.approx(math.log(0.75**2))
+    assert best.score == pytest.approx(math.log(0.75**2) / (7 / 6))
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+def test_the_start_and_padding_are_never_chosen(beam: int) -> None:
+    """However probable a model thinks them."""
+
+    def table(prefix: tuple[int, ...]) -> list[float]:
+        return [9.0, 8.0, float(len(prefix)), 1.0, 0.0, 0.0]
+
+    [[best]], _ = search([table], [6], beam=beam, alpha=0.0)
+
+    assert set(best.tokens) <= {A, B, C}
+
+
+def test_the_start_may_be_the_end() -> None:
+    """Models that begin with the end token, as fairseq's do, can still end."""
+    stepper = Scripted([scripted({(): {A: 1.0}})], 2)
+    ids = {"bos": EOS, "eos": EOS, "pad": EOS}
+    chosen, lengths_N = SearchSettings(beam=2), torch.tensor([4])
+
+    [[best]] = beam_search(stepper, settings=chosen, max_lengths_N=lengths_N, **ids)
+
+    assert (best.tokens, best.finished) == ((A,), True)
+
+
+@given(sentences_, st.integers(2, 4))
+@FEW
+def test_state_never_moves_between_sentences(sentences: list[tuple[int, int]], beam: int) -> None:
+    """A row goes on from a row of its own sentence, and no call moves nothing."""
+    tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
+
+    _, stepper = search(tables, lengths, beam=beam)
+
+    own = list(range(len(tables) * beam))
+    for rows in stepper.orders:
+        assert [row // beam for row in rows] == [row // beam for row in own]
+        assert rows != own
+
+
+def test_a_state_that_need_not_move_is_left_alone() -> None:
+    """One path that nothing overtakes costs no gathering; nor does the first step."""
+    table = scripted(
+        {
+            (): {A: 0.9, B: 0.1},
+            **{(word,) * n: {word: 1.0} for word in (A, B) for n in range(1, 4)},
+        }
+    )
+
+    _, stepper = search([table], [5], beam=2)
+
+    assert stepper.steps == 5
+    assert stepper.orders == []
+
+
+def test_a_stopped_sentence_is_fed_padding() -> None:
+    """Its rows still take part in the step, and must not look like text."""
+    tables = [scripted({}), scripted({(A,) * n: {A: 1.0} for n in range(4)})]
+    stepper = Scripted(tables, 2)
+
+    beam_search(stepper, settings=SearchSettings(beam=2), max_lengths_N=torch.tensor([4, 4]), **IDS)
+
+    assert stepper.prefixes[0][1:] == (PAD, PAD, PAD)
+    assert stepper.prefixes[2][1:] == (A, A, A)
+
+
+def test_bfloat16_scores_are_added_in_float32() -> None:
+    """Two hundred equal steps give two hundred times the one, which bfloat16 cannot add."""
+
+    class Steady(Scripted):
+        def step(self, tokens_R: Tensor, position: int, /) -> Tensor:
+            return super().step(tokens_R, position).bfloat16()
+
+    def table(prefix: tuple[int, ...]) -> list[float]:
+        del prefix
+        return [0.0, 0.0, -math.inf, 2.0, 0.0, 0.0]
+
+    chosen = SearchSettings(beam=2, alpha=0.0)
+    [[best]] = beam_search(
+        Steady([table], 2), settings=chosen, max_lengths_N=torch.tensor([200]), **IDS
+    )
+
+    assert best.log_probability == pytest.approx(-200 * math.log1p(4 * math.exp(-2.0)), rel=1e-4)
+
+
+def test_the_penalty_is_the_one_of_gnmt() -> None:
+    """((5 + 7) / 6)^0.6 = 2^0.6; one token has none."""
+    assert length_penalty(7, 0.6).item() == pytest.approx(2**0.6)
+    assert length_penalty(torch.tensor([1, 7]), 1.0).tolist() == [1.0, 2.0]
+
+
+def test_the_defaults_are_those_of_the_paper() -> None:
+    """Beam 4, alpha 0.6, input length plus 50."""
+    assert SearchSettings() == SearchSettings(beam=4, alpha=0.6, max_extra=50)
+
+
+@pytest.mark.parametrize("wrong", [{"beam": 0}, {"alpha": -0.1}, {"beam": 2, "nbest": 3}, {"k": 4}])
+def test_settings_that_make_no_search_are_refused(wrong: dict[str, float]) -> None:
+    """A negative alpha would make the rule for stopping wrong."""
+    with pytest.raises(ValidationError):
+        SearchSettings.model_validate(wrong)
+
+
+@pytest.mark.parametrize(("lengths", "message"), [([3, 3], "1 sentences need"), ([0], "room for")])
+def test_lengths_that_fit_no_batch_are_refused(lengths: list[int], message: str) -> None:
+    """One length a sentence, each with room for a token."""
+    with pytest.raises(ValueError, match=message):
+        search([drawn(0)], lengths, beam=2)

@@ -1,0 +1,76 @@
+"""Averaging checkpoints: the plain mean, and what cannot be averaged."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from weft.runtime.train.average import average_weights
+from weft.specs.findings import InputError
+
+
+def test_the_mean_of_each_weight() -> None:
+    """Three numbers at two places, by hand."""
+    weights = [{"w": torch.tensor([x, 2.0 * x]), "b": torch.tensor(-x)} for x in (1.0, 2.0, 6.0)]
+
+    mean = average_weights(weights)
+
+    assert torch.equal(mean["w"], torch.tensor([3.0, 6.0]))
+    assert torch.equal(mean["b"], torch.tensor(-3.0))
+
+
+def test_bfloat16_weights_are_not_added_in_bfloat16() -> None:
+    """Adding 1 + 2^-7 three times and 1 once would lose the small parts on the way."""
+    low, high = torch.tensor([1.0]).bfloat16(), torch.tensor([1.0 + 2**-7]).bfloat16()
+
+    mean = average_weights([{"w": high}] * 3 + [{"w": low}])
+
+    assert mean["w"].dtype == torch.bfloat16
+    assert torch.equal(mean["w"], high)
+
+
+def test_the_mean_is_rounded_once() -> None:
+    """Adding in float32 would lose the small weights beside the large ones."""
+    weights = [{"w": torch.tensor([x])} for x in (2.0**25, 1.0, 1.0, -(2.0**25))]
+
+    assert torch.equal(average_weights(weights)["w"], torch.tensor([0.5]))
+
+
+def test_counters_are_those_of_the_newest() -> None:
+    """A mean of integers is no integer; the last checkpoint knows best."""
+    weights = [{"n": torch.tensor(3)}, {"n": torch.tensor(8)}]
+
+    assert average_weights(weights)["n"].item() == 8
+
+
+def test_the_input_is_left_alone() -> None:
+    """One checkpoint averages to itself, in memory of its own, in float64 too."""
+    for dtype in (torch.float32, torch.float64):
+        weights = {"w": torch.ones(2, dtype=dtype)}
+
+        average_weights([weights, weights])["w"].zero_()
+        average_weights([weights])["w"].zero_()
+
+        assert torch.equal(weights["w"], torch.ones(2, dtype=dtype))
+
+
+def test_a_missing_weight_is_named() -> None:
+    """Checkpoints of two models, whichever of them has more."""
+    small, large = {"a": torch.ones(1)}, {"a": torch.ones(1), "b.c": torch.ones(1)}
+
+    with pytest.raises(InputError, match=r"'b\.c' is in checkpoint 2 but not in checkpoint 1"):
+        average_weights([small, large])
+    with pytest.raises(InputError, match=r"'b\.c' is in checkpoint 1 but not in checkpoint 3"):
+        average_weights([large, large, small])
+
+
+@pytest.mark.parametrize("other", [torch.ones(3, 2), torch.ones(2, 3).half()])
+def test_a_weight_of_another_shape_or_kind_is_named(other: torch.Tensor) -> None:
+    """Broadcasting would make a mean of it."""
+    with pytest.raises(InputError, match=r"'w' is float32\[2, 3\] in checkpoint 1 but float"):
+        average_weights([{"w": torch.ones(2, 3)}, {"w": other}])
+
+
+def test_no_checkpoints_have_no_mean() -> None:
+    """An empty folder gives a sentence, not a division by zero."""
+    with pytest.raises(InputError, match="no weights"):
+        average_weights([])

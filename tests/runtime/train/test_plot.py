@@ -1,0 +1,105 @@
+"""Plots: one picture out of what a run wrote, whatever state it was left in."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from weft.runtime.train import plot
+from weft.runtime.train.plot import plot_curves
+from weft.specs.findings import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def write(path: Path, *events: dict[str, object], rest: str = "") -> Path:
+    """Write events as a run does, and perhaps half a line more."""
+    path.write_text("".join(json.dumps(event) + "\n" for event in events) + rest)
+    return path
+
+
+def train(update: int, loss: float = 3.0) -> dict[str, object]:
+    """Return a line of training as the trainer writes it."""
+    return {
+        "type": "train",
+        "update": update,
+        "loss": loss,
+        "nll": loss - 0.5,
+        "rate": 1e-4 * update,
+        "tokens_per_second": 1000.0,
+    }
+
+
+def valid(update: int, bleu: float | None = None) -> dict[str, object]:
+    """Return a line of validation as the trainer writes it."""
+    return {"type": "valid", "update": update, "nll": 2.0, "perplexity": 7.4, "bleu": bleu}
+
+
+@pytest.mark.parametrize("bleu", [None, 12.5])
+def test_a_run_becomes_a_png(tmp_path: Path, bleu: float | None) -> None:
+    """Training and validation, with BLEU or without."""
+    metrics = write(tmp_path / "metrics.jsonl", train(1), train(2), valid(2, bleu), train(3))
+
+    plot_curves(metrics, tmp_path / "curves.png")
+
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("events", [[train(1)], [valid(1)]])
+def test_a_single_event_is_enough(tmp_path: Path, events: list[dict[str, object]]) -> None:
+    """A run stopped at once, or only evaluated, has a picture and no warning."""
+    plot_curves(write(tmp_path / "metrics.jsonl", *events), tmp_path / "curves.png")
+
+    assert (tmp_path / "curves.png").stat().st_size > 0
+
+
+def test_a_cut_off_last_line_is_passed_over(tmp_path: Path) -> None:
+    """A run that was killed while writing can still be drawn."""
+    metrics = write(tmp_path / "metrics.jsonl", train(1), train(2), rest='{"type": "tra')
+
+    events = plot._read(metrics)
+
+    assert [event["update"] for event in events["train"]] == [1, 2]
+
+
+def test_another_broken_line_is_named(tmp_path: Path) -> None:
+    """Half a line in the middle is damage, not a crash."""
+    metrics = write(tmp_path / "metrics.jsonl", train(1), rest='{"type": "tra\n{}\n')
+
+    with pytest.raises(InputError, match=r"metrics\.jsonl:2"):
+        plot_curves(metrics, tmp_path / "curves.png")
+
+
+def test_the_later_line_of_an_update_counts(tmp_path: Path) -> None:
+    """A run that went on from an older checkpoint writes some updates again."""
+    metrics = write(tmp_path / "metrics.jsonl", train(1), train(2, 9.0), train(3), train(2, 4.0))
+
+    updates, losses = plot._curve(plot._read(metrics)["train"], "loss")
+
+    assert (updates, losses) == ([1, 2, 3], [3.0, 4.0, 3.0])
+
+
+def test_the_running_mean_keeps_straight_lines() -> None:
+    """A mean that looks back only would lag behind a falling loss."""
+    line = [100.0 - update for update in range(100)]
+
+    assert plot._smoothed(line) == pytest.approx(line)
+    peak = [0.0] * 50 + [3.0] + [0.0] * 49
+    assert plot._smoothed(peak)[47:54] == pytest.approx([0.0, *[0.6] * 5, 0.0])
+
+
+@pytest.mark.parametrize("text", ["", '{"type": "other", "update": 1}\n'])
+def test_nothing_to_draw_is_said(tmp_path: Path, text: str) -> None:
+    """A run that reported nothing yet has no curves."""
+    (tmp_path / "metrics.jsonl").write_text(text)
+
+    with pytest.raises(InputError, match="nothing to draw"):
+        plot_curves(tmp_path / "metrics.jsonl", tmp_path / "curves.png")
+
+
+def test_missing_metrics_are_said(tmp_path: Path) -> None:
+    """The folder of no run."""
+    with pytest.raises(InputError, match="there are no metrics"):
+        plot_curves(tmp_path / "metrics.jsonl", tmp_path / "curves.png")
