@@ -44,7 +44,9 @@ def _sublayer_signature(_: SublayerParams, __: frozenset[str]) -> Signature:
         inputs=(port("x", "f[... d_model]", "vectors"),),
         outputs=(port("y", "f[... d_model]", "the same with what `f` adds"),),
         slots=(
-            Slot("f", Port("x", vectors), Port("y", vectors), "the sub-layer; it takes other wires"),
+            Slot(
+                "f", Port("x", vectors), Port("y", vectors), "the sub-layer; it takes other wires"
+            ),
         ),
     )
 

@@ -9,8 +9,9 @@ from ..specs.findings import Finding, SpecError, did_you_mean, pointer
 from ..specs.form import Spec
 from .decode import find_obstacles
 from .graph import Graph
-from .infer import Checker, infer_scope, type_of_text
+from .infer import infer_scope, type_of_text
 from .params import Report, check_requirements, evaluate_params, make_report
+from .ports import Checker
 from .shapes import ValueType, free_names
 from .signature import Registry
 

@@ -63,9 +63,7 @@ def find_obstacles(graph: Graph) -> Iterator[Obstacle]:
         return
     starts = root_moving(graph)
     if not starts:
-        yield Obstacle(
-            "/step/axis", "no input has that axis", f"give an input a type with {axis}"
-        )
+        yield Obstacle("/step/axis", "no input has that axis", f"give an input a type with {axis}")
         return
     yield from _in_scope(graph.root, starts, axis)
 
@@ -100,7 +98,9 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
                 f"keep {axis} until the output",
             )
     for slot, inner in part.fill.items():
-        inside = frozenset(port for port in inner.inputs if port in ports or _has(inner.inputs[port], axis))
+        inside = frozenset(
+            port for port in inner.inputs if port in ports or _has(inner.inputs[port], axis)
+        )
         yield from _in_part(inner, inside, axis, f"{at}/fill/{slot}")
 
 

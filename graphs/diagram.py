@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import graphviz
 
-from ..specs.findings import InputError, did_you_mean
+from ..specs.findings import InputError
 from .diagram_words import COLORS, DIM, FAINT, INK, count_words, markup, plain, short, words_of
 from .graph import Graph, Node, Scope
 from .outline import find_weight
@@ -58,6 +58,7 @@ class _Picture:
     """Boxes, frames and wires, before they are DOT."""
 
     root: _Frame
+    unfolded: bool = False
     boxes: dict[str, Node] = field(default_factory=dict)
     """DOT name of a box to its node."""
     wires: dict[tuple[str, str], list[ValueType]] = field(default_factory=dict)
@@ -78,7 +79,7 @@ def diagram(graph: Graph, form: Form = "folded") -> graphviz.Digraph:
         form: `folded` draws each template once, `typed` also writes the type on
             each wire, `expanded` draws every copy.
     """
-    picture = _Picture(_Frame("", graph.name))
+    picture = _Picture(_Frame("", graph.name), form == "expanded")
     _place(picture, picture.root, graph.root, "", unfold=form == "expanded")
     if form == "expanded":
         _wire_flat(picture, graph)
@@ -147,9 +148,7 @@ def _render(picture: graphviz.Digraph, suffix: str, out: Path) -> bytes:
     return done.stdout
 
 
-def _place(
-    picture: _Picture, frame: _Frame, scope: Scope, prefix: str, *, unfold: bool
-) -> None:
+def _place(picture: _Picture, frame: _Frame, scope: Scope, prefix: str, *, unfold: bool) -> None:
     """Put a box for each block of a scope into its frame, and a frame for each template."""
     for node in scope.nodes:
         path = prefix + node.name
@@ -161,13 +160,17 @@ def _place(
         repeated = node.repeat is not None
         title = node.body.name.replace("_", " ")
         if not repeated or not unfold:
-            places = [(f"{path}.*" if repeated else path, title)]
-        else:
-            places = [(f"{path}.{i}", f"{path}.{i}") for i in range(node.repeat or 0)]
-        for place, said in places:
-            inner = _Frame(place, said, None if unfold else node.repeat)
+            place = f"{path}.*" if repeated else path
+            inner = _Frame(place, title, node.repeat)
             frame.frames.append(inner)
             _place(picture, inner, node.body, f"{place}.", unfold=unfold)
+            continue
+        stack = _Frame(path, title, node.repeat)
+        frame.frames.append(stack)
+        for index in range(node.repeat or 0):
+            inner = _Frame(f"{path}.{index}", f"{path}.{index}")
+            stack.frames.append(inner)
+            _place(picture, inner, node.body, f"{path}.{index}.", unfold=unfold)
 
 
 def _wire_flat(picture: _Picture, graph: Graph) -> None:
@@ -176,12 +179,16 @@ def _wire_flat(picture: _Picture, graph: Graph) -> None:
 
     def box(vertex: str) -> str:
         kind = flat.nodes[vertex]["kind"]
-        return f"output/{vertex.partition(':')[2]}" if kind == "output" else (
-            f"input/{vertex}" if kind == "input" else f"node/{vertex}"
+        return (
+            f"output/{vertex.partition(':')[2]}"
+            if kind == "output"
+            else (f"input/{vertex}" if kind == "input" else f"node/{vertex}")
         )
 
     for source, target, wires in flat.edges(data="wires"):
         for wire in wires:
+            if wire["type"].kind in MASKS:
+                continue
             picture.wire(box(source), box(target), wire["type"])
 
 
@@ -239,17 +246,34 @@ def _write(picture: _Picture, graph: Graph, *, typed: bool) -> graphviz.Digraph:
     shared = _shared(graph)
     _write_frame(dot, picture, picture.root, shared)
     _write_ends(dot, "output", graph.outputs, "max")
+    for box, column in _columns(picture).items():
+        dot.node(box, group=column)
     for (source, target), types in picture.wires.items():
-        thin = all(type_.kind in MASKS for type_ in types)
+        thin = _thin(types)
         label = "\n".join(f" {type_} " for type_ in types) if typed else ""
         style = {"label": plain(label)} if label else {}
         if thin:
             style |= {"style": "dashed", "color": FAINT, "penwidth": "0.7", "arrowsize": "0.55"}
             style["weight"] = "0"
         else:
-            style |= {"tailport": "n"}
+            near = source.rpartition(".")[0] == target.rpartition(".")[0]
+            style |= {"tailport": "n", "weight": "20" if near else "4"}
         dot.edge(source, target, **style)
     return dot
+
+
+def _columns(picture: _Picture) -> dict[str, str]:
+    """Return the input over which each box stands: that of its first wire."""
+    columns: dict[str, str] = {}
+    for (source, target), types in picture.wires.items():
+        if target not in columns and not _thin(types):
+            columns[target] = columns.setdefault(source, source)
+    return columns
+
+
+def _thin(types: Iterable[ValueType]) -> bool:
+    """Whether a wire only steers."""
+    return all(type_.kind in MASKS for type_ in types)
 
 
 def _write_ends(
@@ -258,9 +282,9 @@ def _write_ends(
     """Write the inputs or the outputs, in one row."""
     with dot.subgraph() as row:
         row.attr(rank=rank)
-        names = [f"{what}/{name}" for name in types]
-        for left, right in ():
-            row.edge(left, right, style="invis", weight="1")
+        thick = [f"{what}/{name}" for name, type_ in types.items() if type_.kind not in MASKS]
+        for left, right in itertools.pairwise(thick):
+            row.edge(left, right, style="invis")
         for name, type_ in types.items():
             thin = type_.kind in MASKS
             row.node(

@@ -202,4 +202,6 @@ def walk(scope: Scope, prefix: str = "") -> Iterator[tuple[str, Node]]:
     for node in scope.nodes:
         yield prefix + node.name, node
         if node.body is not None:
-            yield from walk(node.body, f"{prefix}{node.name}.*." if node.repeat else f"{prefix}{node.name}.")
+            yield from walk(
+                node.body, f"{prefix}{node.name}.*." if node.repeat else f"{prefix}{node.name}."
+            )

@@ -111,9 +111,7 @@ def _scope_lines(
         yield _template_line(scope, node, path, depth, copies, tied)
         if node.body is not None:
             inner = f"{path}.*." if node.repeat is not None else f"{path}."
-            yield from _scope_lines(
-                node.body, inner, depth + 1, copies * (node.repeat or 1), tied
-            )
+            yield from _scope_lines(node.body, inner, depth + 1, copies * (node.repeat or 1), tied)
 
 
 def _template_line(

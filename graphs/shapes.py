@@ -71,7 +71,9 @@ class Misfit:
 class TypeTextError(ValueError):
     """A type in a spec cannot be read; `code` says which finding it is."""
 
-    def __init__(self, code: str, problem: str, *, word: str = "", known: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, code: str, problem: str, *, word: str = "", known: tuple[str, ...] = ()
+    ) -> None:
         """Keep the code, and the word to look up among the known ones."""
         self.code, self.word, self.known = code, word, known
         super().__init__(problem)

@@ -143,5 +143,7 @@ class Registry:
 
     def suggest(self, key: str) -> str:
         """Return the key most likely meant by an unknown one, or ``""``."""
-        versions = [known for known in self._blocks if known.partition("@")[0] == key.partition("@")[0]]
+        versions = [
+            known for known in self._blocks if known.partition("@")[0] == key.partition("@")[0]
+        ]
         return versions[-1] if versions else nearest(key, self._blocks)

@@ -105,9 +105,7 @@ def open_model(
     module = held.build(device)
     settings = {**held.run.get("search", {}), **(search or {})}
     task = translation.Translation(source, target, LossSettings(**held.run.get("loss", {})))
-    translator = task.translator(
-        module, SearchSettings(**settings), half=precision == "bfloat16"
-    )
+    translator = task.translator(module, SearchSettings(**settings), half=precision == "bfloat16")
     return Model(held, module, translator)
 
 

@@ -13,6 +13,7 @@ It is written beside and renamed, so a folder that has its name is complete.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -104,10 +105,7 @@ def save(folder: Path, contents: Contents) -> Path:
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder.parent).free
-        if free < size + RESERVE:
-            msg = f"{size >> 20} MiB are needed and {free >> 20} MiB are free"
-            raise OSError(28, f"no space left on the disk: {msg}")
+        _refuse_full_disk(folder.parent, size)
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         _write(partial, contents)
@@ -123,9 +121,20 @@ def save(folder: Path, contents: Contents) -> Path:
     return folder
 
 
+def _refuse_full_disk(folder: Path, size: int) -> None:
+    """Raise the disk's own error before anything is written."""
+    free = shutil.disk_usage(folder).free
+    if free < size + RESERVE:
+        msg = f"{size >> 20} MiB are needed and {free >> 20} MiB are free"
+        raise OSError(errno.ENOSPC, f"no space left on the disk: {msg}")
+
+
 def _write(folder: Path, contents: Contents) -> None:
     state = {"format": FORMAT, "fingerprint": fingerprint(contents.graph), **contents.state}
-    save_file({k: v.contiguous().cpu() for k, v in contents.weights.items()}, folder / "weights.safetensors")
+    save_file(
+        {k: v.contiguous().cpu() for k, v in contents.weights.items()},
+        folder / "weights.safetensors",
+    )
     if contents.optimizer is not None:
         moments = {k: v.contiguous().cpu() for k, v in contents.optimizer.items()}
         save_file(moments, folder / "optimizer.safetensors")
@@ -230,9 +239,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def set_weights(
-    model: nn.Module, weights: Mapping[str, Tensor], graph: Graph, place: str
-) -> None:
+def set_weights(model: nn.Module, weights: Mapping[str, Tensor], graph: Graph, place: str) -> None:
     """Put weights into a model, or refuse them by naming what differs.
 
     Raises:
@@ -247,7 +254,9 @@ def set_weights(
         if path in weights and tuple(weights[path].shape) != shape
     ]
     if problems:
-        shown = "; ".join(problems[:6]) + (f"; and {len(problems) - 6} more" if problems[6:] else "")
+        shown = "; ".join(problems[:6]) + (
+            f"; and {len(problems) - 6} more" if problems[6:] else ""
+        )
         raise InputError(
             f"the weights are of another graph: {shown}",
             place=place,

@@ -160,7 +160,9 @@ class _Parser:
             left, self.binary(_SUM, lambda: self.binary(_PRODUCT, lambda: self.sign(depth)))
         )
 
-    def binary(self, table: Mapping[str, Callable[[Any, Any], Any]], part: Callable[[], Any]) -> Any:
+    def binary(
+        self, table: Mapping[str, Callable[[Any, Any], Any]], part: Callable[[], Any]
+    ) -> Any:
         """Parse parts joined by the operators of one precedence, left to right."""
         left = part()
         while self.peek() in table:

@@ -10,6 +10,9 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_SHOWN = 12
+"""Known names that a help line lists at most."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -112,5 +115,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return f"did you mean '{near}'?"
     if not names:
         return ""
-    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    shown = ", ".join(names[:_SHOWN]) + (", ..." if names[_SHOWN:] else "")
     return f"known: {shown}"

@@ -77,9 +77,7 @@ def _inherit(path: Path, below: tuple[Path, ...]) -> tuple[Any, dict[str, str]]:
         return value, {}
 
     def fail(at: str, code: str, problem: str, help_: str = "") -> SpecError:
-        return SpecError(
-            [Finding(code=code, at=at, problem=problem, help=help_, source=str(path))]
-        )
+        return SpecError([Finding(code=code, at=at, problem=problem, help=help_, source=str(path))])
 
     for key in value:
         if key not in _VARIANT_KEYS:

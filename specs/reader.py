@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -86,15 +86,11 @@ def read_json(text: str, source: str) -> Any:
         SpecError: not JSON, nested too deep, or a key that stands twice.
     """
 
-    def fail(code: str, at: str, problem: str, help_: str = "") -> SpecError:
-        return SpecError([Finding(code=code, at=at, problem=problem, help=help_, source=source)])
+    def fail(code: str, problem: str) -> SpecError:
+        return SpecError([Finding(code=code, at="", problem=problem, source=source)])
 
-    depth = 0
-    for mark in re.sub(r'"(?:[^"\\]|\\.)*"', "", text):
-        depth += (mark in "[{") - (mark in "]}")
-        if depth > DEEPEST:
-            raise fail("S06", "", f"nested deeper than {DEEPEST}")
-
+    if _depth(text) > DEEPEST:
+        raise fail("S06", f"nested deeper than {DEEPEST}")
     doubles: list[tuple[str, dict[str, Any]]] = []
 
     def keep_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -105,25 +101,15 @@ def read_json(text: str, source: str) -> Any:
             record[key] = value
         return record
 
-    def number(digits: str) -> int:
-        if len(digits) > LONGEST_NUMBER:
-            msg = "a number is too long"
-            raise ValueError(msg)
-        return int(digits)
-
-    def refuse(word: str) -> None:
-        msg = f"{word} is not JSON"
-        raise ValueError(msg)
-
     try:
         value = json.loads(
-            text, object_pairs_hook=keep_doubles, parse_int=number, parse_constant=refuse
+            text, object_pairs_hook=keep_doubles, parse_int=_number, parse_constant=_refuse
         )
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise fail("S01", "", f"not JSON: {error.msg} at {place}") from error
+        raise fail("S01", f"not JSON: {error.msg} at {place}") from error
     except ValueError as error:
-        raise fail("S01", "", f"not JSON: {error}") from error
+        raise fail("S01", f"not JSON: {error}") from error
     if doubles:
         raise SpecError(
             Finding(
@@ -138,21 +124,38 @@ def read_json(text: str, source: str) -> Any:
     return value
 
 
-def _find_record(value: Any, record: dict[str, Any], at: str = "") -> str:
+def _depth(text: str) -> int:
+    """Return how deep objects and lists stand inside one another."""
+    depth = deepest = 0
+    for mark in re.findall(r"[\[\]{}]", re.sub(r'"(?:[^"\\]|\\.)*"', "", text)):
+        depth += 1 if mark in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _number(digits: str) -> int:
+    if len(digits) > LONGEST_NUMBER:
+        msg = "a number is too long"
+        raise ValueError(msg)
+    return int(digits)
+
+
+def _refuse(word: str) -> None:
+    msg = f"{word} is not JSON"
+    raise ValueError(msg)
+
+
+def _find_record(value: Any, record: dict[str, Any]) -> str:
     """Return the pointer of one particular object inside a value."""
-    if value is record:
-        return at
-    items: Any = ()
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, list):
-        items = enumerate(value)
-    for key, inner in items:
-        found = _find_record(inner, record, at + pointer(key)) if inner is not record else None
-        if inner is record:
-            return at + pointer(key)
-        if found:
-            return found
+    waiting = [("", value)]
+    while waiting:
+        at, here = waiting.pop()
+        if here is record:
+            return at
+        if isinstance(here, dict):
+            waiting += [(at + pointer(key), inner) for key, inner in here.items()]
+        elif isinstance(here, list):
+            waiting += [(at + pointer(index), inner) for index, inner in enumerate(here)]
     return ""
 
 
@@ -235,49 +238,46 @@ def _place(
 ) -> tuple[list[int | str], list[str]]:
     """Drop pydantic's own marks from a location, and list the keys known at its end."""
     place: list[int | str] = []
-    known = list(_keys(form))
     here = value
     for index, part in enumerate(location):
-        last = index == len(location) - 1
-        if part == "[key]":
-            continue
-        inside = isinstance(here, dict) and part in here
-        inside = inside or (isinstance(here, list) and isinstance(part, int) and part < len(here))
+        inside = (isinstance(here, dict) and part in here) or (
+            isinstance(here, list) and isinstance(part, int) and part < len(here)
+        )
         if inside:
             here = here[part]
+        if inside or (index == len(location) - 1 and part != "[key]"):
             place.append(part)
-        elif last:
-            place.append(part)
-    known = _known_at(place[:-1], form)
-    return place, known
-
-
-def _keys(form: type[BaseModel]) -> Mapping[str, Any]:
-    return {field.alias or name: field for name, field in form.model_fields.items()}
+    return place, _known_at(place[:-1], form)
 
 
 def _known_at(place: list[int | str], form: type[BaseModel]) -> list[str]:
-    """Return the keys of the record at a place, by what stands on the way there."""
-    from .form import RepeatNode, Template, Use, UseNode  # noqa: PLC0415 - only on errors
+    """Return the keys that the record at a place may have."""
+    here: list[Any] = [form]
+    for part in place:
+        here = [inner for annotation in here for inner in _inside(annotation, part)]
+    records = [a for a in here if isinstance(a, type) and issubclass(a, BaseModel)]
+    return sorted({key for record in records for key in _keys(record)})
 
-    if form is not Spec:
-        for part in place:
-            inner = form.model_fields.get(str(part))
-            annotation = inner.annotation if inner else None
-            if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-                return list(_keys(form))
-            form = annotation
-        return list(_keys(form))
-    here: type[BaseModel] = Spec
-    for index, part in enumerate(place):
-        before = place[index - 1] if index else ""
-        if before == "blocks" and here is Spec:
-            here = Template
-        elif before == "nodes":
-            here = UseNode
-        elif before == "fill":
-            here = Use
-        elif part == "step":
-            return list(_keys(form.model_fields["step"].annotation.__args__[0]))  # type: ignore[union-attr]
-    names = set(_keys(here))
-    return sorted(names | set(_keys(RepeatNode)) if here is UseNode else names)
+
+def _keys(form: type[BaseModel]) -> dict[str, Any]:
+    return {field.alias or name: field.annotation for name, field in form.model_fields.items()}
+
+
+def _inside(annotation: Any, part: int | str) -> list[Any]:
+    """Return the annotations that may stand under a key of an annotated value."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        keys = _keys(annotation)
+        return _choices(keys[part]) if part in keys else []
+    arguments = get_args(annotation)
+    if get_origin(annotation) is dict:
+        return _choices(arguments[1])
+    return _choices(arguments[0]) if arguments else []
+
+
+def _choices(annotation: Any) -> list[Any]:
+    """Return the members of a union, marks taken off."""
+    if get_origin(annotation) is Annotated:
+        return _choices(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [inner for member in get_args(annotation) for inner in _choices(member)]
+    return [annotation]

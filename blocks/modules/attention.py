@@ -105,7 +105,8 @@ class Attention(nn.Module):
 
     def _split(self, x: Tensor) -> Tensor:
         """[B, T, H * K] to [B, H, T, K]."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        x_BTHK: Tensor = x.unflatten(-1, (self.heads, -1))
+        return x_BTHK.transpose(1, 2)
 
     def _merge(self, y_BHTV: Tensor) -> Tensor:
         """[B, H, T, V] to [B, T, D], the heads mixed."""

@@ -19,22 +19,26 @@ class Sublayer(nn.Module):
     """
 
     def __init__(
-        self, d_model: int, order: str = "post", dropout: float = 0.0, eps: float = 1e-6, *, f: nn.Module
+        self,
+        d_model: int,
+        order: str = "post",
+        dropout: float = 0.0,
+        eps: float = 1e-6,
+        *,
+        f: nn.Module,
     ) -> None:
         """Keep the sub-layer `f` and make the norm around it."""
         super().__init__()
         self.pre = order == "pre"
         self.norm = LayerNorm(d_model, eps)
-        self.f = f
+        self.f: Any = f
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, **wires: Any) -> Tensor:
         """Return x [..., D] with what `f` adds to it; other wires go to `f`."""
         if self.pre:
-            added: Tensor = x + self.dropout(self.f(self.norm(x), **wires))
-            return added
-        normed: Tensor = self.norm(x + self.dropout(self.f(x, **wires)))
-        return normed
+            return self._add(x, self.f(self.norm(x), **wires))
+        return self._add(x, self.f(x, **wires))
 
     def begin(self, room: Room, **wires: Any) -> State:
         """Remember what `f` remembers."""
@@ -44,14 +48,14 @@ class Sublayer(nn.Module):
     def step(self, x: Tensor, *, state: State, position: int, **wires: Any) -> Tensor:
         """Do what `forward` does for one position."""
         if self.pre:
-            added: Tensor = x + self.dropout(
-                self.f.step(self.norm(x), state=state, position=position, **wires)
-            )
-            return added
-        normed: Tensor = self.norm(
-            x + self.dropout(self.f.step(x, state=state, position=position, **wires))
-        )
-        return normed
+            y = self.f.step(self.norm(x), state=state, position=position, **wires)
+            return self._add(x, y)
+        return self._add(x, self.f.step(x, state=state, position=position, **wires))
+
+    def _add(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the sum of x and what the sub-layer gave; normed in post order."""
+        added: Tensor = x + self.dropout(y)
+        return added if self.pre else self.norm(added)
 
 
 class Linear(nn.Linear):
@@ -69,4 +73,3 @@ class Linear(nn.Linear):
         nn.init.xavier_uniform_(self.weight, generator=generator)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
-

@@ -22,7 +22,9 @@ A model is a JSON spec that wires blocks together.  Start here:
   weft train multi30k-en-de --set data.root=DIR
   weft translate outputs/multi30k-en-de/averaged < in.en > out.de
 """
-EXIT_CODES = "exit codes: 0 done, 1 an input is wrong, 2 the command is wrong, 130 or 143 stopped and saved"
+EXIT_CODES = (
+    "exit codes: 0 done, 1 an input is wrong, 2 the command is wrong, 130 or 143 stopped and saved"
+)
 
 SPEC = "a spec file, or the name of a shipped spec"
 RUN = "a run file, or the name of a shipped run"
@@ -71,15 +73,23 @@ def _settable(command: argparse.ArgumentParser, example: str) -> None:
 
 def _add_spec_commands(add: Add) -> None:
     spec = "spec_commands"
-    check = add("check", spec, "report every mistake in a spec", "weft check my.json --set layers=4")
-    show = add("show", spec, "list a spec's nodes, types and parameters", "weft show transformer-tiny")
-    expand = add("expand", spec, "print a spec's full form", "weft expand transformer-base > full.json")
+    check = add(
+        "check", spec, "report every mistake in a spec", "weft check my.json --set layers=4"
+    )
+    show = add(
+        "show", spec, "list a spec's nodes, types and parameters", "weft show transformer-tiny"
+    )
+    expand = add(
+        "expand", spec, "print a spec's full form", "weft expand transformer-base > full.json"
+    )
     draw = add("draw", spec, "draw a spec", "weft draw transformer-base -o base.svg --form typed")
     for command in (check, show, expand, draw):
         command.add_argument("spec", help=SPEC)
         _settable(command, "layers=4")
     for command in (check, show):
-        command.add_argument("--json", action="store_true", help="print JSON, for editors and tools")
+        command.add_argument(
+            "--json", action="store_true", help="print JSON, for editors and tools"
+        )
     draw.add_argument("-o", "--out", required=True, help="file to write: .svg .png .pdf or .dot")
     draw.add_argument(
         "--form",
@@ -95,9 +105,18 @@ def _add_spec_commands(add: Add) -> None:
 
 def _add_run_commands(add: Add) -> None:
     run = "run_commands"
-    demo = add("demo", "demo", "check, draw, train and translate a small task made on the spot", "weft demo")
-    demo.add_argument("--out", default="outputs/demo", help="folder to write (default: %(default)s)")
-    prepare = add("prepare", run, "make a run's tokenizer and binary corpus", "weft prepare multi30k-en-de")
+    demo = add(
+        "demo",
+        "demo",
+        "check, draw, train and translate a small task made on the spot",
+        "weft demo",
+    )
+    demo.add_argument(
+        "--out", default="outputs/demo", help="folder to write (default: %(default)s)"
+    )
+    prepare = add(
+        "prepare", run, "make a run's tokenizer and binary corpus", "weft prepare multi30k-en-de"
+    )
     train = add("train", run, "train a run", "weft train multi30k-en-de --set data.root=DIR")
     for command in (prepare, train):
         command.add_argument("run", help=RUN)
@@ -108,11 +127,15 @@ def _add_run_commands(add: Add) -> None:
     )
     use = "use_commands"
     translate = add(
-        "translate", use, "translate lines from stdin to stdout",
+        "translate",
+        use,
+        "translate lines from stdin to stdout",
         "weft translate outputs/demo/averaged --beam 5 < in.txt > out.txt",
     )
     evaluate = add(
-        "evaluate", use, "print BLEU, chrF and perplexity of a checkpoint",
+        "evaluate",
+        use,
+        "print BLEU, chrF and perplexity of a checkpoint",
         "weft evaluate outputs/multi30k-en-de/averaged --test test_2016_flickr --beam 5",
     )
     for command in (translate, evaluate):
@@ -124,12 +147,16 @@ def _add_run_commands(add: Add) -> None:
         )
         command.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
         command.add_argument(
-            "--precision", default="auto", choices=("auto", "float32", "bfloat16"),
+            "--precision",
+            default="auto",
+            choices=("auto", "float32", "bfloat16"),
             help="of matrix products (default: bfloat16 where that is fast)",
         )
     translate.add_argument(
-        "--buffer", type=int, default=1000, help="lines to read ahead; 1 answers each at once "
-        "(default: %(default)s)",
+        "--buffer",
+        type=int,
+        default=1000,
+        help="lines to read ahead; 1 answers each at once (default: %(default)s)",
     )
     evaluate.add_argument("--source", help="text to translate, plain or gzip")
     evaluate.add_argument("--target", help="its reference translation")
@@ -138,7 +165,9 @@ def _add_run_commands(add: Add) -> None:
     evaluate.add_argument("-o", "--out", help="file for the translations")
     evaluate.add_argument("--json", action="store_true", help="print JSON")
     average = add(
-        "average", use, "write the plain mean of several checkpoints",
+        "average",
+        use,
+        "write the plain mean of several checkpoints",
         "weft average outputs/demo/checkpoints/* -o outputs/demo/mean",
     )
     average.add_argument("checkpoint", nargs="+", help="checkpoint folders of one run")

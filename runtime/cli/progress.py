@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -70,8 +71,8 @@ class Reporter:
     def progress(self, seen: Seen) -> None:
         """Show how far the training is."""
         text = (
-            f"loss {seen.loss:.3f}  ppl {2.718281828**min(seen.nll, 50):.2f}  lr {seen.rate:.2e}  "
-            f"{seen.tokens_per_second:,.0f} tok/s"
+            f"loss {seen.loss:.3f}  ppl {math.exp(min(seen.nll, 50)):.2f}  "
+            f"lr {seen.rate:.2e}  {seen.tokens_per_second:,.0f} tok/s"
         )
         if self._bar is not None:
             self._task("train", seen.updates)

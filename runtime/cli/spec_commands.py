@@ -12,7 +12,7 @@ from ...graphs.canonical import canonical, fingerprint
 from ...graphs.check import analyse
 from ...graphs.diagram import draw as draw_graph
 from ...graphs.graph import Graph
-from ...graphs.outline import as_json, outline_text
+from ...graphs.outline import as_json, render
 from ...graphs.signature import BlockType
 from ...specs.findings import InputError, SpecError
 from ...specs.load import load, parse_overrides
@@ -46,7 +46,7 @@ def check(options: Namespace) -> int:
 def show(options: Namespace) -> None:
     """Print the tree of nodes."""
     graph = _graph(options)
-    print(json.dumps(as_json(graph), indent=2) if options.json else outline_text(graph))
+    print(json.dumps(as_json(graph), indent=2) if options.json else render(graph))
 
 
 def expand(options: Namespace) -> None:
@@ -95,7 +95,9 @@ def _described(block: BlockType) -> dict[str, Any]:
             port.name: {"type": f"{port.type}{'?' * port.optional}", "doc": port.doc}
             for port in signature.inputs
         },
-        "outputs": {port.name: {"type": str(port.type), "doc": port.doc} for port in signature.outputs},
+        "outputs": {
+            port.name: {"type": str(port.type), "doc": port.doc} for port in signature.outputs
+        },
         "slots": {
             slot.name: {"type": f"{slot.input.type} -> {slot.output.type}", "doc": slot.doc}
             for slot in signature.slots

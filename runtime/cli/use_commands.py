@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
@@ -102,9 +101,8 @@ def evaluate(options: Namespace) -> None:
 
 def _text(report: dict[str, Any]) -> str:
     search = report["search"]
-    lines = [
-        f"{report['test']}: {report['lines']:,} lines, beam {search['beam']}, alpha {search['alpha']}"
-    ]
+    setting = f"beam {search['beam']}, alpha {search['alpha']}"
+    lines = [f"{report['test']}: {report['lines']:,} lines, {setting}"]
     names = {"bleu": "BLEU", "bleu_lc": "BLEU (lower-cased)", "chrf": "chrF"}
     for key, label in names.items():
         signature = report["signatures"][key]
@@ -151,7 +149,7 @@ def _write_text(path: Path, lines: list[str]) -> None:
     partial = path.with_name(f".{path.name}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-    os.replace(partial, path)
+    partial.replace(path)
 
 
 def average(options: Namespace) -> None:

@@ -104,7 +104,12 @@ def _module(program: Program) -> ModuleType:
     module.__file__ = file
     module.PROGRAM = program  # type: ignore[attr-defined]
     # Our own source, made from a checked graph: names are identifiers, values literals.
-    exec(compile(program.source, file, "exec"), module.__dict__)  # noqa: S102
-    linecache.cache[file] = (len(program.source), None, program.source.splitlines(True), file)
+    exec(compile(program.source, file, "exec"), module.__dict__)
+    linecache.cache[file] = (
+        len(program.source),
+        None,
+        program.source.splitlines(keepends=True),
+        file,
+    )
     sys.modules[name] = module
     return module

@@ -157,7 +157,10 @@ def _variables(scope: Scope) -> dict[str, str]:
         add(name, name)
     for node in scope.nodes:
         for port in node.outputs:
-            add(f"{node.name}.{port}", node.name if len(node.outputs) == 1 else f"{node.name}_{port}")
+            add(
+                f"{node.name}.{port}",
+                node.name if len(node.outputs) == 1 else f"{node.name}_{port}",
+            )
     return names
 
 
@@ -233,11 +236,14 @@ def _targets(node: Node, names: Mapping[str, str]) -> str:
 def _run(node: Node, names: Mapping[str, str], indent: str) -> Iterable[str]:
     """Write the lines that run a node at once."""
     if node.repeat is None:
-        yield f"{indent}{_targets(node, names)} = {_call(f'self.{node.name}', node, names, node.wires)}"
+        call = _call(f"self.{node.name}", node, names, node.wires)
+        yield f"{indent}{_targets(node, names)} = {call}"
         return
     for port in node.carry:
         yield f"{indent}{names[f'{node.name}.{port}']} = {names[node.wires[port]]}"
-    wires = {port: f"{node.name}.{port}" if port in node.carry else v for port, v in node.wires.items()}
+    wires = {
+        port: f"{node.name}.{port}" if port in node.carry else v for port, v in node.wires.items()
+    }
     yield f"{indent}for layer in self.{node.name}:"
     yield f"{indent}    {_targets(node, names)} = {_call('layer', node, names, wires)}"
 
@@ -352,12 +358,14 @@ def _step_lines(node: Node, names: Mapping[str, str], ports: frozenset[str]) -> 
     """Write the lines that move a node by one position."""
     pad = " " * 8
     if not _remembers(node):
-        yield f"{pad}{_targets(node, names)} = {_call(f'self.{node.name}', node, names, node.wires)}"
+        call = _call(f"self.{node.name}", node, names, node.wires)
+        yield f"{pad}{_targets(node, names)} = {call}"
         return
     wires = {port: value for port, value in node.wires.items() if port in ports}
     if node.repeat is None:
         wires |= {"state": f'state["{node.name}"]', "position": "position"}
-        yield f"{pad}{_targets(node, names)} = {_call(f'self.{node.name}.step', node, names, wires)}"
+        call = _call(f"self.{node.name}.step", node, names, wires)
+        yield f"{pad}{_targets(node, names)} = {call}"
         return
     for port in node.carry:
         yield f"{pad}{names[f'{node.name}.{port}']} = {names[node.wires[port]]}"

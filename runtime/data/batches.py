@@ -282,15 +282,15 @@ def _cut(rows: Rows, widest: NDArray[np.int64], settings: BatchSettings) -> list
 
     Args:
         rows: in the order they are to be cut.
-        widest: the longer side of each, end token counted; same shape.
+        widest: the longer side of each, end token counted; same shape, never falling.
         settings: bounds; a row that alone exceeds them is a batch of its own.
     """
     most = len(rows) if settings.max_sentences is None else settings.max_sentences
     batches, start = [], 0
     while start < len(rows):
-        # The first row alone bounds how many can fit; the running longest decides.
+        # The first row, the shortest, bounds how many can fit; the last one decides.
         room = max(1, min(most, settings.tokens // int(widest[start])))
-        longest = np.maximum.accumulate(widest[start : start + room])
+        longest = widest[start : start + room]
         sizes = longest * np.arange(1, len(longest) + 1)
         fits = max(1, int(np.count_nonzero(sizes <= settings.tokens)))
         batches.append(rows[start : start + fits])

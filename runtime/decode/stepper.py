@@ -45,16 +45,16 @@ class ModelStepper:
         room = Room(first.size(0), beams, length, dtype, device)
         self.rows = room.sentences
         self.beams = beams
-        self._model: Any = model
+        self._step: Any = model.step
         self._moving, self._output = moving, output
         self._used = 0
-        self._state = self._model.begin(room, **fixed)
+        begin: Any = model.begin
+        self._state = begin(room, **fixed)
 
     def step(self, tokens_R: Tensor, position: int) -> Tensor:
         """Return the logits [R, V] that follow one more token in every row."""
-        outputs = self._model.step(
-            **{self._moving: tokens_R[:, None]}, state=self._state, position=position
-        )
+        moving = {self._moving: tokens_R[:, None]}
+        outputs = self._step(**moving, state=self._state, position=position)
         self._used = position + 1
         logits: Tensor = outputs[self._output][:, -1]
         return logits

@@ -57,9 +57,7 @@ class Translator:
                 yield self.target.decode(hypotheses[0].tokens) if hypotheses else ""
             start += len(chunk)
 
-    def _chunk(
-        self, lines: Sequence[str], start: int, warn: Warn | None
-    ) -> list[list[Hypothesis]]:
+    def _chunk(self, lines: Sequence[str], start: int, warn: Warn | None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each line, best first; none for empty lines."""
         sources = self.source.encode_many(lines)
         for index, ids in enumerate(sources):

@@ -61,7 +61,7 @@ def check_graph(graph: Graph, source: Tokenizer, target: Tokenizer) -> None:
             raise InputError(
                 f"translation needs an input '{name}' of kind {kind}",
                 place=f"{graph.source}#/inputs",
-                help=f"add it, for example \"{name}\": \"{kind}{':vocab' * (kind == 'ids')}[B S]\"",
+                help=f'add it, for example "{name}": "{kind}{":vocab" * (kind == "ids")}[B S]"',
             )
     if "logits" not in graph.outputs:
         raise InputError("translation needs an output 'logits'", place=f"{graph.source}#/outputs")
@@ -191,5 +191,3 @@ def _padded(rows: Sequence[Sequence[int]], tokenizer: Tokenizer) -> Tensor:
 def make_task(run: Run, prepared: Prepared) -> Translation:
     """Return the task of a run on its prepared data."""
     return Translation(prepared.source_tokenizer, prepared.target_tokenizer, run.loss)
-
-

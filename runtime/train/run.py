@@ -75,7 +75,7 @@ class Run(Settings):
     task: Literal["translation"] = "translation"
     spec: str
     """A shipped spec, or a file beside the run."""
-    params: dict[str, Any] = {}
+    params: dict[str, Any] = Field(default_factory=dict)
     """Overrides of the spec's params; `vocab` is the tokenizer's unless set."""
     data: DataSettings
     tokenizer: TokenizerSettings
