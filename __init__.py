@@ -1,1 +1,174 @@
-"""Weft: compose sequence models from typed blocks."""
+"""Weft: compose sequence models from typed blocks.
+
+    spec = weft.load("transformer-base", layers=4)   # a spec, with a param changed
+    weft.check(spec)                                  # every mistake, or none
+    weft.draw(spec, "model.svg")                      # a picture
+    model = weft.build(spec)                          # a torch.nn.Module
+    weft.compile(model)                               # torch.compile per template
+    result = weft.train("multi30k-en-de", out="outputs/m30k")
+    weft.open(result.averaged).translate(["A dog runs."])
+
+Importing this loads nothing else: `load`, `check` and `draw` never load torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from torch import nn
+
+    from .runtime.api import Model
+    from .runtime.compile.compile import CompileReport, Mode
+    from .runtime.train.run import Run
+    from .runtime.train.trainer import Listener, Result
+    from .specs.findings import Finding
+    from .specs.load import LoadedSpec
+
+__all__ = ["build", "check", "compile", "draw", "load", "open", "train"]
+
+
+def load(name: str | Path, **params: Any) -> LoadedSpec:
+    """Read a spec file or a shipped spec.
+
+    Args:
+        name: a path, or a shipped name such as `transformer-base`.
+        **params: values that win over the spec's own params.
+
+    Raises:
+        InputError: no such file.
+        SpecError: the text or its form is wrong.
+    """
+    from .specs.load import load as load_spec
+
+    return load_spec(name, params)
+
+
+def check(spec: LoadedSpec | str | Path) -> list[Finding]:
+    """Return every mistake of a spec; an empty list says that it is sound."""
+    from .runtime.checked import analysed
+
+    return analysed(spec)[1]
+
+
+def draw(
+    spec: LoadedSpec | str | Path,
+    out: str | Path,
+    form: Literal["folded", "typed", "expanded"] = "folded",
+) -> Path:
+    """Draw a spec.
+
+    Args:
+        spec: what `load` gave, a path, or a shipped name.
+        out: the file to write; its suffix is .svg, .png, .pdf or .dot.
+        form: repeats as one box, that with the type of every wire, or every layer.
+
+    Returns:
+        The file.
+
+    Raises:
+        SpecError: everything that is wrong with the spec.
+        InputError: the suffix is unknown, or `dot` is missing.
+    """
+    from pathlib import Path as FilePath
+
+    from .graphs.diagram import draw as draw_graph
+    from .runtime.checked import graph_of
+
+    return draw_graph(graph_of(spec), FilePath(out), form)
+
+
+def build(spec: LoadedSpec | str | Path, *, seed: int = 1, device: str = "cpu") -> nn.Module:
+    """Return the module that a spec describes, with fresh weights.
+
+    Args:
+        spec: what `load` gave, a path, or a shipped name.
+        seed: decides the weights, together with their paths.
+        device: where they lie.
+
+    Returns:
+        A module called with the spec's inputs by name; it gives a dict of its outputs.
+
+    Raises:
+        SpecError: everything that is wrong with the spec.
+    """
+    from .runtime.checked import graph_of
+    from .runtime.compile.build import build as build_module
+
+    return build_module(graph_of(spec), seed=seed, device=device)
+
+
+def compile(  # noqa: A001 - the verb that torch uses too
+    model: nn.Module, mode: Mode = "auto", *, measure: Callable[[], object] | None = None
+) -> CompileReport:
+    """Compile a built model in place, one graph for each repeated template.
+
+    Args:
+        model: what `build` returned.
+        mode: `layers`, `eager`, or `auto`, which chooses by device and by `measure`.
+        measure: runs the work that matters once, such as a training step.
+
+    Returns:
+        What was chosen and why, and the graphs expected and found.
+    """
+    from .runtime.compile.compile import compile_model
+
+    return compile_model(model, mode, measure=measure)
+
+
+def train(
+    run: Run | str | Path,
+    *,
+    out: str | Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    listener: Listener | None = None,
+) -> Result:
+    """Train a run, from its data to its averaged checkpoint.
+
+    Args:
+        run: a run, a path, or a shipped name such as `multi30k-en-de`.
+        out: folder of the run; `outputs/NAME` when left out.
+        overrides: dotted path to value, such as `{"data.root": "corpora/multi30k"}`.
+        resume: go on from the newest checkpoint in the folder.
+        listener: hears about progress.
+
+    Returns:
+        How it ended, and where the checkpoints are.
+
+    Raises:
+        InputError: the data, the folder or a checkpoint is wrong.
+        SpecError: the run or its spec is wrong.
+    """
+    from .runtime.api import train as train_run
+
+    return train_run(run, out=out, overrides=overrides, resume=resume, listener=listener)
+
+
+def open(  # noqa: A001 - a checkpoint opens as a file does
+    folder: str | Path,
+    *,
+    search: Mapping[str, Any] | None = None,
+    device: str = "cpu",
+    precision: Literal["float32", "bfloat16"] = "float32",
+) -> Model:
+    """Open a checkpoint folder, with nothing but what is in it.
+
+    Args:
+        folder: such as `outputs/demo/averaged`.
+        search: changes to the run's search settings, such as `{"beam": 5}`.
+        device: where to compute.
+        precision: of matrix products.
+
+    Returns:
+        The model; `translate` turns lines into lines.
+
+    Raises:
+        InputError: not a whole checkpoint, or its tokenizer is not the model's.
+    """
+    from .runtime.api import open_model
+
+    return open_model(folder, search=search, device=device, precision=precision)

@@ -1,26 +1,19 @@
-"""The facade's functions: the whole library in a dozen verbs.
-
-`import weft` gives these by name and loads torch only when one of them needs it.
-"""
+"""Train a run and open a checkpoint: what the facade and the commands share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
-from ..blocks.library import registry
-from ..graphs.check import check as check_graph
 from ..graphs.graph import Graph
 from ..specs.findings import InputError
-from ..specs.load import LoadedSpec
-from ..specs.load import load as load_spec
+from ..specs.load import load
+from .checked import graph_of
 from .checkpoint import Checkpoint, open_checkpoint
-from .compile.build import build as build_module
 from .data.prepare import Prepared, prepare
 from .data.prepare import Report as PrepareReport
 from .data.tokenizer import Tokenizer
@@ -30,35 +23,6 @@ from .tasks import translation
 from .train.device import choose
 from .train.run import LossSettings, Run, load_run, spec_of
 from .train.trainer import Listener, Result, Setting, Trainer
-
-
-def graph_of(spec: LoadedSpec | str | Path) -> Graph:
-    """Return the graph of a spec.
-
-    Raises:
-        SpecError: everything that is wrong with it.
-    """
-    held = spec if isinstance(spec, LoadedSpec) else load_spec(spec)
-    return check_graph(held.form, registry(), held.overrides, source=held.source)
-
-
-def build(
-    spec: LoadedSpec | str | Path, *, seed: int = 1, device: torch.device | str = "cpu"
-) -> nn.Module:
-    """Return the module that a spec describes, with fresh weights.
-
-    Args:
-        spec: what `load` gave, a path, or a shipped name.
-        seed: decides the weights.
-        device: where they lie.
-
-    Returns:
-        A module called with the spec's inputs by name; it gives a dict of its outputs.
-
-    Raises:
-        SpecError: everything that is wrong with the spec.
-    """
-    return build_module(graph_of(spec), seed=seed, device=device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +105,10 @@ def prepare_run(run: Run, folder: Path, report: PrepareReport | None = None) -> 
 
 def graph_for(run: Run, source: str, prepared: Prepared) -> Graph:
     """Return the graph of a run's spec, its vocabulary that of the tokenizer."""
-    held = load_spec(spec_of(run, source))
+    held = load(spec_of(run, source))
     tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
     params = translation.vocabulary_params(run, *tokenizers, held.form.params)
-    graph = check_graph(held.form, registry(), params, source=held.source)
+    graph = graph_of(replace(held, overrides=params))
     translation.check_graph(graph, *tokenizers)
     return graph
 

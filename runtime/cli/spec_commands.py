@@ -9,21 +9,17 @@ from typing import Any
 
 from ...blocks.library import registry
 from ...graphs.canonical import canonical, fingerprint
-from ...graphs.check import analyse
 from ...graphs.diagram import draw as draw_graph
 from ...graphs.graph import Graph
 from ...graphs.outline import as_json, render
 from ...graphs.signature import BlockType
 from ...specs.findings import InputError, SpecError
 from ...specs.load import load, parse_overrides
+from ..checked import graph_of
 
 
 def _graph(options: Namespace) -> Graph:
-    held = load(options.spec, parse_overrides(options.set))
-    graph, findings = analyse(held.form, registry(), held.overrides, source=held.source)
-    if graph is None:
-        raise SpecError(held.place(finding) for finding in findings)
-    return graph
+    return graph_of(load(options.spec, parse_overrides(options.set)))
 
 
 def check(options: Namespace) -> int:

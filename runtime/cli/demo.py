@@ -1,0 +1,117 @@
+"""Demo: the whole system on a corpus made on the spot, in a few minutes."""
+
+from __future__ import annotations
+
+import shutil
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ...graphs.diagram import draw
+from ...specs.findings import InputError
+from ...specs.load import load
+from .. import api
+from ..checked import graph_of
+from ..data.text import read_lines
+from ..tasks import numbers, translation
+from ..train.plot import plot_curves
+from .progress import Reporter
+
+RUN = "demo"
+SPEC = "transformer-tiny"
+TRAIN, VALID, TEST = 20_000, 300, 500
+"""Lines of the corpus."""
+SHOWN = 6
+"""Translations that are printed."""
+
+
+def demo(options: Namespace) -> None:
+    """Check, draw, make a corpus, train, translate, score."""
+    folder = Path(options.out)
+    console = Console(highlight=False, soft_wrap=True)
+    reporter = Reporter()
+    console.rule("1. check and draw the spec")
+    _check_and_draw(folder, console)
+    console.rule("2. make a corpus: numbers spelled out, English to German")
+    _make_corpus(folder, console)
+    console.rule("3. train")
+    for old in ("checkpoints", "best", "averaged", "metrics.jsonl", "tensorboard"):
+        _remove(folder / old)
+    with reporter.shown():
+        result = api.train(
+            RUN,
+            out=folder,
+            overrides={"data.root": str(folder / "corpus")},
+            listener=reporter,
+            report=reporter.prepared,
+        )
+    plot_curves(folder / "metrics.jsonl", folder / "curves.png")
+    console.print(f"loss and learning rate: {folder / 'curves.png'}")
+    if not result.finished or result.averaged is None:
+        raise InputError(f"stopped by {result.reason}", help="run the demo again")
+    console.rule("4. translate lines that were never seen")
+    model = api.open_model(result.averaged)
+    sources, references = (list(read_lines(folder / "corpus" / f"test.{s}")) for s in ("en", "de"))
+    found = model.translate(sources)
+    _show(console, sources, references, found)
+    scores = translation.score(found, references)
+    exact = sum(a == b for a, b in zip(found, references, strict=True)) / len(found)
+    console.print(f"sacreBLEU    {scores.values['bleu']:6.2f}  {scores.signatures['bleu']}")
+    console.print(f"exact match  {exact:6.1%}  of {len(found)} lines")
+    console.rule("What next")
+    console.print(
+        f'echo "three hundred and seven" | weft translate {result.averaged}\n'
+        f"weft show {SPEC}\n"
+        f"weft draw transformer-base -o base.svg --form typed\n"
+        f"weft blocks attention\n"
+        f"tensorboard --logdir {folder / 'tensorboard'}\n"
+        f"weft train multi30k-en-de --set data.root=DIR    # real text, see README.md",
+        markup=False,
+    )
+
+
+def _check_and_draw(folder: Path, console: Console) -> None:
+    graph = graph_of(load(SPEC))
+    console.print(f"{graph.name}: sound; {graph.parameters():,} parameters")
+    if shutil.which("dot") is None:
+        console.print("no pictures: 'dot' is missing; on Debian: apt-get install graphviz")
+        return
+    for suffix in ("svg", "png"):
+        console.print(f"drawn: {draw(graph, folder / f'{SPEC}.{suffix}')}")
+
+
+def _make_corpus(folder: Path, console: Console) -> None:
+    corpus = folder / "corpus"
+    corpus.mkdir(parents=True, exist_ok=True)
+    if not all(
+        (corpus / f"{s}.{side}").is_file()
+        for s in ("train", "valid", "test")
+        for side in ("en", "de")
+    ):
+        numbers.write_corpus(corpus, train=TRAIN, valid=VALID, test=TEST, seed=1)
+    console.print(f"{TRAIN:,} training lines in {corpus}; no test number is among them; such as")
+    pairs = zip(read_lines(corpus / "train.en"), read_lines(corpus / "train.de"), strict=True)
+    for _, (source, target) in zip(range(3), pairs, strict=False):
+        console.print(f"  {source}  ->  {target}", markup=False)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _show(
+    console: Console, sources: Sequence[str], references: Sequence[str], found: Sequence[str]
+) -> None:
+    table = Table("source", "translation", "right", show_lines=False)
+    step = max(1, len(sources) // SHOWN)
+    for source, reference, line in list(zip(sources, references, found, strict=True))[::step][
+        :SHOWN
+    ]:
+        table.add_row(source, line, "yes" if line == reference else f"no: {reference}")
+    console.print(table)
