@@ -1,0 +1,136 @@
+"""Contestants: Transformer base as Weft, torch and Hugging Face build it, on one job.
+
+Each has `build(vocab)`, which gives a module, and `logits(module, source, keep, target)`.
+Sizes are those of the paper: 6 + 6 layers, d_model 512, 8 heads, d_ff 2048, dropout 0.1,
+one tied embedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way to build and call the model."""
+
+    build: Callable[[int], nn.Module]
+    logits: Callable[[Any, Tensor, Tensor, Tensor], Tensor]
+    loss: Callable[[Tensor, Tensor], Tensor]
+    """Summed label-smoothed loss, 0.1, of logits [B, T, V] and targets [B, T], padding 0."""
+
+
+def torch_loss(logits: Tensor, target: Tensor) -> Tensor:
+    """Return what a user of torch writes."""
+    return F.cross_entropy(
+        logits.flatten(0, 1).float(),
+        target.flatten(),
+        ignore_index=0,
+        label_smoothing=0.1,
+        reduction="sum",
+    )
+
+
+def weft_loss(logits: Tensor, target: Tensor) -> Tensor:
+    """Return Weft's own loss."""
+    from weft.runtime.train.loss import label_smoothed
+
+    return label_smoothed(logits, target, smoothing=0.1, pad=0).loss
+
+
+def build_weft(vocab: int) -> nn.Module:
+    """Build the shipped spec."""
+    import weft
+
+    return weft.build(weft.load("transformer-base", vocab=vocab))
+
+
+class TorchTransformer(nn.Module):
+    """torch.nn.Transformer with the embeddings and the tied projection that it lacks."""
+
+    def __init__(self, vocab: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocab, 512)
+        nn.init.normal_(self.embedding.weight, std=512**-0.5)
+        self.transformer = nn.Transformer(512, 8, 6, 6, 2048, 0.1, batch_first=True)
+        self.dropout = nn.Dropout(0.1)
+        position = torch.arange(2048)[:, None]
+        angle = position * torch.exp(torch.arange(0, 512, 2) * (-9.210340371976184 / 512))
+        table = torch.stack((angle.sin(), angle.cos()), -1).flatten(1)
+        self.register_buffer("table", table, persistent=False)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.dropout(self.embedding(ids) * 512**0.5 + self.table[: ids.size(1)])
+
+    def forward(self, source: Tensor, keep: Tensor, target: Tensor) -> Tensor:
+        causal = nn.Transformer.generate_square_subsequent_mask(target.size(1))
+        hidden = self.transformer(
+            self.embed(source),
+            self.embed(target),
+            tgt_mask=causal,
+            src_key_padding_mask=~keep,
+            memory_key_padding_mask=~keep,
+            tgt_is_causal=True,
+        )
+        return F.linear(hidden, self.embedding.weight)
+
+
+def build_marian(vocab: int) -> nn.Module:
+    """Build Hugging Face Marian with random weights."""
+    from transformers import MarianConfig, MarianMTModel
+
+    return MarianMTModel(
+        MarianConfig(
+            vocab_size=vocab,
+            d_model=512,
+            encoder_layers=6,
+            decoder_layers=6,
+            encoder_attention_heads=8,
+            decoder_attention_heads=8,
+            encoder_ffn_dim=2048,
+            decoder_ffn_dim=2048,
+            activation_function="relu",
+            dropout=0.1,
+            attention_dropout=0.0,
+            activation_dropout=0.0,
+            scale_embedding=True,
+            share_encoder_decoder_embeddings=True,
+            max_position_embeddings=2048,
+            pad_token_id=0,
+            eos_token_id=1,
+            decoder_start_token_id=3,
+            forced_eos_token_id=None,
+        )
+    )
+
+
+CONTESTANTS = {
+    "weft": Contestant(
+        build_weft,
+        lambda model, source, keep, target: model(source, keep, target)["logits"],
+        weft_loss,
+    ),
+    "torch.nn.Transformer": Contestant(
+        TorchTransformer,
+        lambda model, source, keep, target: model(source, keep, target),
+        torch_loss,
+    ),
+    "Hugging Face Marian": Contestant(
+        build_marian,
+        lambda model, source, keep, target: (
+            model(
+                input_ids=source,
+                attention_mask=keep.long(),
+                decoder_input_ids=target,
+                use_cache=False,
+            ).logits
+        ),
+        torch_loss,
+    ),
+}

@@ -1,0 +1,40 @@
+"""Start: how long it takes to check a spec, and to build the module, from nothing.
+
+    python benchmarks/start.py
+
+Whole processes are timed, in turn, and medians quoted.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+
+ROUNDS = 7
+JOBS = {
+    "an empty Python": "pass",
+    "weft check transformer-base": "from weft.runtime.cli.main import main; main(['check', 'transformer-base'])",
+    "weft show transformer-base": "from weft.runtime.cli.main import main; main(['show', 'transformer-base'])",
+    "import torch": "import torch",
+    "weft.build transformer-base": "import weft; weft.build('transformer-base')",
+    "torch.nn.Transformer, 6 + 6 layers": "import torch; torch.nn.Transformer(512, 8, 6, 6, 2048)",
+}
+
+
+def main() -> None:
+    """Run every job in turn and print a table."""
+    times: dict[str, list[float]] = {name: [] for name in JOBS}
+    for _ in range(ROUNDS):
+        for name, code in JOBS.items():
+            start = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=True)
+            times[name].append(time.perf_counter() - start)
+    print("| whole process | seconds (median of 7) | range |\n|---|---|---|")
+    for name, found in times.items():
+        print(f"| {name} | {statistics.median(found):.2f} | {min(found):.2f} to {max(found):.2f} |")
+
+
+if __name__ == "__main__":
+    main()

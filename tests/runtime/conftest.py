@@ -1,0 +1,52 @@
+"""A run so small that a training takes a second: words of a toy language, spelled backwards."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weft.runtime.train.run import Run
+
+WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
+
+
+def write_toy(folder: Path, lines: int, seed: int, name: str) -> None:
+    """Write lines of two to five words, and the same lines with the words in reverse."""
+    rng = random.Random(seed)
+    rows = [rng.choices(WORDS, k=rng.randint(2, 5)) for _ in range(lines)]
+    (folder / f"{name}.src").write_text("".join(" ".join(row) + "\n" for row in rows))
+    (folder / f"{name}.tgt").write_text("".join(" ".join(row[::-1]) + "\n" for row in rows))
+
+
+@pytest.fixture
+def toy_run(tmp_path: Path) -> Callable[..., Run]:
+    """Return a maker of small runs; keyword arguments replace top-level keys."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, lines in (("train", 200), ("valid", 20), ("test", 10)):
+        write_toy(data, lines, len(name), name)
+
+    def make(**changes: Any) -> Run:
+        files = {n: {"source": [f"{n}.src"], "target": [f"{n}.tgt"]} for n in ("train", "valid")}
+        test = {"toy": {"source": ["test.src"], "target": ["test.tgt"]}}
+        value: dict[str, Any] = {
+            "format": 1,
+            "name": "toy",
+            "spec": "transformer-tiny",
+            "params": {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1},
+            "data": {"root": str(data), **files, "test": test},
+            "tokenizer": {"vocab_size": 40},
+            "batch": {"tokens": 200},
+            "updates": 12,
+            "schedule": {"type": "constant", "rate": 0.003},
+            "evaluate": {"every": 6, "best": "nll", "bleu": False},
+            "checkpoint": {"every": 4, "keep": 3, "average": 2},
+            "search": {"beam": 2, "max_extra": 4},
+            "threads": 1,
+        }
+        return Run.model_validate({**value, **changes})
+
+    return make

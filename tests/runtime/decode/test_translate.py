@@ -1,0 +1,76 @@
+"""What translating lines promises: one line out for each line in, in order, whatever is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from weft.runtime import api
+from weft.runtime.decode import translate as translate_module
+from weft.runtime.train.run import Run
+
+
+@pytest.fixture
+def model(toy_run: Callable[..., Run], tmp_path: Path) -> api.Model:
+    """Return a model trained just enough to give different lines for different input."""
+    result = api.train(toy_run(updates=40), out=tmp_path / "run")
+    assert result.averaged is not None
+    return api.open_model(result.averaged)
+
+
+def test_lines_are_independent_of_their_neighbours(model: api.Model) -> None:
+    """Sorting, batching and padding change no line; nor does the size of the buffer."""
+    lines = ["sun moon", "tree", "river stone bird wind leaf", "fire snow sun", "moon"]
+    alone = [model.translate([line])[0] for line in lines]
+
+    assert model.translate(lines) == alone
+    assert model.translate(lines, buffer=2) == alone
+    assert model.translate(lines[::-1]) == alone[::-1]
+
+
+def test_empty_lines_stay_where_they_are(model: api.Model) -> None:
+    """No line is lost or shifted."""
+    found = model.translate(["", "sun moon", "   ", "tree", ""])
+
+    assert len(found) == 5
+    assert (found[0], found[2], found[4]) == ("", "", "")
+    assert found[1] == model.translate(["sun moon"])[0]
+
+
+def test_too_long_a_line_is_cut_and_said(model: api.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The warning has the line's number; its neighbours are as ever."""
+    monkeypatch.setattr(translate_module, "LONGEST_SOURCE", 6)
+    warnings: list[tuple[int, str]] = []
+
+    found = model.translate(
+        ["sun", "moon " * 30, "tree"], warn=lambda line, text: warnings.append((line, text))
+    )
+
+    assert len(found) == 3
+    assert [line for line, _ in warnings] == [2]
+    assert "cut to 6" in warnings[0][1]
+    assert found[0] == model.translate(["sun"])[0]
+
+
+def test_output_is_bounded_by_input_plus_extra(model: api.Model) -> None:
+    """The paper's bound: at most input + max_extra tokens, end tokens counted on both sides."""
+    search = model.translator.search.model_copy(update={"max_extra": 1})
+    short = replace(model.translator, search=search)
+
+    for ids in ([4, 5], [6, 7, 8, 9]):
+        [[best, *_]] = short.decode([ids])
+        assert len(best.tokens) <= len(ids) + 1 + 1
+
+
+def test_a_wider_beam_never_scores_worse_than_greedy_on_average(model: api.Model) -> None:
+    """Search only helps: the mean score of beam 4 is at least that of beam 1."""
+    sources = [model.translator.source.encode(w) for w in ("sun moon tree", "leaf fire", "snow")]
+    scores = []
+    for beam in (1, 4):
+        search = model.translator.search.model_copy(update={"beam": beam, "alpha": 0.0})
+        found = replace(model.translator, search=search).decode(sources)
+        scores.append(sum(hyps[0].log_probability for hyps in found))
+
+    assert scores[1] >= scores[0] - 1e-4

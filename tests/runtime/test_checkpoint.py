@@ -1,0 +1,153 @@
+"""What a checkpoint folder promises: whole or not there, and opened only by its own graph."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import weft.runtime.checkpoint as checkpoint_module
+from weft.runtime.checked import graph_of
+from weft.runtime.checkpoint import Contents, open_checkpoint, save, set_weights, weights_of
+from weft.runtime.compile.build import build
+from weft.specs.findings import InputError
+from weft.specs.load import load
+
+SMALL = {"d_model": 8, "heads": 2, "d_ff": 16, "layers": 1, "vocab": 11, "dropout": 0.0}
+
+
+def small(seed: int = 1, **params: Any) -> tuple[Any, Contents]:
+    """Return a small model and what a checkpoint of it holds."""
+    graph = graph_of(load("transformer-tiny", {**SMALL, **params}))
+    model = build(graph, seed=seed).eval()
+    contents = Contents(graph=graph, weights=weights_of(model, graph), state={"update": 7})
+    return model, contents
+
+
+def outputs(model: Any) -> torch.Tensor:
+    """Return the logits of a fixed input."""
+    ids = torch.tensor([[4, 5, 6]])
+    with torch.no_grad():
+        logits: torch.Tensor = model(ids, torch.ones(1, 3, dtype=torch.bool), ids)["logits"]
+    return logits
+
+
+def test_opens_without_the_files_it_came_from(tmp_path: Path) -> None:
+    """A checkpoint holds its spec: what it computes needs no shipped file and no override."""
+    model, contents = small()
+
+    held = open_checkpoint(save(tmp_path / "c", contents))
+
+    assert torch.equal(outputs(held.build()), outputs(model))
+    assert held.state["update"] == 7
+
+
+def test_a_tied_parameter_is_stored_once(tmp_path: Path) -> None:
+    """Three names, one tensor: the file is the size of the parameters, not more."""
+    _, contents = small()
+
+    held = open_checkpoint(save(tmp_path / "c", contents))
+
+    assert "source_embedding.weight" in held.weights
+    assert "head.weight" not in held.weights
+    built = held.build()
+    assert built.head.weight is built.source_embedding.weight
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "spec.json", "state.json"])
+def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, name: str) -> None:
+    """Half a file is an error that names it, never half a model."""
+    folder = save(tmp_path / "c", small()[1])
+    path = folder / name
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    with pytest.raises(InputError, match=name):
+        open_checkpoint(folder)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """A folder without weights is no checkpoint."""
+    folder = save(tmp_path / "c", small()[1])
+    (folder / "weights.safetensors").unlink()
+
+    with pytest.raises(InputError, match=r"'weights.safetensors' is missing"):
+        open_checkpoint(folder)
+
+
+def test_an_edited_spec_is_refused(tmp_path: Path) -> None:
+    """Weights do not fit a spec that was changed under them, even where shapes agree."""
+    folder = save(tmp_path / "c", small()[1])
+    spec = json.loads((folder / "spec.json").read_text())
+    layer = spec["blocks"]["encoder_layer"]["nodes"]["self_attention"]
+    layer["params"]["order"] = "pre"
+    (folder / "spec.json").write_text(json.dumps(spec))
+
+    with pytest.raises(InputError, match="not the spec that the weights were trained with"):
+        open_checkpoint(folder)
+
+
+def test_weights_of_another_graph_are_refused_by_name() -> None:
+    """Both what is missing and what has another shape is said."""
+    other = small(layers=2, d_ff=24)[1]
+    model, contents = small()
+
+    with pytest.raises(InputError) as caught:
+        set_weights(model, other.weights, contents.graph, "there")
+
+    assert "'encoder.1.self_attention.norm.weight' is left over" in str(caught.value)
+
+    wider = small(d_ff=24)[1]
+    with pytest.raises(InputError, match=r"inner.weight' is \[24, 8\], not \[16, 8\]"):
+        set_weights(model, wider.weights, contents.graph, "there")
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that fails half-way changes nothing and leaves no rubbish."""
+    folder = tmp_path / "c"
+    model, contents = small()
+    save(folder, contents)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint_module, "_sync", full)
+    with pytest.raises(InputError, match="No space left"):
+        save(folder, small(seed=2)[1])
+
+    assert torch.equal(outputs(open_checkpoint(folder).build()), outputs(model))
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_too_little_space_is_seen_before_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is asked first, so that a full one is not made fuller."""
+    monkeypatch.setattr(checkpoint_module, "RESERVE", 1 << 60)
+
+    with pytest.raises(InputError, match="no space left on the disk"):
+        save(tmp_path / "c", small()[1])
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_folder_suggests_a_near_one(tmp_path: Path) -> None:
+    """A slip in the name gives the name that was meant."""
+    save(tmp_path / "averaged", small()[1])
+
+    with pytest.raises(InputError, match="did you mean"):
+        open_checkpoint(tmp_path / "averagd")
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    """A layout of the future is not guessed at."""
+    folder = save(tmp_path / "c", small()[1])
+    state = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**state, "format": 99}))
+
+    with pytest.raises(InputError, match="format 99"):
+        open_checkpoint(folder)

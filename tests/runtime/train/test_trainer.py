@@ -1,0 +1,208 @@
+"""What the loop promises: the same bits when resumed, nothing spoiled, the best kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from weft.runtime import api
+from weft.runtime.checkpoint import open_checkpoint, read_tensors
+from weft.runtime.train.history import History, read
+from weft.runtime.train.run import Run
+from weft.runtime.train.trainer import checkpoints
+from weft.specs.findings import InputError
+
+Maker = Callable[..., Run]
+
+
+def same_bits(a: Path, b: Path) -> bool:
+    """Say whether two checkpoints hold the very same weights."""
+    left, right = (read_tensors(path / "weights.safetensors") for path in (a, b))
+    return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
+
+
+class Stopper:
+    """Asks the run to stop at some update, as Ctrl-C would."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def say(self, text: str) -> None:
+        """Hear nothing."""
+
+    def validated(self, update: int, values: Any) -> None:
+        """Interrupt at the first validation past the chosen update."""
+        if update >= self.at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def progress(self, progress: Any) -> None:
+        """Hear nothing."""
+
+
+def test_interrupted_and_resumed_ends_with_the_same_bits(toy_run: Maker, tmp_path: Path) -> None:
+    """Data order and dropout are functions of the seed, so a stop leaves no trace."""
+    run = toy_run()
+    straight = api.train(run, out=tmp_path / "straight")
+
+    first = api.train(run, out=tmp_path / "halves", listener=Stopper(6))
+    second = api.train(run, out=tmp_path / "halves", resume=True)
+
+    assert not first.finished
+    assert first.reason == "SIGINT"
+    assert first.state.update == 6
+    assert second.finished
+    assert straight.averaged is not None
+    assert second.averaged is not None
+    assert same_bits(straight.averaged, second.averaged)
+    losses = [
+        [(e["update"], e["loss"]) for e in read(tmp_path / name / "metrics.jsonl") if "loss" in e]
+        for name in ("straight", "halves")
+    ]
+    assert losses[0][-1] == losses[1][-1]
+
+
+def test_a_folder_with_a_run_is_not_overwritten(toy_run: Maker, tmp_path: Path) -> None:
+    """Without --resume an existing run is left alone."""
+    run = toy_run(updates=4)
+    api.train(run, out=tmp_path / "run")
+
+    with pytest.raises(InputError, match="already holds a run"):
+        api.train(run, out=tmp_path / "run")
+
+
+def test_keeps_the_newest_and_averages_them(toy_run: Maker, tmp_path: Path) -> None:
+    """Three of three checkpoints stay; the mean of the last two is their mean by hand."""
+    result = api.train(toy_run(), out=tmp_path / "run")
+
+    names = [path.name for path in checkpoints(tmp_path / "run")]
+    assert names == ["000004", "000008", "000012"]
+    assert result.averaged is not None
+    mean = read_tensors(result.averaged / "weights.safetensors")
+    last = [
+        read_tensors(tmp_path / "run" / "checkpoints" / name / "weights.safetensors")
+        for name in names[-2:]
+    ]
+    for name, tensor in mean.items():
+        torch.testing.assert_close(tensor, (last[0][name] + last[1][name]) / 2)
+    assert not (tmp_path / "run/checkpoints/000004/optimizer.safetensors").exists()
+    assert (tmp_path / "run/checkpoints/000012/optimizer.safetensors").exists()
+
+
+def test_a_loss_that_is_not_finite_stops_before_it_spoils(toy_run: Maker, tmp_path: Path) -> None:
+    """A huge rate blows up; the checkpoint from before is whole and finite."""
+    run = toy_run(
+        updates=200,
+        schedule={"type": "constant", "rate": 1e30},
+        checkpoint={"every": 1, "keep": 1, "average": 0},
+    )
+
+    with pytest.raises(InputError, match="not finite"):
+        api.train(run, out=tmp_path / "run")
+
+    weights = open_checkpoint(checkpoints(tmp_path / "run")[-1]).weights
+    assert all(torch.isfinite(tensor).all() for tensor in weights.values())
+
+
+def test_accumulating_equals_a_larger_batch(toy_run: Maker, tmp_path: Path) -> None:
+    """Two halves of a batch in one update give the update of the whole batch."""
+    calm = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0}
+    one = toy_run(
+        updates=1,
+        params=calm,
+        batch={"tokens": 40_000, "max_sentences": 200},
+        evaluate={"every": 9, "best": "nll", "bleu": False},
+        # So large an eps makes the update follow the gradient's size, not its sign.
+        optimizer={"eps": 1.0},
+        schedule={"type": "constant", "rate": 1.0},
+    )
+    two = one.model_copy(
+        update={"batch": one.batch.model_copy(update={"max_sentences": 100}), "accumulate": 2}
+    )
+
+    results = [api.train(r, out=tmp_path / name) for r, name in ((one, "one"), (two, "two"))]
+
+    a, b = (read_tensors(r.checkpoint / "weights.safetensors") for r in results if r.checkpoint)
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], atol=2e-5, rtol=1e-4)
+
+
+def test_patience_ends_a_run_that_gets_no_better(toy_run: Maker, tmp_path: Path) -> None:
+    """A rate of nearly nothing never gets better than its first validation by much."""
+    run = toy_run(
+        updates=50,
+        schedule={"type": "constant", "rate": 0.5},
+        evaluate={"every": 2, "best": "nll", "bleu": False, "patience": 2},
+    )
+
+    result = api.train(run, out=tmp_path / "run")
+
+    assert result.state.update < 50
+    assert "no better for 2 validations" in result.reason
+
+
+def test_best_is_the_validation_with_the_lowest_nll(toy_run: Maker, tmp_path: Path) -> None:
+    """`best` holds the weights of that update, by the history's own numbers."""
+    api.train(toy_run(evaluate={"every": 3, "best": "nll", "bleu": False}), out=tmp_path / "run")
+
+    events = [e for e in read(tmp_path / "run/metrics.jsonl") if e["type"] == "valid"]
+    lowest = min(events, key=lambda e: e["nll"])
+    assert open_checkpoint(tmp_path / "run/best").state["best_update"] == lowest["update"]
+
+
+def test_learns_a_toy_language(toy_run: Maker, tmp_path: Path) -> None:
+    """The loss falls to well under a third, so the gradient points the right way."""
+    result = api.train(toy_run(updates=60), out=tmp_path / "run")
+
+    losses = [e["nll"] for e in read(tmp_path / "run/metrics.jsonl") if e["type"] == "train"]
+    assert result.finished
+    assert losses[-1] < 0.75 * losses[0]
+
+
+def test_history_drops_what_lies_past_the_checkpoint(tmp_path: Path) -> None:
+    """A killed run has written events that the resumed one will write again."""
+    history = History(tmp_path, update=0)
+    for update in (1, 2, 3):
+        history.write(type="train", update=update, loss=1.0)
+    history.close()
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"type": "train", "upd')
+
+    History(tmp_path, update=2).close()
+
+    assert [event["update"] for event in read(tmp_path / "metrics.jsonl")] == [1, 2]
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_ends_with_the_same_bits(toy_run: Maker, tmp_path: Path) -> None:
+    """SIGKILL gives no time to save; resuming from the newest checkpoint still ends the same."""
+    run = toy_run(updates=40, checkpoint={"every": 5, "keep": 3, "average": 2})
+    straight = api.train(run, out=tmp_path / "straight")
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(run.model_dump(mode="json")))
+    command = [sys.executable, "-m", "weft", "train", str(file), "--out", str(tmp_path / "killed")]
+    moments = random.Random(7)
+
+    for _ in range(12):
+        process = subprocess.Popen([*command, "--resume"], stderr=subprocess.DEVNULL)
+        try:
+            process.wait(moments.uniform(3.0, 9.0))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            time.sleep(0.1)
+        if (tmp_path / "killed/averaged").is_dir():
+            break
+    subprocess.run([*command, "--resume"], stderr=subprocess.DEVNULL, check=True)
+
+    assert straight.averaged is not None
+    assert same_bits(straight.averaged, tmp_path / "killed/averaged")
