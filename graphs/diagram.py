@@ -1,7 +1,8 @@
 """Diagram: a graph as a picture, after Figure 1 of "Attention Is All You Need".
 
 Inputs stand at the bottom and the flow goes up; each template is a frame, drawn
-once and marked with how often it repeats.  What boxes say is in `diagram_words.py`.
+once and marked with how often it repeats.  What is drawn is in
+`diagram_picture.py`, what boxes say in `diagram_words.py`.
 """
 
 from __future__ import annotations
@@ -9,16 +10,29 @@ from __future__ import annotations
 import itertools
 import os
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
 import graphviz
 
 from ..specs.findings import InputError
-from .diagram_words import COLORS, DIM, FAINT, INK, count_words, markup, plain, short, words_of
-from .graph import Graph, Node, Scope
+from .diagram_picture import MASKS, Frame, Picture, fold, unfold
+from .diagram_words import (
+    COLORS,
+    DIM,
+    EDGE,
+    FAINT,
+    FRAME,
+    FRAME_EDGE,
+    INK,
+    count_words,
+    markup,
+    plain,
+    short,
+    words_of,
+)
+from .graph import Graph, Part
 from .outline import find_weight
 from .shapes import ValueType
 
@@ -27,8 +41,6 @@ Form = Literal["folded", "typed", "expanded"]
 
 SUFFIXES = ("svg", "png", "pdf", "dot")
 """Files that `draw` can write, by suffix."""
-MASKS = frozenset({"keep", "bias", "len", "pos"})
-"""Kinds of values that steer other blocks; their wires are thin."""
 FONT = "Helvetica,Arial,sans-serif"
 WIDTH = 174
 """Points that a box is wide at least, so that a stack has straight sides."""
@@ -36,39 +48,6 @@ MOST_NAMED = 4
 """Boxes that the heading names when they share a weight."""
 LONGEST_RENDER = 300
 """Seconds that `dot` may take."""
-
-_Value = tuple[str, ValueType]
-"""The box that gives a value, and its type."""
-
-
-@dataclass(slots=True)
-class _Frame:
-    """A template in its place, or the whole picture."""
-
-    path: str
-    title: str
-    copies: int | None = None
-    boxes: list[str] = field(default_factory=list)
-    """DOT names of the boxes that lie directly in it."""
-    frames: list[_Frame] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Picture:
-    """Boxes, frames and wires, before they are DOT."""
-
-    root: _Frame
-    unfolded: bool = False
-    boxes: dict[str, Node] = field(default_factory=dict)
-    """DOT name of a box to its node."""
-    wires: dict[tuple[str, str], list[ValueType]] = field(default_factory=dict)
-    """The two ends to the types between them."""
-
-    def wire(self, source: str, target: str, type_: ValueType) -> None:
-        """Draw a wire; a second one of the same type is the same line."""
-        types = self.wires.setdefault((source, target), [])
-        if type_ not in types:
-            types.append(type_)
 
 
 def diagram(graph: Graph, form: Form = "folded") -> graphviz.Digraph:
@@ -79,14 +58,7 @@ def diagram(graph: Graph, form: Form = "folded") -> graphviz.Digraph:
         form: `folded` draws each template once, `typed` also writes the type on
             each wire, `expanded` draws every copy.
     """
-    picture = _Picture(_Frame("", graph.name), form == "expanded")
-    _place(picture, picture.root, graph.root, "", unfold=form == "expanded")
-    if form == "expanded":
-        _wire_flat(picture, graph)
-    else:
-        inputs = {name: (f"input/{name}", type_) for name, type_ in graph.inputs.items()}
-        for name, (box, type_) in _wire_folded(picture, graph.root, "", inputs).items():
-            picture.wire(box, f"output/{name}", type_)
+    picture = unfold(graph) if form == "expanded" else fold(graph)
     return _write(picture, graph, typed=form == "typed")
 
 
@@ -109,7 +81,7 @@ def draw(graph: Graph, out: Path, form: Form = "folded") -> Path:
     try:
         try:
             beside.write_bytes(content)
-            os.replace(beside, out)
+            beside.replace(out)
         finally:
             beside.unlink(missing_ok=True)
     except OSError as error:
@@ -145,76 +117,11 @@ def _render(picture: graphviz.Digraph, suffix: str, out: Path) -> bytes:
         raise InputError(
             f"'dot' could not draw: {words[-1]}", place=str(out), help="write a .dot file instead"
         )
-    return done.stdout
+    content: bytes = done.stdout
+    return content
 
 
-def _place(picture: _Picture, frame: _Frame, scope: Scope, prefix: str, *, unfold: bool) -> None:
-    """Put a box for each block of a scope into its frame, and a frame for each template."""
-    for node in scope.nodes:
-        path = prefix + node.name
-        if node.body is None:
-            box = f"node/{path}"
-            picture.boxes[box] = node
-            frame.boxes.append(box)
-            continue
-        repeated = node.repeat is not None
-        title = node.body.name.replace("_", " ")
-        if not repeated or not unfold:
-            place = f"{path}.*" if repeated else path
-            inner = _Frame(place, title, node.repeat)
-            frame.frames.append(inner)
-            _place(picture, inner, node.body, f"{place}.", unfold=unfold)
-            continue
-        stack = _Frame(path, title, node.repeat)
-        frame.frames.append(stack)
-        for index in range(node.repeat or 0):
-            inner = _Frame(f"{path}.{index}", f"{path}.{index}")
-            stack.frames.append(inner)
-            _place(picture, inner, node.body, f"{path}.{index}.", unfold=unfold)
-
-
-def _wire_flat(picture: _Picture, graph: Graph) -> None:
-    """Draw the wires of every copy."""
-    flat = graph.flat()
-
-    def box(vertex: str) -> str:
-        kind = flat.nodes[vertex]["kind"]
-        return (
-            f"output/{vertex.partition(':')[2]}"
-            if kind == "output"
-            else (f"input/{vertex}" if kind == "input" else f"node/{vertex}")
-        )
-
-    for source, target, wires in flat.edges(data="wires"):
-        for wire in wires:
-            if wire["type"].kind in MASKS:
-                continue
-            picture.wire(box(source), box(target), wire["type"])
-
-
-def _wire_folded(
-    picture: _Picture, scope: Scope, prefix: str, inputs: Mapping[str, _Value]
-) -> dict[str, _Value]:
-    """Draw the wires of a scope, templates once; return who gives its outputs."""
-    known = dict(inputs)
-    for node in scope.nodes:
-        path = prefix + node.name
-        reads = {port: known[value] for port, value in node.wires.items()}
-        if node.body is None:
-            for box, type_ in reads.values():
-                picture.wire(box, f"node/{path}", type_)
-            given = {port: (f"node/{path}", type_) for port, type_ in node.outputs.items()}
-        else:
-            inner = f"{path}.*." if node.repeat is not None else f"{path}."
-            given = _wire_folded(picture, node.body, inner, reads)
-        known |= {f"{node.name}.{port}": value for port, value in given.items()}
-    return {port: known[value] for port, value in scope.outputs.items()}
-
-
-# --- DOT ---------------------------------------------------------------------
-
-
-def _write(picture: _Picture, graph: Graph, *, typed: bool) -> graphviz.Digraph:
+def _write(picture: Picture, graph: Graph, *, typed: bool) -> graphviz.Digraph:
     """Return the picture as DOT."""
     dot = graphviz.Digraph(name=plain(graph.name))
     dot.attr(
@@ -230,7 +137,7 @@ def _write(picture: _Picture, graph: Graph, *, typed: bool) -> graphviz.Digraph:
         ranksep="0.42",
         pad="0.35",
         remincross="true",
-        newrank="true",
+        **({"mclimit": "3"} if picture.unfolded else {"newrank": "true"}),
     )
     dot.attr("node", shape="plain", fontname=FONT, fontsize="12.5", fontcolor=INK)
     dot.attr(
@@ -246,7 +153,8 @@ def _write(picture: _Picture, graph: Graph, *, typed: bool) -> graphviz.Digraph:
     shared = _shared(graph)
     _write_frame(dot, picture, picture.root, shared)
     _write_ends(dot, "output", graph.outputs, "max")
-    for box, column in _columns(picture).items():
+    columns = {} if picture.unfolded else _columns(picture)
+    for box, column in columns.items():
         dot.node(box, group=column)
     for (source, target), types in picture.wires.items():
         thin = _thin(types)
@@ -256,13 +164,25 @@ def _write(picture: _Picture, graph: Graph, *, typed: bool) -> graphviz.Digraph:
             style |= {"style": "dashed", "color": FAINT, "penwidth": "0.7", "arrowsize": "0.55"}
             style["weight"] = "0"
         else:
-            near = source.rpartition(".")[0] == target.rpartition(".")[0]
-            style |= {"tailport": "n", "weight": "20" if near else "4"}
+            style |= {"tailport": "n", "weight": _weight(picture, source, target)}
         dot.edge(source, target, **style)
     return dot
 
 
-def _columns(picture: _Picture) -> dict[str, str]:
+def _weight(picture: Picture, source: str, target: str) -> str:
+    """Return how hard a wire pulls its ends together.
+
+    A frame holds together before anything else.  Stacks of copies that are drawn
+    side by side pull nothing, or one would stand on top of the other.
+    """
+    frames = [end.removeprefix("node/").rpartition(".")[0] for end in (source, target)]
+    if frames[0] == frames[1]:
+        return "20"
+    apart = all(frames) and frames[0].split(".")[0] != frames[1].split(".")[0]
+    return "0" if picture.unfolded and apart else "4"
+
+
+def _columns(picture: Picture) -> dict[str, str]:
     """Return the input over which each box stands: that of its first wire."""
     columns: dict[str, str] = {}
     for (source, target), types in picture.wires.items():
@@ -299,27 +219,23 @@ def _write_ends(
 
 
 def _write_frame(
-    dot: graphviz.Digraph, picture: _Picture, frame: _Frame, shared: Mapping[str, str]
+    dot: graphviz.Digraph, picture: Picture, frame: Frame, shared: Mapping[str, list[str]]
 ) -> None:
     """Write the boxes of a frame, and the frames in it."""
     for box in frame.boxes:
-        node = picture.boxes[box]
-        path = box.removeprefix("node/")
-        dot.node(
-            box,
-            label=_box_label(node, shared.get(path, "")),
-            tooltip=plain(_tooltip(node, path)),
-        )
+        part, path = picture.boxes[box], box.removeprefix("node/")
+        notes = [*picture.notes.get(box, []), *shared.get(path, [])]
+        dot.node(box, label=_box(part, notes), tooltip=plain(f"{path}: {part.block.key}"))
     for inner in frame.frames:
         with dot.subgraph(name=f"cluster_{inner.path}") as sub:
-            said = f'<font point-size="11.5">{markup(short(inner.title))}</font>'
+            said = f'<font point-size="11.5">{markup(short(inner.title.replace("_", " ")))}</font>'
             if inner.copies is not None:
                 said += f'<br align="left"/><font point-size="15">× {inner.copies}</font>'
             sub.attr(
                 label=f'<{said}<br align="left"/>>',
                 style="rounded,filled",
-                fillcolor="#f6f7f8",
-                color="#b9bec6",
+                fillcolor=FRAME,
+                color=FRAME_EDGE,
                 penwidth="1.2",
                 margin="14",
                 labeljust="l",
@@ -328,12 +244,10 @@ def _write_frame(
             _write_frame(sub, picture, inner, shared)
 
 
-def _box_label(node: Node, shared: str) -> str:
-    """Return the box of one node: bands of its wrapper around what it computes."""
-    if node.part is None:
-        return plain(node.name)
-    words = words_of(node.part)
-    detail = ", ".join(part for part in (words.detail, shared) if part)
+def _box(part: Part, notes: Iterable[str]) -> str:
+    """Return the box of a block: bands of its wrapper around what it computes."""
+    words = words_of(part)
+    detail = ", ".join(filter(None, (words.detail, *notes)))
     said = markup(short(words.title))
     if detail:
         said += f'<br/><font point-size="10" color="{DIM}">{markup(short(detail))}</font>'
@@ -342,7 +256,7 @@ def _box_label(node: Node, shared: str) -> str:
         _row(said, COLORS[words.family], 6),
         *(_band(text) for text in reversed(words.below)),
     ]
-    table = '<table border="0" cellborder="1" cellspacing="2" color="#4a4f57">'
+    table = f'<table border="0" cellborder="1" cellspacing="2" color="{EDGE}">'
     return f"<{table}{''.join(rows)}</table>>"
 
 
@@ -358,31 +272,26 @@ def _row(said: str, color: str, padding: int) -> str:
     return f"<tr><td {look}>{said}</td></tr>"
 
 
-def _tooltip(node: Node, path: str) -> str:
-    """Return what a pointer over the box shows: path, block, doc."""
-    return f"{path}: {node.part.block.key}" if node.part else path
-
-
-def _shared(graph: Graph) -> dict[str, str]:
+def _shared(graph: Graph) -> dict[str, list[str]]:
     """Return what the box of a tied weight says, by its path in every form."""
     said: dict[str, list[str]] = {}
     for index, group in enumerate(graph.ties, start=1):
         words = "shared weight" + (f" {index}" if len(graph.ties) > 1 else "")
         for weight in group:
             held = find_weight(graph.root, weight)
-            for path in {held.path, held.folded}:
+            for path in (held.path, held.folded):
                 known = said.setdefault(path, [])
                 if words not in known:
                     known.append(words)
-    return {path: ", ".join(words) for path, words in said.items()}
+    return said
 
 
 def _heading(graph: Graph) -> str:
     """Return the title: name, size, and what is one tensor."""
     notes = [f"{count_words(graph.parameters())} parameters"]
     if len(graph.ties) == 1:
-        holders = [find_weight(graph.root, weight).path for weight in graph.ties[0]]
-        if len(holders) <= MOST_NAMED:
+        holders = [*dict.fromkeys(find_weight(graph.root, name).path for name in graph.ties[0])]
+        if 1 < len(holders) <= MOST_NAMED:
             notes.append(f"{', '.join(holders[:-1])} and {holders[-1]} share one weight")
     lines = [
         f'<font point-size="20"><b>{markup(short(graph.name))}</b></font>',

@@ -25,6 +25,10 @@ FAINT = "#8a9099"
 """Color of masks and notes."""
 DIM = "#565c65"
 """Color of second lines."""
+EDGE = "#4a4f57"
+"""Color of the line around a box."""
+FRAME, FRAME_EDGE = "#f6f7f8", "#b9bec6"
+"""Colors of a frame, and of the line around it."""
 
 COLORS: dict[str, str] = {
     "attention": "#fde2ba",
@@ -36,9 +40,8 @@ COLORS: dict[str, str] = {
     "recurrent": "#e6dbf0",
     "convolution": "#d3ebe6",
     "other": "#eceef0",
-    "end": "#ffffff",
 }
-"""Family to the color of its boxes; `end` is for inputs and outputs."""
+"""Family to the color of its boxes."""
 
 _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("attention", ("attention",)),
@@ -89,13 +92,14 @@ class Words:
 
 def plain(text: str) -> str:
     """Return text for a quoted attribute: no markup, no escapes, no control characters."""
-    return graphviz.escape(_clean(text))
+    escaped: str = graphviz.escape(_clean(text))
+    return escaped
 
 
 def markup(text: str) -> str:
-    """Return text for the inside of an HTML-like label.
+    r"""Return text for the inside of an HTML-like label.
 
-    >>> markup('a<b> \\\\N')
+    >>> markup('a<b> \\N')
     'a&lt;b&gt; &#92;N'
     """
     return html.escape(_clean(text)).replace("\\", "&#92;")

@@ -1,0 +1,137 @@
+"""Diagram picture: which boxes, frames and wires a diagram has, before they are DOT.
+
+A DOT name is `node/`, `input/` or `output/` and the path in the graph; what looks
+how is decided in `diagram.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .graph import Graph, Part, Scope
+from .shapes import ValueType
+
+MASKS = frozenset({"keep", "bias", "len", "pos"})
+"""Kinds of values that steer other blocks; their wires are thin."""
+
+_Value = tuple[str, ValueType]
+"""The box that gives a value, and its type."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """A template in its place, or the whole picture."""
+
+    path: str
+    title: str
+    copies: int | None = None
+    boxes: list[str] = field(default_factory=list)
+    """DOT names of the boxes that lie directly in it."""
+    frames: list[Frame] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Picture:
+    """Boxes, frames and wires, before they are DOT."""
+
+    root: Frame
+    unfolded: bool = False
+    """Whether every copy is drawn."""
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    """DOT name of a box to what its second line says besides params."""
+    boxes: dict[str, Part] = field(default_factory=dict)
+    """DOT name of a box to its block."""
+    wires: dict[tuple[str, str], list[ValueType]] = field(default_factory=dict)
+    """The two ends to the types between them."""
+
+    def wire(self, source: str, target: str, type_: ValueType) -> None:
+        """Draw a wire; a second one of the same type is the same line."""
+        types = self.wires.setdefault((source, target), [])
+        if type_ not in types:
+            types.append(type_)
+
+    def note(self, box: str, text: str) -> None:
+        """Add words to the second line of a box, once."""
+        words = self.notes.setdefault(box, [])
+        if text not in words:
+            words.append(text)
+
+
+def fold(graph: Graph) -> Picture:
+    """Return a picture with each template once."""
+    picture = Picture(Frame("", graph.name))
+    _place(picture, picture.root, graph.root, "")
+    inputs = {name: (f"input/{name}", type_) for name, type_ in graph.inputs.items()}
+    for name, (box, type_) in _wire_folded(picture, graph.root, "", inputs).items():
+        picture.wire(box, f"output/{name}", type_)
+    return picture
+
+
+def unfold(graph: Graph) -> Picture:
+    """Return a picture with every copy."""
+    picture = Picture(Frame("", graph.name), unfolded=True)
+    _place(picture, picture.root, graph.root, "")
+    _wire_flat(picture, graph)
+    return picture
+
+
+def _place(picture: Picture, frame: Frame, scope: Scope, prefix: str) -> None:
+    """Put a box for each block of a scope into its frame, and a frame for each template."""
+    for node in scope.nodes:
+        path = prefix + node.name
+        if node.part is not None:
+            picture.boxes[f"node/{path}"] = node.part
+            frame.boxes.append(f"node/{path}")
+        if node.body is None:
+            continue
+        folded = node.repeat is not None and not picture.unfolded
+        stack = Frame(f"{path}.*" if folded else path, node.body.name, node.repeat)
+        frame.frames.append(stack)
+        if node.repeat is None or folded:
+            _place(picture, stack, node.body, f"{stack.path}.")
+            continue
+        for index in range(node.repeat):
+            copy = Frame(f"{path}.{index}", f"{path}.{index}")
+            stack.frames.append(copy)
+            _place(picture, copy, node.body, f"{copy.path}.")
+
+
+def _wire_flat(picture: Picture, graph: Graph) -> None:
+    """Draw the wires of every copy.
+
+    Masks that come from outside are said, not drawn: they go to nearly every box.
+    """
+    flat = graph.flat()
+
+    kinds = flat.nodes(data="kind")
+
+    def box(vertex: str) -> str:
+        place = {"input": "input", "output": "output", "block": "node"}[kinds[vertex]]
+        return f"{place}/{vertex.rpartition(':')[2]}"
+
+    for source, target, wires in flat.edges(data="wires"):
+        for wire in wires:
+            if kinds[source] == "input" and wire["type"].kind in MASKS:
+                picture.note(box(target), f"reads {wire['value']}")
+            else:
+                picture.wire(box(source), box(target), wire["type"])
+
+
+def _wire_folded(
+    picture: Picture, scope: Scope, prefix: str, inputs: Mapping[str, _Value]
+) -> dict[str, _Value]:
+    """Draw the wires of a scope, templates once; return who gives its outputs."""
+    known = dict(inputs)
+    for node in scope.nodes:
+        path = prefix + node.name
+        reads = {port: known[value] for port, value in node.wires.items()}
+        if node.body is None:
+            for box, type_ in reads.values():
+                picture.wire(box, f"node/{path}", type_)
+            given = {port: (f"node/{path}", type_) for port, type_ in node.outputs.items()}
+        else:
+            inner = f"{path}.*." if node.repeat is not None else f"{path}."
+            given = _wire_folded(picture, node.body, inner, reads)
+        known |= {f"{node.name}.{port}": value for port, value in given.items()}
+    return {port: known[value] for port, value in scope.outputs.items()}

@@ -1,0 +1,442 @@
+"""Diagrams: what is drawn once, what flows where, and that no name can break out."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+from weft.blocks.library import STANDARD, registry
+from weft.graphs.check import check
+from weft.graphs.diagram import diagram as draw_dot
+from weft.graphs.diagram import draw
+from weft.graphs.diagram_words import count_words, family, markup, plain, short, words_of
+from weft.graphs.graph import Graph
+from weft.graphs.signature import BlockType, Registry, Signature, Slot, port
+from weft.specs.findings import InputError
+from weft.specs.load import load, loaded
+
+NEEDS_DOT = pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz's dot is not here")
+NASTY = 'a "b" <i>c</i> & \\N \\" -> {d|e} \x07\ud800'
+"""Text that would break a label which is not escaped."""
+
+TOY: dict[str, Any] = {
+    "format": 1,
+    "name": "toy-decoder",
+    "doc": NASTY,
+    "axes": {"B": "batch", "T": "time"},
+    "inputs": {"tokens": "ids:100[B T]"},
+    "outputs": {"scores": "head.y"},
+    "blocks": {
+        "layer": {
+            "inputs": {"x": "f[B T 16]"},
+            "outputs": {"x": "mlp.y"},
+            "nodes": {
+                "attend": {
+                    "use": "sublayer@1",
+                    "in": {"x": "x"},
+                    "params": {"order": "pre"},
+                    "fill": {"f": {"use": "attention@1", "params": {"heads": 2, "causal": True}}},
+                },
+                "mlp": {
+                    "use": "sublayer@1",
+                    "in": {"x": "attend.y"},
+                    "params": {"order": "pre"},
+                    "fill": {
+                        "f": {
+                            "use": "feed_forward@1",
+                            "params": {"d_ff": 32, "activation": "gelu", "bias": False},
+                        }
+                    },
+                },
+            },
+        },
+        "start": {
+            "inputs": {"ids": "ids:100[B T]"},
+            "outputs": {"x": "place.y"},
+            "nodes": {
+                "embed": {"use": "embedding@1", "in": {"ids": "ids"}, "params": {"d_model": 16}},
+                "place": {
+                    "use": "learned_position@1",
+                    "in": {"x": "embed.y"},
+                    "params": {"max_length": 64},
+                },
+            },
+        },
+    },
+    "nodes": {
+        "opening": {"use": "start", "in": {"ids": "tokens"}},
+        "stack": {"repeat": 3, "block": "layer", "carry": ["x"], "in": {"x": "opening.x"}},
+        "head": {
+            "use": "linear@1",
+            "in": {"x": "stack.x"},
+            "params": {"d_out": 100, "bias": False},
+        },
+    },
+    "tie": [["opening.embed.weight", "head.weight"]],
+    "step": {"axis": "T"},
+}
+
+
+def base() -> Graph:
+    """Return the paper's base model."""
+    spec = load("transformer-base")
+    return check(spec.form, registry(), source=spec.source)
+
+
+def toy(blocks: Registry | None = None, **changes: Any) -> Graph:
+    """Return a small decoder-only model, some of its keys changed."""
+    spec = loaded({**TOY, **changes})
+    return check(spec.form, blocks or registry())
+
+
+def edges(source: str) -> dict[tuple[str, str], str]:
+    """Return the wires of a DOT text: the two ends to the attributes."""
+    found = re.findall(r'^\s*"?([^"\n]+?)"? -> "?([^"\n]+?)"?(?: \[(.*)\])?$', source, re.MULTILINE)
+    return {(tail, head): style for tail, head, style in found if "invis" not in style}
+
+
+def label(source: str, box: str) -> str:
+    """Return what a box says, tags aside."""
+    found = re.search(rf'^\s*"{re.escape(box)}" \[label=<(.*)> tooltip=.*\]$', source, re.MULTILINE)
+    assert found is not None, box
+    return " ".join(re.sub(r"<[^>]*>", " ", found[1]).split())
+
+
+def test_each_template_is_drawn_once_with_how_often_it_repeats() -> None:
+    """Two frames, six copies each, and one box for each node of a template."""
+    source = draw_dot(base()).source
+
+    assert source.count('subgraph "cluster_') == 2
+    assert source.count("× 6<") == 2
+    for template in ("encoder layer", "decoder layer"):
+        assert f">{template}</font>" in source
+    assert source.count('"node/encoder.*.self_attention" [label=') == 1
+
+
+def test_a_sublayer_is_called_after_what_it_wraps() -> None:
+    """The attention is the label; the wrapper is the paper's band."""
+    source = draw_dot(base()).source
+
+    assert label(source, "node/encoder.*.self_attention") == (
+        "add &amp; norm multi-head attention 8 heads"
+    )
+    assert label(source, "node/decoder.*.self_attention") == (
+        "add &amp; norm masked multi-head attention 8 heads"
+    )
+    assert label(source, "node/decoder.*.feed_forward") == (
+        "add &amp; norm feed-forward d_ff 2048, relu"
+    )
+
+
+def test_pre_norm_is_drawn_below_and_the_sum_above() -> None:
+    """The flow goes up, so what comes first is lowest."""
+    source = draw_dot(toy()).source
+
+    assert label(source, "node/stack.*.attend") == "add masked multi-head attention 2 heads norm"
+
+
+def test_the_memory_goes_from_the_encoder_to_every_cross_attention() -> None:
+    """One thick wire when folded, one for each layer when expanded."""
+    folded, expanded = (edges(draw_dot(base(), form).source) for form in ("folded", "expanded"))
+
+    wire = folded["node/encoder.*.feed_forward", "node/decoder.*.cross_attention"]
+    assert "dashed" not in wire
+    for layer in range(6):
+        assert ("node/encoder.5.feed_forward", f"node/decoder.{layer}.cross_attention") in expanded
+
+
+def test_masks_are_thin_and_dashed() -> None:
+    """They steer, and nothing flows through them."""
+    found = edges(draw_dot(base()).source)
+
+    masks = {ends for ends, style in found.items() if "dashed" in style}
+    assert masks == {
+        ("input/source_keep", "node/encoder.*.self_attention"),
+        ("input/source_keep", "node/decoder.*.cross_attention"),
+    }
+
+
+def test_every_wire_of_the_paper_is_there_and_no_other() -> None:
+    """What is carried from copy to copy is not drawn as a loop."""
+    found = set(edges(draw_dot(toy()).source))
+
+    assert found == {
+        ("input/tokens", "node/opening.embed"),
+        ("node/opening.embed", "node/opening.place"),
+        ("node/opening.place", "node/stack.*.attend"),
+        ("node/stack.*.attend", "node/stack.*.mlp"),
+        ("node/stack.*.mlp", "node/head"),
+        ("node/head", "output/scores"),
+    }
+
+
+def test_the_typed_form_writes_the_type_on_each_wire() -> None:
+    """Types are as in the spec, sizes worked out."""
+    found = edges(draw_dot(base(), "typed").source)
+
+    assert all("label=" in style for style in found.values())
+    wire = found["node/encoder.*.feed_forward", "node/decoder.*.cross_attention"]
+    assert "f[B S 512]" in wire
+    assert "ids:37000[B T]" in found["input/target", "node/target_embedding"]
+    assert "label=" not in str(edges(draw_dot(base()).source))
+
+
+def test_the_expanded_form_has_a_box_for_each_placed_block() -> None:
+    """Every vertex and every wire of `flat()`; masks from outside are words instead."""
+    graph = base()
+    flat, source = graph.flat(), draw_dot(graph, "expanded").source
+
+    blocks = [vertex for vertex, kind in flat.nodes(data="kind") if kind == "block"]
+    assert len(blocks) == 5 + 6 * 2 + 6 * 3
+    for vertex in blocks:
+        assert f'"node/{vertex}" [label=' in source
+    drawn = [wires for _, _, wires in flat.edges(data="wires") if wires[0]["type"].kind != "keep"]
+    assert len(edges(source)) == len(drawn)
+    assert "reads source_keep" in label(source, "node/decoder.3.cross_attention")
+    assert source.count('subgraph "cluster_decoder.') == 6
+
+
+def test_the_title_has_the_size_and_the_shared_weight() -> None:
+    """Tied weights are marked where they are used."""
+    source = draw_dot(base()).source
+
+    assert ">transformer-base<" in source
+    assert "63.1M parameters" in source
+    assert "source_embedding, target_embedding and head share one weight" in source
+    for box in ("source_embedding", "target_embedding", "head"):
+        assert label(source, f"node/{box}").endswith("shared weight")
+    assert "shared weight" not in draw_dot(toy(tie=[])).source
+
+
+def test_several_shared_weights_are_numbered() -> None:
+    """Boxes with one number hold one tensor, whichever copy they belong to."""
+    ties = [
+        ["opening.embed.weight", "head.weight"],
+        ["stack.0.attend.f.query.weight", "stack.2.attend.f.query.weight"],
+    ]
+    graph = toy(tie=ties)
+    folded, expanded = (draw_dot(graph, form).source for form in ("folded", "expanded"))
+
+    assert "share one weight" not in folded
+    assert label(folded, "node/head").endswith("shared weight 1")
+    assert "shared weight 2" in label(folded, "node/stack.*.attend")
+    assert "shared weight 2" in label(expanded, "node/stack.2.attend")
+    assert "shared weight" not in label(expanded, "node/stack.1.attend")
+
+
+@pytest.mark.parametrize("form", ["folded", "typed", "expanded"])
+def test_equal_graphs_give_equal_text(form: Literal["folded", "typed", "expanded"]) -> None:
+    """Nothing depends on the order of a set or on an address."""
+    assert draw_dot(base(), form).source == draw_dot(base(), form).source
+
+
+def test_parts_that_the_picture_has_no_words_for_are_named_by_their_key() -> None:
+    """A block from a stranger's package needs no line here."""
+
+    class MixerParams(BaseModel, frozen=True, extra="forbid"):
+        kernel: int
+        style: str = "plain"
+        gated: bool = False
+        deep: bool = True
+
+    def mixer(_: MixerParams, __: frozenset[str]) -> Signature:
+        same = "f[... d_model]"
+        slot = Slot("inner", port("x", same), port("y", same))
+        return Signature((port("x", same),), (port("y", same),), (slot,))
+
+    mixer_block = BlockType(
+        name="token_mixer",
+        doc="Mixes.",
+        source="none",
+        params=MixerParams,
+        signature=mixer,
+        module="none:None",
+    )
+    node = {
+        "use": "token_mixer@1",
+        "in": {"x": "opening.x"},
+        "params": {"kernel": 3, "style": NASTY[:-1], "gated": True, "deep": False},
+        "fill": {"inner": {"use": "layer_norm@1"}},
+    }
+    nodes = {**TOY["nodes"], "mix": node}
+    nodes["stack"] = {**nodes["stack"], "in": {"x": "mix.y"}}
+    graph = toy(Registry([*STANDARD, mixer_block]), nodes=nodes)
+
+    source = draw_dot(graph).source
+    said = label(source, "node/mix")
+    assert said.startswith("token mixer, kernel 3, style a &quot;b&quot; &lt;i")
+    assert said.endswith("layer norm")
+    part = next(node.part for node in graph.root.nodes if node.name == "mix")
+    assert part is not None
+    (band,) = words_of(part).above
+    assert band.endswith("gated, no deep")
+    if shutil.which("dot"):
+        subprocess.run(["dot", "-Tsvg"], input=source.encode(), check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("make", [plain, markup])
+def test_text_for_labels_has_no_live_characters(make: Any) -> None:
+    """Neither tags, nor escapes of graphviz, nor what no file can hold."""
+    said = make(NASTY)
+
+    assert "\x07" not in said
+    said.encode()
+    if make is markup:
+        assert not set('<>"\\') & set(said)
+    else:
+        assert "\\\\N" in said
+
+
+@NEEDS_DOT
+def test_a_nasty_doc_is_shown_as_it_was_written(tmp_path: Path) -> None:
+    """The SVG is well-formed, runs nothing, and holds the text itself."""
+    out = draw(toy(), tmp_path / "toy.svg")
+
+    root = ET.parse(out).getroot()
+    titles = {value for item in root.iter() for key, value in item.attrib.items() if "title" in key}
+    assert any('a "b" <i>c</i> & \\N \\" -> {d|e}' in title for title in titles)
+    assert not [item for item in root.iter() if item.tag.endswith(("script", "image", "}i"))]
+
+
+@NEEDS_DOT
+@pytest.mark.parametrize(
+    ("suffix", "magic"),
+    [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")],
+)
+def test_the_suffix_picks_the_format(suffix: str, magic: bytes, tmp_path: Path) -> None:
+    """The file is of the kind that it says, and nothing else is left behind."""
+    out = draw(toy(), tmp_path / f"toy.{suffix}", "typed")
+
+    assert out.read_bytes().startswith(magic)
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@NEEDS_DOT
+def test_dot_lays_out_every_form_without_complaint() -> None:
+    """A warning of dot's is a mistake of ours."""
+    for form in ("folded", "typed", "expanded"):
+        source = draw_dot(base(), form).source
+        done = subprocess.run(
+            ["dot", "-Tsvg"], input=source.encode(), capture_output=True, check=True
+        )
+        assert done.stderr == b""
+
+
+@NEEDS_DOT
+def test_the_encoder_stands_left_of_the_decoder_and_inputs_below() -> None:
+    """As in the paper's figure."""
+    text = subprocess.run(
+        ["dot", "-Tplain"], input=draw_dot(base()).source.encode(), capture_output=True, check=True
+    ).stdout.decode()
+    at = {
+        words[1].strip('"'): (float(words[2]), float(words[3]))
+        for words in (line.split() for line in text.splitlines())
+        if words[0] == "node"
+    }
+
+    encoder, decoder = at["node/encoder.*.self_attention"], at["node/decoder.*.cross_attention"]
+    assert encoder[0] < decoder[0]
+    assert at["input/source"][0] < at["input/target"][0]
+    assert at["input/source"][1] == at["input/target"][1] == min(y for _, y in at.values())
+    assert at["output/logits"][1] == max(y for _, y in at.values())
+
+
+def test_dot_text_needs_no_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without graphviz can still write the text."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    out = draw(toy(), tmp_path / "toy.dot")
+
+    assert out.read_text(encoding="utf-8") == draw_dot(toy()).source
+
+
+def test_without_dot_the_way_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install it, or write a `.dot` file."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(InputError) as caught:
+        draw(toy(), tmp_path / "toy.svg")
+
+    assert "graphviz" in caught.value.help
+    assert ".dot" in caught.value.help
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["toy.bmp", "toy", ".svg"])
+def test_an_unknown_suffix_lists_the_known_ones(name: str, tmp_path: Path) -> None:
+    """Nothing is written, and the choices are in the help."""
+    with pytest.raises(InputError) as caught:
+        draw(toy(), tmp_path / name)
+
+    assert all(f".{suffix}" in caught.value.help for suffix in ("svg", "png", "pdf", "dot"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_a_mistake_of_the_input(tmp_path: Path) -> None:
+    """No traceback for a folder that is not there."""
+    with pytest.raises(InputError, match="cannot write"):
+        draw(toy(), tmp_path / "nowhere" / "toy.dot")
+
+
+def test_a_dot_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last line is the problem."""
+    program = tmp_path / "dot"
+    program.write_text("#!/bin/sh\necho first >&2; echo 'no such font' >&2; exit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(InputError, match="no such font"):
+        draw(toy(), tmp_path / "toy.svg")
+
+
+def test_drawing_loads_no_torch(tmp_path: Path) -> None:
+    """A picture takes a fraction of a second."""
+    code = (
+        "import sys; from pathlib import Path; from weft.specs.load import load;"
+        "from weft.graphs.check import check; from weft.blocks.library import registry;"
+        "from weft.graphs.diagram import draw; from weft.graphs.outline import render;"
+        "graph = check(load('transformer-base').form, registry());"
+        f"draw(graph, Path({str(tmp_path / 'base.dot')!r})); render(graph);"
+        "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0"), (999, "999"), (1000, "1.0k"), (63_082_496, "63.1M"), (2_000_000_000, "2.0B")],
+)
+def test_sizes_are_said_as_people_say_them(count: int, words: str) -> None:
+    """One decimal, and a letter for thousands."""
+    assert count_words(count) == words
+
+
+@pytest.mark.parametrize(
+    ("block", "color"),
+    [
+        ("grouped_query_attention", "attention"),
+        ("gated_feed_forward", "feed_forward"),
+        ("rms_norm", "norm"),
+        ("rotary_position", "position"),
+        ("lstm", "recurrent"),
+        ("causal_convolution", "convolution"),
+        ("token_mixer", "other"),
+    ],
+)
+def test_a_block_gets_its_color_from_its_name(block: str, color: str) -> None:
+    """So blocks to come need no line here."""
+    assert family(block) == color
+
+
+def test_long_text_is_cut() -> None:
+    """A name may have 64 characters, and a box has no room for them."""
+    assert len(short("x" * 99)) == 48
+    assert short("x" * 48) == "x" * 48

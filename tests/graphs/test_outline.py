@@ -1,0 +1,223 @@
+"""Outlines: the tree of a model with its types and its parameters, counted by hand."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from typing import Any
+
+import pytest
+from weft.blocks.library import registry
+from weft.graphs.check import check
+from weft.graphs.graph import Graph
+from weft.graphs.outline import Line, as_json, find_weight, outline, render
+from weft.specs.load import load, loaded
+
+ATTENTION = 4 * 512 * 512 + 4 * 512
+"""Parameters of the paper's attention: four projections with biases."""
+FEED_FORWARD = 512 * 2048 + 2048 + 2048 * 512 + 512
+NORM = 2 * 512
+ENCODER_LAYER = ATTENTION + FEED_FORWARD + 2 * NORM
+DECODER_LAYER = 2 * ATTENTION + FEED_FORWARD + 3 * NORM
+TABLE = 37000 * 512
+
+TINY: dict[str, Any] = {
+    "format": 1,
+    "name": "tiny",
+    "axes": {"B": "batch", "T": "time"},
+    "inputs": {"ids": "ids:5[B T]"},
+    "outputs": {"y": "out.y"},
+    "blocks": {
+        "inner": {
+            "inputs": {"x": "f[B T 4]"},
+            "outputs": {"x": "map.y"},
+            "nodes": {"map": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 4}}},
+        },
+        "outer": {
+            "inputs": {"x": "f[B T 4]"},
+            "outputs": {"x": "pair.x"},
+            "nodes": {"pair": {"repeat": 2, "block": "inner", "carry": ["x"], "in": {"x": "x"}}},
+        },
+    },
+    "nodes": {
+        "table": {"use": "embedding@1", "in": {"ids": "ids"}, "params": {"d_model": 4}},
+        "stack": {"repeat": 3, "block": "outer", "carry": ["x"], "in": {"x": "table.y"}},
+        "last": {"use": "inner", "in": {"x": "stack.x"}},
+        "out": {"use": "linear@1", "in": {"x": "last.x"}, "params": {"d_out": 5}},
+    },
+}
+
+
+def base() -> Graph:
+    """Return the paper's base model."""
+    spec = load("transformer-base")
+    return check(spec.form, registry(), source=spec.source)
+
+
+def tiny(**changes: Any) -> Graph:
+    """Return a model of templates in templates, some of its keys changed."""
+    return check(loaded({**TINY, **changes}).form, registry())
+
+
+def by_path(graph: Graph) -> dict[str, Line]:
+    """Return the lines of an outline by path."""
+    return {line.path: line for line in outline(graph)}
+
+
+def test_parameters_of_the_paper_agree_with_a_hand_calculation() -> None:
+    """Each block, each layer, each stack, and the model."""
+    lines = by_path(base())
+
+    assert ENCODER_LAYER == 3_152_384
+    assert lines["encoder.*.self_attention/f"].each == ATTENTION
+    assert lines["encoder.*.self_attention"].each == ATTENTION + NORM
+    assert lines["encoder.*.feed_forward/f"].each == FEED_FORWARD
+    assert lines["encoder"].each == ENCODER_LAYER
+    assert lines["encoder"].parameters == 6 * ENCODER_LAYER
+    assert lines["decoder"].each == DECODER_LAYER
+    assert lines["decoder.*.cross_attention/f"].parameters == 6 * ATTENTION
+    assert lines["source_position"].parameters == 0
+    assert base().parameters() == TABLE + 6 * (ENCODER_LAYER + DECODER_LAYER) == 63_082_496
+
+
+def test_what_is_tied_counts_once_and_the_rest_adds_up() -> None:
+    """Lines at the root, less what they share with others, are the whole model."""
+    graph = base()
+    top = [line for line in outline(graph) if line.depth == 0]
+
+    assert sum(line.parameters - line.tied for line in top) == graph.parameters()
+    assert by_path(graph)["source_embedding"].tied == 0
+    assert by_path(graph)["target_embedding"].tied == TABLE
+    assert by_path(graph)["head"].tied == TABLE
+
+
+def test_repeats_in_repeats_multiply() -> None:
+    """A block in two copies of three copies is there six times."""
+    lines = by_path(tiny())
+    each = 4 * 4 + 4
+
+    assert (lines["stack"].each, lines["stack"].parameters) == (2 * each, 6 * each)
+    assert (lines["stack.*.pair"].each, lines["stack.*.pair"].parameters) == (each, 6 * each)
+    assert (lines["stack.*.pair.*.map"].each, lines["stack.*.pair.*.map"].parameters) == (
+        each,
+        6 * each,
+    )
+    assert lines["last.map"].parameters == each
+    assert [lines[path].repeat for path in ("stack", "stack.*.pair", "last")] == [3, 2, None]
+
+
+def test_a_tie_inside_a_copy_is_counted_off_every_line_above_it() -> None:
+    """The stack, the pair in it and the map in that one."""
+    lines = by_path(tiny(tie=[["stack.0.pair.0.map.weight", "stack.2.pair.1.map.weight"]]))
+
+    assert {path: line.tied for path, line in lines.items() if line.tied} == {
+        "stack": 16,
+        "stack.*.pair": 16,
+        "stack.*.pair.*.map": 16,
+    }
+
+
+@pytest.mark.parametrize(
+    ("weight", "path", "line"),
+    [
+        ("head.weight", "head", "head"),
+        (
+            "decoder.3.self_attention.f.query.weight",
+            "decoder.3.self_attention",
+            "decoder.*.self_attention/f",
+        ),
+        ("encoder.0.feed_forward.norm.bias", "encoder.0.feed_forward", "encoder.*.feed_forward"),
+    ],
+)
+def test_a_weight_is_found_at_its_node(weight: str, path: str, line: str) -> None:
+    """And at the line of the outline that lists it."""
+    held = find_weight(base().root, weight)
+
+    assert (held.path, held.line) == (path, line)
+    assert held.folded == line.partition("/")[0]
+
+
+def test_every_weight_of_the_model_is_listed_once() -> None:
+    """Shapes of all lines, times their copies, are the parameters before tying."""
+    graph = base()
+    listed = 0
+    for line in outline(graph):
+        copies = line.parameters // line.each if line.each else 1
+        listed += copies * sum(map(prod, line.weights.values()))
+
+    assert listed == sum(map(prod, graph.root.weights().values()))
+
+
+def test_the_text_is_in_columns() -> None:
+    """Block, params that matter, types, one copy, all copies, share."""
+    rows = render(base()).splitlines()
+
+    def row(start: str) -> list[str]:
+        return next(line.split() for line in rows if line.strip().startswith(start))
+
+    assert rows[0] == "transformer-base: 63,082,496 parameters"
+    types = "f[B S 512], keep[B S] -> f[B S 512]"
+    assert row("encoder × 6")[3:] == [
+        "encoder_layer",
+        *types.split(),
+        "3,152,384",
+        "18,914,304",
+        "30.0%",
+    ]
+    assert row("self_attention")[1:4] == ["sublayer@1", "order=post", "dropout=0.1"]
+    assert row("head")[-2:] == ["18,944,000", "tied"]
+    assert row("total") == ["total", "63,082,496", "100.0%"]
+    table = rows[rows.index(next(line for line in rows if line.startswith("node"))) :]
+    ends = {len(line) for line in table[: table.index("")] if line.endswith(("%", "share", "tied"))}
+    assert len(ends) == 1
+    assert not [line for line in rows if line != line.rstrip()]
+
+
+def test_the_text_ends_with_ties_axes_and_decoding() -> None:
+    """What the table cannot say."""
+    end = render(base()).splitlines()[-3:]
+
+    assert end == [
+        "tied     source_embedding.weight = target_embedding.weight = head.weight",
+        "axes     B batch, S time, T time",
+        "decodes  step by step along T",
+    ]
+    assert "decodes  no" in render(tiny())
+    assert "tied" not in render(tiny())
+
+
+def test_a_doc_cannot_move_the_cursor() -> None:
+    """Control characters of a stranger's doc do not reach the terminal."""
+    assert "\x1b" not in render(tiny(doc="red \x1b[31m\nalert"))
+
+
+def test_the_json_form_nests_and_survives_a_round_trip() -> None:
+    """Nodes in nodes, slots as nodes, plain data all through."""
+    form = as_json(base())
+
+    assert json.loads(json.dumps(form)) == form
+    assert form["parameters"] == 63_082_496
+    assert form["step"] == "T"
+    assert form["axes"] == {"B": "batch", "S": "time", "T": "time"}
+    nodes = {node["name"]: node for node in form["nodes"]}
+    assert next(iter(nodes)) == "source_embedding"
+    cross = {node["name"]: node for node in nodes["decoder"]["nodes"]}["cross_attention"]
+    assert cross["inputs"] == {"x": "f[B T 512]", "memory": "f[B S 512]", "keep": "keep[B S]"}
+    assert cross["weights"] == {"norm.weight": [512], "norm.bias": [512]}
+    (slot,) = cross["nodes"]
+    assert (slot["path"], slot["use"]) == ("decoder.*.cross_attention/f", "attention@1")
+    assert slot["params"]["heads"] == 8
+    assert slot["weights"]["query.weight"] == [512, 512]
+
+
+def test_a_model_without_parameters_has_no_shares() -> None:
+    """Nothing is divided by nothing."""
+    graph = tiny(
+        inputs={"x": "f[B T 4]"},
+        outputs={"y": "drop.y"},
+        blocks={},
+        nodes={"drop": {"use": "dropout@1", "in": {"x": "x"}, "params": {"dropout": 0.5}}},
+    )
+
+    assert render(graph).splitlines()[0] == "tiny: 0 parameters"
+    assert "%" not in render(graph)
