@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .runtime.api import Model
     from .runtime.compile.compile import CompileReport, Mode
     from .runtime.train.run import Run
-    from .runtime.train.trainer import Listener, Result
+    from .runtime.train.setting import Listener, Result
     from .specs.findings import Finding
     from .specs.load import LoadedSpec
 

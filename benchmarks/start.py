@@ -13,10 +13,11 @@ import sys
 import time
 
 ROUNDS = 7
+COMMAND = "from weft.runtime.cli.main import main; "
 JOBS = {
     "an empty Python": "pass",
-    "weft check transformer-base": "from weft.runtime.cli.main import main; main(['check', 'transformer-base'])",
-    "weft show transformer-base": "from weft.runtime.cli.main import main; main(['show', 'transformer-base'])",
+    "weft check transformer-base": f"{COMMAND}main(['check', 'transformer-base'])",
+    "weft show transformer-base": f"{COMMAND}main(['show', 'transformer-base'])",
     "import torch": "import torch",
     "weft.build transformer-base": "import weft; weft.build('transformer-base')",
     "torch.nn.Transformer, 6 + 6 layers": "import torch; torch.nn.Transformer(512, 8, 6, 6, 2048)",

@@ -22,7 +22,8 @@ from .decode.translate import BUFFER, Translator, Warn
 from .tasks import translation
 from .train.device import choose
 from .train.run import LossSettings, Run, load_run, spec_of
-from .train.trainer import Listener, Result, Setting, Trainer
+from .train.setting import Listener, Result, Setting
+from .train.trainer import Trainer
 
 
 @dataclass(frozen=True, slots=True)

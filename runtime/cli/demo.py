@@ -31,6 +31,7 @@ SHOWN = 6
 def demo(options: Namespace) -> None:
     """Check, draw, make a corpus, train, translate, score."""
     folder = Path(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False, soft_wrap=True)
     reporter = Reporter()
     console.rule("1. check and draw the spec")

@@ -20,7 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from ..train.trainer import Progress as Seen
+from ..train.setting import Progress as Seen
 
 LINES = 40
 """Plain progress lines over a whole run."""

@@ -86,7 +86,7 @@ def program_of(model: nn.Module) -> Program:
         TypeError: the model was not built by weft.
     """
     module = sys.modules.get(type(model).__module__)
-    program = getattr(module, "PROGRAM", None)
+    program = getattr(module, "__program__", None)
     if not isinstance(program, Program):
         msg = f"{type(model).__name__} was not built from a spec"
         raise TypeError(msg)
@@ -102,7 +102,7 @@ def _module(program: Program) -> ModuleType:
     file = f"<{name}>"
     module = ModuleType(name)
     module.__file__ = file
-    module.PROGRAM = program  # type: ignore[attr-defined]
+    module.__program__ = program  # type: ignore[attr-defined]
     # Our own source, made from a checked graph: names are identifiers, values literals.
     exec(compile(program.source, file, "exec"), module.__dict__)
     linecache.cache[file] = (

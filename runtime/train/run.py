@@ -79,9 +79,10 @@ class Run(Settings):
     """Overrides of the spec's params; `vocab` is the tokenizer's unless set."""
     data: DataSettings
     tokenizer: TokenizerSettings
-    batch: BatchSettings = BatchSettings()
-    accumulate: Positive = 1
-    """Batches in one update."""
+    batch: BatchSettings = BatchSettings(tokens=1024)
+    accumulate: Positive = 4
+    """Batches in one update.  A batch holds sentences of one length, which pads little; an
+    update of several batches mixes lengths, without which small corpora are learnt badly."""
     updates: Positive = 100_000
     """Updates in all."""
     optimizer: OptimizerSettings = OptimizerSettings()

@@ -10,27 +10,20 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ...graphs.graph import Graph
 from ...specs.findings import InputError
 from ..checkpoint import Contents, open_checkpoint, read_tensors, save, set_weights, weights_of
 from ..compile.build import build
 from ..compile.compile import CompileReport, compile_model
 from ..data.batches import Batch, prefetch, stream
-from ..data.corpus import Corpus
 from .average import average_weights
-from .device import Place
 from .history import History
-from .loss import LossSums
 from .optimize import (
     clip_gradient,
     load_optimizer_tensors,
@@ -38,89 +31,12 @@ from .optimize import (
     optimizer_tensors,
     set_rate,
 )
-from .run import Run
 from .schedule import learning_rate
+from .setting import Progress, Result, Setting, State
+from .signals import asked_to_stop
 
 REPORT_EVERY = 10
 """Updates between reports; between them nothing waits for the device."""
-
-
-class Task(Protocol):
-    """What the loop needs to know of a task."""
-
-    def loss(self, model: nn.Module, batch: Batch) -> LossSums:
-        """Return the summed loss of a batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What the loop reports."""
-
-    update: int
-    updates: int
-    epoch: int
-    loss: float
-    """Smoothed loss per target token, in nats, over the updates since the last report."""
-    nll: float
-    """Plain negative log-likelihood per target token, in nats."""
-    rate: float
-    tokens_per_second: float
-    """Source and target tokens, padding not counted."""
-    target_tokens_per_second: float
-
-
-class Listener(Protocol):
-    """Who hears about a run."""
-
-    def say(self, text: str) -> None:
-        """Hear one line."""
-
-    def progress(self, progress: Progress) -> None:
-        """Hear how far the run is."""
-
-    def validated(self, update: int, values: Mapping[str, Any]) -> None:
-        """Hear a validation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """All that a training needs beside its run."""
-
-    run: Run
-    graph: Graph
-    task: Task
-    corpus: Corpus
-    folder: Path
-    """The run's folder."""
-    place: Place
-    tokenizers: Mapping[str, bytes]
-    pad: int
-    eos: int
-    validate: Callable[[nn.Module], dict[str, Any]]
-    """Measures the model; gives at least what `run.evaluate.best` names."""
-    listener: Listener
-
-
-@dataclass(slots=True)
-class State:
-    """Where a run is; what a checkpoint's state.json holds."""
-
-    update: int = 0
-    epoch: int = 0
-    position: int = 0
-    """Batches of the epoch that are used."""
-    best: float | None = None
-    best_update: int = 0
-    stale: int = 0
-    """Validations since the best one."""
-    seconds: float = 0.0
-    """Time trained, validations counted."""
-    compiled: str | None = None
-    """What `compile` chose, so that a resumed run does the same."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the state as plain data."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(slots=True)
@@ -140,19 +56,6 @@ class _Window:
         self.updates += 1
         self.source_tokens += sum(batch.source_tokens for _, _, batch in batches)
         self.target_tokens += sum(batch.target_tokens for _, _, batch in batches)
-
-
-@dataclass(slots=True)
-class Result:
-    """How a training ended."""
-
-    state: State
-    finished: bool
-    reason: str
-    checkpoint: Path | None
-    averaged: Path | None = None
-    best: Path | None = None
-    report: CompileReport | None = field(default=None, repr=False)
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -210,7 +113,7 @@ class Trainer:
         window = _Window()
         if self._patience_is_out():
             self.stop_reason = f"no better for {state.stale} validations"
-        with _signals(self._stop):
+        with asked_to_stop(self._stop):
             while state.update < run.updates and not self.stop_reason:
                 micro = [next(batches) for _ in range(run.accumulate)]
                 window.add(self._update([batch for _, _, batch in micro]), micro)
@@ -423,25 +326,3 @@ def _remove(folder: Path) -> None:
     for path in hidden.iterdir():
         path.unlink()
     hidden.rmdir()
-
-
-@contextmanager
-def _signals(stop: Callable[[int], None]) -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into a request to stop; a second one acts at once."""
-    watched = (signal.SIGINT, signal.SIGTERM)
-
-    def handle(number: int, _: FrameType | None) -> None:
-        stop(number)
-        for each in watched:
-            signal.signal(each, before[each])
-
-    try:
-        before = {each: signal.signal(each, handle) for each in watched}
-    except ValueError:  # not the main thread: whoever called us handles signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        for each in watched:
-            signal.signal(each, before[each])
