@@ -86,11 +86,17 @@ class Attention(nn.Module):
 
         return State(appended={"key": buffer(self.key), "value": buffer(self.value)})
 
-    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
+    def step(self, x: Tensor, keep: Tensor | None = None, *, state: State, position: int) -> Tensor:
         """Let one position of every row, x [R, 1, D], read.
 
         With a memory, the beams of a sentence are its query positions, so the memory's
         keys and values are kept once for each sentence.
+
+        Args:
+            x: what reads.
+            keep: [R, 1], true where later positions may read this one; without a memory.
+            state: what `begin` returned.
+            position: where the rows stand, counted from 0.
         """
         query_RHTK = self._split(self.query(x))
         if state.fixed:
@@ -101,7 +107,12 @@ class Attention(nn.Module):
         for name, new in (("key", self.key(x)), ("value", self.value(x))):
             state.appended[name][:, :, position : position + 1] = self._split(new)
         key, value = (state.appended[name][:, :, : position + 1] for name in ("key", "value"))
-        return self._merge(attend(query_RHTK, key, value))
+        if keep is not None:
+            length = state.appended["key"].size(2)
+            kept = state.appended.setdefault("keep", keep.new_zeros(keep.size(0), length, 1))
+            kept[:, position] = keep
+            keep = kept[:, : position + 1, 0]
+        return self._merge(attend(query_RHTK, key, value, keep))
 
     def _split(self, x: Tensor) -> Tensor:
         """[B, T, H * K] to [B, H, T, K]."""

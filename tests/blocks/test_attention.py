@@ -1,0 +1,162 @@
+"""Attention against torch's own layer, and against the formula written out."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from weft.blocks.modules.attention import Attention
+
+KEEP = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
+
+
+def pair(d_memory: int = 8, *, causal: bool = False) -> tuple[Attention, nn.MultiheadAttention]:
+    """Return our attention and torch's, with the same weights."""
+    ours = Attention(8, d_memory, 2, 4, 4, causal=causal).double()
+    theirs = nn.MultiheadAttention(
+        8, 2, batch_first=True, kdim=d_memory, vdim=d_memory, dtype=torch.float64
+    )
+    with torch.no_grad():
+        for weight in ours.parameters():
+            weight.normal_(std=0.5)
+        three = (ours.query, ours.key, ours.value)
+        if theirs.in_proj_weight is not None:
+            theirs.in_proj_weight.copy_(torch.cat([linear.weight for linear in three]))
+        else:
+            theirs.q_proj_weight.copy_(ours.query.weight)
+            theirs.k_proj_weight.copy_(ours.key.weight)
+            theirs.v_proj_weight.copy_(ours.value.weight)
+        theirs.in_proj_bias.copy_(torch.cat([linear.bias for linear in three]))
+        theirs.out_proj.load_state_dict(ours.out.state_dict())
+    return ours, theirs
+
+
+@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+def test_self_attention_is_torchs(keep: Tensor | None, *, causal: bool) -> None:
+    """Where torch masks with true for hidden, ours keeps with true for read."""
+    ours, theirs = pair(causal=causal)
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    hidden = torch.ones(5, 5, dtype=torch.bool).triu(1) if causal else None
+
+    found = ours(x, keep=keep)
+
+    padding = None if keep is None else ~keep
+    expected, _ = theirs(x, x, x, key_padding_mask=padding, attn_mask=hidden)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("d_memory", [8, 6], ids=["equal widths", "another width"])
+def test_cross_attention_is_torchs(d_memory: int) -> None:
+    """Queries come from one sequence, keys and values from another of any width and length."""
+    ours, theirs = pair(d_memory)
+    x = torch.randn(2, 3, 8, dtype=torch.float64)
+    memory = torch.randn(2, 5, d_memory, dtype=torch.float64)
+
+    found = ours(x, memory, KEEP)
+
+    expected, _ = theirs(x, memory, memory, key_padding_mask=~KEEP)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_gradients_are_torchs() -> None:
+    """Training follows the same slope, in every weight and in the input."""
+    ours, theirs = pair(causal=True)
+    x = torch.randn(2, 5, 8, dtype=torch.float64, requires_grad=True)
+    pull = torch.randn(2, 5, 8, dtype=torch.float64)
+    hidden = torch.ones(5, 5, dtype=torch.bool).triu(1)
+
+    (x_slope,) = torch.autograd.grad((ours(x) * pull).sum(), x, retain_graph=True)
+    (ours(x) * pull).sum().backward()
+    expected, _ = theirs(x, x, x, attn_mask=hidden)
+    (x_expected,) = torch.autograd.grad((expected * pull).sum(), x, retain_graph=True)
+    (expected * pull).sum().backward()
+
+    torch.testing.assert_close(x_slope, x_expected, rtol=0, atol=1e-12)
+    for name, rows in (("query", slice(0, 8)), ("key", slice(8, 16)), ("value", slice(16, 24))):
+        weight = getattr(ours, name).weight
+        torch.testing.assert_close(
+            weight.grad, theirs.in_proj_weight.grad[rows], rtol=0, atol=1e-12
+        )
+    torch.testing.assert_close(
+        ours.out.weight.grad, theirs.out_proj.weight.grad, rtol=0, atol=1e-12
+    )
+
+
+def test_follows_the_formula_of_the_paper() -> None:
+    """One head with identity projections is softmax(q k^T / sqrt(2)) v, by hand."""
+    attention = Attention(2, 2, 1, 2, 2, bias=False)
+    for projection in attention.children():
+        nn.init.eye_(projection.weight)
+    query = torch.tensor([[[1.0, 0.0]]])
+    memory = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
+
+    found = attention(query, memory)
+
+    share = math.exp(1 / math.sqrt(2)) / (math.exp(1 / math.sqrt(2)) + 1)
+    torch.testing.assert_close(found, torch.tensor([[[share, 1 - share]]]))
+
+
+def test_heads_have_widths_of_their_own() -> None:
+    """Table 3 rows B vary d_k apart from d_v: each head written out, then mixed."""
+    heads, d_k, d_v = 3, 5, 2
+    attention = Attention(8, 8, heads, d_k, d_v).double()
+    for weight in attention.parameters():
+        nn.init.normal_(weight, std=0.5)
+    x = torch.randn(4, 8, dtype=torch.float64)
+
+    found = attention(x[None])[0]
+
+    read = []
+    for h in range(heads):
+        keys, values = slice(h * d_k, (h + 1) * d_k), slice(h * d_v, (h + 1) * d_v)
+        q = x @ attention.query.weight[keys].T + attention.query.bias[keys]
+        k = x @ attention.key.weight[keys].T + attention.key.bias[keys]
+        v = x @ attention.value.weight[values].T + attention.value.bias[values]
+        score = torch.exp(q @ k.T / math.sqrt(d_k))
+        read.append(score / score.sum(-1, keepdim=True) @ v)
+    expected = torch.cat(read, -1) @ attention.out.weight.T + attention.out.bias
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_who_may_read_nothing_reads_zeros() -> None:
+    """A sentence of padding alone must not fill a batch with NaN; zeros mix to the bias."""
+    attention = Attention(8, 8, 2, 4, 4)
+    nn.init.normal_(attention.out.bias)
+    x = torch.randn(2, 3, 8, requires_grad=True)
+    keep = torch.tensor([[False, False, False], [True, True, False]])
+
+    found = attention(x, keep=keep)
+    found.sum().backward()
+
+    torch.testing.assert_close(found[0], attention.out.bias.expand(3, 8))
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    assert all(weight.grad.isfinite().all() for weight in attention.parameters())
+
+
+def test_causal_means_nothing_where_a_memory_is_read() -> None:
+    """A memory's positions are not the reader's, so none of them is later."""
+    ours, _ = pair(causal=True)
+    x, memory = torch.randn(2, 2, 3, 8, dtype=torch.float64)
+    plain = Attention(8, 8, 2, 4, 4).double()
+    plain.load_state_dict(ours.state_dict())
+
+    assert torch.equal(ours(x, memory), plain(x, memory))
+
+
+def test_dropout_falls_on_attention_weights_alone() -> None:
+    """Each weight is dropped or doubled: with one value a row, the result is 0, 1 or 2 shares."""
+    attention = Attention(2, 2, 1, 2, 2, bias=False, dropout=0.5).train()
+    with torch.no_grad():
+        for projection in attention.children():
+            nn.init.eye_(projection.weight)
+        attention.query.weight.zero_()  # every score is 0: each weight is 1 / S
+    memory = torch.eye(2).repeat(500, 1, 1)
+
+    found = attention(torch.ones(500, 1, 2), memory)
+
+    assert set(found.unique().tolist()) == {0.0, 1.0}
+    assert 0.4 < found.mean().item() < 0.6

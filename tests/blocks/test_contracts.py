@@ -1,0 +1,400 @@
+"""What every block promises, said once and run on the whole registry.
+
+Each block is checked and built as a user's would be: as the only node of a spec.
+A new block is tested by standing in the registry; `VARIANTS` adds the uses whose
+ports or behaviour differ from the example's.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from weft.blocks.attention import ATTENTION
+from weft.blocks.feed_forward import FEED_FORWARD
+from weft.blocks.library import registry
+from weft.blocks.modules.state import Room
+from weft.blocks.position import SINUSOIDAL_POSITION
+from weft.blocks.wiring import LINEAR, SUBLAYER
+from weft.graphs.check import check
+from weft.graphs.graph import Graph, Part
+from weft.graphs.signature import BlockType
+from weft.runtime.compile.build import build, build_empty, initialize
+from weft.runtime.decode.stepper import reorder
+from weft.specs.load import loaded
+
+SELF = {"x": "f[B T 8]"}
+KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
+CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"}
+CROSS = {"f": {"use": "attention@1", "params": {"heads": 2}}}
+VARIANTS: dict[str, BlockType] = {
+    "attention, itself": replace(ATTENTION, example_inputs=KEPT),
+    "attention, free widths": replace(
+        ATTENTION,
+        example={"heads": 3, "d_k": 5, "d_v": 2, "causal": True, "bias": False},
+        example_inputs=SELF,
+    ),
+    "attention, causal and kept": replace(
+        ATTENTION, example={"heads": 2, "causal": True}, example_inputs=KEPT
+    ),
+    "feed_forward, gelu": replace(
+        FEED_FORWARD, example={"d_ff": 16, "activation": "gelu", "bias": False}
+    ),
+    "linear, no bias": replace(LINEAR, example={"d_out": 6, "bias": False}),
+    "sinusoidal, concatenated": replace(SINUSOIDAL_POSITION, example={"form": "concatenated"}),
+    "sublayer, pre": replace(SUBLAYER, example={"order": "pre"}),
+    "sublayer, crossed": replace(SUBLAYER, example_inputs=CROSSED, example_fill=CROSS),
+    "sublayer, feed_forward": replace(
+        SUBLAYER, example_fill={"f": {"use": "feed_forward@1", "params": {"d_ff": 16}}}
+    ),
+}
+CASES = {block.key: block for block in registry()} | VARIANTS
+PRIMES = ({"B": 2, "T": 11, "S": 13}, {"B": 3, "T": 17, "S": 19})
+"""Sizes of axes, each a prime of its own, so that no two are mixed up unseen."""
+SMALL = {"B": 3, "T": 5, "S": 4}
+UNSEEN = re.compile(r"(.*\.)?key\.bias")
+"""A key's bias shifts all scores of a query alike, which softmax does not see."""
+
+
+def graph_of(block: BlockType, *, steps: bool = False, **params: Any) -> Graph:
+    """Return a spec whose only node is the block's example, checked."""
+    wired = dict(block.example_inputs)
+    written = {**block.example, **params}
+    signature = block.signature(block.params(**written), frozenset(wired))
+    axes = sorted(set(re.findall(r"\b[A-Z]\w*", " ".join(wired.values()))))
+    spec: dict[str, Any] = {
+        "format": 1,
+        "name": "one",
+        "axes": {axis: "batch" if axis == "B" else "time" for axis in axes},
+        "inputs": wired,
+        "outputs": {port.name: f"node.{port.name}" for port in signature.outputs},
+        "nodes": {
+            "node": {
+                "use": block.key,
+                "params": written,
+                "fill": dict(block.example_fill),
+                "in": {port: port for port in wired},
+            }
+        },
+    }
+    if steps:
+        spec["step"] = {"axis": "T"}
+    return check(loaded(spec).form, registry())
+
+
+def made(block: BlockType, **params: Any) -> tuple[Graph, nn.Module]:
+    """Return the example's graph and module, with no weight at a value that hides a fault."""
+    graph = graph_of(block, **params)
+    return graph, scattered(build(graph).eval())
+
+
+def scattered(model: nn.Module) -> nn.Module:
+    """Draw every weight, so that no bias is zero and no scale is one."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(0.5 * torch.randn(weight.shape, generator=generator))
+    return model
+
+
+def drawn(graph: Graph, sizes: Mapping[str, int] = SMALL) -> dict[str, Tensor]:
+    """Return random inputs of a graph."""
+    generator = torch.Generator().manual_seed(2)
+    values = {}
+    for name, type_ in graph.inputs.items():
+        shape = [sizes[axis] if isinstance(axis, str) else axis for axis in type_.axes]
+        if type_.kind == "f":
+            values[name] = torch.randn(shape, generator=generator)
+        elif type_.kind == "ids":
+            values[name] = torch.randint(int(type_.size or 0), shape, generator=generator)
+        elif type_.kind == "keep":
+            values[name] = torch.rand(shape, generator=generator) > 0.4
+            values[name][:, 0], values[name][:, -1] = True, False
+        else:
+            pytest.fail(f"teach this test to draw values of kind '{type_.kind}'")
+    return values
+
+
+def part_of(graph: Graph) -> Part:
+    """Return the part that the only node is."""
+    part = graph.root.nodes[0].part
+    assert part is not None
+    return part
+
+
+def behavior(part: Part, axis: str) -> str:
+    """Return how a part, slots included, says that it mixes positions of an axis."""
+    ranks = ["pointwise", "causal", "full"]
+    said = part.signature.behavior
+    own = [
+        said.get(name, "pointwise") for name, stands_for in part.axes.items() if stands_for == axis
+    ]
+    return max(
+        [*own, *(behavior(inner, axis) for inner in part.fill.values()), ranks[0]], key=ranks.index
+    )
+
+
+def named(*behaviors: str, axis: str = "T") -> pytest.MarkDecorator:
+    """Run a test on the cases that behave so along an axis."""
+    chosen = {
+        name: block
+        for name, block in CASES.items()
+        if axis in " ".join(block.example_inputs.values())
+        and behavior(part_of(graph_of(block)), axis) in behaviors
+    }
+    return pytest.mark.parametrize("block", chosen.values(), ids=chosen.keys())
+
+
+EVERY_CASE = pytest.mark.parametrize("block", CASES.values(), ids=CASES.keys())
+WITH_KEEP = pytest.mark.parametrize(
+    "block",
+    [b for b in CASES.values() if "keep[" in " ".join(b.example_inputs.values())],
+    ids=[n for n, b in CASES.items() if "keep[" in " ".join(b.example_inputs.values())],
+)
+WITH_DROPOUT = pytest.mark.parametrize(
+    "block",
+    [b for b in CASES.values() if "dropout" in b.params.model_fields],
+    ids=[n for n, b in CASES.items() if "dropout" in b.params.model_fields],
+)
+
+
+@EVERY_CASE
+@pytest.mark.parametrize("sizes", PRIMES, ids=["small primes", "large primes"])
+def test_outputs_have_the_declared_types(block: BlockType, sizes: dict[str, int]) -> None:
+    """The shape worked out on paper is the shape torch computes, for every size of an axis."""
+    graph, model = made(block)
+    model.to("meta")
+
+    outputs = model(**{name: value.to("meta") for name, value in drawn(graph, sizes).items()})
+
+    wanted = {
+        port: tuple(sizes[axis] if isinstance(axis, str) else axis for axis in type_.axes)
+        for port, type_ in graph.outputs.items()
+    }
+    assert {port: tuple(value.shape) for port, value in outputs.items()} == wanted
+    assert all(
+        outputs[port].is_floating_point() == (type_.kind == "f")
+        for port, type_ in graph.outputs.items()
+    )
+
+
+@EVERY_CASE
+def test_the_weights_formula_names_every_parameter(block: BlockType) -> None:
+    """Costs, ties and checkpoints are worked out from the formula, without torch."""
+    graph, model = made(block)
+
+    found = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+
+    assert found == graph.weights()
+    assert graph.parameters() == sum(weight.numel() for weight in model.parameters())
+    assert list(model.buffers()) == []
+
+
+@EVERY_CASE
+def test_weights_survive_a_file(block: BlockType) -> None:
+    """A model that was saved and opened computes the same."""
+    graph, model = made(block)
+    inputs = drawn(graph)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    opened = build(graph, seed=9).eval()
+
+    opened.load_state_dict(torch.load(file, weights_only=True))
+
+    torch.testing.assert_close(opened(**inputs), model(**inputs), rtol=0, atol=0)
+
+
+@EVERY_CASE
+def test_rows_of_a_batch_do_not_mix(block: BlockType) -> None:
+    """Computing a sequence alone gives what the batch gave for it."""
+    graph, model = made(block)
+    inputs = drawn(graph)
+    together = model(**inputs)
+
+    for row in range(SMALL["B"]):
+        alone = model(**{name: value[row : row + 1] for name, value in inputs.items()})
+
+        expected = {port: value[row : row + 1] for port, value in together.items()}
+        torch.testing.assert_close(alone, expected)
+
+
+@EVERY_CASE
+def test_every_parameter_learns(block: BlockType) -> None:
+    """No weight is declared and then forgotten in `forward`."""
+    graph, model = made(block)
+
+    loss = sum((value * torch.randn_like(value)).sum() for value in model(**drawn(graph)).values())
+    if list(model.parameters()):
+        loss.backward()
+
+    idle = [
+        name
+        for name, weight in model.named_parameters()
+        if not UNSEEN.fullmatch(name) and (weight.grad is None or weight.grad.abs().max() < 1e-5)
+    ]
+    assert idle == []
+
+
+@EVERY_CASE
+def test_half_precision_is_near_full_precision(block: BlockType) -> None:
+    """Nothing inside asks for float32, and nothing overflows: 8 bits are left of each number."""
+    graph, model = made(block)
+    inputs = drawn(graph)
+    full = model(**inputs)
+
+    half = model.bfloat16()(
+        **{name: v.bfloat16() if v.is_floating_point() else v for name, v in inputs.items()}
+    )
+
+    for port, value in half.items():
+        assert value.dtype == torch.bfloat16
+        scale = full[port].abs().max().item()
+        torch.testing.assert_close(value.float(), full[port], rtol=0.02, atol=0.02 * scale)
+
+
+@named("causal")
+def test_a_causal_block_does_not_see_the_future(block: BlockType) -> None:
+    """Changing the last position leaves the earlier ones exactly as they were, but not itself."""
+    graph, model = made(block)
+    inputs = drawn(graph)
+    changed = {**inputs, "x": inputs["x"].clone()}
+    changed["x"][:, -1] += 1.0
+
+    before, after = model(**inputs)["y"], model(**changed)["y"]
+
+    assert torch.equal(before[:, :-1], after[:, :-1])
+    assert not torch.equal(before[:, -1], after[:, -1])
+
+
+@named("causal", "full")
+def test_a_block_that_mixes_positions_says_so_with_reason(block: BlockType) -> None:
+    """Changing the first position changes the last: else the block could be called pointwise."""
+    graph, model = made(block)
+    inputs = drawn(graph)
+    changed = {**inputs, "x": inputs["x"].clone()}
+    changed["x"][:, 0] += 1.0
+
+    assert not torch.equal(model(**inputs)["y"][:, -1], model(**changed)["y"][:, -1])
+
+
+@named("pointwise")
+def test_a_pointwise_block_maps_each_position_by_itself(block: BlockType) -> None:
+    """Changing one position changes that position and no other."""
+    graph, model = made(block)
+    inputs = drawn(graph)
+    moving = {name for name, type_ in graph.inputs.items() if "T" in type_.axes}
+    changed = {name: value.clone() for name, value in inputs.items()}
+    for name in moving:
+        old = inputs[name][:, 2]
+        changed[name][:, 2] = old + 1.0 if old.is_floating_point() else (old + 1) % 11
+
+    before, after = model(**inputs)["y"], model(**changed)["y"]
+
+    others = [0, 1, 3, 4]
+    assert torch.equal(before[:, others], after[:, others])
+    assert not torch.equal(before[:, 2], after[:, 2])
+
+
+@WITH_KEEP
+def test_padding_never_changes_a_kept_result(block: BlockType) -> None:
+    """Whatever stands at padded positions, what is kept comes out the same."""
+    graph, model = made(block)
+    inputs = drawn(graph)
+    axis = graph.inputs["keep"].axes[1]
+    changed = dict(inputs)
+    for name, type_ in graph.inputs.items():
+        if type_.kind == "f" and type_.axes[1] == axis:
+            padding = ~inputs["keep"][..., None]
+            changed[name] = torch.where(padding, torch.tensor(50.0), inputs[name])
+
+    before, after = model(**inputs)["y"], model(**changed)["y"]
+
+    kept = inputs["keep"] if axis == "T" else torch.ones(before.shape[:2], dtype=torch.bool)
+    torch.testing.assert_close(before[kept], after[kept])
+    assert any(not torch.equal(changed[name], inputs[name]) for name in inputs)
+
+
+@named("pointwise", "causal")
+def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
+    """One position at a time gives what all at once gives, also after beams changed places."""
+    sentences, beams, length, turn = 2, 3, 5, 3
+    graph = graph_of(block, steps=True)
+    model = scattered(build(graph).eval()).double()
+    inputs = drawn(graph, {"B": sentences * beams, "T": length, "S": 4})
+    inputs = {n: v.double() if v.is_floating_point() else v for n, v in inputs.items()}
+    moving = {name: inputs[name] for name, t in graph.inputs.items() if "T" in t.axes}
+    fixed = {name: value[::beams] for name, value in inputs.items() if name not in moving}
+    parents = torch.tensor([2, 0, 0, 3, 5, 4])
+    rebuilt = {
+        name: torch.cat([value[parents, :turn], value[:, turn:]], 1)
+        for name, value in moving.items()
+    }
+    spread = {name: value.repeat_interleave(beams, 0) for name, value in fixed.items()}
+    expected_before, expected_after = model(**moving, **spread), model(**rebuilt, **spread)
+
+    state = model.begin(Room(sentences, beams, length, torch.float64, torch.device("cpu")), **fixed)
+    for position in range(length):
+        if position == turn:
+            reorder(state, parents, position)
+        one = {name: value[:, position : position + 1] for name, value in moving.items()}
+        stepped = model.step(**one, state=state, position=position)
+
+        expected = expected_before if position < turn else expected_after
+        here = {port: value[:, position : position + 1] for port, value in expected.items()}
+        torch.testing.assert_close(stepped, here, rtol=0, atol=1e-12)
+
+
+@WITH_DROPOUT
+def test_dropout_works_in_training_only(block: BlockType) -> None:
+    """In evaluation the block is the one without dropout; in training two runs differ."""
+    graph, model = made(block, dropout=0.5)
+    _, plain = made(block, dropout=0.0)
+    inputs = drawn(graph)
+
+    torch.testing.assert_close(model(**inputs), plain(**inputs), rtol=0, atol=0)
+
+    model.train()
+    first, second = model(**inputs)["y"], model(**inputs)["y"]
+    assert not torch.equal(first, second)
+
+
+@WITH_DROPOUT
+def test_a_training_run_with_one_seed_drops_the_same_numbers(block: BlockType) -> None:
+    """Dropout draws from torch's own generator and from nowhere else."""
+    graph, model = made(block, dropout=0.5)
+    inputs = drawn(graph)
+    model.train()
+
+    torch.manual_seed(5)
+    first = model(**inputs)["y"]
+    torch.manual_seed(5)
+    second = model(**inputs)["y"]
+
+    assert torch.equal(first, second)
+
+
+@EVERY_CASE
+def test_initialize_draws_every_weight_from_the_generator(block: BlockType) -> None:
+    """Weights follow from the seed alone: none keeps what stood in memory before."""
+    model = build_empty(graph_of(block))
+
+    def weights(seed: int, rubbish: float) -> dict[str, Tensor]:
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.fill_(rubbish)
+        torch.rand(3)  # the global state must not matter
+        initialize(model, seed)
+        return {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+    first, again, other = weights(1, float("nan")), weights(1, 7.0), weights(2, 7.0)
+
+    torch.testing.assert_close(first, again, rtol=0, atol=0)
+    drawn_at_random = [name for name, weight in first.items() if weight.unique().numel() > 2]
+    assert [name for name in drawn_at_random if torch.equal(first[name], other[name])] == []

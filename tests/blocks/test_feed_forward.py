@@ -1,0 +1,55 @@
+"""Feed-forward: the two maps of section 3.3, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from weft.blocks.modules.feed_forward import FeedForward
+
+
+def toy(activation: str) -> FeedForward:
+    """Return a map of width 2 with three hidden numbers."""
+    block = FeedForward(2, 3, activation)
+    with torch.no_grad():
+        block.inner.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
+        block.inner.bias.copy_(torch.tensor([0.5, 0.0, -3.0]))
+        block.outer.weight.copy_(torch.tensor([[1.0, 2.0, 4.0], [-1.0, 0.0, 1.0]]))
+        block.outer.bias.copy_(torch.tensor([10.0, 0.0]))
+    return block
+
+
+def test_relu_is_the_formula_of_the_paper() -> None:
+    """Of (1, 3) the hidden numbers are 1.5, 3, 1; of (-1, 2) they are 0 (not -0.5), 2, 0."""
+    x = torch.tensor([[1.0, 3.0], [-1.0, 2.0]])
+
+    found = toy("relu")(x)
+
+    first = [1.5 + 2 * 3 + 4 * 1 + 10, -1.5 + 1]
+    second = [2 * 2 + 10, 0.0]
+    torch.testing.assert_close(found, torch.tensor([first, second]))
+
+
+def test_gelu_weighs_by_the_normal_distribution() -> None:
+    """gelu(z) = z * P(Z <= z), written with the error function."""
+    x = torch.tensor([[-1.0, 2.0]])
+
+    found = toy("gelu")(x)
+
+    a, b, c = (z * 0.5 * (1 + math.erf(z / math.sqrt(2))) for z in (-0.5, 2.0, -2.0))
+    torch.testing.assert_close(found, torch.tensor([[a + 2 * b + 4 * c + 10, -a + c]]))
+
+
+def test_dropout_stands_after_the_activation() -> None:
+    """With one hidden number the result is the bias, or twice the map: nothing between."""
+    block = FeedForward(1, 1, dropout=0.5).train()
+    with torch.no_grad():
+        for weight in block.parameters():
+            weight.fill_(1.0)
+
+    found = block(torch.ones(2000, 1))
+
+    # Hidden 2, doubled to 4 when kept; the outer bias of 1 is never dropped.
+    assert set(found.unique().tolist()) == {1.0, 5.0}
+    assert (found == 5).float().mean().item() == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(2000))

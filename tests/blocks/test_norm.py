@@ -1,0 +1,54 @@
+"""Layer norm: the formula by hand, with the number that keeps it finite."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from weft.blocks.modules.norm import LayerNorm
+
+
+def test_follows_the_formula() -> None:
+    """(1, 2, 3, 6) has mean 3 and variance 14 / 4, not 14 / 3; then scale and shift."""
+    block = LayerNorm(4, eps=1e-6)
+    with torch.no_grad():
+        block.weight.copy_(torch.tensor([1.0, 2.0, 1.0, 1.0]))
+        block.bias.copy_(torch.tensor([0.0, 0.0, 5.0, 0.0]))
+
+    found = block(torch.tensor([1.0, 2.0, 3.0, 6.0]))
+
+    deviation = math.sqrt(3.5 + 1e-6)
+    expected = [-2 / deviation, 2 * -1 / deviation, 5.0, 3 / deviation]
+    torch.testing.assert_close(found, torch.tensor(expected))
+
+
+@pytest.mark.parametrize("eps", [1e-6, 0.25])
+def test_eps_is_added_to_the_variance(eps: float) -> None:
+    """(-1, 1) / 1000 has variance 1e-6: inside the root, eps decides the size."""
+    found = LayerNorm(2, eps=eps)(torch.tensor([-1e-3, 1e-3]))
+
+    size = 1e-3 / math.sqrt(1e-6 + eps)
+    torch.testing.assert_close(found, torch.tensor([-size, size]))
+
+
+def test_a_constant_vector_gives_the_shift() -> None:
+    """No deviation is no division by zero."""
+    block = LayerNorm(3, eps=1e-6)
+    nn.init.constant_(block.bias, 7.0)
+
+    assert torch.equal(block(torch.full((2, 3), 4.0)), torch.full((2, 3), 7.0))
+
+
+def test_starts_as_a_plain_normalisation() -> None:
+    """Scale 1 and shift 0, whatever stood there."""
+    block = LayerNorm(3, eps=1e-6)
+    with torch.no_grad():
+        block.weight.fill_(9.0)
+        block.bias.fill_(9.0)
+
+    block.initialize(torch.Generator())
+
+    assert torch.equal(block.weight, torch.ones(3))
+    assert torch.equal(block.bias, torch.zeros(3))

@@ -1,0 +1,120 @@
+"""Positions: the waves of section 3.5 by hand, and the learned table."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from weft.blocks.modules.position import LearnedPosition, SinusoidalPosition, sinusoids
+from weft.blocks.modules.state import State
+
+
+@pytest.mark.parametrize("d_model", [2, 8, 512])
+def test_waves_follow_the_formula_of_the_paper(d_model: int) -> None:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) its cosine; computed in float64."""
+    positions = [0, 1, 2, 7, 100, 511]
+
+    found = sinusoids(torch.tensor(positions), d_model)
+
+    expected = [
+        [
+            (math.sin if j % 2 == 0 else math.cos)(pos / 10000 ** ((j - j % 2) / d_model))
+            for j in range(d_model)
+        ]
+        for pos in positions
+    ]
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=0, atol=1e-4)
+
+
+def test_waves_of_the_first_positions_by_hand() -> None:
+    """With d = 4 the two angles at position p are p and p / 100."""
+    found = sinusoids(torch.arange(2), 4)
+
+    expected = [[0.0, 1.0, 0.0, 1.0], [0.841471, 0.540302, 0.00999983, 0.99995]]
+    torch.testing.assert_close(found, torch.tensor(expected))
+
+
+@pytest.mark.parametrize("shift", [1, 5, 40])
+def test_a_shift_is_a_linear_map(shift: int) -> None:
+    """PE(pos + k) = M(k) PE(pos), with M a rotation of each pair that knows k alone."""
+    d_model = 16
+    positions = torch.arange(100)
+    angles = [shift / 10000 ** (2 * i / d_model) for i in range(d_model // 2)]
+    rotation = torch.block_diag(
+        *(torch.tensor([[math.cos(a), math.sin(a)], [-math.sin(a), math.cos(a)]]) for a in angles)
+    )
+
+    moved = sinusoids(positions, d_model) @ rotation.T
+
+    torch.testing.assert_close(moved, sinusoids(positions + shift, d_model), rtol=0, atol=1e-4)
+
+
+def test_wavelengths_run_from_two_pi_towards_ten_thousand_times_that() -> None:
+    """A geometric progression: the last of d/2 waves is one step short of 10000 * 2 pi."""
+    d_model = 512
+    first = sinusoids(torch.ones(1), d_model)[0].double()
+
+    lengths = 2 * math.pi / torch.atan2(first[0::2], first[1::2])
+
+    assert lengths[0].item() == pytest.approx(2 * math.pi, rel=1e-6)
+    ratios = lengths[1:] / lengths[:-1]
+    torch.testing.assert_close(
+        ratios, torch.full_like(ratios, 10000 ** (2 / d_model)), rtol=1e-5, atol=0
+    )
+    assert (lengths[-1] * ratios[-1]).item() == pytest.approx(10000 * 2 * math.pi, rel=1e-4)
+
+
+def test_the_released_code_put_all_sines_first() -> None:
+    """There d/2 - 1 steps separate the waves, so the longest is 10000 * 2 pi exactly."""
+    found = sinusoids(torch.tensor([3]), 6, "concatenated")
+
+    angles = [3.0, 3 / 100, 3 / 10000]
+    expected = [*(math.sin(a) for a in angles), *(math.cos(a) for a in angles)]
+    torch.testing.assert_close(found, torch.tensor([expected]))
+
+
+def test_waves_are_added_to_each_sequence() -> None:
+    """The module adds; it neither scales nor replaces."""
+    x = torch.randn(2, 5, 8)
+
+    found = SinusoidalPosition()(x)
+
+    torch.testing.assert_close(found, x + sinusoids(torch.arange(5), 8))
+
+
+def test_learned_positions_are_rows_of_a_table() -> None:
+    """Row p of the table is added to position p of every sequence."""
+    block = LearnedPosition(d_model=3, max_length=4)
+    with torch.no_grad():
+        block.weight.copy_(torch.arange(12.0).view(4, 3))
+    x = torch.full((2, 2, 3), 100.0)
+
+    found = block(x)
+
+    rows = torch.tensor([[100.0, 101.0, 102.0], [103.0, 104.0, 105.0]])
+    assert torch.equal(found, rows.expand(2, 2, 3))
+
+
+def test_input_longer_than_the_table_is_refused() -> None:
+    """The message says how far the table goes, at once and step by step alike."""
+    block = LearnedPosition(d_model=3, max_length=4)
+
+    with pytest.raises(ValueError, match="position 5 is past the 4 of learned_position"):
+        block(torch.zeros(1, 5, 3))
+    with pytest.raises(ValueError, match="position 5 is past the 4 of learned_position"):
+        block.step(torch.zeros(1, 1, 3), state=State(), position=4)
+
+
+def test_dropout_falls_on_the_sum() -> None:
+    """Section 5.4: dropout on the sums of embeddings and positions, not on either alone."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 50, 8)
+    block = SinusoidalPosition(dropout=0.5).train()
+
+    found = block(x)
+
+    whole = SinusoidalPosition()(x)
+    kept = found != 0
+    assert 0.4 < kept.float().mean().item() < 0.6
+    torch.testing.assert_close(found[kept], 2 * whole[kept])
