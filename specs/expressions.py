@@ -24,8 +24,10 @@ HIGHEST_POWER = 64
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
-    r"|(?P<operator>\*\*|//|==|!=|<=|>=|[-+*/%()<>]))"
+    r"|(?P<operator>\*\*|//|==|!=|<=|>=|[-+*/%()<>]))",
+    re.ASCII,
 )
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -70,6 +72,15 @@ def names_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value for kind, value in _tokens(text) if kind == "name"))
 
 
+def words_in(text: str) -> frozenset[str]:
+    """Return every word of a text that may be no expression at all.
+
+    >>> sorted(words_in("f[B S 4*d_model"))
+    ['B', 'S', 'd_model', 'f']
+    """
+    return frozenset(_WORD.findall(text))
+
+
 def evaluate(text: str, values: Mapping[str, Any]) -> Any:
     """Return the value of an expression (without its leading `=`).
 
@@ -97,7 +108,8 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     if len(text) > LONGEST:
         msg = f"longer than {LONGEST} characters"
         raise ExpressionError(msg)
-    tokens, at = [], 0
+    tokens: list[tuple[str, str]] = []
+    at = 0
     text = text.rstrip()
     while at < len(text):
         found = _TOKEN.match(text, at)
@@ -105,6 +117,9 @@ def _tokens(text: str) -> list[tuple[str, str]]:
             msg = f"'{text[at:].strip()[:1]}' has no meaning in an expression"
             raise ExpressionError(msg)
         kind = found.lastgroup or ""
+        if found.group(kind) == "(" and tokens and tokens[-1][0] == "name":
+            msg = f"'{tokens[-1][1]}(' would be a call"
+            raise ExpressionError(msg)
         tokens.append((kind, found.group(kind)))
         at = found.end()
     if not tokens:
@@ -122,6 +137,15 @@ def _lookup(name: str, values: Mapping[str, Any]) -> Any:
 def _number(value: Any, name: str) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         msg = f"'{name}' is not a number"
+        raise ExpressionError(msg)
+    _bounded(value)
+    return value
+
+
+def _real(value: Any) -> Any:
+    """Refuse the truth of a comparison where a number must stand."""
+    if isinstance(value, bool):
+        msg = "a comparison is not a number"
         raise ExpressionError(msg)
     return value
 
@@ -168,7 +192,7 @@ class _Parser:
         while self.peek() in table:
             symbol = self.peek()
             self.at += 1
-            right = part()
+            left, right = _real(left), _real(part())
             if symbol in ("/", "//", "%") and right == 0:
                 msg = f"'{symbol}' divides by zero"
                 raise ExpressionError(msg)
@@ -182,16 +206,20 @@ class _Parser:
             raise ExpressionError(msg)
         if self.peek() == "-":
             self.at += 1
-            return -self.sign(depth + 1)
+            return -_real(self.sign(depth + 1))
         base = self.atom(depth)
         if self.peek() != "**":
             return base
         self.at += 1
-        power = self.sign(depth + 1)
+        base, power = _real(base), _real(self.sign(depth + 1))
         if abs(power) > HIGHEST_POWER or (base == 0 and power < 0):
             msg = f"the power {power} is out of bounds"
             raise ExpressionError(msg)
-        return _bounded(base**power)
+        try:
+            return _bounded(base**power)
+        except OverflowError as error:
+            msg = "the value is larger than 2**53"
+            raise ExpressionError(msg) from error
 
     def atom(self, depth: int) -> Any:
         """Parse a number, a name or a bracket."""

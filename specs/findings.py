@@ -7,11 +7,18 @@ reaches them as one of these, and the command line turns it into exit code 1.
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+MOST = 200
+"""Findings after which looking for more would help nobody."""
 _SHOWN = 12
 """Known names that a help line lists at most."""
+_LONGEST = 300
+"""Characters of one line that a finding shows."""
+_COMPARED = 500
+"""Known names that a misspelt one is compared with at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +40,11 @@ class Finding:
 
     def render(self) -> str:
         """Return the finding as text for a person."""
-        lines = [f"error[{self.code}]: {self.problem}", f"  --> {self.source}#{self.at}"]
-        lines += [f"      {line}" for line in self.evidence]
+        lines = [f"error[{self.code}]: {_shown(self.problem)}"]
+        lines.append(f"  --> {_shown(f'{self.source}#{self.at}')}")
+        lines += [f"      {_shown(line)}" for line in self.evidence]
         if self.help:
-            lines.append(f"  help: {self.help}")
+            lines.append(f"  help: {_shown(self.help)}")
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, object]:
@@ -49,6 +57,12 @@ class Finding:
             "evidence": list(self.evidence),
             "help": self.help,
         }
+
+
+def _shown(text: str) -> str:
+    """Return one line of a stranger's text that a terminal shows and does not obey."""
+    clipped = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in clipped)
 
 
 class InputError(Exception):
@@ -84,6 +98,23 @@ class SpecError(InputError):
         super().__init__("\n\n".join(finding.render() for finding in self.findings))
 
 
+def too_many(source: str) -> Finding:
+    """Return the last finding of a list that was cut off at `MOST`."""
+    return Finding(
+        code="S08",
+        at="",
+        problem=f"more than {MOST} findings; the rest is left out",
+        help="mend these first",
+        source=source,
+    )
+
+
+def at_most(findings: Iterable[Finding], source: str) -> list[Finding]:
+    """Return findings, cut off at `MOST`."""
+    kept = list(itertools.islice(findings, MOST + 1))
+    return kept if len(kept) <= MOST else [*kept[:MOST], too_many(source)]
+
+
 def pointer(*parts: str | int) -> str:
     """Return the JSON Pointer of a path of keys.
 
@@ -99,7 +130,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
     >>> nearest("hedas", ["heads", "d_model"])
     'heads'
     """
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    if len(word) > _LONGEST:
+        return ""
+    names = sorted(known, key=lambda name: (abs(len(name) - len(word)), name))[:_COMPARED]
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     return close[0] if close else ""
 
 

@@ -14,6 +14,9 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 FORMAT = 1
 """The version of the spec language that this code writes."""
 
+USE, REPEAT = "(use)", "(repeat)"
+"""Marks of the two forms of a node in pydantic's locations; no key can look so."""
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
 """An identifier: it becomes an attribute of a module, so it is one in Python too."""
 
@@ -46,8 +49,8 @@ class UseNode(Use):
 class RepeatNode(Record):
     """A node that is one local template, several times in a row."""
 
-    repeat: int | str
-    """How many times, or an expression."""
+    repeat: Any
+    """How many times: a whole number, or an expression."""
     block: str
     """The local template."""
     carry: tuple[Name, ...]
@@ -59,12 +62,12 @@ class RepeatNode(Record):
 def _node_form(value: Any) -> str:
     """Tell the two forms of a node apart by the key that only one has."""
     if isinstance(value, dict):
-        return "repeat" if "repeat" in value or ("block" in value and "use" not in value) else "use"
-    return "repeat" if isinstance(value, RepeatNode) else "use"
+        return REPEAT if "repeat" in value or ("block" in value and "use" not in value) else USE
+    return REPEAT if isinstance(value, RepeatNode) else USE
 
 
 Node = Annotated[
-    Annotated[UseNode, Tag("use")] | Annotated[RepeatNode, Tag("repeat")],
+    Annotated[UseNode, Tag(USE)] | Annotated[RepeatNode, Tag(REPEAT)],
     Discriminator(_node_form),
 ]
 
@@ -74,7 +77,7 @@ class Template(Record):
 
     inputs: dict[Name, str]
     """Port to its type; a trailing `?` makes it optional."""
-    outputs: dict[Name, str]
+    outputs: Annotated[dict[Name, str], Field(min_length=1)]
     """Port to the value that it gives."""
     nodes: dict[Name, Node]
     doc: str = ""
@@ -101,7 +104,7 @@ class Spec(Record):
     axes: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]{0,15}$")], Literal["batch", "time"]]
     """The graph's axes, in upper case; never equal to one another."""
     inputs: dict[Name, str]
-    outputs: dict[Name, str]
+    outputs: Annotated[dict[Name, str], Field(min_length=1)]
     blocks: dict[Name, Template] = {}
     nodes: dict[Name, Node]
     tie: tuple[tuple[str, ...], ...] = ()

@@ -7,6 +7,7 @@ duplicate keys refused, names never reach an import.
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from types import UnionType
@@ -15,8 +16,8 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from .findings import Finding, InputError, SpecError, did_you_mean, pointer
-from .form import FORMAT, Spec
+from .findings import Finding, InputError, SpecError, at_most, did_you_mean, pointer
+from .form import FORMAT, REPEAT, USE, RepeatNode, Spec, UseNode
 
 LARGEST = 1 << 20
 """Bytes that a spec or run file may have."""
@@ -24,8 +25,13 @@ DEEPEST = 64
 """Objects and lists that may stand inside one another."""
 SHIPPED = Path(__file__).parent
 """Where the shipped specs and runs lie."""
+LONGEST_SHOWN = 80
+"""Characters of a wrong value that a finding shows."""
 LONGEST_NUMBER = 400
 """Characters that one number may have."""
+
+_MARK = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+"""A string, which counts as no depth, or a bracket."""
 
 Form = TypeVar("Form", bound=BaseModel)
 
@@ -42,13 +48,16 @@ def find(name: str, *rooms: str) -> Path:
         InputError: neither exists.
     """
     path, known = Path(name), shipped_names(*rooms)
-    if path.is_file():
-        return path
+    try:
+        if path.is_file():
+            return path
+        beside = [str(p) for p in path.parent.glob("*.json")] if path.parent.is_dir() else []
+    except (OSError, ValueError) as error:
+        raise InputError("this cannot be the name of a file", place=name[:80]) from error
     if name in known:
         return known[name]
     if "/" in name or name.endswith(".json"):
-        near = [str(p) for p in path.parent.glob("*.json")] if path.parent.is_dir() else []
-        raise InputError("no such file", place=name, help=did_you_mean(name, near))
+        raise InputError("no such file", place=name, help=did_you_mean(name, beside))
     raise InputError(
         f"'{name}' is neither a file nor shipped with weft", help=did_you_mean(name, known)
     )
@@ -63,16 +72,15 @@ def read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
-        text = data.decode("utf-8")
+        if len(data) > LARGEST:
+            raise InputError(f"larger than {LARGEST} bytes", place=str(path))
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
             "the file is not UTF-8", place=f"{path}, byte {error.start}", help="save it as UTF-8"
         ) from error
     except OSError as error:
         raise InputError(f"cannot read the file: {error.strerror}", place=str(path)) from error
-    if len(data) > LARGEST:
-        raise InputError(f"larger than {LARGEST} bytes", place=str(path))
-    return text
 
 
 def read_json(text: str, source: str) -> Any:
@@ -86,11 +94,12 @@ def read_json(text: str, source: str) -> Any:
         SpecError: not JSON, nested too deep, or a key that stands twice.
     """
 
-    def fail(code: str, problem: str) -> SpecError:
-        return SpecError([Finding(code=code, at="", problem=problem, source=source)])
+    def fail(code: str, problem: str, help_: str) -> SpecError:
+        return SpecError([Finding(code=code, at="", problem=problem, help=help_, source=source)])
 
     if _depth(text) > DEEPEST:
-        raise fail("S06", f"nested deeper than {DEEPEST}")
+        help_ = "put what lies inside into a template of its own"
+        raise fail("S06", f"nested deeper than {DEEPEST}", help_)
     doubles: list[tuple[str, dict[str, Any]]] = []
 
     def keep_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -103,41 +112,58 @@ def read_json(text: str, source: str) -> Any:
 
     try:
         value = json.loads(
-            text, object_pairs_hook=keep_doubles, parse_int=_number, parse_constant=_refuse
+            text,
+            object_pairs_hook=keep_doubles,
+            parse_int=_whole,
+            parse_float=_real,
+            parse_constant=_refuse,
         )
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise fail("S01", f"not JSON: {error.msg} at {place}") from error
+        message, place = error.msg[:1].lower() + error.msg[1:], f"{error.lineno}:{error.colno}"
+        help_ = f"look at line {error.lineno}, column {error.colno}"
+        raise fail("S01", f"not JSON: {message} at {place}", help_) from error
     except ValueError as error:
-        raise fail("S01", f"not JSON: {error}") from error
+        raise fail("S01", f"not JSON: {error}", "write an ordinary number") from error
     if doubles:
-        raise SpecError(
+        places = _records(value)
+        doubled = (
             Finding(
                 code="S02",
-                at=_find_record(value, record) + pointer(key),
+                at=places[id(record)] + pointer(key),
                 problem=f"key '{key}' stands twice",
                 help="keep one of the two",
                 source=source,
             )
             for key, record in doubles
+            if id(record) in places  # else it lies below a key that itself stands twice
         )
+        raise SpecError(at_most(doubled, source))
     return value
 
 
 def _depth(text: str) -> int:
-    """Return how deep objects and lists stand inside one another."""
+    """Return how deep objects and lists stand inside one another, at least when too deep."""
     depth = deepest = 0
-    for mark in re.findall(r"[\[\]{}]", re.sub(r'"(?:[^"\\]|\\.)*"', "", text)):
-        depth += 1 if mark in "[{" else -1
+    for mark in _MARK.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark[0], 0)
         deepest = max(deepest, depth)
+        if deepest > DEEPEST:
+            break
     return deepest
 
 
-def _number(digits: str) -> int:
+def _whole(digits: str) -> int:
     if len(digits) > LONGEST_NUMBER:
         msg = "a number is too long"
         raise ValueError(msg)
     return int(digits)
+
+
+def _real(digits: str) -> float:
+    if len(digits) > LONGEST_NUMBER or not math.isfinite(float(digits)):
+        msg = "a number is too large"
+        raise ValueError(msg)
+    return float(digits)
 
 
 def _refuse(word: str) -> None:
@@ -145,18 +171,17 @@ def _refuse(word: str) -> None:
     raise ValueError(msg)
 
 
-def _find_record(value: Any, record: dict[str, Any]) -> str:
-    """Return the pointer of one particular object inside a value."""
-    waiting = [("", value)]
+def _records(value: Any) -> dict[int, str]:
+    """Return the pointer of every object inside a value, by its identity."""
+    waiting, found = [("", value)], {}
     while waiting:
         at, here = waiting.pop()
-        if here is record:
-            return at
         if isinstance(here, dict):
+            found[id(here)] = at
             waiting += [(at + pointer(key), inner) for key, inner in here.items()]
         elif isinstance(here, list):
             waiting += [(at + pointer(index), inner) for index, inner in enumerate(here)]
-    return ""
+    return found
 
 
 def parse(form: type[Form], value: Any, source: str) -> Form:
@@ -185,14 +210,29 @@ def parse(form: type[Form], value: Any, source: str) -> Form:
     try:
         return form.model_validate(value)
     except ValidationError as errors:
-        raise SpecError(
-            form_finding(error, form, value, source) for error in errors.errors()
-        ) from None
+        findings = (form_finding(error, form, value, source) for error in errors.errors())
+        raise SpecError(at_most(findings, source)) from None
 
 
 def read_spec(path: Path) -> Spec:
     """Read one spec file into its form."""
     return parse(Spec, read_json(read_text(path), str(path)), str(path))
+
+
+_WORDS = {
+    "model_type": "an object",
+    "dict_type": "an object",
+    "string_type": "a text",
+    "tuple_type": "a list",
+    "too_short": "an object with at least one key",
+}
+"""Kinds of pydantic's errors, and what should stand there instead."""
+_NAMES = {
+    "": "a name is a letter, then letters, digits and underscores, 64 in all",
+    "axes": "an axis is a capital letter, then letters and digits, 16 in all",
+    "name": "the name of a spec is letters, digits, '_', '.' and '-', 100 in all",
+}
+"""What names look like, by the key under which they stand."""
 
 
 def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source: str) -> Finding:
@@ -220,17 +260,25 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
             code="N06",
             at=at,
             problem=f"'{error['input']}' cannot be a name"[:120],
-            help="a name is a letter, then letters, digits and underscores",
+            help=_NAMES.get(str(place[0]) if place else "", _NAMES[""]),
             source=source,
         )
-    message = error["msg"]
+    wanted = _WORDS.get(error["type"]) or error.get("ctx", {}).get("expected")
+    message = error["msg"][:1].lower() + error["msg"][1:]
     return Finding(
         code="S04",
         at=at,
-        problem=message[:1].lower() + message[1:],
-        evidence=(f"given  {json.dumps(error['input'], default=str)[:80]}",),
+        problem=f"{last!r} is not {wanted}" if wanted else message,
+        evidence=(f"given  {_json(error['input'])}",),
+        help=f"write {wanted}" if wanted else "",
         source=source,
     )
+
+
+def _json(value: Any) -> str:
+    """Return a value as JSON, cut short."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 4]} ..."
 
 
 def _place(
@@ -238,8 +286,13 @@ def _place(
 ) -> tuple[list[int | str], list[str]]:
     """Drop pydantic's own marks from a location, and list the keys known at its end."""
     place: list[int | str] = []
+    records: list[Any] = [form]
+    known: list[str] = []
     here = value
     for index, part in enumerate(location):
+        if part in _NODES:
+            records = [_NODES[str(part)]]
+            continue
         inside = (isinstance(here, dict) and part in here) or (
             isinstance(here, list) and isinstance(part, int) and part < len(here)
         )
@@ -247,16 +300,13 @@ def _place(
             here = here[part]
         if inside or (index == len(location) - 1 and part != "[key]"):
             place.append(part)
-    return place, _known_at(place[:-1], form)
+            forms = [a for a in records if isinstance(a, type) and issubclass(a, BaseModel)]
+            known = sorted({key for record in forms for key in _keys(record)})
+            records = [inner for annotation in records for inner in _inside(annotation, part)]
+    return place, known
 
 
-def _known_at(place: list[int | str], form: type[BaseModel]) -> list[str]:
-    """Return the keys that the record at a place may have."""
-    here: list[Any] = [form]
-    for part in place:
-        here = [inner for annotation in here for inner in _inside(annotation, part)]
-    records = [a for a in here if isinstance(a, type) and issubclass(a, BaseModel)]
-    return sorted({key for record in records for key in _keys(record)})
+_NODES: dict[str, type[BaseModel]] = {USE: UseNode, REPEAT: RepeatNode}
 
 
 def _keys(form: type[BaseModel]) -> dict[str, Any]:

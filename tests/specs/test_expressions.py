@@ -1,0 +1,196 @@
+"""Expressions: the arithmetic of Python on numbers, and nothing else of Python."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from weft.specs.expressions import (
+    DEEPEST,
+    LARGEST,
+    LONGEST,
+    ExpressionError,
+    UnknownNameError,
+    evaluate,
+    is_expression,
+    names_in,
+    words_in,
+)
+
+VALUES = {"d_model": 512, "heads": 8, "dropout": 0.1, "order": "pre", "choice": {"use": "relu@1"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7),
+        ("4*d_model", 2048),
+        ("d_model // heads", 64),
+        ("d_model / 1024", 0.5),
+        ("d_model % 100", 12),
+        ("1 + 2 * 3", 7),
+        ("(1 + 2) * 3", 9),
+        ("10 - 3 - 2", 5),
+        ("100 / 10 / 5", 2.0),
+        ("7 // 2 * 2", 6),
+        ("2 ** 3 ** 2", 512),
+        ("-2 ** 2", -4),
+        ("2 ** -1", 0.5),
+        ("--3", 3),
+        ("-7 // 2", -4),
+        ("-7 % 3", 2),
+        (".5 + 1.e1", 10.5),
+        ("2.5e-1", 0.25),
+        ("d_model % heads == 0", True),
+        ("heads > 8", False),
+        ("(heads >= 8)", True),
+        ("dropout != 0.1", False),
+        ("1 + 1 <= 2 * 1", True),
+        ("dropout", 0.1),
+        ("order", "pre"),
+        (" choice ", {"use": "relu@1"}),
+    ],
+)
+def test_values_worked_out_by_hand(text: str, value: Any) -> None:
+    """Precedence and rounding are Python's; a lone name gives whatever it stands for."""
+    assert evaluate(text, VALUES) == value
+    assert type(evaluate(text, VALUES)) is type(value)
+
+
+NUMBERS = st.one_of(
+    st.integers(0, 50).map(str), st.sampled_from(["0.5", "1.25", "3.0", "a", "b", "c"])
+)
+
+
+def joined(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Return expressions one level deeper, brackets only where drawn."""
+    symbols = st.sampled_from(["+", "-", "*", "/", "//", "%", "**"])
+    gaps = st.sampled_from(["", " "])
+    return st.one_of(
+        st.tuples(parts, gaps, symbols, gaps, parts).map("".join),
+        parts.map("({})".format),
+        parts.map("-{}".format),
+    )
+
+
+@given(st.recursive(NUMBERS, joined, max_leaves=8))
+def test_precedence_is_pythons(text: str) -> None:
+    """Whatever has a value here has the same value in Python."""
+    names = {"a": 3, "b": 0.5, "c": -2}
+    try:
+        ours = evaluate(text, names)
+    except ExpressionError:
+        return
+
+    theirs = eval(compile(ast.parse(text, mode="eval"), "", "eval"), {}, names)
+
+    assert ours == theirs
+    assert type(ours) is type(theirs)
+
+
+@given(st.text(max_size=30))
+def test_any_text_has_a_value_or_an_expression_error(text: str) -> None:
+    """No other exception leaves the parser."""
+    try:
+        evaluate(text, VALUES)
+        names_in(text)
+    except ExpressionError:
+        pass
+
+
+@given(st.text(alphabet="0123456789.e+-*/%()<>= ab", max_size=40))
+def test_any_arithmetic_has_a_bounded_value_or_an_expression_error(text: str) -> None:
+    """Overflow, zero and complex numbers included."""
+    try:
+        value = evaluate(text, {"a": 2**53, "b": 1e-300})
+    except ExpressionError:
+        return
+
+    assert abs(value) <= LARGEST
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "empty"),
+        ("  ", "empty"),
+        ("1 +", "ends too early"),
+        ("(1", "not closed"),
+        ("1 2", "'2' is not expected"),
+        ("* 2", "'*' is not expected"),
+        ("1 < 2 < 3", "'<' is not expected"),
+        ("1/0", "divides by zero"),
+        ("1//0.0", "divides by zero"),
+        ("1%(heads-8)", "divides by zero"),
+        ("0**-1", "out of bounds"),
+        ("2**65", "out of bounds"),
+        ("9**9**9**9", "out of bounds"),
+        ("2**60", "larger"),
+        ("1e15**60", "larger"),
+        ("9007199254740993", "larger"),
+        ("1e999", "not a finite"),
+        ("(-8)**0.5", "not a finite"),
+        ("order + 1", "'order' is not a number"),
+        ("choice * 2", "'choice' is not a number"),
+        ("(1 < 2) + 1", "comparison is not a number"),
+        ("-(1 < 2)", "comparison is not a number"),
+        ("2 ** (1 < 2)", "comparison is not a number"),
+        ("1" * (LONGEST + 1), "longer than"),
+        ("(" * (DEEPEST + 1) + "1" + ")" * (DEEPEST + 1), "nested deeper"),
+        ("-" * (DEEPEST + 2) + "1", "nested deeper"),
+        ("**".join("1" * (DEEPEST + 2)), "nested deeper"),
+        ("print(1)", "would be a call"),
+        ("heads.real", "'.' has no meaning"),
+        ("heads[0]", "'[' has no meaning"),
+        ("'a'", "has no meaning"),
+        ("a if 1 else 2", "not expected"),
+        ("lambda: 1", "':' has no meaning"),
+        ("1, 2", "',' has no meaning"),
+        ("heads := 2", "':' has no meaning"),
+        ("1 @ 2", "'@' has no meaning"),
+        ("~1", "'~' has no meaning"),
+        ("heads and 1", "not expected"),
+        ("\u0663", "has no meaning"),
+        ("1\x00", "has no meaning"),
+    ],
+)
+def test_everything_else_is_refused_with_a_reason(text: str, why: str) -> None:
+    """No attribute, call, index, string or keyword; no number out of bounds."""
+    with pytest.raises(ExpressionError) as error:
+        evaluate(text, {**VALUES, "a": 1, "lambda": 1, "else": 1})
+
+    assert why in str(error.value)
+
+
+@pytest.mark.parametrize("size", [10**400, float("inf"), -(2**54)])
+def test_a_param_beyond_bounds_is_refused(size: float) -> None:
+    """Numbers from outside are bounded like those in the text."""
+    with pytest.raises(ExpressionError):
+        evaluate("size + 1", {"size": size})
+
+
+def test_an_unknown_name_is_named() -> None:
+    """The caller looks for the nearest one."""
+    with pytest.raises(UnknownNameError) as error:
+        evaluate("2 * hedas", VALUES)
+
+    assert error.value.name == "hedas"
+
+
+def test_names_come_once_and_in_order() -> None:
+    """As a reader meets them."""
+    assert names_in("b*a + b - 2") == ("b", "a")
+
+
+def test_words_are_found_in_what_is_no_expression() -> None:
+    """A broken expression still reads its params."""
+    assert words_in("=4*d_model +* (heads") == {"d_model", "heads"}
+
+
+@pytest.mark.parametrize(("value", "answer"), [("=1", True), ("1", False), (1, False), ("", False)])
+def test_an_expression_begins_with_a_sign(value: object, answer: bool) -> None:
+    """Only a text can be one."""
+    assert is_expression(value) is answer

@@ -1,0 +1,155 @@
+"""Findings: one text for people, one record for editors, and the nearest known word."""
+
+from __future__ import annotations
+
+import difflib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from weft.specs.findings import (
+    MOST,
+    Finding,
+    InputError,
+    SpecError,
+    at_most,
+    did_you_mean,
+    nearest,
+    pointer,
+)
+
+FINDING = Finding(
+    code="T03",
+    at="/nodes/a/in/x",
+    problem="axis is 512 but 256 at port 'x'",
+    evidence=("given  f[B 256]", "wanted f[B 512]"),
+    help="wire another value",
+    source="mine.json",
+)
+
+
+def test_a_finding_as_text() -> None:
+    """Code and problem, place, both sides, way out."""
+    assert FINDING.render() == (
+        "error[T03]: axis is 512 but 256 at port 'x'\n"
+        "  --> mine.json#/nodes/a/in/x\n"
+        "      given  f[B 256]\n"
+        "      wanted f[B 512]\n"
+        "  help: wire another value"
+    )
+
+
+def test_a_finding_without_help_has_no_such_line() -> None:
+    """Nothing is promised that is not there."""
+    assert Finding(code="S01", at="", problem="not JSON", source="a").render() == (
+        "error[S01]: not JSON\n  --> a#"
+    )
+
+
+def test_a_finding_as_data() -> None:
+    """Every field, under the names that editors know."""
+    assert json.loads(json.dumps(FINDING.as_json())) == {
+        "code": "T03",
+        "source": "mine.json",
+        "pointer": "/nodes/a/in/x",
+        "problem": "axis is 512 but 256 at port 'x'",
+        "evidence": ["given  f[B 256]", "wanted f[B 512]"],
+        "help": "wire another value",
+    }
+
+
+@given(st.text(), st.text())
+def test_a_strangers_text_commands_no_terminal(word: str, source: str) -> None:
+    """Control characters are written out and a line stays a line."""
+    text = Finding(code="N01", at=pointer(word), problem=word, source=source).render()
+
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert text.count("\n") == 1
+
+
+def test_a_strangers_text_is_cut_short() -> None:
+    """A megabyte of name is not shown whole."""
+    text = Finding(code="N01", at="", problem="x" * 10**6, help="y" * 10**6).render()
+
+    assert len(text) < 1000
+
+
+def test_an_error_shows_all_findings() -> None:
+    """Parted by empty lines, and kept as data."""
+    error = SpecError([FINDING, FINDING])
+
+    assert str(error) == f"{FINDING.render()}\n\n{FINDING.render()}"
+    assert error.findings == (FINDING, FINDING)
+
+
+def test_an_input_error_names_place_and_way_out() -> None:
+    """The three parts stand on lines of their own, and stay apart for programs."""
+    error = InputError("no such file", place="a.json", help="did you mean 'b.json'?")
+
+    assert str(error) == "no such file\n  --> a.json\n  help: did you mean 'b.json'?"
+    assert (error.problem, error.place, error.help) == (
+        "no such file",
+        "a.json",
+        "did you mean 'b.json'?",
+    )
+    assert str(InputError("no")) == "no"
+
+
+@pytest.mark.parametrize("extra", [0, 1, 1000])
+def test_findings_without_end_are_cut_off(extra: int) -> None:
+    """The last one then says so; a full list is left alone."""
+    kept = at_most([FINDING] * (MOST + extra), "mine.json")
+
+    assert len(kept) == MOST + (extra > 0)
+    assert (kept[-1].code == "S08") == (extra > 0)
+
+
+@given(st.lists(st.text()))
+def test_a_pointer_can_be_taken_apart_again(parts: list[str]) -> None:
+    """Slashes and tildes in keys survive (RFC 6901, section 4)."""
+    split = pointer(*parts).split("/")[1:]
+
+    assert [part.replace("~1", "/").replace("~0", "~") for part in split] == parts
+
+
+def test_a_pointer_by_hand() -> None:
+    """The tilde is escaped before the slash."""
+    assert pointer("a~1", 0, "b/c", "") == "/a~01/0/b~1c/"
+
+
+@given(st.text("abc", max_size=5), st.lists(st.text("abc", max_size=5), max_size=8, unique=True))
+def test_the_nearest_word_is_near(word: str, known: list[str]) -> None:
+    """It is known, and nothing known is nearer; when none is found, none is near."""
+    found = nearest(word, known)
+
+    ratios = {name: difflib.SequenceMatcher(None, name, word).ratio() for name in known}
+    assert found in known or not found
+    assert not found or ratios[found] == max(ratios.values())
+    assert found or "" in known or max(ratios.values(), default=0) < 0.6
+
+
+def test_the_nearest_word_does_not_depend_on_order() -> None:
+    """Findings are the same however the keys of a spec are shuffled."""
+    names = ["head_a", "head_b", "head_c"]
+
+    assert nearest("head", names) == nearest("head", names[::-1])
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "help_"),
+    [
+        ("hedas", ["heads", "d_model"], "did you mean 'heads'?"),
+        ("zzz", ["b", "a"], "known: a, b"),
+        ("zzz", [], ""),
+        ("zzz", [f"n{i:02}" for i in range(14)], "known: "),
+        ("x" * 10**6, ["x" * 9], "known: xxxxxxxxx"),
+    ],
+)
+def test_a_suggestion_is_the_nearest_or_the_list(word: str, known: list[str], help_: str) -> None:
+    """At most twelve names are listed."""
+    text = did_you_mean(word, known)
+
+    assert text.startswith(help_)
+    assert text.count(", ") <= 12
+    assert text.endswith(", ...") == (len(known) > 12)

@@ -1,0 +1,308 @@
+"""Load: a spec by name, its parents taken in, and values set from outside."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from weft.specs.findings import Finding, InputError, SpecError
+from weft.specs.load import LONGEST_CHAIN, load, loaded, parse_overrides
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Write = Callable[..., Path]
+
+ROOT: dict[str, Any] = {
+    "format": 1,
+    "name": "root",
+    "params": {"d": 4, "d_out": 8, "layers": 2},
+    "axes": {"B": "batch"},
+    "inputs": {"x": "f[B d]"},
+    "outputs": {"y": "map.y"},
+    "nodes": {"map": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": "=d_out"}}},
+}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Return a function that writes a spec, or a child of another, and gives its path."""
+
+    def file(name: str, extends: str = "", **keys: Any) -> Path:
+        head = {"format": 1, "name": name, "extends": extends} if extends else ROOT
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({**head, "name": name, **keys}), encoding="utf-8")
+        return path
+
+    return file
+
+
+def findings_of(path: Path) -> list[Finding]:
+    """Return what is wrong with the form of a file."""
+    with pytest.raises(SpecError) as error:
+        load(path)
+    return list(error.value.findings)
+
+
+def only(path: Path) -> tuple[str, str, str, str]:
+    """Return code, file, pointer and help of the one thing that is wrong."""
+    [finding] = findings_of(path)
+    return finding.code, Path(finding.source).name, finding.at, finding.help
+
+
+@pytest.mark.parametrize("name", ["transformer-base", "transformer-big", "transformer-tiny"])
+def test_a_shipped_name_loads(name: str) -> None:
+    """Without a path, from wherever the package lies."""
+    assert load(name).form.name == name
+
+
+def test_a_misspelt_name_is_told_the_nearest() -> None:
+    """A person types names by heart."""
+    with pytest.raises(InputError) as error:
+        load("transformer-bas")
+
+    assert error.value.help == "did you mean 'transformer-base'?"
+
+
+def test_a_child_takes_its_parents_params() -> None:
+    """Those that it names win; the rest stay."""
+    base, big = load("transformer-base").form, load("transformer-big").form
+
+    assert {k for k in base.params if base.params[k] != big.params[k]} == {
+        "d_model",
+        "heads",
+        "dropout",
+    }
+    assert big.nodes == base.nodes
+    assert big.doc != base.doc
+
+
+def test_a_chain_of_children(write: Write) -> None:
+    """The nearest word counts."""
+    write("root")
+    write("middle", "root", params={"d": 5, "layers": 3})
+    leaf = write("leaf", "middle", params={"layers": 4})
+
+    assert load(leaf).form.params == {"d": 5, "d_out": 8, "layers": 4}
+
+
+def test_a_longer_chain_than_anyone_needs_is_refused(write: Write) -> None:
+    """The last that may stand does, one more does not."""
+    write("root")
+    names = ["root", *(f"n{i}" for i in range(1, LONGEST_CHAIN + 1))]
+    paths = [write(name, parent) for parent, name in itertools.pairwise(names)]
+
+    assert load(paths[-2]).form.name == names[LONGEST_CHAIN - 1]
+    assert only(paths[-1])[0] == "S07"
+
+
+def test_a_circle_is_refused(write: Write) -> None:
+    """The finding lies in the file that closes it."""
+    write("a", "b")
+    write("b", "c")
+
+    assert only(write("c", "a"))[:3] == ("S07", "b.json", "/extends")
+
+
+def test_a_spec_that_extends_itself_is_refused(write: Write) -> None:
+    """The shortest circle."""
+    assert only(write("a", "a"))[:3] == ("S07", "a.json", "/extends")
+
+
+def test_a_file_named_like_a_shipped_spec_may_extend_it(write: Write) -> None:
+    """One's own transformer-base beside the shipped one."""
+    mine = write("transformer-base", "transformer-base", params={"layers": 2})
+
+    assert load(mine).form.params["layers"] == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../root", "/etc/passwd", "a/root", "..", ".root", "a\\root", "root\0", "x" * 5000, ""),
+        *("~root", "http:root", "-root"),
+    ],
+)
+def test_no_path_leads_out_of_the_folder(name: str, write: Write, tmp_path: Path) -> None:
+    """Only a plain name of a file beside, or a shipped one."""
+    write("root")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    child = inner / "child.json"
+    child.write_text(json.dumps({"format": 1, "name": "child", "extends": name}))
+
+    assert only(child)[:3] == ("N08", "child.json", "/extends")
+
+
+def test_a_link_to_a_parent_is_not_followed(write: Write, tmp_path: Path) -> None:
+    """It could lead anywhere."""
+    secret = tmp_path / "elsewhere"
+    secret.mkdir()
+    (secret / "root.json").write_text(json.dumps(ROOT))
+    (tmp_path / "root.json").symlink_to(secret / "root.json")
+
+    assert only(write("child", "root"))[0] == "N08"
+
+
+def test_an_unknown_param_is_found_in_the_child(write: Write) -> None:
+    """The file that wrote it, with the nearest param of the parent."""
+    write("root")
+    child = write("child", "root", params={"layrs": 3, "d": 3, "zzz": 1})
+
+    assert [(f.code, Path(f.source).name, f.at, f.help) for f in findings_of(child)] == [
+        ("P04", "child.json", "/params/layrs", "did you mean 'layers'?"),
+        ("P04", "child.json", "/params/zzz", "known: d, d_out, layers"),
+    ]
+
+
+def test_all_mistakes_of_a_childs_form_come_at_once(tmp_path: Path) -> None:
+    """Unknown keys, missing keys and wrong kinds of values."""
+    path = tmp_path / "child.json"
+    path.write_text('{"extends": 5, "params": [], "nodes": {}, "docs": ""}')
+
+    assert [(f.code, f.at) for f in findings_of(path)] == [
+        ("S03", "/nodes"),
+        ("S03", "/docs"),
+        ("S04", ""),
+        ("S04", ""),
+        ("S04", "/extends"),
+        ("S04", "/params"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "place"),
+    [
+        ("params", [1], "/params"),
+        ("nodes", 3, "/nodes"),
+        ("doc", [], "/doc"),
+    ],
+)
+def test_a_mistake_of_the_parent_is_found_in_the_parent(
+    key: str, value: Any, place: str, write: Write
+) -> None:
+    """Whatever its form, the child is not to blame."""
+    write("root", **{key: value})
+    write("middle", "root")
+
+    code, file, at, _ = only(write("child", "middle"))
+
+    assert (file, at) == ("root.json", place)
+    assert code in ("S04", "N06")
+
+
+def test_a_wrong_name_of_the_child_is_found_in_the_child(write: Write, tmp_path: Path) -> None:
+    """Keys that the child gives are its own."""
+    write("root")
+    child = tmp_path / "child.json"
+    child.write_text('{"format": 1, "name": "my child", "extends": "root"}')
+
+    assert only(child)[:3] == ("N06", "child.json", "/name")
+
+
+def test_a_parent_that_is_no_json_is_named(write: Write, tmp_path: Path) -> None:
+    """The text is at fault, not the reference to it."""
+    (tmp_path / "root.json").write_text("{")
+
+    assert only(write("child", "root"))[:2] == ("S01", "root.json")
+
+
+@pytest.mark.parametrize("text", ["[]", "3", '{"format": 1}'])
+def test_a_parent_that_is_no_spec(text: str, write: Write, tmp_path: Path) -> None:
+    """Findings, not a crash."""
+    (tmp_path / "root.json").write_text(text)
+
+    assert {Path(f.source).name for f in findings_of(write("child", "root"))} == {"root.json"}
+
+
+@pytest.mark.parametrize(
+    ("at", "file"),
+    [
+        ("", "root.json"),
+        ("/nodes/map", "root.json"),
+        ("/params/d_out", "root.json"),
+        ("/params/d", "child.json"),
+        ("/params/d/use", "child.json"),
+        ("/name", "child.json"),
+        ("/names", "root.json"),
+        ("/params/layers", "overrides"),
+        ("/params/layers/use", "overrides"),
+        ("/params/layers2", "root.json"),
+    ],
+)
+def test_a_finding_is_placed_in_the_file_that_wrote_the_value(
+    at: str, file: str, write: Write
+) -> None:
+    """`d` is the child's and `d_out` the parent's, though one begins like the other."""
+    write("root")
+    held = load(write("child", "root", params={"d": 3}), {"layers": 7})
+
+    placed = held.place(Finding(code="P01", at=at, problem="wrong"))
+
+    assert Path(placed.source).name == file
+    assert (placed.code, placed.at, placed.problem) == ("P01", at, "wrong")
+
+
+def test_a_spec_without_parents_is_its_own_source(write: Write) -> None:
+    """Every place is in the one file."""
+    path = write("root")
+
+    assert load(path).place(Finding(code="P01", at="/nodes", problem="x")).source == str(path)
+
+
+def test_a_value_in_memory_is_a_spec_too() -> None:
+    """For programs that make specs."""
+    assert loaded(ROOT).form == loaded(ROOT).form
+    assert loaded(ROOT).source == "<memory>"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("layers=4", "layers", 4),
+        ("order=pre", "order", "pre"),
+        ("order = pre", "order", " pre"),
+        ('order="pre"', "order", "pre"),
+        ("dropout=0.1", "dropout", 0.1),
+        ("bias=true", "bias", True),
+        ("d_k=null", "d_k", None),
+        ('f={"use": "relu@1"}', "f", {"use": "relu@1"}),
+        ("d_ff==4*d_model", "d_ff", "=4*d_model"),
+        ("text=a=b", "text", "a=b"),
+        ("text=", "text", ""),
+        ("x=NaN", "x", "NaN"),
+        ("x=1e999", "x", "1e999"),
+        ("data.source=a.txt", "data.source", "a.txt"),
+    ],
+)
+def test_an_override_is_json_or_else_a_word(text: str, name: str, value: Any) -> None:
+    """As a person types them in a shell."""
+    assert parse_overrides([text]) == {name: value}
+
+
+@pytest.mark.parametrize("text", ["layers", "=4", ""])
+def test_an_override_without_a_name_or_a_sign_is_refused(text: str) -> None:
+    """With the right form as help."""
+    with pytest.raises(InputError) as error:
+        parse_overrides([text])
+
+    assert error.value.help == "write --set layers=4"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [('x={"a": 1, "a": 2}', "S02"), ("x=" + "[" * 10**5, "S06")]
+)
+def test_an_override_is_read_as_strictly_as_a_file(text: str, code: str) -> None:
+    """Doubles and bombs are no words."""
+    with pytest.raises(SpecError) as error:
+        parse_overrides([text])
+
+    assert [finding.code for finding in error.value.findings] == [code]
+
+
+def test_the_last_override_of_a_name_counts() -> None:
+    """So that a shell alias can be overruled."""
+    assert parse_overrides(["a=1", "b=2", "a=3"]) == {"a": 3, "b": 2}

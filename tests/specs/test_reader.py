@@ -1,0 +1,243 @@
+"""Reader: a stranger's file becomes a form, or findings; it never becomes anything else."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from weft.specs.findings import MOST, InputError, SpecError
+from weft.specs.form import Spec
+from weft.specs.reader import DEEPEST, LARGEST, find, parse, read_json, read_spec, read_text
+
+SMALL: dict[str, Any] = {
+    "format": 1,
+    "name": "small",
+    "axes": {"B": "batch"},
+    "inputs": {"x": "f[B 4]"},
+    "outputs": {"y": "map.y"},
+    "blocks": {
+        "twice": {"inputs": {"x": "f[B 4]"}, "outputs": {"x": "x"}, "nodes": {}},
+    },
+    "nodes": {
+        "map": {"use": "linear@1", "in": {"x": "x"}, "fill": {"f": {"use": "relu@1"}}},
+        "again": {"repeat": 2, "block": "twice", "carry": ["x"], "in": {"x": "x"}},
+    },
+    "step": {"axis": "B"},
+}
+
+
+def places(text: str) -> list[tuple[str, str]]:
+    """Return code and pointer of all that is wrong with a text."""
+    with pytest.raises(SpecError) as error:
+        parse(Spec, read_json(text, "spec.json"), "spec.json")
+    return [(finding.code, finding.at) for finding in error.value.findings]
+
+
+def test_json_becomes_the_same_value() -> None:
+    """What `json` reads, this reads."""
+    assert read_json(json.dumps(SMALL), "spec.json") == SMALL
+
+
+@settings(max_examples=50)
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=9))
+def test_any_json_is_read_back(value: Any) -> None:
+    """Strings full of brackets and quotes count as no depth."""
+    assert read_json(json.dumps(value), "") == value
+
+
+def test_every_key_that_stands_twice_is_reported() -> None:
+    """With the pointer of each, also inside lists and escaped names."""
+    text = '{"a": [{"b": 1, "b": 2}], "c/d": {"e": 1, "e": 1}, "f": 1, "f": 2}'
+
+    assert sorted(places(text)) == [("S02", "/a/0/b"), ("S02", "/c~1d/e"), ("S02", "/f")]
+
+
+def test_a_double_below_a_double_has_no_place() -> None:
+    """Only the outer one can be pointed at."""
+    assert places('{"a": {"b": 1, "b": 2}, "a": 3}') == [("S02", "/a")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "{", "{'a': 1}", '{"a": NaN}', "[Infinity]", "-Infinity", "{} {}", '{"a": 01}'),
+        *('{"a": 1e999}', "[" + "9" * 5000 + "]", "[0." + "1" * 500 + "]", '"\n"', '"\\x"', "nul"),
+    ],
+)
+def test_what_is_not_json_is_refused(text: str) -> None:
+    """NaN, infinities and numbers without bound are not JSON, though Python reads them."""
+    assert places(text) == [("S01", "")]
+
+
+def test_depth_is_bounded() -> None:
+    """The bound itself is allowed, and an endless nest is refused in no time."""
+    nest = "[" * DEEPEST + "]" * DEEPEST
+
+    assert read_json(nest, "") is not None
+    assert places(f"[{nest}]") == [("S06", "")]
+    assert places("[" * (LARGEST - 1)) == [("S06", "")]
+
+
+def test_many_doubles_take_no_time() -> None:
+    """A file full of them is read in one walk."""
+    text = '{"a": [' + ", ".join(['{"b": 1, "b": 2}'] * 20_000) + "]}"
+    start = time.process_time()
+
+    found = places(text)
+
+    assert found[0] == ("S02", "/a/0/b")
+    assert found[-1] == ("S08", "")
+    assert len(found) == MOST + 1
+    assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    ("at", "record", "key", "meant"),
+    [
+        ("", SMALL, "outputts", "outputs"),
+        ("/blocks/twice", SMALL["blocks"]["twice"], "node", "nodes"),
+        ("/nodes/map", SMALL["nodes"]["map"], "usee", "use"),
+        ("/nodes/map/fill/f", SMALL["nodes"]["map"]["fill"]["f"], "para", "params"),
+        ("/nodes/again", SMALL["nodes"]["again"], "blok", "block"),
+        ("/step", SMALL["step"], "axes", "axis"),
+    ],
+)
+def test_an_unknown_key_is_told_the_nearest(at: str, record: Any, key: str, meant: str) -> None:
+    """In each kind of record, from the keys of that record alone."""
+    record[key] = 1
+    try:
+        with pytest.raises(SpecError) as error:
+            parse(Spec, SMALL, "spec.json")
+    finally:
+        del record[key]
+
+    assert [(f.code, f.at, f.help) for f in error.value.findings] == [
+        ("S03", f"{at}/{key}", f"did you mean '{meant}'?")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "code", "there"),
+    [
+        ("nodes", {"map": 3}, "S04", "/nodes/map"),
+        ("nodes", {"map": {}}, "S04", "/nodes/map"),
+        ("nodes", {"use": {"use": 5}}, "S04", "/nodes/use/use"),
+        (
+            "nodes",
+            {"re": {"repeat": 2, "block": 3, "carry": []}},
+            "S04",
+            "/nodes/re/block",
+        ),
+        ("nodes", {"map": {"use": "a", "in": {"x": 1}}}, "S04", "/nodes/map/in/x"),
+        ("nodes", {"map": {"use": "a", "in": {"1x": "x"}}}, "N06", "/nodes/map/in/1x"),
+        ("nodes", {"map": {"use": "a", "fill": {"f": []}}}, "S04", "/nodes/map/fill/f"),
+        ("nodes", {"a b": {"use": "a"}}, "N06", "/nodes/a b"),
+        ("nodes", {"a/b": {"use": "a"}}, "N06", "/nodes/a~1b"),
+        ("inputs", [], "S04", "/inputs"),
+        ("outputs", {}, "S04", "/outputs"),
+        ("require", "a == b", "S04", "/require"),
+        ("require", ["a == b", 7], "S04", "/require/1"),
+        ("tie", [["a", 3]], "S04", "/tie/0/1"),
+        ("axes", {"b": "batch"}, "N06", "/axes/b"),
+        ("axes", {"B": "space"}, "S04", "/axes/B"),
+        ("name", "", "N06", "/name"),
+        ("name", None, "S04", "/name"),
+        ("format", 2, "S05", "/format"),
+        ("format", "1", "S05", "/format"),
+        ("doc", {}, "S04", "/doc"),
+        ("step", "B", "S04", "/step"),
+        ("blocks", {"b": {"inputs": {}, "outputs": {}, "nodes": {}}}, "S04", "/blocks/b/outputs"),
+    ],
+)
+def test_a_wrong_value_is_found_in_its_place(at: str, value: Any, code: str, there: str) -> None:
+    """One finding each, with a pointer that an editor can follow."""
+    assert places(json.dumps({**SMALL, at: value})) == [(code, there)]
+
+
+@pytest.mark.parametrize("key", ["format", "name", "axes", "inputs", "outputs", "nodes"])
+def test_a_key_that_is_missing_is_named(key: str) -> None:
+    """The finding points at the record that lacks it."""
+    with pytest.raises(SpecError) as error:
+        parse(Spec, {k: v for k, v in SMALL.items() if k != key}, "spec.json")
+
+    assert [(f.code, f.at, f.help) for f in error.value.findings] == [("S04", "", f"add '{key}'")]
+
+
+@pytest.mark.parametrize("text", ["[]", "3", '"spec"', "null"])
+def test_a_file_that_is_no_object(text: str) -> None:
+    """One finding for the whole of it."""
+    assert places(text) == [("S04", "")]
+
+
+def test_all_mistakes_of_form_come_at_once() -> None:
+    """Three places, three findings."""
+    spec = {**SMALL, "doc": 3, "axes": {"B": "space"}, "extra": 1}
+
+    found = places(json.dumps(spec))
+
+    assert sorted(found) == [
+        ("S03", "/extra"),
+        ("S04", "/axes/B"),
+        ("S04", "/doc"),
+    ]
+
+
+def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+    """Some editors write one."""
+    path = tmp_path / "spec.json"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(SMALL).encode())
+
+    assert read_spec(path).name == "small"
+
+
+def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    """The place of the first wrong byte is told."""
+    path = tmp_path / "spec.json"
+    path.write_bytes(b'{"doc": "\xe4"}')
+
+    with pytest.raises(InputError, match="not UTF-8") as error:
+        read_text(path)
+
+    assert error.value.place == f"{path}, byte 9"
+
+
+def test_bytes_are_bounded(tmp_path: Path) -> None:
+    """Too large is said of a file that is, even when the cut falls inside a letter."""
+    path = tmp_path / "spec.json"
+    path.write_bytes("ä".encode() * LARGEST)
+
+    with pytest.raises(InputError, match="larger than"):
+        read_text(path)
+
+
+def test_a_folder_is_not_read(tmp_path: Path) -> None:
+    """The system's reason is passed on."""
+    with pytest.raises(InputError, match="cannot read the file"):
+        read_text(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "a\0b.json", "x/" * 2000])
+def test_a_name_that_no_file_can_have(name: str) -> None:
+    """It is an input error, not one of the system."""
+    with pytest.raises(InputError):
+        find(name, "models")
+
+
+def test_a_shipped_name_gives_its_file() -> None:
+    """No path needs to be known."""
+    assert find("transformer-base", "models").name == "transformer-base.json"
+
+
+def test_a_file_beside_is_suggested(tmp_path: Path) -> None:
+    """Misspelt paths are told their neighbour."""
+    (tmp_path / "mine.json").write_text("{}")
+
+    with pytest.raises(InputError, match="no such file") as error:
+        find(str(tmp_path / "mime.json"), "models")
+
+    assert error.value.help == f"did you mean '{tmp_path / 'mine.json'}'?"
