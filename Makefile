@@ -28,8 +28,9 @@ test: lint ## linters and the fast tests: what .ci/run calls
 test-all: lint ## linters and every test that needs no GPU: minutes
 	@$(BIN)/pytest -n 2 -m "not gpu" --hypothesis-profile=thorough $(PYTEST_ARGS)
 
-test-gpu: $(READY) ## the tests that need a GPU
+test-gpu: $(READY) ## the tests and the measurements that need a GPU; skipped without one
 	@$(BIN)/pytest -m gpu $(PYTEST_ARGS)
+	@$(BIN)/python benchmarks/gpu.py
 
 lint: $(READY) ## ruff, mypy and the import contracts
 	@$(BIN)/ruff check --quiet .

@@ -79,6 +79,7 @@ def draw(graph: Graph, out: Path, form: Form = "folded") -> Path:
     content = picture.source.encode() if suffix == "dot" else _render(picture, suffix, out)
     beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
+        out.parent.mkdir(parents=True, exist_ok=True)
         try:
             beside.write_bytes(content)
             beside.replace(out)

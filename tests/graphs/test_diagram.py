@@ -379,10 +379,17 @@ def test_an_unknown_suffix_lists_the_known_ones(name: str, tmp_path: Path) -> No
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
+    """A picture may be asked for before anything else was written."""
+    assert draw(toy(), tmp_path / "new" / "toy.dot").is_file()
+
+
 def test_a_place_that_cannot_be_written_is_a_mistake_of_the_input(tmp_path: Path) -> None:
-    """No traceback for a folder that is not there."""
+    """No traceback for a folder that is a file."""
+    (tmp_path / "file").write_text("")
+
     with pytest.raises(InputError, match="cannot write"):
-        draw(toy(), tmp_path / "nowhere" / "toy.dot")
+        draw(toy(), tmp_path / "file" / "toy.dot")
 
 
 def test_a_dot_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
