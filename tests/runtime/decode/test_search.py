@@ -291,6 +291,20 @@ def test_two_steps_by_hand() -> None:
     assert stepper.steps == 2
 
 
+def test_a_long_output_may_still_overtake() -> None:
+    """What is worse now, by its present length, can be best by its last.
+
+    Alpha 1: the empty output has log 0.6 = -0.511.  Seven certain words after 0.4
+    have log 0.4 = -0.916 at first, and over (5 + 8) / 6 at the end -0.423.
+    """
+    table = scripted({(): {EOS: 0.6, A: 0.4}, **{(A,) * n: {A: 1.0} for n in range(1, 7)}})
+
+    [[best]], _ = search([table], [10], beam=2, alpha=1.0)
+
+    assert best.tokens == (A,) * 7
+    assert best.score == pytest.approx(math.log(0.4) * 6 / 13)
+
+
 def test_without_penalty_the_most_probable_wins() -> None:
     """The same table with alpha 0: the empty output, 0.4 against 0.375."""
     table = scripted({(): {A: 0.5, EOS: 0.4, B: 0.1}, (A,): {EOS: 0.75, C: 0.25}})
@@ -328,7 +342,7 @@ def test_the_longest_length_counts_the_end(beam: int) -> None:
     [[whole], [cut]], _ = search(tables, [2, 1], beam=beam)
 
     assert (whole.tokens, whole.finished) == ((A,), True)
-    assert (cut.tokens, cut.finished) == ((A,), False)
+    assert (cut.tokens, cut.finished, cut.log_probability) == ((A,), False, 0.0)
 
 
 @given(sentences_, st.integers(1, 3))
@@ -411,15 +425,17 @@ def test_a_state_that_need_not_move_is_left_alone() -> None:
     assert stepper.orders == []
 
 
-def test_a_stopped_sentence_is_fed_padding() -> None:
-    """Its rows still take part in the step, and must not look like text."""
-    tables = [scripted({}), scripted({(A,) * n: {A: 1.0} for n in range(4)})]
+def test_a_stopped_sentence_is_fed_padding_and_moves_nothing() -> None:
+    """Its rows still take part in the step; they must not look like text, nor cost more."""
+    two_paths = {(word,) * n: {word: 1.0} for word in (A, B) for n in range(1, 4)}
+    tables = [scripted({}), scripted({(): {A: 0.9, B: 0.1}, **two_paths})]
     stepper = Scripted(tables, 2)
 
-    beam_search(stepper, settings=SearchSettings(beam=2), max_lengths_N=torch.tensor([4, 4]), **IDS)
+    lengths_N = torch.tensor([4, 4])
+    beam_search(stepper, settings=SearchSettings(beam=2), max_lengths_N=lengths_N, **IDS)
 
-    assert stepper.prefixes[0][1:] == (PAD, PAD, PAD)
-    assert stepper.prefixes[2][1:] == (A, A, A)
+    assert [prefix[1:] for prefix in stepper.prefixes] == [(PAD,) * 3] * 2 + [(A,) * 3, (B,) * 3]
+    assert stepper.orders == []
 
 
 def test_bfloat16_scores_are_added_in_float32() -> None:

@@ -117,6 +117,18 @@ def test_padding_has_no_loss_and_no_gradient() -> None:
     assert changed_BTV.grad[:, :2].all()
 
 
+def test_padding_may_be_an_id_outside_the_vocabulary() -> None:
+    """Such as -100, which torch ignores by default."""
+    logits_BTV, _ = drawn(1, 2, vocabulary=4)
+
+    sums = label_smoothed(logits_BTV, torch.tensor([[3, -100]]), smoothing=0.1, pad=-100)
+    sums.loss.backward()
+
+    alone = label_smoothed(logits_BTV[:, :1], torch.tensor([[3]]), smoothing=0.1, pad=-100)
+    assert torch.equal(sums.loss, alone.loss)
+    assert sums.tokens.item() == 1
+
+
 def test_a_batch_of_padding_sums_to_zero() -> None:
     """No token, no loss, no gradient, and no division."""
     logits_BTV, _ = drawn(1, 3, vocabulary=6)
