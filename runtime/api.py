@@ -151,7 +151,9 @@ def train(
     prepared = prepare_run(settings, folder, report)
     graph = graph_for(settings, source, prepared)
     task = translation.make_task(settings, prepared)
-    hears.say(f"{graph.name}: {graph.parameters():,} parameters; {len(prepared.train):,} pairs")
+    hears.say(f"{graph.name}: {graph.parameters():,} parameters")
+    for split in ("train", "valid"):
+        hears.say(_counted(split, prepared.report[split]))
     watch = settings.evaluate
     sources, references = prepared.valid_text()
     last = watch.sentences or len(sources)
@@ -183,6 +185,12 @@ def train(
         listener=hears,
     )
     return Trainer(setting, resume=resume).train()
+
+
+def _counted(split: str, report: Mapping[str, Any]) -> str:
+    """Say how many pairs of a split are used, and why others are not."""
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items())
+    return f"{split}: {report['kept']:,} pairs" + (f"; dropped {dropped}" if dropped else "")
 
 
 class Silent:

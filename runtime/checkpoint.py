@@ -162,12 +162,24 @@ def _sync(folder: Path) -> None:
 
 def replace_folder(new: Path, old: Path) -> None:
     """Give a complete folder its name; at every moment one of the two is whole."""
-    aside = old.with_name(f".{old.name}.old")
+    aside = _aside(old)
     shutil.rmtree(aside, ignore_errors=True)
     if old.exists():
         old.rename(aside)
     new.rename(old)
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def _aside(folder: Path) -> Path:
+    """Return where a folder waits while a new one takes its name."""
+    return folder.with_name(f".{folder.name}.old")
+
+
+def recover(folder: Path) -> None:
+    """Give a folder its name back if we were killed while a new one was to take it."""
+    aside = _aside(folder)
+    if aside.is_dir() and not folder.exists():
+        aside.rename(folder)
 
 
 def open_checkpoint(folder: Path | str) -> Checkpoint:

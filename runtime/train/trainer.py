@@ -7,7 +7,6 @@ seed, so a run that was killed and resumed ends with the same bits.
 
 from __future__ import annotations
 
-import math
 import signal
 import time
 from collections.abc import Iterator
@@ -18,7 +17,15 @@ import torch
 from torch import Tensor
 
 from ...specs.findings import InputError
-from ..checkpoint import Contents, open_checkpoint, read_tensors, save, set_weights, weights_of
+from ..checkpoint import (
+    Contents,
+    open_checkpoint,
+    read_tensors,
+    recover,
+    save,
+    set_weights,
+    weights_of,
+)
 from ..compile.build import build
 from ..compile.compile import CompileReport, compile_model
 from ..data.batches import Batch, prefetch, stream
@@ -75,6 +82,8 @@ class Trainer:
                 checkpoint is damaged or of another graph.
         """
         self.setting, self.run = setting, setting.run
+        for name in ("best", "averaged"):
+            recover(setting.folder / name)
         self.state, self.stop_reason = State(), ""
         run, folder = setting.run, setting.folder
         existing = checkpoints(folder)
@@ -94,13 +103,23 @@ class Trainer:
     def _take(self, folder: Path) -> None:
         """Go on from a checkpoint."""
         held = open_checkpoint(folder)
-        graph = self.setting.graph
+        graph, hears = self.setting.graph, self.setting.listener
+        if held.tokenizers != dict(self.setting.tokenizers):
+            raise InputError(
+                "the run was begun with another tokenizer",
+                place=str(folder),
+                help="put the data of the first run back, or begin anew with --out",
+            )
+        written = self.run.model_dump(mode="json")
+        changed = [key for key, value in written.items() if held.run.get(key) != value]
+        if changed:
+            hears.say(f"warning: not as the run was begun: {', '.join(changed)}")
         set_weights(self.model, held.weights, graph, str(folder))
         moments = read_tensors(folder / "optimizer.safetensors")
         load_optimizer_tensors(self.optimizer, self.model, moments)
         names = State.__slots__
         self.state = State(**{k: v for k, v in held.state.items() if k in names})
-        self.setting.listener.say(f"resuming after update {self.state.update} from {folder}")
+        hears.say(f"resuming after update {self.state.update} from {folder}")
 
     def train(self) -> Result:
         """Train until the updates, the patience or the person's patience run out."""
@@ -129,6 +148,7 @@ class Trainer:
                 due = state.update % run.checkpoint.every == 0
                 late = time.monotonic() - self._last_save > run.checkpoint.seconds
                 if due or late or state.update == run.updates or self.stop_reason:
+                    self._refuse_infinite(window.sums)
                     self._save()
         batches.close()  # type: ignore[attr-defined]
         return self._finish()
@@ -177,7 +197,7 @@ class Trainer:
         norm = clip_gradient(self.model.parameters(), run.optimizer.clip)
         # On an accelerator looking at the norm would wait for it, so it is looked at in `_tell`.
         if place.device.type == "cpu":
-            self._refuse_infinite(summed, norm)
+            self._refuse_infinite(summed + norm)
         set_rate(self.optimizer, self._rate(number))
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -188,13 +208,13 @@ class Trainer:
         d_model = self.setting.graph.params.get("d_model")
         return learning_rate(update, self.run.schedule, d_model)
 
-    def _refuse_infinite(self, sums: Tensor, norm: Tensor) -> None:
-        """Stop before an update that would spoil the weights.
+    def _refuse_infinite(self, sums: Tensor) -> None:
+        """Stop before weights are spoilt, or before spoilt ones are saved.
 
         Raises:
             InputError: the loss or its gradient is not finite.
         """
-        if bool(torch.isfinite(sums).all()) and math.isfinite(float(norm)):
+        if bool(torch.isfinite(sums).all()):
             return
         self.history.close()
         newest = checkpoints(self.setting.folder)
@@ -208,7 +228,7 @@ class Trainer:
     def _tell(self, window: _Window) -> None:
         """Report the updates since the last report."""
         state, seconds = self.state, time.monotonic() - window.since
-        self._refuse_infinite(window.sums, torch.zeros(()))
+        self._refuse_infinite(window.sums)
         loss, nll = (window.sums / window.updates).tolist()
         seen = Progress(
             update=state.update,

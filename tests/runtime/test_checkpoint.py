@@ -11,7 +11,14 @@ import pytest
 import torch
 import weft.runtime.checkpoint as checkpoint_module
 from weft.runtime.checked import graph_of
-from weft.runtime.checkpoint import Contents, open_checkpoint, save, set_weights, weights_of
+from weft.runtime.checkpoint import (
+    Contents,
+    open_checkpoint,
+    recover,
+    save,
+    set_weights,
+    weights_of,
+)
 from weft.runtime.compile.build import build
 from weft.specs.findings import InputError
 from weft.specs.load import load
@@ -121,6 +128,16 @@ def test_a_full_disk_leaves_the_old_checkpoint(
 
     assert torch.equal(outputs(open_checkpoint(folder).build()), outputs(model))
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_killed_between_two_renames_the_old_checkpoint_comes_back(tmp_path: Path) -> None:
+    """For a moment the old folder has another name; whoever comes next gives it back."""
+    folder = save(tmp_path / "best", small()[1])
+    folder.rename(tmp_path / ".best.old")
+
+    recover(folder)
+
+    assert open_checkpoint(folder).state["update"] == 7
 
 
 def test_too_little_space_is_seen_before_writing(

@@ -35,12 +35,13 @@ class Stopper:
     """Asks the run to stop at some update, as Ctrl-C would."""
 
     def __init__(self, at: int) -> None:
+        """Keep the update."""
         self.at = at
 
     def say(self, text: str) -> None:
         """Hear nothing."""
 
-    def validated(self, update: int, values: Any) -> None:
+    def validated(self, update: int, values: Any) -> None:  # noqa: ARG002
         """Interrupt at the first validation past the chosen update."""
         if update >= self.at:
             os.kill(os.getpid(), signal.SIGINT)
@@ -78,6 +79,22 @@ def test_a_folder_with_a_run_is_not_overwritten(toy_run: Maker, tmp_path: Path) 
 
     with pytest.raises(InputError, match="already holds a run"):
         api.train(run, out=tmp_path / "run")
+
+
+def test_resuming_says_what_is_not_as_before(toy_run: Maker, tmp_path: Path) -> None:
+    """A change of settings is allowed, and never silent."""
+    run = toy_run(updates=4)
+    api.train(run, out=tmp_path / "run")
+    heard: list[str] = []
+
+    class Ear(api.Silent):
+        def say(self, text: str) -> None:
+            heard.append(text)
+
+    more = run.model_copy(update={"updates": 6, "seed": 5})
+    api.train(more, out=tmp_path / "run", resume=True, listener=Ear())
+
+    assert "warning: not as the run was begun: updates, seed" in heard
 
 
 def test_keeps_the_newest_and_averages_them(toy_run: Maker, tmp_path: Path) -> None:
