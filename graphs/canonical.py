@@ -17,17 +17,15 @@ from .graph import Graph, Node, Part, Scope, walk
 
 def canonical(graph: Graph) -> dict[str, Any]:
     """Return the full form of a graph's spec; expanding it again changes nothing."""
-    templates: dict[str, Any] = {}
-    for _, node in walk(graph.root):
-        if node.body is not None:
-            templates[node.body.name] = _template(node.body, graph)
+    names = _template_names(graph)
     spec = graph.spec
     full: dict[str, Any] = {"format": FORMAT, "name": spec.name, "doc": spec.doc}
     full["axes"] = dict(sorted(spec.axes.items()))
     full["inputs"] = {name: str(type_) for name, type_ in sorted(graph.inputs.items())}
     full["outputs"] = dict(sorted(spec.outputs.items()))
-    full["blocks"] = dict(sorted(templates.items()))
-    full["nodes"] = _nodes(graph.root)
+    scopes = {names[id(node.body)]: node.body for _, node in walk(graph.root) if node.body}
+    full["blocks"] = {name: _template(scope, names) for name, scope in sorted(scopes.items())}
+    full["nodes"] = _nodes(graph.root, names)
     full["tie"] = [list(group) for group in graph.ties]
     if graph.step_axis is not None:
         full["step"] = {"axis": graph.step_axis}
@@ -41,33 +39,58 @@ def fingerprint(graph: Graph) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _template(scope: Scope, graph: Graph) -> dict[str, Any]:
-    written = graph.spec.blocks[scope.name]
+def _template_names(graph: Graph) -> dict[int, str]:
+    """Return a name for each distinct inside of a template, by its identity.
+
+    A generic template may be used with several types; each becomes its own template,
+    numbered in the order of the paths that use it.
+    """
+    names: dict[int, str] = {}
+    taken = {node.body.name for _, node in walk(graph.root) if node.body}
+    seen: set[str] = set()
+    for _, node in sorted(walk(graph.root), key=lambda pair: pair[0]):
+        if node.body is None or id(node.body) in names:
+            continue
+        name, number = node.body.name, 2
+        while name in seen or (number > 2 and name in taken):  # noqa: PLR2004 - the first copy
+            name, number = f"{node.body.name}_{number}", number + 1
+        seen.add(name)
+        names[id(node.body)] = name
+    return names
+
+
+def _template(scope: Scope, names: dict[int, str]) -> dict[str, Any]:
     return {
         "inputs": {name: str(type_) for name, type_ in sorted(scope.inputs.items())},
-        "outputs": dict(sorted(written.outputs.items())),
-        "nodes": _nodes(scope),
+        "outputs": dict(sorted(scope.outputs.items())),
+        "nodes": _nodes(scope, names),
     }
 
 
-def _nodes(scope: Scope) -> dict[str, Any]:
-    return {node.name: _node(node) for node in sorted(scope.nodes, key=lambda node: node.name)}
+def _nodes(scope: Scope, names: dict[int, str]) -> dict[str, Any]:
+    ordered = sorted(scope.nodes, key=lambda node: node.name)
+    return {node.name: _node(node, names) for node in ordered}
 
 
-def _node(node: Node) -> dict[str, Any]:
+def _node(node: Node, names: dict[int, str]) -> dict[str, Any]:
     wires = dict(sorted(node.wires.items()))
     if node.part is not None:
         return {**_part(node.part), "in": wires}
-    name = node.body.name if node.body else ""
+    name = names[id(node.body)]
     if node.repeat is None:
         return {"use": name, "in": wires}
-    return {"repeat": node.repeat, "block": name, "carry": list(node.carry), "in": wires}
+    carry = sorted(node.carry)
+    return {"repeat": node.repeat, "block": name, "carry": carry, "in": wires}
 
 
 def _part(part: Part) -> dict[str, Any]:
     written: dict[str, Any] = {"use": part.block.key}
-    params = dict(sorted(part.params.model_dump(mode="json").items()))
-    params = {name: value for name, value in params.items() if value is not None}
+    fields = type(part.params).model_fields
+    params = {
+        name: value
+        for name, value in sorted(part.params.model_dump(mode="json").items())
+        if value is not None or fields[name].default is not None
+    }
     if params:
         written["params"] = params
     if part.fill:

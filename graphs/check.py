@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..specs.findings import Finding, SpecError, did_you_mean, pointer
+from ..specs.findings import Finding, SpecError, did_you_mean, nearest, pointer
 from ..specs.form import Spec
 from .decode import find_obstacles
 from .graph import Graph
-from .infer import infer_scope, type_of_text
-from .params import Report, check_requirements, evaluate_params, make_report
-from .ports import Checker
+from .infer import infer_scope, infer_template, template_ports, type_of_text
+from .limits import unused_templates, within_limits
+from .names import check_names, names_read
+from .params import (
+    Report,
+    TooManyFindingsError,
+    check_requirements,
+    evaluate_params,
+    make_report,
+)
+from .ports import Checker, Given
 from .shapes import ValueType, free_names
 from .signature import Registry
+from .ties import check_ties
 
 
 def check(
@@ -41,41 +50,36 @@ def analyse(
 ) -> tuple[Graph | None, list[Finding]]:
     """Return the graph of a spec, or None and every finding."""
     findings: list[Finding] = []
+    try:
+        graph = _analyse(spec, registry, overrides or {}, source, findings)
+    except TooManyFindingsError:
+        graph = None
+    return (None, findings) if findings else (graph, findings)
+
+
+def _analyse(
+    spec: Spec,
+    registry: Registry,
+    overrides: Mapping[str, Any],
+    source: str,
+    findings: list[Finding],
+) -> Graph | None:
+    """Return the graph, which is not whole when there are findings."""
     report = make_report(findings, source)
-    params, values = evaluate_params(spec, overrides or {}, report)
+    check_names(spec, report)
+    params, values = evaluate_params(spec, overrides, report)
     check_requirements(spec, values, report)
+    if not within_limits(spec, values, report):
+        return None
     checker = Checker(registry, values, spec.axes, spec.blocks, report)
     inputs = _inputs(checker, spec)
     root = infer_scope(checker, spec.name, spec.nodes, spec.outputs, inputs, "", doc=spec.doc)
-    for name in spec.blocks:
-        if name not in checker.used_templates:
-            report(
-                code="W03",
-                at=pointer("blocks", name),
-                problem=f"nothing uses template '{name}'",
-                help="use it in a node, or remove it",
-            )
-    for name in params:
-        if name not in values.read:
-            report(
-                code="W08",
-                at=pointer("params", name),
-                problem=f"nothing reads param '{name}'",
-                help=f"use it as '={name}', or remove it",
-            )
-    if spec.step is not None and spec.step.axis not in spec.axes:
-        report(
-            code="N05",
-            at="/step/axis",
-            problem=f"unknown axis '{spec.step.axis}'",
-            help=did_you_mean(spec.step.axis, spec.axes),
-        )
-    if findings:
-        return None, findings
+    _check_unused(checker, spec)
+    check_ties(spec, root, report)
     graph = Graph(
         name=spec.name,
         doc=spec.doc,
-        spec=spec.model_copy(update={"params": {**spec.params, **(overrides or {})}}),
+        spec=spec.model_copy(update={"params": {**spec.params, **overrides}}),
         source=source,
         params=params,
         root=root,
@@ -84,16 +88,67 @@ def analyse(
         inputs=root.inputs,
         outputs={port: root.type_of(value) for port, value in root.outputs.items()},
     )
-    _check_ties(graph, report)
     if graph.step_axis is not None:
-        for obstacle in find_obstacles(graph):
+        _check_step(graph, spec, report)
+    return graph
+
+
+def _check_step(graph: Graph, spec: Spec, report: Report) -> None:
+    """Report what keeps a graph from being decoded along its step axis."""
+    axis = graph.step_axis
+    if axis not in spec.axes:
+        report(
+            code="N05",
+            at="/step/axis",
+            problem=f"unknown axis '{axis}'",
+            help=did_you_mean(str(axis), spec.axes),
+        )
+        return
+    if spec.axes[axis] != "time":
+        times = [name for name, kind in spec.axes.items() if kind == "time"]
+        report(
+            code="D01",
+            at="/step/axis",
+            problem=f"axis '{axis}' is no time, so nothing can be decoded along it",
+            help=f"name an axis of time: {', '.join(times)}" if times else "remove 'step'",
+        )
+        return
+    for obstacle in find_obstacles(graph):
+        # An input whose type cannot be read may be the one that moves.
+        if obstacle.at != "/step/axis" or graph.inputs.keys() == spec.inputs.keys():
             report(
                 code="D01",
                 at=obstacle.at,
-                problem=f"the graph cannot be decoded along {graph.step_axis}: {obstacle.problem}",
+                problem=f"the graph cannot be decoded along {axis}: {obstacle.problem}",
                 help=obstacle.help,
             )
-    return (None, findings) if findings else (graph, findings)
+
+
+def _check_unused(checker: Checker, spec: Spec) -> None:
+    """Report templates and params that nothing uses, and look into those templates."""
+    for name in unused_templates(spec):
+        given = {
+            port.name: Given(port.type, f"input {port.name}")
+            for port in template_ports(checker, name) or ()
+        }
+        at = pointer("blocks", name)
+        infer_template(checker, name, given, at)
+        if name not in checker.excused:
+            checker.report(
+                code="W03",
+                at=at,
+                problem=f"nothing uses template '{name}'",
+                help="use it in a node, or remove it",
+            )
+    read = checker.values.read | names_read(spec)
+    for name in spec.params:
+        if name not in read and not checker.values.unclear:
+            checker.report(
+                code="W08",
+                at=pointer("params", name),
+                problem=f"nothing reads param '{name}'",
+                help=f"use it as '={name}', or remove it",
+            )
 
 
 def _inputs(checker: Checker, spec: Spec) -> dict[str, ValueType | None]:
@@ -103,38 +158,32 @@ def _inputs(checker: Checker, spec: Spec) -> dict[str, ValueType | None]:
         at = pointer("inputs", name)
         read = type_of_text(checker, text, at)
         types[name] = None if read is None else read[0]
-        free = free_names(read[0]) if read else set()
-        if free:
-            word = min(free)
+        if read is not None and read[1]:
             checker.report(
-                code="E02",
+                code="T01",
                 at=at,
-                problem=f"size '{word}' is not a param of the spec",
-                help=did_you_mean(word, spec.params),
+                problem=f"input '{name}' of the whole spec cannot be optional",
+                help="drop the '?'",
             )
+        free = sorted(free_names(read[0])) if read else []
+        for word in free:
+            if word == "...":
+                checker.report(
+                    code="T01",
+                    at=at,
+                    problem=f"input '{name}' of the whole spec must name its axes",
+                    help="write them out instead of '...'",
+                )
+            else:
+                near = nearest(word, spec.params)
+                checker.values.read.add(near)
+                checker.values.unclear |= not near
+                checker.report(
+                    code="E02",
+                    at=at,
+                    problem=f"size '{word}' is not a param of the spec",
+                    help=did_you_mean(word, spec.params) or f"add '{word}' to 'params'",
+                )
+        if free:
             types[name] = None
     return types
-
-
-def _check_ties(graph: Graph, report: Report) -> None:
-    """Report tied paths that do not exist or have not one shape."""
-    shapes = graph.root.weights() if graph.ties else {}
-    for index, group in enumerate(graph.ties):
-        at = pointer("tie", index)
-        for place, path in enumerate(group):
-            if path not in shapes:
-                report(
-                    code="N07",
-                    at=at + pointer(place),
-                    problem=f"unknown parameter '{path}'",
-                    help=did_you_mean(path, shapes),
-                )
-        found = {path: shapes[path] for path in group if path in shapes}
-        if len(set(found.values())) > 1:
-            report(
-                code="T06",
-                at=at,
-                problem="tied parameters have different shapes",
-                evidence=tuple(f"{path}  {list(shape)}" for path, shape in found.items()),
-                help="make the sizes equal, or untie them",
-            )

@@ -68,36 +68,45 @@ def find_obstacles(graph: Graph) -> Iterator[Obstacle]:
     yield from _in_scope(graph.root, starts, axis)
 
 
-def _in_scope(scope: Scope, starts: frozenset[str], axis: str) -> Iterator[Obstacle]:
-    moving = moving_values(scope, starts)
+def _in_scope(scope: Scope, starts: frozenset[str], axis: str) -> list[Obstacle]:
+    """Return the obstacles of a scope.
+
+    What an obstacle gives counts as fixed, so that nothing is blamed for reading it.
+    """
+    moving, found = set(starts), list[Obstacle]()
     for node in scope.nodes:
-        ports = moving_ports(node, moving)
+        ports = frozenset(port for port, value in node.wires.items() if value in moving)
         if not ports:
             continue
-        if node.body is not None:
-            yield from _in_scope(node.body, ports, axis)
-        elif node.part is not None:
-            yield from _in_part(node.part, ports, axis, node.at)
+        inside = list[Obstacle]()
+        if node.part is not None:
+            inside = list(_in_part(node.part, ports, axis, node.at))
+        elif node.body is not None:
+            inside = _in_scope(node.body, ports, axis)
+            carried = moving_ports(node, frozenset(moving))
+            if not inside and carried != ports:
+                inside = _in_scope(node.body, carried, axis)
+        found += inside
+        if not inside:
+            moving.update(f"{node.name}.{port}" for port in node.outputs)
+    return found
 
 
 def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[Obstacle]:
     key = part.block.key
+    own = list[Obstacle]()
     for name, stands_for in part.axes.items():
         if stands_for == axis and part.signature.behavior.get(name) == "full":
-            yield Obstacle(
-                at,
-                f"{key} looks at later positions of {axis}",
-                f"give {key} the param 'causal': true, or wire it to values without {axis}",
-            )
+            problem = f"{key} looks at later positions of {axis}"
+            help_ = f"give {key} the param 'causal': true, or wire it to values without {axis}"
+            own.append(Obstacle(at, problem, help_))
     for port in sorted(ports):
         type_ = part.inputs.get(port)
         if type_ is not None and not _has(type_, axis):
-            yield Obstacle(
-                at,
-                f"port '{port}' of {key} depends on {axis} but no longer has that axis",
-                f"keep {axis} until the output",
-            )
-    for slot, inner in part.fill.items():
+            problem = f"port '{port}' of {key} depends on {axis} but no longer has that axis"
+            own.append(Obstacle(at, problem, f"keep {axis} until the output"))
+    yield from own
+    for slot, inner in () if own else part.fill.items():
         inside = frozenset(
             port for port in inner.inputs if port in ports or _has(inner.inputs[port], axis)
         )

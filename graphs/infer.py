@@ -6,36 +6,46 @@ silent, so one mistake gives one finding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
+from typing import Any, cast
 
 import networkx as nx
 
-from ..specs.findings import did_you_mean, pointer
+from ..specs.expressions import words_in
+from ..specs.findings import did_you_mean, nearest, pointer
 from ..specs.form import RepeatNode, UseNode
 from .graph import Node, Scope
+from .limits import MOST_COPIES, copies
 from .params import MISSING
 from .parts import infer_part
-from .ports import Checker, Given, Reads, fit_ports, report_unknown_output
-from .shapes import TypeTextError, ValueType, parse_type, substitute
+from .ports import (
+    Checker,
+    Given,
+    NoOutput,
+    Reads,
+    fit_ports,
+    report_no_output,
+    report_unwired,
+)
+from .shapes import TypeTextError, ValueType, free_names, parse_type, substitute
 from .signature import Port
+from .wires import report_unknown, report_unused
 
-MOST_COPIES = 10_000
-"""Copies that one repeat may have."""
+TYPE_HELP = "a type is a kind and its axes, such as 'f[B S 512]' or 'ids:37000[B T]'"
 
 
 def type_of_text(checker: Checker, text: str, at: str) -> tuple[ValueType, bool] | None:
     """Read a type of the spec, or report why it is none."""
-    names = {k: v for k, v in checker.values.known.items() if v is not MISSING}
+    values = checker.values.known
+    if any(values.get(name) is MISSING for name in words_in(text)):
+        return None
     try:
-        type_, optional = parse_type(text, names, checker.axes)
+        type_, optional = parse_type(text, values, checker.axes)
     except TypeTextError as error:
-        help_ = did_you_mean(error.word, error.known) if error.word else ""
+        help_ = did_you_mean(error.word, error.known) if error.word else TYPE_HELP
         checker.report(code=error.code, at=at, problem=str(error), help=help_)
         return None
-    for name in names:
-        if name in text:
-            checker.values.read.add(name)
     return type_, optional
 
 
@@ -47,6 +57,7 @@ def infer_scope(
     inputs: Mapping[str, ValueType | None],
     at: str,
     doc: str = "",
+    absent: Iterable[str] = (),
 ) -> Scope:
     """Wire, order and type the nodes of one scope.
 
@@ -58,39 +69,67 @@ def infer_scope(
         inputs: type of each input; None when it could not be known.
         at: JSON Pointer of the record that holds `nodes` and `outputs`.
         doc: what the scope is.
+        absent: optional inputs that are not wired; a wire that reads one is none.
 
     Returns:
         The scope; nodes that could not be typed are missing from it.
     """
-    order, broken = _order(checker, nodes, inputs, at)
+    absent = frozenset(absent)
+    live = {key: _without(checker, absent, key, node, at) for key, node in nodes.items()}
+    wanted, checker.wanted = checker.wanted, []
+    order, broken = _order(checker, live, inputs, at)
     values: dict[str, Given | None] = {
         port: None if type_ is None else Given(type_, f"input {port}")
         for port, type_ in inputs.items()
     }
+    gives: dict[str, tuple[str, ...]] = {}
     placed = []
     for key in order:
         here = at + pointer("nodes", key)
-        node = nodes[key]
-        given = _reads(values, node.in_, broken)
+        node = live[key]
+        given = _reads(values, gives, node.in_)
         made = (
             _infer_repeat(checker, key, node, given, here)
             if isinstance(node, RepeatNode)
             else _infer_use(checker, key, node, given, here)
         )
-        if made is None:
+        if made is None or key in broken:
             broken.add(key)
             continue
         placed.append(made)
+        gives[key] = tuple(made.outputs)
         for port, type_ in made.outputs.items():
             values[f"{key}.{port}"] = Given(type_, f"{key}.{port}")
     ends = {}
     for port, value in outputs.items():
         where = at + pointer("outputs", port)
-        if _resolves(checker, value, nodes, inputs, values, broken, where):
+        if value in absent:
+            checker.report(
+                code="W01",
+                at=where,
+                problem=f"output '{port}' gives input '{value}', which is not wired",
+                help=f"wire '{value}' wherever the template is used, and drop its '?'",
+            )
+        elif _resolves(checker, value, nodes, inputs, values, gives, where):
             ends[port] = value
-    _unused(checker, nodes, outputs, inputs, at)
+    gone = dict.fromkeys(absent)
+    if len(order) == len(nodes):
+        # Nodes in a circle have not been typed: one of them may mean what nothing reads.
+        report_unused(checker, nodes, outputs, {**gone, **inputs}, values, at)
+    checker.wanted = wanted
     known = {port: type_ for port, type_ in inputs.items() if type_ is not None}
     return Scope(name=name, inputs=known, outputs=ends, nodes=tuple(placed), doc=doc)
+
+
+def _without(
+    checker: Checker, absent: frozenset[str], key: str, node: UseNode | RepeatNode, at: str
+) -> UseNode | RepeatNode:
+    """Return a node without the wires that read an input which is not there."""
+    cut = {port: value for port, value in node.in_.items() if value in absent}
+    for port, value in cut.items():
+        checker.absent_wires[at + pointer("nodes", key, "in", port)] = value
+    wires = {port: value for port, value in node.in_.items() if port not in cut}
+    return node.model_copy(update={"in_": wires}) if cut else node
 
 
 def _order(
@@ -112,11 +151,11 @@ def _order(
                 continue
             else:
                 broken.add(key)
-                _report_unknown(checker, value, nodes, inputs, here)
+                report_unknown(checker, value, nodes, inputs, here)
     for knot in list(nx.strongly_connected_components(wiring)):
         first = min(knot)
         if len(knot) > 1 or wiring.has_edge(first, first):
-            names = " -> ".join(n for n in sorted(knot))
+            names = ", ".join(f"'{name}'" for name in sorted(knot))
             checker.report(
                 code="W02",
                 at=at + pointer("nodes", first),
@@ -128,40 +167,20 @@ def _order(
     return list(nx.lexicographical_topological_sort(wiring)), broken
 
 
-def _report_unknown(
-    checker: Checker,
-    value: str,
-    nodes: Mapping[str, Any],
-    inputs: Mapping[str, Any],
-    at: str,
-) -> None:
-    source, dot, port_ = value.partition(".")
-    if dot:
-        help_ = did_you_mean(source, nodes)
-        checker.report(code="N02", at=at, problem=f"unknown node '{source}'", help=help_)
-    elif source in nodes:
-        checker.report(
-            code="N02",
-            at=at,
-            problem=f"'{value}' is a node, not a value",
-            help=f"name its port, such as '{value}.{port_ or 'y'}'",
-        )
-    else:
-        names = [*inputs, *(f"{node}.y" for node in nodes)]
-        help_ = did_you_mean(value, names)
-        checker.report(code="N02", at=at, problem=f"unknown value '{value}'", help=help_)
-
-
-def _reads(values: Mapping[str, Given | None], wires: Mapping[str, str], broken: set[str]) -> Reads:
-    """Return what each port reads: a value, None (unknown type), or the missing name."""
-    reads: dict[str, Given | str | None] = {}
+def _reads(
+    values: Mapping[str, Given | None],
+    gives: Mapping[str, tuple[str, ...]],
+    wires: Mapping[str, str],
+) -> Reads:
+    """Return what each port reads; a node that gives nothing known leaves None."""
+    reads: dict[str, Given | NoOutput | None] = {}
     for port_, value in wires.items():
-        if value in values:
-            reads[port_] = values[value]
-        elif value.partition(".")[0] in broken or "." not in value:
-            reads[port_] = None
-        else:
-            reads[port_] = value
+        source, _, out = value.partition(".")
+        reads[port_] = (
+            NoOutput(source, out, gives[source])
+            if value not in values and source in gives
+            else values.get(value)
+        )
     return reads
 
 
@@ -171,49 +190,18 @@ def _resolves(
     nodes: Mapping[str, Any],
     inputs: Mapping[str, Any],
     values: Mapping[str, Given | None],
-    broken: set[str],
+    gives: Mapping[str, tuple[str, ...]],
     at: str,
 ) -> bool:
     """Say whether an output's value exists, reporting it when it does not."""
-    if values.get(value) is not None:
-        return True
-    source, dot, port_ = value.partition(".")
-    if value in values or source in broken:
-        return False
-    if dot and source in nodes:
-        known = [name.partition(".")[2] for name in values if name.startswith(f"{source}.")]
-        report_unknown_output(checker, source, port_, known, at)
-    else:
-        _report_unknown(checker, value, nodes, inputs, at)
+    if value in values:
+        return values[value] is not None
+    source, dot, out = value.partition(".")
+    if not dot or source not in nodes:
+        report_unknown(checker, value, nodes, inputs, at)
+    elif source in gives:
+        report_no_output(checker, NoOutput(source, out, gives[source]), at)
     return False
-
-
-def _unused(
-    checker: Checker,
-    nodes: Mapping[str, UseNode | RepeatNode],
-    outputs: Mapping[str, str],
-    inputs: Mapping[str, Any],
-    at: str,
-) -> None:
-    """Report nodes and inputs that nothing reads."""
-    read = {*outputs.values(), *(value for node in nodes.values() for value in node.in_.values())}
-    sources = {value.partition(".")[0] for value in read}
-    for key in nodes:
-        if key not in sources:
-            checker.report(
-                code="W03",
-                at=at + pointer("nodes", key),
-                problem=f"nothing reads node '{key}'",
-                help="wire one of its outputs, or remove it",
-            )
-    for key in inputs:
-        if key not in read:
-            checker.report(
-                code="W04",
-                at=at + pointer("inputs", key),
-                problem=f"nothing reads input '{key}'",
-                help="wire it, or remove it",
-            )
 
 
 def _infer_use(
@@ -232,7 +220,7 @@ def _infer_use(
                 problem=f"template '{node.use}' takes no {what}",
                 help="templates read the spec's params",
             )
-        body = _infer_template(checker, node.use, given, at)
+        body = infer_template(checker, node.use, given, at)
         if body is None:
             return None
         types = {port_: body.type_of(value) for port_, value in body.outputs.items()}
@@ -251,18 +239,18 @@ def _infer_repeat(
     at: str,
 ) -> Node | None:
     count = checker.values.resolve(node.repeat, at + pointer("repeat"))
-    if isinstance(count, float) and count.is_integer():
-        count = int(count)
-    if count is not MISSING and (
-        isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_COPIES
-    ):
-        checker.report(
-            code="P05",
-            at=at + pointer("repeat"),
-            problem=f"'repeat' is {count}, not a whole number from 1 to {MOST_COPIES}",
-        )
+    if count is not MISSING and copies(count) is None:
+        where = checker.values.blame(node.repeat, at + pointer("repeat"))
+        if where is not None:
+            checker.report(
+                code="P05",
+                at=where,
+                problem=f"'repeat' is {count}, not a whole number from 1 to {MOST_COPIES:,}",
+                evidence=(f"read at {at + pointer('repeat')}",),
+                help="write how many copies there are, such as 6 or '=layers'",
+            )
         count = MISSING
-    body = _infer_template(checker, node.block, given, at, where=at + pointer("block"))
+    body = infer_template(checker, node.block, given, at, where=at + pointer("block"))
     if body is None or count is MISSING:
         return None
     types = {port_: body.type_of(value) for port_, value in body.outputs.items()}
@@ -304,7 +292,7 @@ def _infer_repeat(
     )
 
 
-def _infer_template(
+def infer_template(
     checker: Checker,
     name: str,
     given: Reads,
@@ -314,38 +302,73 @@ def _infer_template(
     """Type the inside of a local template for the values that one node wires to it."""
     template = checker.templates.get(name)
     if template is None:
-        help_ = did_you_mean(name, checker.templates)
+        near = nearest(name, checker.templates)
+        checker.excused |= {near} if near else checker.templates.keys()
+        help_ = did_you_mean(name, checker.templates) or "add it to 'blocks'"
         checker.report(code="N01", at=where, problem=f"unknown template '{name}'", help=help_)
         return None
-    checker.used_templates.add(name)
     if name in checker.inside:
-        chain = " -> ".join([*checker.inside, name])
+        chain = [*checker.inside[checker.inside.index(name) :], name]
         checker.report(
             code="W06",
             at=at,
-            problem=f"template '{name}' contains itself: {chain}",
+            problem=f"template '{name}' contains itself: {' -> '.join(chain)}",
             help="use 'repeat' for copies in a row",
         )
         return None
-    own = pointer("blocks", name)
+    ports = template_ports(checker, name)
+    bound = None
+    if ports is not None:
+        bound = fit_ports(checker, ports, given, {}, name, at + pointer("in"), {})
+        report_unwired(checker, ports, given, name, at)
+    types: dict[str, ValueType | None] = dict.fromkeys(template.inputs)
+    for port_ in ports or ():
+        # A template keeps its own word: whatever is wrong outside, its ports have the
+        # types that it declares.
+        if bound is not None:
+            types[port_.name] = substitute(port_.type, bound)
+        elif not free_names(port_.type):
+            types[port_.name] = port_.type
+    absent = frozenset(p.name for p in ports or () if p.optional and p.name not in given)
+    types = {key: type_ for key, type_ in types.items() if key not in absent}
+    body = _typed_template(checker, name, types, absent)
+    return body if bound is not None else None
+
+
+def template_ports(checker: Checker, name: str) -> list[Port] | None:
+    """Return the ports of a template; None when one has no type."""
+    at = pointer("blocks", name, "inputs")
     ports = []
-    sound = True
-    for key, text in template.inputs.items():
-        read = type_of_text(checker, text, own + pointer("inputs", key))
-        if read is None:
-            sound = False
-        else:
+    texts = checker.templates[name].inputs
+    for key, text in texts.items():
+        read = type_of_text(checker, text, at + pointer(key))
+        if read is not None:
             ports.append(Port(key, read[0], read[1]))
-    bound = fit_ports(checker, ports, given, {}, name, at + pointer("in"), {}) if sound else None
-    types: dict[str, ValueType | None] = {port_.name: None for port_ in ports}
-    if bound is not None:
-        types = {p.name: substitute(p.type, bound) for p in ports if p.name in given}
+    return ports if len(ports) == len(texts) else None
+
+
+def _typed_template(
+    checker: Checker, name: str, types: Mapping[str, ValueType | None], absent: frozenset[str]
+) -> Scope | None:
+    """Return the inside of a template for some types of its ports, working it out once."""
+    key = (name, tuple(sorted(types.items(), key=itemgetter(0))), absent)
+    if key in checker.typed:
+        return cast("Scope | None", checker.typed[key])
+    template, own = checker.templates[name], pointer("blocks", name)
     checker.inside.append(name)
     body = infer_scope(
-        checker, name, template.nodes, template.outputs, types, own, doc=template.doc
+        checker,
+        name,
+        template.nodes,
+        template.outputs,
+        types,
+        own,
+        doc=template.doc,
+        absent=absent,
     )
     checker.inside.pop()
     complete = (
         len(body.nodes) == len(template.nodes) and body.outputs.keys() == template.outputs.keys()
     )
-    return body if complete and bound is not None else None
+    checker.typed[key] = body if complete else None
+    return body if complete else None

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import networkx as nx
 
 from ..specs.expressions import (
     ExpressionError,
-    UnknownNameError,
     evaluate,
     is_expression,
     names_in,
+    words_in,
 )
-from ..specs.findings import Finding, did_you_mean, pointer
+from ..specs.findings import MOST, Finding, did_you_mean, nearest, pointer, too_many
 from ..specs.form import Spec
 
 Report = Callable[..., None]
@@ -24,39 +24,95 @@ Report = Callable[..., None]
 class Values:
     """The values of a spec's params, and which of them something reads."""
 
-    def __init__(self, known: Mapping[str, Any], report: Report) -> None:
-        """Start from resolved values; findings go to `report`."""
-        self.known, self.read = dict(known), set[str]()
+    def __init__(self, written: Mapping[str, Any], report: Report) -> None:
+        """Start with every param unknown; findings go to `report`."""
+        self.written, self.known = written, dict.fromkeys(written, MISSING)
+        self.read = set[str]()
+        """Params that something reads, or was likely meant to read."""
+        self.unclear = False
+        """Whether something reads a name that is like no param at all."""
+        self.doubtful = set[str]()
+        """Params about which a requirement has already complained."""
+        self.blamed = set[str]()
+        """Pointers of params whose value has already been reported."""
         self._report = report
 
-    def resolve(self, value: Any, at: str) -> Any:
+    def resolve(self, value: Any, at: str, shown: str = "") -> Any:
         """Return a JSON value with every expression inside it evaluated.
 
-        A value that cannot be evaluated is reported and becomes `MISSING`.
+        A value that cannot be evaluated is reported and becomes `MISSING`.  A whole
+        number is an int however it is written.
+
+        Args:
+            value: any JSON value.
+            at: its JSON Pointer.
+            shown: the words for it in findings, if not its own text.
         """
         if isinstance(value, dict):
             return {key: self.resolve(v, at + pointer(key)) for key, v in value.items()}
         if isinstance(value, list | tuple):
             return [self.resolve(v, at + pointer(i)) for i, v in enumerate(value)]
         if not is_expression(value):
-            return value
+            return _plain(value)
         try:
-            self.read.update(names_in(value[1:]))
-            return evaluate(value[1:], self.known)
-        except UnknownNameError as error:
-            if error.name not in self.known:
-                self._unknown(error.name, value, at)
+            names = names_in(value[1:])
+            self.read.update(names)
+            unknown = [name for name in names if name not in self.known]
+            for name in unknown:
+                self._unknown(name, shown or value, at)
+            if unknown or any(self.known[name] is MISSING for name in names):
+                return MISSING
+            return _plain(evaluate(value[1:], self.known))
         except ExpressionError as error:
-            self._report(code="E01", at=at, problem=f"'{value}' has no value: {error}")
+            self.read.update(words_in(value))
+            self._report(
+                code="E01",
+                at=at,
+                problem=f"'{shown or value}' has no value: {error}",
+                help="an expression has numbers, params, + - * / // % ** and brackets",
+            )
         return MISSING
 
+    def blame(self, value: Any, at: str) -> str | None:
+        """Return the pointer at which a wrong value stands, or None if that is reported.
+
+        Args:
+            value: the value as written; if it is `=name`, the param is to blame.
+            at: its JSON Pointer.
+        """
+        name = value[1:].strip() if is_expression(value) else ""
+        if name not in self.written:
+            return at
+        home = self.place_of(name)
+        if home in self.blamed:
+            return None
+        self.blamed.add(home)
+        return home
+
+    def place_of(self, name: str) -> str:
+        """Return the pointer of the param that gives another its value: `=name` is followed."""
+        for _ in self.written:
+            text = self.written[name]
+            if not is_expression(text) or text[1:].strip() not in self.written:
+                break
+            name = text[1:].strip()
+        return pointer("params", name)
+
     def _unknown(self, name: str, text: str, at: str) -> None:
+        near = nearest(name, self.known)
+        self.read.add(near)
+        self.unclear |= not near
         self._report(
             code="E02",
             at=at,
             problem=f"'{text}' reads '{name}', which is not a param of the spec",
-            help=did_you_mean(name, self.known),
+            help=did_you_mean(name, self.known) or f"add '{name}' to 'params'",
         )
+
+
+def _plain(value: Any) -> Any:
+    """Return a whole number as an int, and anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class _Missing:
@@ -100,13 +156,21 @@ def evaluate_params(
                 help=did_you_mean(name, spec.params),
             )
     written = {**spec.params, **{k: v for k, v in overrides.items() if k in spec.params}}
-    order = _order(written, report)
-    values = Values({}, report)
-    for name in order:
+    values = Values(written, report)
+    for name in _order(written, report):
         values.known[name] = values.resolve(written[name], pointer("params", name))
-    for name in written:
-        values.known.setdefault(name, MISSING)
     return values.known, values
+
+
+def _names_inside(value: Any) -> Iterator[str]:
+    """Walk the names that the expressions inside a JSON value read."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from _names_inside(inner)
+    elif is_expression(value):
+        yield from words_in(value)
 
 
 def _order(written: Mapping[str, Any], report: Report) -> list[str]:
@@ -114,19 +178,15 @@ def _order(written: Mapping[str, Any], report: Report) -> list[str]:
     reads = nx.DiGraph()
     reads.add_nodes_from(written)
     for name, value in written.items():
-        if is_expression(value):
-            try:
-                used = names_in(value[1:])
-            except ExpressionError:
-                continue
-            reads.add_edges_from((other, name) for other in used if other in written)
-    for knot in nx.strongly_connected_components(reads):
+        reads.add_edges_from((other, name) for other in _names_inside(value) if other in written)
+    for knot in list(nx.strongly_connected_components(reads)):
         first = min(knot)
         if len(knot) > 1 or reads.has_edge(first, first):
+            names = ", ".join(f"'{name}'" for name in sorted(knot))
             report(
                 code="E04",
                 at=pointer("params", first),
-                problem=f"params read each other in a circle: {', '.join(sorted(knot))}",
+                problem=f"params read each other in a circle: {names}",
                 help="give one of them a plain value",
             )
             reads.remove_nodes_from(knot)
@@ -137,7 +197,7 @@ def check_requirements(spec: Spec, values: Values, report: Report) -> None:
     """Report every requirement of a spec that does not hold."""
     for index, text in enumerate(spec.require):
         at = pointer("require", index)
-        holds = values.resolve(f"={text}", at)
+        holds = values.resolve(f"={text}", at, text)
         if holds is MISSING or holds is True:
             continue
         if holds is not False:
@@ -148,22 +208,38 @@ def check_requirements(spec: Spec, values: Values, report: Report) -> None:
                 help="write what must hold, such as 'd_model % heads == 0'",
             )
             continue
-        given = ", ".join(f"{name} = {values.known[name]}" for name in names_in(text))
+        names = names_in(text)
+        values.doubtful.update(names)
         report(
             code="E05",
             at=at,
             problem=f"'{text}' does not hold",
-            evidence=(f"given  {given}",),
-            help="change one of these params",
+            evidence=(f"given  {', '.join(f'{name} = {values.known[name]}' for name in names)}",)
+            if names
+            else (),
+            help="change one of these params" if names else "remove it: it reads no param",
         )
 
 
+class TooManyFindingsError(Exception):
+    """There are so many findings that looking for more would help nobody."""
+
+
 def make_report(findings: list[Finding], source: str) -> Report:
-    """Return a reporter that adds findings of one file, each once."""
+    """Return a reporter that adds findings of one file, each once.
+
+    It raises `TooManyFindingsError` at more than `MOST`, the last one saying so.
+    """
+    seen: set[Finding] = set()
 
     def report(**fields: Any) -> None:
         finding = Finding(source=source, **fields)
-        if finding not in findings:
-            findings.append(finding)
+        if finding in seen:
+            return
+        seen.add(finding)
+        findings.append(finding)
+        if len(findings) > MOST:
+            findings[-1] = too_many(source)
+            raise TooManyFindingsError
 
     return report

@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-from ..specs.findings import did_you_mean, pointer
+from ..specs.expressions import is_expression, words_in
+from ..specs.findings import did_you_mean, nearest, pointer
 from ..specs.form import Use
 from .graph import Part
 from .params import MISSING, holds_missing
-from .ports import Checker, Given, Reads, fit_ports, report_misfit, report_unknown_output
+from .ports import (
+    Checker,
+    Given,
+    NoOutput,
+    Reads,
+    fit_ports,
+    report_misfit,
+    report_no_output,
+    report_unwired,
+)
 from .shapes import Bound, Misfit, fit, free_names, substitute
 from .signature import BlockType, Slot
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A use as written: its block, and its params with the place of each."""
+
+    block: BlockType
+    texts: Mapping[str, Any]
+    """Params as they stand at the use; those that a block choice gives are left out."""
+    params: dict[str, Any]
+    places: dict[str, str]
+    chosen: bool
+    """Whether a param chose the block."""
 
 
 def infer_part(
@@ -23,31 +50,43 @@ def infer_part(
     wires_at: str,
     passed: frozenset[str] = frozenset(),
 ) -> Part | None:
-    """Type one use of a registered block, and what stands in its slots."""
-    block, written = _find_block(checker, use, at)
-    if block is None:
+    """Type one use of a registered block, and what stands in its slots.
+
+    Args:
+        checker: what the scopes share.
+        use: the use as written.
+        given: port to what it reads.
+        at: JSON Pointer of the use.
+        wires_at: JSON Pointer of the wires, which are the node's.
+        passed: wires that another block of the node takes, so not unknown here.
+
+    Returns:
+        The part; None when something is wrong with it, which is then reported.
+    """
+    written = _read_use(checker, use, at)
+    params = _validate(checker, written, at) if written else None
+    if written is None or params is None:
+        _look_into(checker, use, at)
         return None
-    params = _validate(checker, block, written, at + pointer("params"))
-    if params is None:
-        return None
+    block = written.block
     signature = block.signature(params, frozenset(given))
     own = {port_.name for port_ in signature.inputs}
     inner = {name: read for name, read in given.items() if name not in own}
     mine = frozenset(inner) if signature.slots else passed
-    label = block.key
     bound = fit_ports(
-        checker, list(signature.inputs), given, signature.same, label, wires_at, {}, mine
+        checker, list(signature.inputs), given, signature.same, block.key, wires_at, {}, mine
     )
     fill = _infer_fill(checker, use, block, signature.slots, bound, inner, at, wires_at)
-    if bound is None or fill is None:
+    report_unwired(checker, signature.inputs, given, block.key, wires_at.removesuffix("/in"))
+    if bound is None:
         return None
     sizes = {name: value for name, value in bound.items() if isinstance(value, int)}
     try:
         arguments = block.arguments(params, sizes)
     except ValueError as error:
-        checker.report(
-            code="P02", at=at + pointer("params"), problem=f"{label}: {error}", help=_help_of(error)
-        )
+        _report_clash(checker, use, block, error, at)
+        return None
+    if fill is None:
         return None
     names = set().union(*(free_names(port_.type) for port_ in signature.inputs))
     types = {port_.name: substitute(port_.type, bound) for port_ in signature.outputs}
@@ -63,9 +102,32 @@ def infer_part(
     )
 
 
-def _help_of(error: ValueError) -> str:
-    """Return the way out that a block's own check gives beside its problem."""
-    return str(error.args[1]) if len(error.args) > 1 else ""
+def _report_clash(checker: Checker, use: Use, block: BlockType, error: ValueError, at: str) -> None:
+    """Report params that do not go with the sizes, unless a requirement already said so."""
+    reads = {word for text in use.params.values() if is_expression(text) for word in words_in(text)}
+    if reads & checker.values.doubtful:
+        return
+    if reads:
+        if (block.key, str(error)) in checker.clashes:
+            return
+        checker.clashes.add((block.key, str(error)))
+    problem, *help_ = error.args or ("the params do not go with the sizes",)
+    checker.report(
+        code="P02",
+        at=at + pointer("params") if use.params else at,
+        problem=f"{block.key}: {problem}",
+        help=str(help_[0]) if help_ else "",
+    )
+
+
+def _look_into(checker: Checker, use: Use, at: str) -> None:
+    """Report what is wrong in the slots of a use that cannot itself be typed."""
+    for slot, inner in use.fill.items():
+        here = at + pointer("fill", slot)
+        written = _read_use(checker, inner, here)
+        if written is not None:
+            _validate(checker, written, here)
+        _look_into(checker, inner, here)
 
 
 def _infer_fill(
@@ -80,14 +142,17 @@ def _infer_fill(
 ) -> dict[str, Part] | None:
     """Type the blocks in the slots of a use; None when one could not be."""
     names = [slot.name for slot in slots]
-    for name in use.fill:
-        if name not in names:
-            checker.report(
-                code="W05",
-                at=at + pointer("fill", name),
-                problem=f"{block.key} has no slot '{name}'",
-                help=did_you_mean(name, names),
-            )
+    unknown = [name for name in use.fill if name not in names]
+    for name in unknown:
+        checker.report(
+            code="W05",
+            at=at + pointer("fill", name),
+            problem=f"{block.key} has no slot '{name}'",
+            help=did_you_mean(name, names) or f"remove 'fill': {block.key} has no slots",
+        )
+    if unknown:
+        _look_into(checker, use, at)
+        return None
     fill: dict[str, Part] = {}
     for slot in slots:
         here = at + pointer("fill", slot.name)
@@ -97,7 +162,7 @@ def _infer_fill(
                 at=at,
                 problem=f"slot '{slot.name}' of {block.key} is empty",
                 evidence=(f"wanted {slot.input.type} -> {slot.output.type}",),
-                help=f"add 'fill': {{'{slot.name}': {{'use': ...}}}}",
+                help=f'add "fill": {{"{slot.name}": {{"use": ...}}}}',
             )
             continue
         entry = None
@@ -109,9 +174,8 @@ def _infer_fill(
         if part is None or bound is None:
             continue
         if slot.output.name not in part.outputs:
-            report_unknown_output(
-                checker, part.block.key, slot.output.name, list(part.outputs), here
-            )
+            known = tuple(part.outputs)
+            report_no_output(checker, NoOutput(part.block.key, slot.output.name, known), here)
             continue
         back = fit(slot.output.type, part.outputs[slot.output.name], bound, {})
         if isinstance(back, Misfit):
@@ -124,74 +188,145 @@ def _infer_fill(
     return fill if len(fill) == len(slots) == len(use.fill) else None
 
 
-def _find_block(checker: Checker, use: Use, at: str) -> tuple[BlockType | None, dict[str, Any]]:
-    """Return the block that a use names, and its params, a block choice followed."""
-    key, written = use.use, dict(use.params)
-    if key.startswith("="):
-        choice = checker.values.resolve(key, at + pointer("use"))
-        if choice is MISSING:
-            return None, {}
-        if not isinstance(choice, dict) or not isinstance(choice.get("use"), str):
-            checker.report(
-                code="P03",
-                at=at + pointer("use"),
-                problem=f"'{key}' is not a block choice",
-                help='give the param a value such as {"use": "relu@1"}',
-            )
-            return None, {}
-        key, written = choice["use"], {**written, **choice.get("params", {})}
+def _read_use(checker: Checker, use: Use, at: str) -> _Written | None:
+    """Return the block that a use names and its params, a block choice followed."""
+    params = checker.values.resolve(use.params, at + pointer("params"))
+    places = {name: at + pointer("params", name) for name in params}
+    key, key_at = use.use, at + pointer("use")
+    if is_expression(key):
+        choice = checker.values.resolve(key, key_at)
+        name = key[1:].strip()
+        home = checker.values.place_of(name) if name in checker.values.written else key_at
+        if choice is MISSING or not _is_choice(checker, key, choice, key_at, home):
+            return None
+        key, key_at = choice["use"], home + pointer("use")
+        params |= choice.get("params", {})
+        places |= {name: home + pointer("params", name) for name in choice.get("params", {})}
     block = checker.registry.get(key)
     if block is None:
-        near = checker.registry.suggest(key)
-        templates = did_you_mean(key, checker.templates) if not near else ""
-        checker.report(
-            code="N01",
-            at=at + pointer("use"),
-            problem=f"unknown block '{key}'",
-            help=f"did you mean '{near}'?" if near else templates or "see 'weft blocks'",
-        )
-    return block, written
+        _report_unknown_block(checker, key, key_at)
+        return None
+    texts = {name: text for name, text in use.params.items() if places[name].startswith(at)}
+    return _Written(block, texts, params, places, chosen=is_expression(use.use))
 
 
-def _validate(
-    checker: Checker, block: BlockType, written: dict[str, Any], at: str
-) -> BaseModel | None:
-    """Return a block's params in their form, or report each that is wrong."""
-    resolved = checker.values.resolve(written, at)
-    known = list(block.params.model_fields)
-    sound = True
-    for name in resolved:
-        if name not in known:
+def _is_choice(checker: Checker, key: str, choice: Any, at: str, home: str) -> bool:
+    """Say whether a param's value chooses a block, reporting it when it does not.
+
+    Args:
+        checker: what the scopes share.
+        key: the expression that reads the param.
+        choice: its value.
+        at: JSON Pointer of the expression.
+        home: JSON Pointer of the param.
+    """
+    example = 'give the param a value such as {"use": "relu@1"}'
+    if not isinstance(choice, dict) or "use" not in choice:
+        checker.report(code="P03", at=at, problem=f"'{key}' is not a block choice", help=example)
+        return False
+    for name in choice:
+        if name not in _CHOICE_KEYS:
             checker.report(
-                code="N04",
-                at=at + pointer(name),
-                problem=f"{block.key} has no param '{name}'",
-                help=did_you_mean(name, known) or f"{block.key} has no params",
+                code="P03",
+                at=home + pointer(name),
+                problem=f"a block choice has no key '{name}'",
+                help=did_you_mean(name, _CHOICE_KEYS),
             )
-            sound = False
-    resolved = {name: value for name, value in resolved.items() if name in known}
-    if holds_missing(resolved):
+    if choice["use"] is MISSING or choice.get("params") is MISSING:
+        return False
+    for name, form, what in (("use", str, "a block's name"), ("params", dict, "an object")):
+        if name in choice and not isinstance(choice[name], form):
+            checker.report(
+                code="P03",
+                at=home + pointer(name),
+                problem=f"'{name}' of a block choice is not {what}",
+                help=example,
+            )
+            return False
+    return True
+
+
+_CHOICE_KEYS = ("use", "params")
+
+
+def _report_unknown_block(checker: Checker, key: str, at: str) -> None:
+    """Report a name that is no block's, and excuse the template that it most likely meant."""
+    near = checker.registry.suggest(key)
+    if key in checker.templates:
+        help_ = "a template stands only as a node, not in a slot or a block choice"
+        checker.excused.add(key)
+    elif near.partition("@")[0] == key.partition("@")[0]:
+        help_ = f"did you mean '{near}'?"
+    else:
+        known = [*checker.registry.keys(), *checker.templates]
+        checker.excused.add(nearest(key, checker.templates))
+        help_ = did_you_mean(key, known) if nearest(key, known) else "see 'weft blocks'"
+    checker.report(code="N01", at=at, problem=f"unknown block '{key}'", help=help_)
+
+
+def _validate(checker: Checker, written: _Written, at: str) -> BaseModel | None:
+    """Return a block's params in their form, or report each that is wrong.
+
+    An unknown param is reported and left out, or taken for the missing one that it is
+    most like, so that the rest of the use is still checked.
+    """
+    block, places = written.block, dict(written.places)
+    fields = block.params.model_fields
+    values = {name: value for name, value in written.params.items() if name in fields}
+    unknown = [name for name in written.params if name not in fields]
+    for name in unknown:
+        near = nearest(name, fields)
+        checker.report(
+            code="N04",
+            at=places[name],
+            problem=f"{block.key} has no param '{name}'",
+            help=did_you_mean(name, fields) or f"{block.key} has no params",
+        )
+        if near and near not in values:
+            values[near], places[near] = written.params[name], places[name]
+    if holds_missing(values):
         return None
     try:
-        params = block.params.model_validate(resolved)
+        # From JSON text, strictly: a text is no number there, and a flag no probability.
+        return block.params.model_validate_json(json.dumps(values, default=str), strict=True)
     except ValidationError as errors:
+        # An unknown param like no other may be the missing one under another name.
+        lost = any(not nearest(name, fields) for name in unknown) and not written.chosen
         for error in errors.errors():
-            where = at + pointer(*(str(part) for part in error["loc"]))
-            if error["type"] == "missing":
-                name = str(error["loc"][-1])
-                checker.report(
-                    code="W07",
-                    at=at.removesuffix("/params"),
-                    problem=f"param '{name}' of {block.key} is missing",
-                    help=f"add '{name}' to 'params'",
-                )
-                continue
-            message = error["msg"].removeprefix("Value error, ")
-            checker.report(
-                code="P01",
-                at=where,
-                problem=f"{block.key}: {message[:1].lower()}{message[1:]}",
-                evidence=(f"given  {error['input']!r}"[:120],),
-            )
-        return None
-    return params if sound else None
+            if not (lost and error["type"] == "missing"):
+                _report_param(checker, block, error, written.texts, places, at)
+    return None
+
+
+def _report_param(
+    checker: Checker,
+    block: BlockType,
+    error: ErrorDetails,
+    texts: Mapping[str, Any],
+    places: Mapping[str, str],
+    at: str,
+) -> None:
+    """Report one param that is missing or has no right value."""
+    name = str(error["loc"][0]) if error["loc"] else ""
+    if error["type"] == "missing" and len(error["loc"]) == 1:
+        checker.report(
+            code="W07",
+            at=at,
+            problem=f"param '{name}' of {block.key} is missing",
+            help=f"add '{name}' to 'params'",
+        )
+        return
+    where = checker.values.blame(texts.get(name), places.get(name, at))
+    if where is None:
+        return
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    field = block.params.model_fields.get(name)
+    meaning = (field.description or "") if field else ""
+    read = () if where == places.get(name, at) else (f"read at {places[name]}",)
+    checker.report(
+        code="P01",
+        at=where,
+        problem=f"param '{name}' of {block.key} {message[:1].lower()}{message[1:]}",
+        evidence=(f"given  {json.dumps(error['input'], default=str)}", *read),
+        help=f"'{name}' is: {meaning.partition('. ')[0].rstrip('.')}" if meaning else "",
+    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from ..specs.findings import did_you_mean, pointer
+from ..specs.findings import did_you_mean, nearest, pointer
 from ..specs.form import Template
 from .params import Report, Values
 from .shapes import Bound, Misfit, ValueType, fit
@@ -30,8 +31,20 @@ class Checker:
     axes: Mapping[str, str]
     templates: Mapping[str, Template]
     report: Report
-    used_templates: set[str] = field(default_factory=set)
+    excused: set[str] = field(default_factory=set)
+    """Templates that a misspelt name most likely meant."""
+    wanted: list[ValueType] = field(default_factory=list)
+    """What the ports of the present scope take whose wires are missing or do not fit."""
+    clashes: set[tuple[str, str]] = field(default_factory=set)
+    """Blocks, and what was wrong with params that they share through the spec's."""
     inside: list[str] = field(default_factory=list)
+    """Templates that are being typed, the outermost first."""
+    typed: dict[Any, Any] = field(default_factory=dict)
+    """Template, types of its ports and unwired ports, to the scope made of them."""
+    unknown_wires: set[str] = field(default_factory=set)
+    """Pointers of wires to ports that do not exist."""
+    absent_wires: dict[str, str] = field(default_factory=dict)
+    """Pointers of wires that read an optional input which is not wired, to its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +55,29 @@ class Given:
     name: str
 
 
-Reads = Mapping[str, Given | str | None]
-"""What each port reads: a value, None where its type is unknown, or a missing name."""
+@dataclass(frozen=True, slots=True)
+class NoOutput:
+    """A value that a node would have to give and does not."""
+
+    node: str
+    port: str
+    known: tuple[str, ...]
+    """What it does give."""
 
 
-def report_unknown_output(
-    checker: Checker, node: str, port_: str, known: list[str], at: str
-) -> None:
+Reads = Mapping[str, Given | NoOutput | None]
+"""What each port reads: a value, None where its type is unknown, or one that is not there."""
+
+
+def report_no_output(checker: Checker, missing: NoOutput, at: str) -> None:
     """Report that something reads an output which a node does not have."""
+    known = [f"{missing.node}.{port_}" for port_ in missing.known]
+    near = nearest(missing.port, missing.known)
     checker.report(
         code="N03",
         at=at,
-        problem=f"node '{node}' has no output '{port_}'",
-        help=did_you_mean(port_, known),
+        problem=f"node '{missing.node}' has no output '{missing.port}'",
+        help=f"did you mean '{missing.node}.{near}'?" if near else did_you_mean("", known),
     )
 
 
@@ -84,9 +107,10 @@ def fit_ports(
         What the ports' names stand for; None when something does not fit or is unknown.
     """
     by_name = {port_.name: port_ for port_ in ports}
-    sound = True
+    sound = all(port_.optional or port_.name in given for port_ in ports)
     for name, read in given.items():
         if name not in by_name and name not in passed:
+            checker.unknown_wires.add(at + pointer(name))
             checker.report(
                 code="N03",
                 at=at + pointer(name),
@@ -94,27 +118,15 @@ def fit_ports(
                 help=did_you_mean(name, by_name),
             )
             sound = False
-        if isinstance(read, str):
-            node, _, out = read.partition(".")
-            report_unknown_output(checker, node, out, [], at + pointer(name))
+        if isinstance(read, NoOutput):
+            report_no_output(checker, read, at + pointer(name))
             sound = False
     bound: Bound = dict(known)
     origin: dict[str, str] = {}
     for port_ in ports:
-        if port_.name not in given:
-            if not port_.optional:
-                checker.report(
-                    code="W01",
-                    at=at.removesuffix("/in"),
-                    problem=f"port '{port_.name}' of {block} is not wired",
-                    evidence=(f"wanted {port_.type}",),
-                    help=f"add '{port_.name}' to 'in'",
-                )
-                sound = False
-            continue
-        read = given[port_.name]
+        read = given.get(port_.name)
         if not isinstance(read, Given):
-            sound = False
+            sound = sound and port_.name not in given
             continue
         learnt = fit(port_.type, read.type, bound, origin)
         if isinstance(learnt, Misfit):
@@ -131,10 +143,56 @@ def fit_ports(
     return bound if sound else None
 
 
+def report_unwired(
+    checker: Checker, ports: Iterable[Port], given: Reads, block: str, at: str
+) -> None:
+    """Report the ports of a node that must be wired and are not.
+
+    A port stays silent when a wire to a port that does not exist most likely meant it.
+
+    Args:
+        checker: what the scopes share.
+        ports: the ports of the block or template.
+        given: port to what it reads.
+        block: the block's name, for messages.
+        at: JSON Pointer of the node.
+    """
+    ports = tuple(ports)
+    wires = at + pointer("in")
+    misspelt = [name for name in given if wires + pointer(name) in checker.unknown_wires]
+    meant = {nearest(name, [port_.name for port_ in ports]) for name in misspelt}
+    for port_ in ports:
+        if port_.optional or port_.name in given or port_.name in meant or "" in meant:
+            continue
+        checker.wanted.append(port_.type)
+        here = wires + pointer(port_.name)
+        if here in checker.absent_wires:
+            name = checker.absent_wires[here]
+            checker.report(
+                code="W01",
+                at=here,
+                problem=f"port '{port_.name}' of {block} reads input '{name}', which is not wired",
+                evidence=(
+                    f"wanted {port_.type}",
+                    f"template '{checker.inside[-1]}' makes it optional",
+                ),
+                help=f"wire '{name}' wherever the template is used, and drop its '?'",
+            )
+            continue
+        checker.report(
+            code="W01",
+            at=at,
+            problem=f"port '{port_.name}' of {block} is not wired",
+            evidence=(f"wanted {port_.type}",),
+            help=f"add '{port_.name}' to 'in'",
+        )
+
+
 def report_misfit(
     checker: Checker, misfit: Misfit, port_: Port, read: Given, block: str, at: str
 ) -> None:
     """Report a wire that does not fit: both sides, and the way out."""
+    checker.wanted.append(port_.type)
     help_ = ADAPTERS.get((read.type.kind, port_.type.kind), "")
     if not help_ and port_.optional:
         help_ = f"drop '{port_.name}', or wire a value of the wanted type"

@@ -97,7 +97,7 @@ def parse_type(
     """
     found = _TYPE.fullmatch(text)
     if found is None:
-        raise TypeTextError("T01", f"'{text}' is not a type such as 'f[B S 512]'")
+        raise TypeTextError("T01", f"'{text}' is not a type")
     kind = found["kind"]
     if kind not in KINDS:
         raise TypeTextError("T01", f"unknown kind '{kind}'", word=kind, known=tuple(KINDS))
@@ -105,6 +105,8 @@ def parse_type(
         wants = "needs a size" if kind in SIZED else "takes no size"
         raise TypeTextError("T01", f"kind '{kind}' {wants}: '{text}'")
     size = None if found["size"] is None else _axis(found["size"].strip(), params, axes)
+    if "..." in found["axes"].split()[1:]:
+        raise TypeTextError("T01", f"'...' stands only before the other axes: '{text}'")
     return (
         ValueType(kind, tuple(_axis(word, params, axes) for word in found["axes"].split()), size),
         found["optional"] is not None,

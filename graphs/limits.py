@@ -1,0 +1,101 @@
+"""Limits: how large a spec may become, worked out before anything is expanded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+
+from ..specs.findings import pointer
+from ..specs.form import RepeatNode, Spec, Use, UseNode
+from .params import Report, Values
+
+MOST_COPIES = 10_000
+"""Copies that one repeat may have."""
+MOST_NODES = 100_000
+"""Nodes that a spec may have once its repeats are written out."""
+DEEPEST = 32
+"""Templates that may stand inside one another."""
+
+
+def copies(count: Any) -> int | None:
+    """Return the number of copies that a repeat asks for, or None if it is none."""
+    whole = isinstance(count, int) and not isinstance(count, bool)
+    return count if whole and 1 <= count <= MOST_COPIES else None
+
+
+def template_graph(spec: Spec) -> nx.DiGraph:
+    """Return which template uses which; ``""`` is the spec itself."""
+    uses = nx.DiGraph()
+    uses.add_nodes_from(["", *spec.blocks])
+    scopes = {"": spec.nodes, **{name: t.nodes for name, t in spec.blocks.items()}}
+    for name, nodes in scopes.items():
+        used = (n.block if isinstance(n, RepeatNode) else n.use for n in nodes.values())
+        uses.add_edges_from((name, other) for other in used if other in spec.blocks)
+    return uses
+
+
+def unused_templates(spec: Spec) -> list[str]:
+    """Return the templates that nothing uses; what only those use is not among them."""
+    uses = template_graph(spec)
+    uses.remove_nodes_from({"", *nx.descendants(uses, "")})
+    knots = nx.condensation(uses)
+    return sorted(min(knots.nodes[knot]["members"]) for knot in knots if knots.in_degree(knot) == 0)
+
+
+def within_limits(spec: Spec, values: Values, report: Report) -> bool:
+    """Say whether a spec may be expanded, reporting what is too large."""
+    uses = template_graph(spec)
+    for knot in list(nx.strongly_connected_components(uses)):
+        # A template that contains itself has its own finding; here it ends the chain.
+        uses.remove_edges_from(
+            [(a, b) for a in knot for b in list(uses.successors(a)) if b in knot]
+        )
+    sizes: dict[str, int] = {}
+    depths: dict[str, int] = {}
+
+    def measure(node: UseNode | RepeatNode, at: str) -> tuple[int, int]:
+        if isinstance(node, RepeatNode):
+            count = copies(values.resolve(node.repeat, at + pointer("repeat"))) or 1
+            return count * sizes.get(node.block, 1), depths.get(node.block, 0)
+        if node.use in spec.blocks:
+            return sizes.get(node.use, 1), depths.get(node.use, 0)
+        return _blocks_in(node), 0
+
+    for name in reversed(list(nx.topological_sort(uses))):
+        if not name:
+            continue
+        at = pointer("blocks", name)
+        nodes = spec.blocks[name].nodes
+        found = [measure(node, at + pointer("nodes", key)) for key, node in nodes.items()]
+        sizes[name] = max(1, sum(size for size, _ in found))
+        depths[name] = 1 + max((depth for _, depth in found), default=0)
+    measured = {key: measure(node, pointer("nodes", key)) for key, node in spec.nodes.items()}
+    total = sum(size for size, _ in measured.values())
+    if total > MOST_NODES:
+        largest = max(measured, key=lambda key: measured[key][0])
+        report(
+            code="P06",
+            at=pointer("nodes", largest),
+            problem=f"the spec has {_shown(total)} nodes written out, more than {MOST_NODES:,}",
+            evidence=(f"'{largest}' alone has {_shown(measured[largest][0])}",),
+            help="repeat less often, or nest fewer repeats",
+        )
+    deepest = max(measured, key=lambda key: measured[key][1], default="")
+    if deepest and measured[deepest][1] > DEEPEST:
+        report(
+            code="W06",
+            at=pointer("nodes", deepest),
+            problem=f"templates stand {measured[deepest][1]} deep inside one another",
+            evidence=(f"at most {DEEPEST}",),
+            help="use 'repeat' for copies in a row",
+        )
+    return total <= MOST_NODES and (not deepest or measured[deepest][1] <= DEEPEST)
+
+
+def _blocks_in(use: Use) -> int:
+    return 1 + sum(map(_blocks_in, use.fill.values()))
+
+
+def _shown(count: int) -> str:
+    return f"{count:,}" if count < 10**15 else "over 10^15"

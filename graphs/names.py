@@ -1,0 +1,112 @@
+"""Names: which words a spec may not use, and which params its text reads.
+
+Names of nodes become attributes of modules, and names of ports become arguments of
+generated functions, so neither may take a word that already means something there.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..specs.expressions import is_expression, words_in
+from ..specs.findings import pointer
+from ..specs.form import RepeatNode, Spec, Use, UseNode
+from .params import Report
+
+MODULE_WORDS = frozenset(
+    """
+    T_destination add_module apply bfloat16 buffers call_super_init children compile cpu cuda
+    double dump_patches eval extra_repr float forward get_buffer get_extra_state get_parameter
+    get_submodule half ipu load_state_dict modules mtia named_buffers named_children
+    named_modules named_parameters parameters register_backward_hook register_buffer
+    register_forward_hook register_forward_pre_hook register_full_backward_hook
+    register_full_backward_pre_hook register_load_state_dict_post_hook
+    register_load_state_dict_pre_hook register_module register_parameter
+    register_state_dict_post_hook register_state_dict_pre_hook requires_grad_ set_extra_state
+    set_submodule share_memory state_dict to to_empty train type xpu zero_grad
+    """.split()  # noqa: SIM905 - one word a line would fill the page
+)
+"""Public attributes of `torch.nn.Module`, written down so that no torch is needed."""
+OWN_WORDS = frozenset({"begin", "step", "tie", "training"})
+"""Attributes that generated modules have besides."""
+ARGUMENT_WORDS = frozenset(
+    {"self", "room", "state", "position", "layer", "remembered", "nn", "zip"}
+)
+"""Variables of generated functions."""
+NODE_WORDS = MODULE_WORDS | OWN_WORDS | {"zip"}
+"""Words that no node may be called."""
+_CONSTANTS = frozenset({"none", "true", "false"})
+"""Names whose class would be one of Python's constants."""
+
+
+def check_names(spec: Spec, report: Report) -> None:
+    """Report every name that generated code could not bear."""
+    scopes = [("", spec.nodes, spec.inputs, spec.outputs)]
+    for name, template in spec.blocks.items():
+        at = pointer("blocks", name)
+        scopes.append((at, template.nodes, template.inputs, template.outputs))
+        if name.lower() in _CONSTANTS:
+            _refuse(report, "template", name, at)
+    if spec.name.lower() in _CONSTANTS:
+        _refuse(report, "spec", spec.name, "/name")
+    for at, nodes, inputs, outputs in scopes:
+        for name in nodes:
+            if keyword.iskeyword(name) or name in NODE_WORDS:
+                _refuse(report, "node", name, at + pointer("nodes", name))
+        for side, ports in (("inputs", inputs), ("outputs", outputs)):
+            for name in ports:
+                if keyword.iskeyword(name) or name in ARGUMENT_WORDS:
+                    _refuse(report, "port", name, at + pointer(side, name))
+
+
+def _refuse(report: Report, what: str, name: str, at: str) -> None:
+    report(
+        code="N09",
+        at=at,
+        problem=f"{what} '{name}' has the name of something in Python or in every module",
+        help=f"give it another name, such as '{name}_{what}'",
+    )
+
+
+def names_read(spec: Spec) -> frozenset[str]:
+    """Return every name that an expression or a type in a spec reads, sound or not."""
+    texts = [*spec.require]
+    types = [*spec.inputs.values()]
+    texts += _expressions(spec.params)
+    for template in spec.blocks.values():
+        types += template.inputs.values()
+        texts += _of_nodes(template.nodes)
+    texts += _of_nodes(spec.nodes)
+    # The kind at the head of a type is no name.
+    texts += [re.sub(r"^\s*[a-z]+", "", text) for text in types]
+    return frozenset().union(*map(words_in, texts))
+
+
+def _of_nodes(nodes: Mapping[str, UseNode | RepeatNode]) -> Iterator[str]:
+    for node in nodes.values():
+        if isinstance(node, RepeatNode):
+            yield from _expressions(node.repeat)
+        else:
+            yield from _of_use(node)
+
+
+def _of_use(use: Use) -> Iterator[str]:
+    yield from _expressions(use.use)
+    yield from _expressions(use.params)
+    for inner in use.fill.values():
+        yield from _of_use(inner)
+
+
+def _expressions(value: Any) -> Iterator[str]:
+    """Walk the expressions inside a JSON value."""
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from _expressions(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _expressions(inner)
+    elif is_expression(value):
+        yield value

@@ -1,0 +1,103 @@
+"""Wires: values that nothing gives, and nodes and inputs that nothing reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from ..specs.findings import did_you_mean, nearest, pointer
+from ..specs.form import RepeatNode, UseNode
+from .ports import Checker, Given
+from .shapes import Misfit, fit
+
+
+def report_unknown(
+    checker: Checker, value: str, nodes: Collection[str], inputs: Collection[str], at: str
+) -> None:
+    """Report a value that no node and no input of a scope gives."""
+    source, dot, _ = value.partition(".")
+    kind, near = _meant(value, nodes, inputs)
+    if dot and source in inputs:
+        problem, help_ = f"'{source}' is an input, not a node", f"write '{source}' alone"
+    elif dot:
+        problem, help_ = f"unknown node '{source}'", did_you_mean(source, nodes)
+    elif source in nodes:
+        problem, help_ = f"'{value}' is a node, not a value", f"name its port, as in '{value}.y'"
+    else:
+        problem = f"unknown value '{value}'"
+        help_ = did_you_mean(value, inputs)
+        if kind == "node":
+            help_ = f"did you mean a port of node '{near}', as in '{near}.y'?"
+    checker.report(code="N02", at=at, problem=problem, help=help_ or "name an input or 'node.port'")
+
+
+def _meant(value: str, nodes: Collection[str], inputs: Collection[str]) -> tuple[str, str]:
+    """Return whether a value means a node or an input, and which; ``""`` for neither."""
+    source, dot, _ = value.partition(".")
+    sides = [("node", nodes), ("input", inputs)] if dot else [("input", inputs), ("node", nodes)]
+    for kind, names in sides:
+        if source in names:
+            return kind, source
+    for kind, names in sides:
+        near = nearest(source, names)
+        if near:
+            return kind, near
+    return "", ""
+
+
+def report_unused(
+    checker: Checker,
+    nodes: Mapping[str, UseNode | RepeatNode],
+    outputs: Mapping[str, str],
+    inputs: Collection[str],
+    given: Mapping[str, Given | None],
+    at: str,
+) -> None:
+    """Report nodes and inputs that nothing reads.
+
+    What a misspelt wire most likely meant counts as read; if a wire is like nothing,
+    it may have meant anything, and this waits until it is mended.  So does a value that
+    would suit a port whose wire is missing or does not fit.
+
+    Args:
+        checker: what the scopes share.
+        nodes: the nodes as written.
+        outputs: port to the value it gives.
+        inputs: names of the scope's inputs.
+        given: value to its type, where that is known.
+        at: JSON Pointer of the scope.
+    """
+    values = {*outputs.values(), *(value for node in nodes.values() for value in node.in_.values())}
+    read = {_meant(value, nodes, inputs) for value in values}
+    if ("", "") in read:
+        return
+    mine: dict[str, list[str]] = {}
+    for name in given if checker.wanted else ():
+        mine.setdefault(name.partition(".")[0], []).append(name)
+    for key in nodes:
+        if ("node", key) not in read and not _suits(checker, mine.get(key, []), given):
+            checker.report(
+                code="W03",
+                at=at + pointer("nodes", key),
+                problem=f"nothing reads node '{key}'",
+                help="wire one of its outputs, or remove it",
+            )
+    for key in inputs:
+        if ("input", key) not in read and not _suits(checker, [key], given):
+            checker.report(
+                code="W04",
+                at=at + pointer("inputs", key),
+                problem=f"nothing reads input '{key}'",
+                help="wire it, or remove it",
+            )
+
+
+def _suits(checker: Checker, names: Iterable[str], given: Mapping[str, Given | None]) -> bool:
+    """Say whether one of some values may be what a port in this scope is waiting for."""
+    types = [value.type for name in names if (value := given.get(name)) is not None]
+    if not types:
+        return bool(checker.wanted)
+    return any(
+        not isinstance(fit(wanted, type_, {}, {}), Misfit)
+        for wanted in checker.wanted
+        for type_ in types
+    )

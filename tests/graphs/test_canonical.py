@@ -1,0 +1,245 @@
+"""Canonical: one text for all specs that mean the same, another for any that does not."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from weft.blocks.library import registry
+from weft.graphs.canonical import canonical, fingerprint
+from weft.graphs.check import check
+from weft.graphs.graph import walk
+from weft.specs.load import load, loaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft.graphs.graph import Graph
+    from weft.graphs.signature import BlockType
+
+    Edit = Callable[..., dict[str, Any]]
+    GraphOf = Callable[..., Graph]
+
+GENERIC: dict[str, Any] = {
+    "format": 1,
+    "name": "generic",
+    "axes": {"B": "batch", "T": "time"},
+    "inputs": {"x": "f[B T 8]", "keep": "keep[B T]"},
+    "outputs": {"y": "last.y"},
+    "blocks": {
+        "part": {
+            "inputs": {"x": "f[B T d]", "keep": "keep[B T]?"},
+            "outputs": {"y": "read.y"},
+            "nodes": {
+                "read": {
+                    "use": "attention@1",
+                    "in": {"x": "x", "keep": "keep"},
+                    "params": {"heads": 2},
+                }
+            },
+        },
+        "part_2": {
+            "inputs": {"x": "f[B T d]"},
+            "outputs": {"y": "norm.y"},
+            "nodes": {"norm": {"use": "layer_norm@1", "in": {"x": "x"}}},
+        },
+    },
+    "nodes": {
+        "a": {"use": "part", "in": {"x": "x", "keep": "keep"}},
+        "b": {"use": "part", "in": {"x": "a.y"}},
+        "widen": {"use": "linear@1", "in": {"x": "b.y"}, "params": {"d_out": 6}},
+        "c": {"use": "part", "in": {"x": "widen.y", "keep": "keep"}},
+        "d": {"use": "part", "in": {"x": "c.y", "keep": "keep"}},
+        "last": {"use": "part_2", "in": {"x": "d.y"}},
+    },
+}
+
+
+def shuffled(value: Any, dice: random.Random) -> Any:
+    """Return a JSON value with the keys of every object in another order."""
+    if isinstance(value, dict):
+        keys = dice.sample(sorted(value), len(value))
+        return {key: shuffled(value[key], dice) for key in keys}
+    return [shuffled(inner, dice) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", ["transformer-base", "transformer-big", "transformer-tiny", ""])
+def test_expanding_twice_changes_nothing(name: str, graph_of: GraphOf) -> None:
+    """The full form is a spec, and its own full form."""
+    held = load(name).form if name else loaded(GENERIC).form
+    graph = check(held, registry())
+
+    full = canonical(graph)
+    again = graph_of(full)
+
+    assert canonical(again) == full
+    assert fingerprint(again) == fingerprint(graph)
+    assert again.weights() == graph.weights()
+
+
+def test_nothing_is_left_to_work_out(edit: Edit, graph_of: GraphOf) -> None:
+    """No expression, no param, no block choice, no default."""
+    full = canonical(graph_of(edit({})))
+
+    text = json.dumps(full)
+    assert '"=' not in text
+    assert "params" not in full
+    assert "require" not in full
+    assert full["nodes"]["head"] == {
+        "use": "linear@1",
+        "params": {"bias": False, "d_out": 37000},
+        "in": {"x": "decoder.x"},
+    }
+    assert full["nodes"]["source_position"]["params"] == {"dropout": 0.1, "form": "interleaved"}
+    assert full["inputs"]["target"] == "ids:37000[B T]"
+
+
+def test_a_generic_template_becomes_one_for_each_type(graph_of: GraphOf) -> None:
+    """Two uses of one type share it; another width, or an unwired port, is another template."""
+    full = canonical(graph_of(GENERIC))
+
+    assert {name: body["inputs"] for name, body in full["blocks"].items()} == {
+        "part": {"x": "f[B T 8]", "keep": "keep[B T]"},
+        "part_2": {"x": "f[B T 6]"},
+        "part_3": {"x": "f[B T 8]"},
+        "part_4": {"x": "f[B T 6]", "keep": "keep[B T]"},
+    }
+    uses = {name: node["use"] for name, node in full["nodes"].items()}
+    assert uses["a"] == "part"
+    assert uses["c"] == uses["d"] == "part_4"
+    assert uses["last"] == "part_2"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_keys_carries_nothing(seed: int, edit: Edit, graph_of: GraphOf) -> None:
+    """Neither canonical text nor fingerprint nor the order of weights changes."""
+    for spec in (edit({}), GENERIC):
+        plain = graph_of(spec)
+        other = graph_of(shuffled(spec, random.Random(seed)))
+
+        assert json.dumps(canonical(other)) == json.dumps(canonical(plain))
+        assert list(other.weights()) == list(plain.weights())
+        assert [path for path, _ in walk(other.root)] == [path for path, _ in walk(plain.root)]
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"/doc": "Another text."},
+        {"/name": "another-name"},
+        {"/blocks/encoder_layer/doc": "What it is."},
+        {"/nodes/head/doc": "What it is."},
+        {"/params/d_model": 512.0},
+        {"/params/dropout": 1e-1},
+        {"/params/dropout": "=1/10"},
+        {"/params/attention_dropout": 0},
+        {"/params/d_ff": 2048},
+        {"/params/d_k": 64, "/params/d_v": 64},
+        {"/nodes/head/params/d_out": 37000, "/params/vocab": "=37000"},
+        {"/nodes/encoder/repeat": "=layers + 0"},
+        {"/inputs/target": " ids:vocab[B  T] "},
+        {"/require": []},
+        {
+            "/nodes/source_position": {
+                "use": "sinusoidal_position@1",
+                "in": {"x": "source_embedding.y"},
+                "params": {"form": "interleaved", "dropout": 0.1},
+            }
+        },
+    ],
+    ids=str,
+)
+def test_what_changes_no_function_changes_no_fingerprint(
+    edits: dict[str, Any], edit: Edit, graph_of: GraphOf
+) -> None:
+    """Names, comments, spelling of numbers, and expressions with the same value."""
+    assert fingerprint(graph_of(edit(edits))) == fingerprint(graph_of(edit({})))
+
+
+@pytest.mark.parametrize(
+    ("edits", "remove"),
+    [
+        ({"/params/layers": 5}, []),
+        ({"/params/vocab": 36999}, []),
+        ({}, ["/tie"]),
+        ({}, ["/step"]),
+        ({"/tie": [["source_embedding.weight", "target_embedding.weight"]]}, []),
+        ({"/nodes/decoder/in/x": "target_embedding.y"}, ["/nodes/target_position"]),
+        ({"/outputs/scores": "head.y"}, ["/outputs/logits"]),
+        ({"/outputs/states": "decoder.x"}, []),
+        ({"/axes/T": "batch", "/axes/S": "time"}, ["/step"]),
+        ({"/params/position": {"use": "learned_position@1"}}, []),
+        (
+            {"/blocks/decoder_layer/nodes/feed_forward/in/x": "self_attention.y"},
+            [
+                *("/blocks/decoder_layer/nodes/cross_attention", "/nodes/decoder/in/memory"),
+                *("/nodes/decoder/in/keep", "/blocks/decoder_layer/inputs/memory", "/tie"),
+                *("/blocks/decoder_layer/inputs/keep", "/blocks/encoder_layer", "/nodes/encoder"),
+                *("/nodes/source_embedding", "/nodes/source_position", "/inputs/source"),
+                "/inputs/source_keep",
+            ],
+        ),
+    ],
+    ids=str,
+)
+def test_what_changes_the_function_changes_the_fingerprint(
+    edits: dict[str, Any], remove: list[str], edit: Edit, graph_of: GraphOf
+) -> None:
+    """Sizes, wires, ties, outputs, axes, blocks."""
+    assert fingerprint(graph_of(edit(edits, remove))) != fingerprint(graph_of(edit({})))
+
+
+def others(block: BlockType, name: str, params: dict[str, Any]) -> list[Any]:
+    """Return values of a param other than the one it has, from its JSON Schema."""
+    entry = block.params.model_json_schema()["properties"][name]
+    known = [
+        *entry.get("enum", []),
+        *(e for kind in entry.get("anyOf", []) for e in kind.get("enum", [])),
+    ]
+    kinds = {entry.get("type"), *(kind.get("type") for kind in entry.get("anyOf", []))}
+    if "boolean" in kinds:
+        known += [True, False]
+    if "integer" in kinds:
+        known += [2, 4]
+    if "number" in kinds:
+        known += [0.25, 0.5]
+    now = getattr(block.params.model_validate(params), name)
+    return [value for value in known if value != now]
+
+
+def alone(block: BlockType, params: dict[str, Any]) -> dict[str, Any]:
+    """Return a spec of one block with the ports of its example wired."""
+    node = {
+        "use": block.key,
+        "params": params,
+        "in": {name: name for name in block.example_inputs},
+        "fill": dict(block.example_fill),
+    }
+    spec = {"format": 1, "name": "alone", "axes": {"B": "batch", "T": "time", "S": "time"}}
+    out = block.signature(
+        block.params.model_validate(params), frozenset(block.example_inputs)
+    ).outputs[0]
+    rest = {"inputs": dict(block.example_inputs), "outputs": {"y": f"only.{out.name}"}}
+    return {**spec, **rest, "nodes": {"only": node}}
+
+
+PARAMS = [(block, name) for block in registry() for name in block.params.model_fields]
+
+
+@pytest.mark.parametrize(
+    ("block", "name"), PARAMS, ids=lambda value: getattr(value, "key", str(value))
+)
+def test_every_param_of_every_block_is_in_the_fingerprint(
+    block: BlockType, name: str, graph_of: GraphOf
+) -> None:
+    """A param that could be changed unseen would open a checkpoint of another function."""
+    params = dict(block.example)
+    values = others(block, name, params)
+
+    prints = {fingerprint(graph_of(alone(block, {**params, name: value}))) for value in values}
+
+    assert values
+    assert len(prints) == len(values)
+    assert fingerprint(graph_of(alone(block, params))) not in prints

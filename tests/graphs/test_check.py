@@ -1,0 +1,553 @@
+"""Check: each mistake gives its own finding, at its own place, and no mistake gives two."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from weft.blocks.library import registry
+from weft.graphs.check import analyse, check
+from weft.specs.findings import Finding, InputError, SpecError
+from weft.specs.load import load, loaded, parse_overrides
+from weft.specs.reader import SHIPPED, read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Edit = Callable[..., dict[str, Any]]
+    FindingsOf = Callable[..., list[Finding]]
+
+FAULTS = json.loads((Path(__file__).parent / "faults.json").read_text(encoding="utf-8"))
+ENCODER = "/blocks/encoder_layer/nodes"
+DECODER = "/blocks/decoder_layer/nodes"
+
+
+def text_of(fault: Mapping[str, Any], edit: Edit) -> str:
+    """Return the text of the spec that has one fault."""
+    if "text" in fault:
+        return str(fault["text"])
+    if fault.get("make") == "many":
+        wrong = {"use": "linear@1", "params": {"d_out": 0}}
+        return json.dumps(edit({f"/nodes/n{i}": wrong for i in range(300)}))
+    if fault.get("make") == "deep":
+        return json.dumps(edit(deep(40)))
+    return json.dumps(edit(fault.get("edit", {}), fault.get("remove", ())))
+
+
+def deep(levels: int) -> dict[str, Any]:
+    """Return edits that put the encoder's layer into templates inside one another."""
+    ports = {"x": "f[B S d_model]", "keep": "keep[B S]"}
+    wires = {"x": "x", "keep": "keep"}
+    below = [*(f"deep{i}" for i in range(1, levels)), "encoder_layer"]
+    edits: dict[str, Any] = {
+        f"/blocks/deep{i}": {
+            "inputs": ports,
+            "outputs": {"x": "inner.x"},
+            "nodes": {"inner": {"use": name, "in": wires}},
+        }
+        for i, name in enumerate(below)
+    }
+    edits["/nodes/encoder"] = {
+        "use": "deep0",
+        "in": {"x": "source_position.y", "keep": "source_keep"},
+    }
+    return edits
+
+
+def findings_in(path: Path, overrides: Mapping[str, Any]) -> list[Finding]:
+    """Return all that is wrong with a file, as the command line finds it."""
+    try:
+        held = load(path, overrides)
+    except SpecError as error:
+        return list(error.findings)
+    _, findings = analyse(held.form, registry(), held.overrides, source=held.source)
+    return [held.place(finding) for finding in findings]
+
+
+def points_into(value: Any, pointer: str) -> bool:
+    """Say whether a JSON Pointer leads to something in a value."""
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list) and key.isdigit() and int(key) < len(value):
+            value = value[int(key)]
+        elif isinstance(value, dict) and key in value:
+            value = value[key]
+        else:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault["name"].replace(" ", "-"))
+def test_a_mistake_gives_one_finding_with_place_and_way_out(
+    fault: dict[str, Any], edit: Edit, tmp_path: Path
+) -> None:
+    """Code, file, pointer and help are exact, and nothing else is said."""
+    spec = tmp_path / "spec.json"
+    spec.write_text(text_of(fault, edit), encoding="utf-8")
+    for name, other in fault.get("files", {}).items():
+        (tmp_path / name).write_text(json.dumps(edit(other["edit"])), encoding="utf-8")
+
+    findings = findings_in(spec, parse_overrides(fault.get("set", ())))
+    if fault.get("make") == "many":
+        assert len(findings) == 201
+        findings = findings[-1:]
+
+    source = fault.get("source", "spec.json")
+    source = source if source == "overrides" else str(tmp_path / source)
+    assert [(f.code, f.source, f.at, f.help) for f in findings] == [
+        (fault["code"], source, fault["at"], fault["help"])
+    ]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [f for f in FAULTS if "text" not in f and f.get("source") != "overrides"],
+    ids=lambda fault: fault["name"].replace(" ", "-"),
+)
+def test_pointers_can_be_followed(fault: dict[str, Any], edit: Edit) -> None:
+    """An editor finds the place in the file (what lies in a parent is followed there)."""
+    assert points_into(json.loads(text_of(fault, edit)), fault["at"])
+
+
+@pytest.mark.parametrize("name", ["transformer-base", "transformer-big", "transformer-tiny"])
+def test_shipped_specs_have_no_finding(name: str) -> None:
+    """What we ship is sound."""
+    held = load(name)
+
+    assert analyse(held.form, registry())[1] == []
+
+
+def test_twelve_mistakes_give_twelve_findings(edit: Edit, findings_of: FindingsOf) -> None:
+    """All of them come in one run, ties and decodability among them, and no other."""
+    mistakes = {
+        "/params/width": 512,
+        "/params/relu_dropout": "=0 // 0",
+        "/require/1": "layers > 100",
+        "/inputs/extra": "keep[B S]",
+        "/nodes/target_position/params/form": "spiral",
+        "/nodes/encoder/repeat": -1,
+        "/tie/0/1": "target_embedding.wieght",
+        "/blocks/old_layer": {
+            "inputs": {"x": "f[B T d_model]"},
+            "outputs": {"y": "norm.y"},
+            "nodes": {"norm": {"use": "layer_nrm@1", "in": {"x": "x"}}},
+        },
+        f"{ENCODER}/feed_forward/fill/f/params/d_fff": 3,
+        f"{DECODER}/cross_attention/in/memori": "memory",
+        "/step/axis": "U",
+    }
+
+    findings = findings_of(edit(mistakes))
+
+    assert sorted((f.code, f.at) for f in findings) == sorted(
+        [
+            ("W08", "/params/width"),
+            ("E01", "/params/relu_dropout"),
+            ("E05", "/require/1"),
+            ("W04", "/inputs/extra"),
+            ("P01", "/nodes/target_position/params/form"),
+            ("P05", "/nodes/encoder/repeat"),
+            ("N07", "/tie/0/1"),
+            ("W03", "/blocks/old_layer"),
+            ("N01", "/blocks/old_layer/nodes/norm/use"),
+            ("N04", f"{ENCODER}/feed_forward/fill/f/params/d_fff"),
+            ("N03", f"{DECODER}/cross_attention/in/memori"),
+            ("N05", "/step/axis"),
+        ]
+    )
+
+
+WHOLE = {
+    "a key twice": (
+        "error[S02]: key 'heads' stands twice\n"
+        "  --> spec.json#/params/heads\n"
+        "  help: keep one of the two"
+    ),
+    "a misspelt param": (
+        "error[N04]: attention@1 has no param 'hedas'\n"
+        f"  --> spec.json#{DECODER}/self_attention/fill/f/params/hedas\n"
+        "  help: did you mean 'heads'?"
+    ),
+    "a requirement that fails": (
+        "error[E05]: 'd_model % heads == 0' does not hold\n"
+        "  --> spec.json#/require/0\n"
+        "      given  d_model = 512, heads = 7\n"
+        "  help: change one of these params"
+    ),
+    "heads that do not divide the width": (
+        "error[P02]: attention@1: width 512 does not divide among 5 heads\n"
+        f"  --> spec.json#{DECODER}/self_attention/fill/f/params\n"
+        "  help: use 4 heads, or give d_k"
+    ),
+    "a port that is not wired": (
+        "error[W01]: port 'x' of linear@1 is not wired\n"
+        "  --> spec.json#/nodes/head\n"
+        "      wanted f[... d_in]\n"
+        "  help: add 'x' to 'in'"
+    ),
+    "the source mask on the target's self-attention": (
+        "error[T03]: axis 's' is T (from 'x') but S at port 'keep'\n"
+        f"  --> spec.json#{DECODER}/self_attention/in/keep\n"
+        "      given  keep[B S]  by input keep\n"
+        "      wanted keep[b s] where b is B, s is T here  by attention@1, port keep\n"
+        "  help: drop 'keep', or wire a value of the wanted type"
+    ),
+    "a carry that changes its width": (
+        "error[T05]: carry 'x' changes its type from copy to copy\n"
+        "  --> spec.json#/nodes/encoder/carry/0\n"
+        "      enters f[B S 512]  as input 'x' of 'encoder_layer'\n"
+        "      leaves f[B S 2048]  as output 'x', by widen.y\n"
+        "  help: make 'encoder_layer' give back the type that it takes"
+    ),
+    "causal forgotten in the decoder": (
+        "error[D01]: the graph cannot be decoded along T: attention@1 looks at later positions"
+        " of T\n"
+        f"  --> spec.json#{DECODER}/self_attention/fill/f\n"
+        "  help: give attention@1 the param 'causal': true, or wire it to values without T"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_whole_text_of_a_finding(
+    name: str, edit: Edit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what a user of the library reads most, so every word of it is fixed."""
+    monkeypatch.chdir(tmp_path)
+    fault = next(fault for fault in FAULTS if fault["name"] == name)
+    Path("spec.json").write_text(text_of(fault, edit), encoding="utf-8")
+
+    [finding] = findings_in(Path("spec.json"), {})
+
+    assert finding.render() == WHOLE[name]
+
+
+def test_check_raises_every_finding(edit: Edit) -> None:
+    """The error holds what `analyse` returns."""
+    form = loaded(edit({"/params/width": 3, "/params/height": 4})).form
+
+    with pytest.raises(SpecError) as error:
+        check(form, registry(), source="mine.json")
+
+    assert [(f.at, f.source) for f in error.value.findings] == [
+        ("/params/width", "mine.json"),
+        ("/params/height", "mine.json"),
+    ]
+
+
+# No finding may merely follow from another.
+
+
+def test_params_of_an_unknown_block_count_as_read(edit: Edit, findings_of: FindingsOf) -> None:
+    """A param that only a misspelt block reads is not reported as well."""
+    spec = edit(
+        {
+            "/params/inner": 64,
+            f"{ENCODER}/feed_forward/fill/f": {
+                "use": "feed_forwrd@1",
+                "params": {"d_ff": "=inner"},
+            },
+        }
+    )
+
+    assert [f.code for f in findings_of(spec)] == ["N01"]
+
+
+def test_params_inside_a_broken_use_are_still_checked(edit: Edit, findings_of: FindingsOf) -> None:
+    """A wrapper that cannot be typed does not hide the mistakes inside it."""
+    spec = edit(
+        {
+            f"{ENCODER}/feed_forward/params/order": "before",
+            f"{ENCODER}/feed_forward/fill/f/params/d_ff": "=wide",
+        }
+    )
+
+    assert [(f.code, f.at.rpartition("/")[2]) for f in findings_of(spec)] == [
+        ("P01", "order"),
+        ("E02", "d_ff"),
+    ]
+
+
+def test_wires_of_a_node_with_an_unknown_param_are_checked(
+    edit: Edit, findings_of: FindingsOf
+) -> None:
+    """The misspelt param is taken for the missing one, and typing goes on."""
+    spec = edit(
+        {f"{DECODER}/self_attention/fill/f/params": {"hads": 8, "causal": True}}
+        | {f"{DECODER}/self_attention/in/keep": "keep"}
+    )
+
+    assert sorted(f.code for f in findings_of(spec)) == ["N04", "T03"]
+
+
+def test_what_reads_a_broken_param_stays_silent(edit: Edit, findings_of: FindingsOf) -> None:
+    """One expression without value is one finding, however much depends on it."""
+    spec = edit({"/params/d_model": "=512/0"})
+
+    assert [(f.code, f.at) for f in findings_of(spec)] == [("E01", "/params/d_model")]
+
+
+def test_a_shared_param_with_a_wrong_value_is_reported_once(
+    edit: Edit, findings_of: FindingsOf
+) -> None:
+    """Six blocks read it; the param is to blame, not they."""
+    [finding] = findings_of(edit({"/params/dropout": 2}))
+
+    assert (finding.code, finding.at) == ("P01", "/params/dropout")
+    assert finding.evidence[1] == "read at /nodes/source_position/params/dropout"
+
+
+def test_blocks_that_clash_over_a_shared_param_are_reported_once(
+    edit: Edit, findings_of: FindingsOf
+) -> None:
+    """Both positions find the width odd; that is one mistake."""
+    spec = edit({"/params/d_model": 511, "/params/heads": 7})
+
+    assert [f.code for f in findings_of(spec)] == ["P02"]
+
+
+def test_a_failed_requirement_says_what_the_blocks_would(
+    edit: Edit, findings_of: FindingsOf
+) -> None:
+    """The requirement names the params, so the blocks that would fail on them are silent."""
+    fill = {"use": "attention@1", "params": {"heads": "=heads", "causal": True}}
+    spec = edit({"/params/heads": 5, f"{DECODER}/self_attention/fill/f": fill})
+
+    assert [f.code for f in findings_of(spec)] == ["E05"]
+
+
+def test_a_template_is_held_to_its_own_ports(edit: Edit, findings_of: FindingsOf) -> None:
+    """A wrong wire from outside does not hide what is wrong inside."""
+    spec = edit(
+        {"/nodes/encoder/in/keep": "source", f"{ENCODER}/self_attention/in/keep": "x"},
+        ["/inputs/source_keep", "/nodes/decoder/in/keep"],
+    )
+    spec["blocks"]["decoder_layer"]["inputs"]["keep"] += "?"
+
+    assert sorted((f.code, f.at) for f in findings_of(spec)) == [
+        ("T02", f"{ENCODER}/self_attention/in/keep"),
+        ("T02", "/nodes/encoder/in/keep"),
+    ]
+
+
+def test_an_unread_value_that_would_suit_an_open_port_is_not_reported(
+    edit: Edit, findings_of: FindingsOf
+) -> None:
+    """The decoder is unread because the head's wire is missing; a spare mask is not."""
+    spec = edit({"/nodes/head/in": {}, "/inputs/spare": "keep[B T]"})
+
+    assert [(f.code, f.at) for f in findings_of(spec)] == [
+        ("W01", "/nodes/head"),
+        ("W04", "/inputs/spare"),
+    ]
+
+
+# Optional ports of templates.
+
+
+def test_an_optional_port_may_stay_unwired(edit: Edit, findings_of: FindingsOf) -> None:
+    """What reads it inside is as if that wire were not there."""
+    spec = edit(
+        {
+            "/blocks/encoder_layer/inputs/keep": "keep[B S]?",
+            "/blocks/decoder_layer/inputs/keep": "keep[B S]?",
+        },
+        ["/nodes/encoder/in/keep", "/nodes/decoder/in/keep", "/inputs/source_keep"],
+    )
+
+    assert findings_of(spec) == []
+
+
+def test_an_unwired_optional_port_leaves_no_wire(edit: Edit, graph_of: Callable[..., Any]) -> None:
+    """The graph's nodes do not name a value that nothing gives."""
+    spec = edit(
+        {"/blocks/encoder_layer/inputs/keep": "keep[B S]?"},
+        ["/nodes/encoder/in/keep"],
+    )
+
+    encoder = next(n for n in graph_of(spec).root.nodes if n.name == "encoder")
+
+    assert list(encoder.body.inputs) == ["x"]
+    assert {n.name: dict(n.wires) for n in encoder.body.nodes} == {
+        "self_attention": {"x": "x"},
+        "feed_forward": {"x": "self_attention.y"},
+    }
+
+
+# Block choices.
+
+
+def test_a_choices_params_win_over_the_nodes(edit: Edit, graph_of: Callable[..., Any]) -> None:
+    """The choice is nearer to the block than the node that leaves it open."""
+    spec = edit({"/params/position/params": {"dropout": 0.5}})
+
+    node = next(n for n in graph_of(spec).root.nodes if n.name == "source_position")
+
+    assert node.part.params.dropout == 0.5
+
+
+def test_a_choices_params_may_be_expressions(edit: Edit, graph_of: Callable[..., Any]) -> None:
+    """They read params in whatever order they stand."""
+    choice = {"use": "learned_position@1", "params": {"max_length": "=zones * 100"}}
+    spec = edit({"/params/position": choice, "/params/zones": 7})
+
+    node = next(n for n in graph_of(spec).root.nodes if n.name == "source_position")
+
+    assert node.part.params.max_length == 700
+
+
+def test_a_choice_may_come_by_way_of_another_param(edit: Edit, findings_of: FindingsOf) -> None:
+    """The pointer leads to where the choice is written."""
+    spec = edit(
+        {"/params/position": "=waves", "/params/waves": {"use": "sinusoidal_position@2"}},
+    )
+
+    assert [(f.code, f.at) for f in findings_of(spec)] == [("N01", "/params/waves/use")]
+
+
+def test_a_nodes_param_that_the_chosen_block_lacks_names_the_block(
+    edit: Edit, findings_of: FindingsOf
+) -> None:
+    """At the node, for the node wrote it."""
+    spec = edit({"/nodes/source_position/params/form": "interleaved"})
+
+    [finding] = findings_of(spec, position={"use": "learned_position@1"})
+
+    assert (finding.code, finding.at) == ("N04", "/nodes/source_position/params/form")
+    assert finding.problem == "learned_position@1 has no param 'form'"
+
+
+# Overrides.
+
+
+def test_an_override_may_be_an_expression(edit: Edit, graph_of: Callable[..., Any]) -> None:
+    """`--set d_ff==2*d_model` reads the spec's own params."""
+    assert graph_of(edit({}), d_ff="=2*d_model").params["d_ff"] == 1024
+
+
+def test_an_override_does_not_leave_a_param_unread(edit: Edit, findings_of: FindingsOf) -> None:
+    """The spec reads it, though this run does not."""
+    spec = edit({"/params/base": 4, "/params/layers": "=base"})
+
+    assert findings_of(spec, layers=2) == []
+
+
+# Size and time.
+
+
+def test_a_thousand_layers_are_checked_in_well_under_a_second(edit: Edit) -> None:
+    """A repeat is typed once, however often it stands."""
+    form = loaded(edit({}, ["/tie"])).form
+    check(form, registry())
+
+    start = time.process_time()
+    graph = check(form, registry(), {"layers": 1000})
+
+    assert time.process_time() - start < 0.5
+    assert graph.parameters() > 10**9
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    """Return edits in which each template uses the next one twice."""
+    edits = deep(levels)
+    for at, template in edits.items():
+        if at.startswith("/blocks"):
+            inner = template["nodes"]["inner"]
+            template["nodes"]["again"] = {**inner, "in": {"x": "inner.x", "keep": "keep"}}
+            template["outputs"] = {"x": "again.x"}
+    return edits
+
+
+def test_a_template_is_typed_once_for_each_type(edit: Edit, findings_of: FindingsOf) -> None:
+    """2^14 uses of the innermost one cost no more than fourteen."""
+    spec = edit(doubling(14))
+    start = time.process_time()
+
+    findings = findings_of(spec)
+
+    assert time.process_time() - start < 1
+    assert findings == []
+
+
+def test_a_size_beyond_bounds_is_refused_unexpanded(edit: Edit, findings_of: FindingsOf) -> None:
+    """2^30 uses are counted, not made."""
+    assert [(f.code, f.at) for f in findings_of(edit(doubling(30)))] == [("P06", "/nodes/encoder")]
+
+
+# Whatever stands in a file, checking it ends with a finding or with a graph.
+
+TEXTS = {
+    path.stem: path.read_text(encoding="utf-8") for path in sorted((SHIPPED / "models").iterdir())
+}
+WORDS = st.sampled_from(
+    [
+        *("x", "=heads", "=d_model/0", "f[B T d_model]", "keep[B S]?", "ids:vocab[B T]"),
+        *("attention@1", "encoder_layer", "decoder", "decoder.x", "source", "=position", "T"),
+        *("...", "=", "a/b~", "", "position", "encoder"),
+    ]
+)
+VALUES = st.one_of(
+    WORDS,
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 10**7),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=5),
+    st.lists(WORDS, max_size=2),
+    st.dictionaries(WORDS, WORDS, max_size=2),
+)
+
+
+def spots(value: Any) -> list[tuple[Any, Any]]:
+    """Return every (record, key) inside a JSON value."""
+    keys: list[Any] = []
+    if isinstance(value, dict):
+        keys = list(value)
+    elif isinstance(value, list):
+        keys = list(range(len(value)))
+    return [spot for key in keys for spot in ((value, key), *spots(value[key]))]
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(sorted(TEXTS)), st.data())
+def test_a_spoilt_spec_gives_findings_and_never_another_error(name: str, data: Any) -> None:
+    """Values of a shipped spec are dropped, doubled, retyped and renamed at random."""
+    spec = json.loads(TEXTS["transformer-base"]) | {
+        key: value for key, value in json.loads(TEXTS[name]).items() if key != "extends"
+    }
+    for _ in range(data.draw(st.integers(1, 4))):
+        record, key = data.draw(st.sampled_from(spots(spec)))
+        act = data.draw(st.sampled_from(["drop", "double", "retype", "rename", "move"]))
+        if act == "drop":
+            del record[key]
+        elif act == "retype":
+            record[key] = data.draw(VALUES)
+        elif act == "move":
+            other, there = data.draw(st.sampled_from(spots(spec)))
+            record[key] = json.loads(json.dumps(other[there]))
+        elif isinstance(record, list):
+            record.append(record[key])
+        else:
+            value = record[key] if act == "double" else record.pop(key)
+            record[data.draw(WORDS)] = json.loads(json.dumps(value))
+        if not spec:
+            break
+
+    try:
+        held = loaded(read_json(json.dumps(spec), "spec.json"), "spec.json")
+        graph, findings = analyse(held.form, registry(), source=held.source)
+    except SpecError as error:
+        graph, findings = None, list(error.findings)
+    except InputError:
+        return
+
+    assert (graph is None) == bool(findings)
+    assert len({(f.code, f.at, f.problem) for f in findings}) == len(findings)
+    for finding in findings:
+        assert points_into(spec, finding.at), finding
+        assert finding.render().isprintable() or "\n" in finding.render()

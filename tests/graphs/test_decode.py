@@ -1,0 +1,131 @@
+"""Decode: a graph can be stepped, or the node that prevents it is named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft.graphs.decode import find_obstacles, moving_ports, moving_values, root_moving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft.graphs.graph import Graph
+
+    Edit = Callable[..., dict[str, Any]]
+    GraphOf = Callable[..., Graph]
+    FindingsOf = Callable[..., Any]
+
+DECODER = "/blocks/decoder_layer/nodes"
+
+
+def test_transformer_base_can_be_stepped(edit: Edit, graph_of: GraphOf) -> None:
+    """Nothing in it looks ahead along T."""
+    assert list(find_obstacles(graph_of(edit({})))) == []
+
+
+def test_what_moves_and_what_is_fixed(edit: Edit, graph_of: GraphOf) -> None:
+    """The encoder is computed once; everything from the target on moves."""
+    graph = graph_of(edit({}))
+    starts = root_moving(graph)
+
+    moving = moving_values(graph.root, starts)
+
+    assert starts == {"target"}
+    assert moving == {"target", "target_embedding.y", "target_position.y", "decoder.x", "head.y"}
+    ports = {node.name: moving_ports(node, moving) for node in graph.root.nodes}
+    assert ports["encoder"] == frozenset()
+    assert ports["decoder"] == {"x"}
+    assert ports["head"] == {"x"}
+
+
+def test_what_a_repeat_carries_moves_from_the_first_copy(edit: Edit, graph_of: GraphOf) -> None:
+    """If only the memory moves, what is carried moves from the second copy on."""
+    decoder = next(n for n in graph_of(edit({})).root.nodes if n.name == "decoder")
+
+    assert moving_ports(decoder, frozenset({"encoder.x"})) == {"x", "memory"}
+    assert moving_ports(decoder, frozenset({"target_position.y"})) == {"x"}
+    assert moving_ports(decoder, frozenset()) == frozenset()
+
+
+def test_attention_without_causal_is_named_with_its_path(
+    edit: Edit, findings_of: FindingsOf
+) -> None:
+    """Forgotten, or false: the finding is the same."""
+    forgotten = edit({}, [f"{DECODER}/self_attention/fill/f/params/causal"])
+    false = edit({f"{DECODER}/self_attention/fill/f/params/causal": False})
+
+    for spec in (forgotten, false):
+        assert [(f.code, f.at) for f in findings_of(spec)] == [
+            ("D01", f"{DECODER}/self_attention/fill/f")
+        ]
+
+
+def test_without_a_step_nothing_need_be_causal(edit: Edit, findings_of: FindingsOf) -> None:
+    """A model that is not decoded may look wherever it likes."""
+    spec = edit({}, [f"{DECODER}/self_attention/fill/f/params/causal", "/step"])
+
+    assert findings_of(spec) == []
+
+
+def test_the_encoder_need_not_be_causal(edit: Edit, findings_of: FindingsOf) -> None:
+    """Its attention reads S, which does not move; so does cross-attention."""
+    assert findings_of(edit({})) == []
+
+
+def test_decoding_along_the_source_finds_all_that_reads_it(
+    edit: Edit, findings_of: FindingsOf
+) -> None:
+    """Both attentions over S, and nothing that merely reads what they give."""
+    found = findings_of(edit({"/step/axis": "S"}))
+
+    assert [(f.code, f.at) for f in found] == [
+        ("D01", "/blocks/encoder_layer/nodes/self_attention/fill/f"),
+        ("D01", f"{DECODER}/cross_attention/fill/f"),
+    ]
+
+
+def test_an_axis_that_is_lost_on_the_way_is_found(edit: Edit, findings_of: FindingsOf) -> None:
+    """What is carried depends on S once the memory does, and has no S itself."""
+    spec = edit(
+        {
+            "/blocks/encoder_layer/nodes/self_attention/fill/f/params/causal": True,
+            f"{DECODER}/cross_attention/fill/f": {"use": "feed_forward@1", "params": {"d_ff": 8}},
+            "/step/axis": "S",
+        }
+    )
+    spec["blocks"]["decoder_layer"]["nodes"]["cross_attention"]["in"] = {"x": "self_attention.y"}
+    spec["blocks"]["decoder_layer"]["outputs"]["m"] = "memory"
+    del spec["blocks"]["decoder_layer"]["inputs"]["keep"], spec["nodes"]["decoder"]["in"]["keep"]
+
+    found = findings_of(spec)
+
+    assert [(f.code, f.at) for f in found] == [("D01", f"{DECODER}/self_attention")]
+    assert found[0].problem.endswith(
+        "port 'x' of sublayer@1 depends on S but no longer has that axis"
+    )
+
+
+def test_an_encoder_alone_is_sound_without_step(edit: Edit, findings_of: FindingsOf) -> None:
+    """And with one it is told what stands in the way."""
+    spec = edit({"/outputs": {"y": "encoder.x"}, "/tie": [], "/inputs/target": ""})
+    del spec["inputs"]["target"], spec["step"], spec["blocks"]["decoder_layer"]
+    for name in ("target_embedding", "target_position", "decoder", "head"):
+        del spec["nodes"][name]
+    spec["axes"] = {"B": "batch", "S": "time"}
+
+    assert findings_of(spec) == []
+    assert [(f.code, f.at) for f in findings_of({**spec, "step": {"axis": "S"}})] == [
+        ("D01", "/blocks/encoder_layer/nodes/self_attention/fill/f")
+    ]
+
+
+def test_decodability_is_told_beside_other_mistakes(edit: Edit, findings_of: FindingsOf) -> None:
+    """A mistake behind the decoder does not hide that the decoder looks ahead."""
+    spec = edit({"/nodes/head/params/d_out": 0}, [f"{DECODER}/self_attention/fill/f/params/causal"])
+
+    assert sorted(f.code for f in findings_of(spec)) == ["D01", "P01"]
+
+
+def test_a_graph_without_step_has_no_obstacles(edit: Edit, graph_of: GraphOf) -> None:
+    """There is nothing to prove."""
+    assert list(find_obstacles(graph_of(edit({}, ["/step"])))) == []

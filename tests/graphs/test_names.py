@@ -1,0 +1,108 @@
+"""Names: no name of a spec collides with what generated modules already have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from weft.graphs.names import ARGUMENT_WORDS, MODULE_WORDS, NODE_WORDS, names_read
+from weft.specs.load import loaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Edit = Callable[..., dict[str, Any]]
+
+
+def test_the_words_of_a_module_are_torchs() -> None:
+    """A new version of torch with a new attribute must be followed here."""
+    torch = pytest.importorskip("torch")
+
+    public = {name for name in dir(torch.nn.Module()) if not name.startswith("_")}
+
+    assert public <= NODE_WORDS
+    assert MODULE_WORDS - public <= {"ipu", "mtia", "xpu", "set_submodule"}
+
+
+@pytest.mark.parametrize(
+    "name", sorted({"forward", "training", "tie", "begin", "step", "zip", "class", "None", "to"})
+)
+def test_a_node_may_not_be_called_so(
+    name: str, edit: Edit, findings_of: Callable[..., Any]
+) -> None:
+    """The module would lose its own attribute, or the code would not parse."""
+    spec = edit(
+        {
+            f"/nodes/{name}": {"use": "layer_norm@1", "in": {"x": "decoder.x"}},
+            "/nodes/head/in/x": f"{name}.y",
+        }
+    )
+
+    assert [(f.code, f.at) for f in findings_of(spec)] == [("N09", f"/nodes/{name}")]
+
+
+@pytest.mark.parametrize("name", sorted({*ARGUMENT_WORDS, "lambda", "True"}))
+def test_a_port_may_not_be_called_so(
+    name: str, edit: Edit, findings_of: Callable[..., Any]
+) -> None:
+    """It would hide an argument of the generated function."""
+    layer = "/blocks/encoder_layer"
+    spec = edit(
+        {
+            f"{layer}/inputs/{name}": "keep[B S]",
+            f"{layer}/nodes/self_attention/in/keep": name,
+            "/nodes/encoder/in": {"x": "source_position.y", name: "source_keep"},
+        },
+        [f"{layer}/inputs/keep"],
+    )
+
+    assert [(f.code, f.at) for f in findings_of(spec)] == [("N09", f"{layer}/inputs/{name}")]
+
+
+@pytest.mark.parametrize("name", ["forward", "heads", "weight", "type"])
+def test_a_port_may_be_called_like_a_method(
+    name: str, edit: Edit, findings_of: Callable[..., Any]
+) -> None:
+    """Ports are arguments, not attributes."""
+    spec = edit(
+        {f"/inputs/{name}": "keep[B S]", "/nodes/encoder/in/keep": name}
+        | {"/nodes/decoder/in/keep": name},
+        ["/inputs/source_keep"],
+    )
+
+    assert findings_of(spec) == []
+
+
+@pytest.mark.parametrize("name", ["none", "True", "FALSE"])
+def test_a_template_may_not_have_a_constant_for_its_class(
+    name: str, edit: Edit, findings_of: Callable[..., Any]
+) -> None:
+    """`class None:` is no Python."""
+    spec = edit({"/nodes/encoder/block": name})
+    spec["blocks"][name] = spec["blocks"].pop("encoder_layer")
+
+    assert [(f.code, f.at) for f in findings_of(spec)] == [("N09", f"/blocks/{name}")]
+    assert [f.at for f in findings_of(edit({"/name": name}))] == ["/name"]
+
+
+def test_names_are_read_wherever_an_expression_may_stand(edit: Edit) -> None:
+    """In params, fills, repeats, types, requirements, block choices and lists in them."""
+    spec = edit(
+        {
+            "/params": {"a": "=p1", "b": {"use": "x@1", "params": {"c": ["=p2"]}}},
+            "/require": ["p3 > 0"],
+            "/inputs": {"x": "ids:p4[B p5*2]"},
+            "/blocks": {"t": {"inputs": {"x": "f[p6]"}, "outputs": {"x": "x"}, "nodes": {}}},
+            "/nodes": {
+                "a": {"use": "=p7", "params": {"q": "=p8"}},
+                "b": {"use": "x@1", "fill": {"f": {"use": "y@1", "params": {"q": "=p9 +"}}}},
+                "c": {"repeat": "=p10", "block": "t", "carry": ["x"]},
+                "d": {"use": "x@1", "params": {"word": "p11"}, "doc": "=p12"},
+            },
+        }
+    )
+
+    names = names_read(loaded(spec).form)
+
+    assert {name for name in names if name.startswith("p")} == {f"p{i}" for i in range(1, 11)}
+    assert "f" not in names

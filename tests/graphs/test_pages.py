@@ -1,0 +1,83 @@
+"""Pages: what the documents say of findings and of the language is so."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from weft.blocks.library import registry
+from weft.graphs.check import analyse
+from weft.graphs.shapes import KINDS
+from weft.specs.form import RepeatNode, Spec, Step, Template, UseNode
+from weft.specs.load import load
+
+ROOT = Path(__file__).parents[2]
+CODE = r"[SNEPWTD]\d\d"
+ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+FORMAT = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+FAULTS = json.loads((Path(__file__).parent / "faults.json").read_text(encoding="utf-8"))
+EXAMPLES = re.findall(r"```json( complete)?\n(.*?)```", FORMAT, re.DOTALL)
+SOURCES = "".join(
+    path.read_text(encoding="utf-8")
+    for folder in ("specs", "graphs")
+    for path in sorted((ROOT / folder).glob("*.py"))
+)
+
+
+def test_every_code_has_a_paragraph_and_a_fault_and_no_other_has() -> None:
+    """The page, the table of faults and the source name the same codes, in order."""
+    used = set(re.findall(rf'"({CODE})"', SOURCES))
+    paragraphs = re.findall(rf"^### ({CODE})$", ERRORS, re.MULTILINE)
+
+    assert set(paragraphs) == used == {fault["code"] for fault in FAULTS}
+    assert len(paragraphs) == len(set(paragraphs))
+    assert [p[0] for p in paragraphs] == sorted((p[0] for p in paragraphs), key="SNEPWTD".index)
+
+
+def test_every_paragraph_has_cause_example_and_way_out() -> None:
+    """In this order."""
+    pattern = rf"^### ({CODE})\n(.*?)(?=^#|\Z)"
+    for code, text in re.findall(pattern, ERRORS, re.MULTILINE | re.DOTALL):
+        words = " ".join(text.split())
+        assert 0 < words.find("Example: ") < words.find("Way out: "), code
+
+
+def test_every_fault_has_a_name_of_its_own_and_most_have_a_way_out() -> None:
+    """A finding without help must be a choice."""
+    assert len({fault["name"] for fault in FAULTS}) == len(FAULTS) >= 45
+    assert [fault["name"] for fault in FAULTS if not fault["help"]] == []
+
+
+@pytest.mark.parametrize("example", [text for _, text in EXAMPLES])
+def test_every_example_is_json(example: str) -> None:
+    """And nothing stands twice in it."""
+    json.loads(example)
+
+
+@pytest.mark.parametrize("example", [text for complete, text in EXAMPLES if complete])
+def test_every_complete_example_is_sound(example: str, tmp_path: Path) -> None:
+    """A reader may copy it and begin."""
+    path = tmp_path / "spec.json"
+    path.write_text(example, encoding="utf-8")
+    held = load(path)
+
+    assert analyse(held.form, registry(), held.overrides)[1] == []
+
+
+@pytest.mark.parametrize("record", [Spec, Template, UseNode, RepeatNode, Step])
+def test_every_key_stands_in_an_example(record: type[Spec]) -> None:
+    """The page leaves none out."""
+    text = "".join(example for _, example in EXAMPLES)
+
+    for name, field in record.model_fields.items():
+        assert f'"{field.alias or name}":' in text or f"| `{name}`" in FORMAT
+
+
+def test_every_key_of_a_spec_and_every_kind_stands_in_a_table() -> None:
+    """In the order of the form."""
+    rows = re.findall(r"^\| `([a-z]+)(?::v)?` \|", FORMAT, re.MULTILINE)
+
+    assert rows[: len(Spec.model_fields)] == list(Spec.model_fields)
+    assert sorted(rows[len(Spec.model_fields) :]) == sorted(KINDS)

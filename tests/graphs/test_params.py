@@ -1,0 +1,182 @@
+"""Params: expressions get their values in whatever order they stand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from weft.graphs.params import (
+    MISSING,
+    TooManyFindingsError,
+    Values,
+    check_requirements,
+    evaluate_params,
+    holds_missing,
+    make_report,
+)
+from weft.specs.findings import MOST, Finding
+from weft.specs.load import loaded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from weft.specs.form import Spec
+
+
+def spec_with(params: Mapping[str, Any], require: tuple[str, ...] = ()) -> Spec:
+    """Return a spec of nothing but params."""
+    rest = {"format": 1, "name": "p", "axes": {}, "inputs": {}, "outputs": {"y": "x"}, "nodes": {}}
+    return loaded({**rest, "params": params, "require": require}).form
+
+
+def evaluated(
+    params: Mapping[str, Any], overrides: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], list[Finding]]:
+    """Return the values of params, and what is wrong with them."""
+    findings: list[Finding] = []
+    report = make_report(findings, "")
+    return evaluate_params(spec_with(params), overrides or {}, report)[0], findings
+
+
+@pytest.mark.parametrize(
+    ("params", "values"),
+    [
+        ({"b": "=a*2", "a": 3}, {"a": 3, "b": 6}),
+        ({"c": "=b", "b": "=a", "a": "word"}, {"a": "word", "b": "word", "c": "word"}),
+        ({"a": 2.0, "b": "=a/4", "c": "=a/2"}, {"a": 2, "b": 0.5, "c": 1}),
+        (
+            {"a": {"use": "x@1", "params": {"n": "=b"}}, "b": 1},
+            {"a": {"use": "x@1", "params": {"n": 1}}, "b": 1},
+        ),
+        ({"a": ["=b", {"c": "=b+1"}], "b": 1}, {"a": [1, {"c": 2}], "b": 1}),
+        ({"a": True, "b": None, "c": "= a"}, {"a": True, "b": None, "c": True}),
+        ({"a": 3, "b": "=a > 2"}, {"a": 3, "b": True}),
+    ],
+)
+def test_values_do_not_depend_on_order(params: dict[str, Any], values: dict[str, Any]) -> None:
+    """Names in lists and block choices count as well; a whole number is an int."""
+    backwards = dict(reversed(params.items()))
+
+    for written in (params, backwards):
+        found, findings = evaluated(written)
+        assert findings == []
+        assert found == values
+        assert {k: type(v) for k, v in found.items()} == {k: type(v) for k, v in values.items()}
+
+
+def test_an_override_wins_over_the_text() -> None:
+    """And what reads the param sees it."""
+    assert evaluated({"a": 1, "b": "=a+1"}, {"a": 5})[0] == {"a": 5, "b": 6}
+
+
+def test_an_override_may_read_other_params() -> None:
+    """Those of the spec, overridden or not."""
+    assert evaluated({"a": 1, "b": 2}, {"b": "=a*10", "a": 7})[0] == {"a": 7, "b": 70}
+
+
+@pytest.mark.parametrize(
+    ("params", "found"),
+    [
+        ({"a": "=a"}, [("E04", "/params/a")]),
+        ({"a": "=b", "b": "=c", "c": "=a+1"}, [("E04", "/params/a")]),
+        ({"a": "=b", "b": "=a", "c": "=a*2", "d": "=c"}, [("E04", "/params/a")]),
+        ({"a": "=x"}, [("E02", "/params/a")]),
+        ({"a": "=x+y"}, [("E02", "/params/a"), ("E02", "/params/a")]),
+        ({"a": "=x", "b": "=a", "c": "=b+1"}, [("E02", "/params/a")]),
+        ({"a": "=1/0", "b": "=a//2", "c": ["=b"]}, [("E01", "/params/a")]),
+        ({"a": "=1+", "b": "=(2"}, [("E01", "/params/a"), ("E01", "/params/b")]),
+        ({"a": "word", "b": "=a+1"}, [("E01", "/params/b")]),
+        ({"a": {"params": {"n": "=zz"}}}, [("E02", "/params/a/params/n")]),
+        ({"a": ["=1", "=1/0"]}, [("E01", "/params/a/1")]),
+    ],
+)
+def test_a_mistake_is_found_where_it_stands(
+    params: dict[str, Any], found: list[tuple[str, str]]
+) -> None:
+    """What reads a param without value says nothing."""
+    values, findings = evaluated(params)
+
+    assert [(f.code, f.at) for f in findings] == found
+    assert values.keys() == params.keys()
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), st.text("abcd=+1 /(", max_size=6), min_size=1))
+def test_any_params_have_values_or_findings(params: dict[str, str]) -> None:
+    """A param is without value exactly when something was found."""
+    values, findings = evaluated(params)
+
+    assert holds_missing(list(values.values())) == bool(findings)
+
+
+@pytest.mark.parametrize(
+    ("require", "found"),
+    [
+        ("a == 1", []),
+        ("a < b", []),
+        ("a > b", ["E05"]),
+        ("a", ["E01"]),
+        ("word", ["E01"]),
+        ("a == word", ["E01"]),
+        ("a == c", ["E02"]),
+        ("a ==", ["E01"]),
+        ("none > 1", []),
+    ],
+)
+def test_requirements(require: str, found: list[str]) -> None:
+    """A comparison that holds, or one finding; none if a param has no value anyway."""
+    spec = spec_with({"a": 1, "b": 2, "word": "x", "none": "=1/0"}, (require,))
+    findings: list[Finding] = []
+    report = make_report(findings, "")
+    _, values = evaluate_params(spec, {}, report)
+    findings.clear()
+
+    check_requirements(spec, values, report)
+
+    assert [f.code for f in findings] == found
+    assert {f.at for f in findings} <= {"/require/0"}
+    assert all(f"'{require}'" in f.problem for f in findings)
+
+
+def test_a_requirement_without_params_can_only_be_removed() -> None:
+    """There is nothing to change in it."""
+    findings: list[Finding] = []
+    report = make_report(findings, "")
+    spec = spec_with({}, ("1 > 2",))
+
+    check_requirements(spec, evaluate_params(spec, {}, report)[1], report)
+
+    assert [(f.help, f.evidence) for f in findings] == [("remove it: it reads no param", ())]
+
+
+def test_a_param_is_blamed_once_and_where_it_is_written() -> None:
+    """`=a` leads through `b` to the place of the value."""
+    values = Values({"a": "=b", "b": 3, "c": "=d", "d": "=c"}, lambda **_: None)
+
+    assert values.blame("=a", "/here") == "/params/b"
+    assert values.blame("= b", "/there") is None
+    assert values.blame("=b+1", "/here") == "/here"
+    assert values.blame(7, "/here") == "/here"
+    assert values.place_of("c") in ("/params/c", "/params/d")
+
+
+def test_a_missing_value_shows_as_unknown() -> None:
+    """It may stand in a message."""
+    assert repr(MISSING) == "?"
+
+
+def test_a_finding_is_given_once_and_findings_end() -> None:
+    """The same one twice is one; beyond the bound the last says so."""
+    findings: list[Finding] = []
+    report = make_report(findings, "mine.json")
+    for _ in range(2):
+        for index in range(MOST):
+            report(code="P01", at=f"/{index}", problem="wrong")
+
+    with pytest.raises(TooManyFindingsError):
+        report(code="P01", at="/more", problem="wrong")
+
+    assert len(findings) == MOST + 1
+    assert {f.source for f in findings} == {"mine.json"}
+    assert findings[-1].code == "S08"
