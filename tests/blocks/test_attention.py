@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
+from weft.blocks.attention import ATTENTION, AttentionParams
 from weft.blocks.modules.attention import Attention
 
 KEEP = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
@@ -160,3 +161,24 @@ def test_dropout_falls_on_attention_weights_alone() -> None:
 
     assert set(found.unique().tolist()) == {0.0, 1.0}
     assert 0.4 < found.mean().item() < 0.6
+
+
+@pytest.mark.parametrize(
+    ("params", "d_k", "d_v"),
+    [({}, 4, 4), ({"d_k": 5}, 5, 5), ({"d_v": 3}, 4, 3), ({"d_k": 5, "d_v": 3}, 5, 3)],
+)
+def test_widths_left_out_follow_from_the_others(params: dict[str, int], d_k: int, d_v: int) -> None:
+    """Section 3.2.2: d_k = d_model / heads, and d_v = d_k."""
+    written = AttentionParams(heads=2, **params)
+
+    made = ATTENTION.arguments(written, {"d_model": 8, "d_memory": 6})
+
+    assert (made["d_k"], made["d_v"]) == (d_k, d_v)
+
+
+def test_a_width_that_heads_cannot_share_is_refused_with_a_way_out() -> None:
+    """The nearest number of heads that fits is named."""
+    with pytest.raises(ValueError, match="width 8 does not divide among 3 heads") as caught:
+        ATTENTION.arguments(AttentionParams(heads=3), {"d_model": 8, "d_memory": 8})
+
+    assert caught.value.args[1] == "use 2 heads, or give d_k"

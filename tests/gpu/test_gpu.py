@@ -1,0 +1,175 @@
+"""What must hold on a GPU: half precision near full, few graphs, stepping, training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.fx.experimental._config
+from torch import Tensor, nn
+from torch.nn import functional as F
+from weft.blocks.library import registry
+from weft.graphs.check import check
+from weft.runtime.compile.build import build
+from weft.runtime.compile.compile import compile_model
+from weft.runtime.decode.stepper import ModelStepper
+from weft.specs.load import load
+
+pytestmark = [
+    pytest.mark.gpu,
+    # Torch's compiler warns of its own parts, and asks tensors for a `.grad` themselves.
+    pytest.mark.filterwarnings(r"ignore:.*torch\.jit\.:DeprecationWarning"),
+    pytest.mark.filterwarnings(r"ignore:The \.grad attribute:UserWarning"),
+]
+
+VOCAB = 64
+SMALL = {"vocab": VOCAB, "d_model": 64, "heads": 4, "d_ff": 128, "layers": 2, "dropout": 0.0}
+HALF = {"rtol": 0.05, "atol": 0.15}
+"""bfloat16 has 8 bits: a dozen sub-layers leave about two digits of logits near 3."""
+
+
+@pytest.fixture(autouse=True)
+def _own_settings() -> Iterator[None]:
+    """Give back torch's settings and forget its graphs; to fall back to eager is an error."""
+    torch.compiler.reset()
+    with (
+        torch.fx.experimental._config.patch(use_duck_shape=True),
+        torch._dynamo.config.patch(fail_on_recompile_limit_hit=True),
+    ):
+        yield
+    torch.compiler.reset()
+
+
+def transformer(**params: Any) -> nn.Module:
+    """Return a small Transformer on the GPU."""
+    graph = check(load("transformer-tiny").form, registry(), {**SMALL, **params})
+    return build(graph).to("cuda")
+
+
+def batch(rows: int = 4, source: int = 9, target: int = 7, seed: int = 0) -> dict[str, Tensor]:
+    """Return a batch on the GPU, padding included."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, source + 1, (rows, 1), generator=generator)
+    values = {
+        "source": torch.randint(VOCAB, (rows, source), generator=generator),
+        "source_keep": torch.arange(source) < lengths,
+        "target": torch.randint(VOCAB, (rows, target), generator=generator),
+    }
+    return {name: value.to("cuda") for name, value in values.items()}
+
+
+def half() -> torch.autocast:
+    """Return the context of mixed precision."""
+    return torch.autocast("cuda", torch.bfloat16)
+
+
+def test_the_gpu_computes_what_the_cpu_computes() -> None:
+    """Full precision: another kernel, the same function, padding and all."""
+    model, inputs = transformer().eval(), batch()
+    with torch.no_grad():
+        found = model(**inputs)["logits"].cpu()
+        expected = model.cpu()(**{name: value.cpu() for name, value in inputs.items()})["logits"]
+
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_half_precision_is_near_full_precision() -> None:
+    """Mixed precision loses digits, not meaning."""
+    model, inputs = transformer().eval(), batch()
+    with torch.no_grad():
+        expected = model(**inputs)["logits"]
+        with half():
+            found = model(**inputs)["logits"]
+
+    torch.testing.assert_close(found.float(), expected, **HALF)
+
+
+def test_a_sentence_of_padding_gives_numbers() -> None:
+    """The fused kernels of the GPU too give zeros where nothing may be read."""
+    model, inputs = transformer(), batch()
+    inputs["source_keep"][0] = False
+
+    with half():
+        logits = model(**inputs)["logits"]
+    logits.float().square().mean().backward()
+
+    assert logits.isfinite().all()
+    assert all(weight.grad.isfinite().all() for weight in model.parameters())
+
+
+def test_compiled_is_eager_in_half_precision() -> None:
+    """Same logits within bfloat16, from as many graphs as templates."""
+    eager, fast, inputs = transformer().eval(), transformer().eval(), batch()
+    report = compile_model(fast, "layers")
+
+    with torch.no_grad(), half():
+        found, expected = fast(**inputs)["logits"], eager(**inputs)["logits"]
+
+    torch.testing.assert_close(found.float(), expected.float(), **HALF)
+    assert report.found == report.expected == 2
+
+
+def test_auto_compiles_on_a_gpu() -> None:
+    """There compiling is worth it, unless a measurement says otherwise."""
+    report = compile_model(transformer())
+
+    assert (report.mode, report.compiled) == ("layers", 4)
+
+
+def test_twenty_shapes_need_no_recompile() -> None:
+    """Rows and lengths vary in every batch of training, in mixed precision."""
+    model = transformer()
+    report = compile_model(model, "layers")
+    shapes = [(4, 9, 7), (8, 8, 8), (7, 3, 7), (1, 5, 6), (5, 1, 2)]
+    shapes += [(2 + i, 17 - i, 3 + i % 5) for i in range(15)]
+
+    for seed, (rows, source, target) in enumerate(shapes):
+        with half():
+            logits = model(**batch(rows, source, target, seed))["logits"]
+        logits.float().logsumexp(-1).mean().backward()
+
+    assert len(set(shapes)) == 20
+    assert report.found == report.expected == 2
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_stepping_equals_the_parallel_forward(beams: int) -> None:
+    """Position by position as all at once, after beams changed places."""
+    model, inputs = transformer().eval(), batch(rows=2)
+    fixed = {name: inputs[name] for name in ("source", "source_keep")}
+    target = batch(rows=2 * beams, seed=1)["target"]
+    spread = {name: value.repeat_interleave(beams, 0) for name, value in fixed.items()}
+    parents = torch.arange(2 * beams, device="cuda").view(2, beams).flip(1).flatten()
+    turned = torch.cat([target[parents, :3], target[:, 3:]], 1)
+
+    with torch.no_grad():
+        before = model(**spread, target=target)["logits"]
+        after = model(**spread, target=turned)["logits"]
+        stepper = ModelStepper(model, fixed, beams=beams, length=7)
+        for place in range(7):
+            if place == 3:
+                stepper.reorder(parents)
+            found = stepper.step(target[:, place], place)
+            expected = (before if place < 3 else after)[:, place]
+            torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_training_in_half_precision_learns() -> None:
+    """Twenty updates on one batch bring its loss down, dropout and all."""
+    model, inputs = transformer(dropout=0.1).train(), batch()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    losses = []
+
+    for _ in range(20):
+        with half():
+            logits = model(**inputs)["logits"]
+        loss = F.cross_entropy(logits.float().flatten(0, 1), inputs["target"].flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+
+    assert all(weight.dtype == torch.float32 for weight in model.parameters())
+    assert losses[-1] < 0.7 * losses[0]

@@ -1,0 +1,249 @@
+"""Building: weights by name, ties, what `begin` does once, and what a model may see."""
+
+from __future__ import annotations
+
+import io
+import random
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from weft.blocks.modules.state import Room
+from weft.graphs.graph import Graph
+from weft.runtime.compile.build import build, build_empty, program_of, tie
+from weft.specs.findings import SpecError
+
+GraphOf = Callable[..., Graph]
+Inputs = Callable[..., dict[str, Tensor]]
+TIED = ("source_embedding.weight", "target_embedding.weight", "head.weight")
+
+
+def shuffled(value: Any, chance: random.Random) -> Any:
+    """Return a JSON value with the keys of every object in another order."""
+    if isinstance(value, dict):
+        keys = list(value)
+        chance.shuffle(keys)
+        return {key: shuffled(value[key], chance) for key in keys}
+    if isinstance(value, list):
+        return [shuffled(inner, chance) for inner in value]
+    return value
+
+
+def assert_tied(model: nn.Module) -> None:
+    """The three names are one tensor."""
+    first, *others = (model.get_parameter(path) for path in TIED)
+    assert all(other is first for other in others)
+
+
+def test_state_dict_keys_are_the_paths_of_the_spec(graph: GraphOf) -> None:
+    """Tied ones too, each with the shape that was worked out without torch."""
+    made = graph(layers=4)
+
+    state = build(made).state_dict()
+
+    assert {name: tuple(tensor.shape) for name, tensor in state.items()} == made.root.weights()
+    assert "decoder.3.self_attention.f.query.weight" in state
+
+
+def test_tied_parameters_are_one_tensor(graph: GraphOf) -> None:
+    """After building, moving, and loading, also from a file of another model."""
+    model = build(graph())
+    assert_tied(model)
+    assert sum(w.numel() for w in model.parameters()) == graph().parameters()
+
+    assert_tied(model.to(torch.float64))
+
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    opened = build_empty(graph())
+    opened.load_state_dict(torch.load(file, weights_only=True))
+    assert_tied(opened)
+    assert torch.equal(opened.head.weight, model.head.weight.float())
+
+    opened.load_state_dict(model.state_dict(), assign=True)
+    tie(opened)
+    assert_tied(opened)
+
+
+def test_a_tied_matrix_learns_from_every_place(graph: GraphOf, inputs: Inputs) -> None:
+    """One optimizer step on the head moves the embeddings by as much."""
+    model = build(graph())
+
+    model(**inputs())["logits"].logsumexp(-1).sum().backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+
+    assert torch.equal(model.head.weight, model.source_embedding.weight)
+    assert len(list(model.parameters())) == len(graph().weights())
+
+
+def test_weights_follow_from_seed_and_path_alone(
+    graph: GraphOf, spec: Callable[[], dict[str, Any]], inputs: Inputs
+) -> None:
+    """Keys of the JSON in another order: the same weights, and the same outputs."""
+    model = build(graph(spec()), seed=3).eval()
+    expected = model(**inputs())["logits"]
+
+    for seed in range(3):
+        other = build(graph(shuffled(spec(), random.Random(seed))), seed=3).eval()
+
+        assert list(other.state_dict()) == list(model.state_dict())
+        torch.testing.assert_close(other.state_dict(), model.state_dict(), rtol=0, atol=0)
+        assert torch.equal(other(**inputs())["logits"], expected)
+
+
+def test_another_seed_draws_other_weights(graph: GraphOf) -> None:
+    """Every matrix differs; only zeros and ones are alike."""
+    one, two = (build(graph(), seed=seed) for seed in (1, 2))
+
+    alike = [
+        name
+        for name, weight in one.named_parameters()
+        if weight.dim() > 1 and torch.equal(weight, two.get_parameter(name))
+    ]
+
+    assert alike == []
+
+
+def test_one_more_layer_leaves_the_others_weights_alone(graph: GraphOf) -> None:
+    """A weight belongs to its path; no draw shifts another's."""
+    two, three = (build(graph(layers=layers)).state_dict() for layers in (2, 3))
+
+    assert two.keys() < three.keys()
+    torch.testing.assert_close({name: three[name] for name in two}, two, rtol=0, atol=0)
+
+
+def test_copies_of_a_layer_start_with_weights_of_their_own(graph: GraphOf) -> None:
+    """Each copy draws for itself: symmetry would never break."""
+    model = build(graph())
+
+    matrices = [w for w in model.parameters() if w.dim() > 1]
+
+    for index, matrix in enumerate(matrices):
+        same = [m for m in matrices[:index] if m.shape == matrix.shape and torch.equal(m, matrix)]
+        assert same == []
+
+
+def test_building_leaves_the_global_random_state_alone(graph: GraphOf) -> None:
+    """A model can be built anywhere without changing what comes after."""
+    before = torch.get_rng_state()
+
+    build(graph())
+
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_the_same_graph_is_the_same_class(graph: GraphOf) -> None:
+    """torch.compile keeps its graphs by class, so two builds share them."""
+    one, two = build(graph()), build(graph())
+
+    assert type(one) is type(two)
+    assert program_of(one) is program_of(two)
+    assert type(one.encoder[0]) is type(one.encoder[1])
+
+
+def test_tracebacks_show_the_generated_line(graph: GraphOf, inputs: Inputs) -> None:
+    """Who passes a mask of the wrong length sees the line of the model that failed."""
+    model = build(graph())
+    batch = inputs()
+
+    with pytest.raises(RuntimeError) as caught:
+        model(**{**batch, "source_keep": batch["source_keep"][:, :-1]})
+
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    lines = [frame.line for frame in frames if frame.filename.startswith("<weft_generated")]
+    assert lines == [
+        "encoder = layer(encoder, source_keep)",
+        "self_attention = self.self_attention(x, keep=keep)",
+    ]
+
+
+def test_begin_runs_the_encoder_and_the_memorys_keys_once(graph: GraphOf, inputs: Inputs) -> None:
+    """What does not depend on the target costs nothing per step."""
+    model = build(graph()).eval()
+    calls: dict[str, int] = {}
+    watched = ("encoder.1", "decoder.1.cross_attention.f.key", "decoder.1.cross_attention.f.value")
+    for path in (*watched, "decoder.1.self_attention.f.key"):
+
+        def count(*_: Any, path: str = path) -> None:
+            calls[path] = calls.get(path, 0) + 1
+
+        model.get_submodule(path).register_forward_hook(count)
+    batch = inputs(rows=2)
+    room = Room(2, 1, 5, torch.float32, torch.device("cpu"))
+
+    state = model.begin(room, source=batch["source"], source_keep=batch["source_keep"])
+    for position in range(5):
+        model.step(batch["target"][:, position : position + 1], state=state, position=position)
+
+    assert calls == dict.fromkeys(watched, 1) | {"decoder.1.self_attention.f.key": 5}
+
+
+def test_no_logit_sees_a_later_target(graph: GraphOf, inputs: Inputs) -> None:
+    """The whole model is causal: else training would teach it to copy."""
+    model = build(graph()).eval()
+    batch = inputs()
+    for last in range(1, 5):
+        changed = {**batch, "target": batch["target"].clone()}
+        changed["target"][:, last] = (changed["target"][:, last] + 1) % 11
+
+        before, after = model(**batch)["logits"], model(**changed)["logits"]
+
+        assert torch.equal(before[:, :last], after[:, :last])
+        assert (before[:, last] != after[:, last]).any(-1).all()
+
+
+def test_source_padding_changes_nothing(graph: GraphOf, inputs: Inputs) -> None:
+    """Neither what stands in the padding nor how much of it there is."""
+    model = build(graph()).eval()
+    batch = inputs()
+    keep = batch["source_keep"]
+    expected = model(**batch)["logits"]
+
+    other = torch.where(keep, batch["source"], (batch["source"] + 5) % 11)
+    longer = nn.functional.pad(batch["source"], (0, 3), value=7)
+    longer_keep = nn.functional.pad(keep, (0, 3), value=False)
+
+    assert not keep.all()
+    torch.testing.assert_close(model(**{**batch, "source": other})["logits"], expected)
+    padded = {**batch, "source": longer, "source_keep": longer_keep}
+    torch.testing.assert_close(model(**padded)["logits"], expected)
+
+
+def test_a_kept_source_token_does_change_the_logits(graph: GraphOf, inputs: Inputs) -> None:
+    """The other side of the mask: what is kept is read."""
+    model = build(graph()).eval()
+    batch = inputs()
+    changed = {**batch, "source": batch["source"].clone()}
+    changed["source"][:, 0] = (changed["source"][:, 0] + 1) % 11
+
+    before, after = model(**batch)["logits"], model(**changed)["logits"]
+
+    assert (before != after).any(-1).all()
+
+
+def test_a_foreign_module_has_no_program() -> None:
+    """The message says whose it is not."""
+    with pytest.raises(TypeError, match="Linear was not built from a spec"):
+        program_of(nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in dir(nn.Module()) if not n.startswith("_")] + ["begin", "step", "tie"]
+)
+def test_a_node_cannot_hide_what_every_module_has(
+    graph: GraphOf, spec: Callable[[], dict[str, Any]], name: str
+) -> None:
+    """Nodes become attributes: one called `forward` or `train` would break the model silently."""
+    written = spec()
+    written["nodes"][name] = written["nodes"].pop("source_embedding")
+    written["nodes"]["source_position"]["in"]["x"] = f"{name}.y"
+    written["tie"][0][0] = f"{name}.weight"
+
+    with pytest.raises(SpecError) as caught:
+        graph(written)
+
+    assert [(f.code, f.at) for f in caught.value.findings] == [("N09", f"/nodes/{name}")]

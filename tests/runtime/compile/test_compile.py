@@ -1,0 +1,183 @@
+"""torch.compile by template: what is chosen, and how few graphs it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.fx.experimental._config
+from torch import Tensor, nn
+from weft.graphs.graph import Graph
+from weft.runtime.compile import compile as compiling
+from weft.runtime.compile.build import build
+from weft.runtime.compile.compile import compile_model
+
+GraphOf = Callable[..., Graph]
+Inputs = Callable[..., dict[str, Tensor]]
+
+pytestmark = [
+    # Torch's compiler warns of its own parts, and asks tensors for a `.grad` themselves.
+    pytest.mark.filterwarnings(r"ignore:.*torch\.jit\.:DeprecationWarning"),
+    pytest.mark.filterwarnings(r"ignore:The \.grad attribute:UserWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _own_settings() -> Iterator[None]:
+    """Give back torch's settings and forget its graphs; to fall back to eager is an error."""
+    torch.compiler.reset()
+    with (
+        torch.fx.experimental._config.patch(use_duck_shape=True),
+        torch._dynamo.config.patch(fail_on_recompile_limit_hit=True),
+    ):
+        yield
+    torch.compiler.reset()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Put a list of what it was asked in the place of the compiler, which takes seconds."""
+    calls: list[dict[str, Any]] = []
+
+    def note(call: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
+        calls.append(settings)
+        return call
+
+    monkeypatch.setattr(torch, "compile", note)
+    return calls
+
+
+def compiled(model: nn.Module) -> list[str]:
+    """Return the paths of the modules that torch would compile."""
+    return [path for path, m in model.named_modules() if m._compiled_call_impl is not None]
+
+
+def test_eager_is_left_alone(graph: GraphOf) -> None:
+    """Asked for eager, nothing changes and the report says so."""
+    model = build(graph())
+
+    report = compile_model(model, "eager")
+
+    assert str(report) == "eager: asked for"
+    assert compiled(model) == []
+    assert (report.expected, report.compiled) == (0, 0)
+
+
+def test_auto_on_the_cpu_is_eager(graph: GraphOf) -> None:
+    """There compiled training was measured to be slower."""
+    model = build(graph())
+
+    report = compile_model(model)
+
+    assert str(report) == "eager: auto on the CPU, where compiled training is slower"
+    assert compiled(model) == []
+
+
+def test_layers_compiles_each_copy_of_each_template(
+    graph: GraphOf, asked: list[dict[str, Any]]
+) -> None:
+    """Four copies, two templates, and no key of the state dict changes; sizes may vary."""
+    model = build(graph())
+    keys = list(model.state_dict())
+
+    report = compile_model(model, "layers")
+
+    assert compiled(model) == ["encoder.0", "encoder.1", "decoder.0", "decoder.1"]
+    assert (report.mode, report.compiled, report.expected, report.found) == ("layers", 4, 2, 0)
+    assert report.templates == ("EncoderLayer", "DecoderLayer")
+    assert asked == 4 * [{"dynamic": True}]
+    assert list(model.state_dict()) == keys
+
+
+@pytest.mark.parametrize(
+    ("seconds", "mode"), [([0.2, 0.1], "layers"), ([0.1, 0.2], "eager"), ([0.1, 0.1], "eager")]
+)
+@pytest.mark.usefixtures("asked")
+def test_auto_measures_and_keeps_what_is_faster(
+    graph: GraphOf, monkeypatch: pytest.MonkeyPatch, seconds: list[float], mode: str
+) -> None:
+    """Given work to measure, eager is run first and stays where compiling wins nothing."""
+    model = build(graph())
+    times = iter(seconds)
+    monkeypatch.setattr(compiling, "_median", lambda _: next(times))
+
+    report = compile_model(model, measure=lambda: None)
+
+    assert report.mode == mode
+    first, second = (f"{s * 1e3:.1f} ms" for s in seconds)
+    assert f"auto measured {second} compiled, {first} eager" in str(report)
+    assert len(compiled(model)) == (4 if mode == "layers" else 0)
+
+
+def test_a_model_that_repeats_nothing_stays_eager(graph: GraphOf) -> None:
+    """There is no template to compile, and the report says that too."""
+    spec: dict[str, Any] = {
+        "format": 1,
+        "name": "map",
+        "axes": {"B": "batch"},
+        "inputs": {"x": "f[B 4]"},
+        "outputs": {"y": "map.y"},
+        "nodes": {"map": {"use": "linear@1", "params": {"d_out": 3}, "in": {"x": "x"}}},
+    }
+
+    report = compile_model(build(graph(spec)), "layers")
+
+    assert str(report) == "eager: no template is repeated"
+
+
+def test_a_foreign_module_is_refused() -> None:
+    """Templates are known of built models alone."""
+    with pytest.raises(TypeError, match="was not built from a spec"):
+        compile_model(nn.Linear(1, 1))
+
+
+@pytest.mark.slow
+def test_compiled_training_is_eager_training(graph: GraphOf, inputs: Inputs) -> None:
+    """Same logits and same slopes in float32, from as many graphs as templates."""
+    eager, fast = build(graph()), build(graph())
+    report = compile_model(fast, "layers")
+    batch = inputs()
+
+    results = []
+    for model in (eager, fast):
+        logits = model(**batch)["logits"]
+        logits.logsumexp(-1).mean().backward()
+        results.append((logits, {name: w.grad for name, w in model.named_parameters()}))
+
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+    assert report.found == report.expected == 2
+
+
+@pytest.mark.slow
+def test_twenty_shapes_need_no_recompile(graph: GraphOf, inputs: Inputs) -> None:
+    """Rows and lengths vary in every batch; equal sizes by chance, and one row, do no harm."""
+    model, eager = build(graph()).eval(), build(graph()).eval()
+    report = compile_model(model, "layers")
+    shapes = [(3, 6, 5), (4, 4, 4), (2, 9, 9), (8, 8, 3), (7, 3, 7), (1, 5, 6), (5, 1, 2)]
+    shapes += [(2 + i, 13 - i, 3 + i % 5) for i in range(13)]
+
+    with torch.no_grad():
+        for seed, (rows, source, target) in enumerate(shapes):
+            batch = inputs(rows, source, target, seed)
+            found, expected = model(**batch)["logits"], eager(**batch)["logits"]
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+    assert len(set(shapes)) == 20
+    assert report.found == report.expected == 2
+
+
+@pytest.mark.slow
+def test_six_layers_need_as_many_graphs_as_two(graph: GraphOf, inputs: Inputs) -> None:
+    """Copies share a class, and so its compiled graph."""
+    found = {}
+    for layers in (2, 6):
+        torch.compiler.reset()
+        model = build(graph(layers=layers)).eval()
+        report = compile_model(model, "layers")
+        with torch.no_grad():
+            model(**inputs())
+        found[layers] = report.found
+
+    assert found == {2: 2, 6: 2}

@@ -1,0 +1,142 @@
+"""Stepping a whole Transformer: position by position as all at once, beams included."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from weft.blocks.library import registry
+from weft.blocks.modules.state import State
+from weft.graphs.check import check
+from weft.runtime.compile.build import build
+from weft.runtime.decode.stepper import ModelStepper, reorder
+from weft.specs.load import load, loaded
+
+VOCAB, LENGTH = 11, 6
+SMALL = {"vocab": VOCAB, "d_model": 8, "heads": 2, "d_ff": 12, "layers": 2}
+POSITIONS: dict[str, dict[str, Any]] = {
+    "waves": {"use": "sinusoidal_position@1"},
+    "learned": {"use": "learned_position@1", "params": {"max_length": LENGTH}},
+}
+
+
+def transformer(order: str = "post", position: str = "waves") -> nn.Module:
+    """Return a small Transformer in float64, with weights that spread its logits."""
+    text = load("transformer-tiny").form.model_dump_json(by_alias=True)
+    spec = loaded(json.loads(text.replace('"post"', f'"{order}"'))).form
+    model = build(check(spec, registry(), {**SMALL, "position": POSITIONS[position]})).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape))
+    return model.double()
+
+
+def sources() -> dict[str, Tensor]:
+    """Return two sentences, the second with padding."""
+    keep = torch.arange(6) < torch.tensor([[6], [4]])
+    return {"source": torch.randint(VOCAB, (2, 6)), "source_keep": keep}
+
+
+@pytest.mark.parametrize("order", ["post", "pre"])
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("beams", [1, 3])
+def test_stepping_equals_the_parallel_forward(order: str, position: str, beams: int) -> None:
+    """Every step's logits are those of the whole prefix, in float64 to 1e-12."""
+    model, fixed = transformer(order, position), sources()
+    target = torch.randint(VOCAB, (2 * beams, LENGTH))
+    spread = {name: value.repeat_interleave(beams, 0) for name, value in fixed.items()}
+    expected = model(**spread, target=target)["logits"]
+
+    stepper = ModelStepper(model, fixed, beams=beams, length=LENGTH)
+
+    assert (stepper.rows, stepper.beams) == (2, beams)
+    for place in range(LENGTH):
+        found = stepper.step(target[:, place], place)
+        torch.testing.assert_close(found, expected[:, place], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("order", ["post", "pre"])
+def test_reordered_rows_go_on_from_what_their_parents_wrote(order: str) -> None:
+    """Twice on the way beams change places, one dying each time; prefixes follow."""
+    model, fixed = transformer(order), sources()
+    written = torch.randint(VOCAB, (6, LENGTH))
+    turns = {2: torch.tensor([1, 1, 0, 5, 3, 4]), 4: torch.tensor([2, 0, 1, 4, 4, 3])}
+    spread = {name: value.repeat_interleave(3, 0) for name, value in fixed.items()}
+    prefix = written[:, :0]
+
+    stepper = ModelStepper(model, fixed, beams=3, length=LENGTH)
+
+    for place in range(LENGTH):
+        if place in turns:
+            stepper.reorder(turns[place])
+            prefix = prefix[turns[place]]
+        prefix = torch.cat([prefix, written[:, place : place + 1]], 1)
+        found = stepper.step(written[:, place], place)
+        expected = model(**spread, target=prefix)["logits"][:, -1]
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+def test_sentences_do_not_mix() -> None:
+    """A sentence decoded alone has the logits that it had in the batch."""
+    model, fixed = transformer(), sources()
+    together = ModelStepper(model, fixed, beams=2, length=2)
+    alone = ModelStepper(model, {n: v[1:] for n, v in fixed.items()}, beams=2, length=2)
+    tokens = torch.tensor([3, 5, 7, 9])
+
+    torch.testing.assert_close(alone.step(tokens[2:], 0), together.step(tokens, 0)[2:])
+
+
+def test_the_memory_is_kept_once_for_each_sentence() -> None:
+    """Beams of a sentence share its keys and values; only their own words are per row."""
+    model = transformer()
+
+    stepper = ModelStepper(model, sources(), beams=3, length=LENGTH)
+
+    layer = stepper._state["decoder"][0]
+    assert layer["cross_attention"].fixed["key"].shape == (2, 2, 6, 4)
+    assert layer["self_attention"].appended["key"].shape == (6, 2, LENGTH, 4)
+    assert layer["self_attention"].appended["key"].dtype == torch.float64
+
+
+def test_autocast_decides_the_precision_of_what_is_remembered() -> None:
+    """Buffers take the numbers that the projections give, without a cast a step."""
+    model = transformer().float()
+
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        stepper = ModelStepper(model, sources(), beams=1, length=2)
+        stepper.step(torch.tensor([1, 2]), 0)
+
+    assert stepper._state["decoder"][0]["self_attention"].appended["key"].dtype == torch.bfloat16
+
+
+def test_reordering_moves_the_filled_prefix_alone() -> None:
+    """What is not yet written need not be copied, and what is a sentence's never is."""
+    appended = torch.arange(3.0 * 5 * 2).view(3, 1, 5, 2)
+    carried = torch.arange(6.0).view(3, 2)
+    fixed = torch.arange(3.0)
+    state = State(appended={"a": appended}, carried={"c": carried}, fixed={"f": fixed})
+    before = {"a": appended.clone(), "c": carried.clone(), "f": fixed.clone()}
+    rows = torch.tensor([2, 2, 0])
+
+    reorder({"node": [{"deep": state}], "=value": torch.ones(1)}, rows, used=3)
+
+    assert torch.equal(appended[:, :, :3], before["a"][rows][:, :, :3])
+    assert torch.equal(appended[:, :, 3:], before["a"][:, :, 3:])
+    assert torch.equal(carried, before["c"][rows])
+    assert torch.equal(fixed, before["f"])
+
+
+def test_reordering_keeps_every_buffer_where_it_is() -> None:
+    """Steps that were recorded on a device read the same memory again."""
+    stepper = ModelStepper(transformer(), sources(), beams=3, length=LENGTH)
+    stepper.step(torch.arange(6), 0)
+    buffers = stepper._state["decoder"][1]["self_attention"].appended
+    places = {name: buffer.data_ptr() for name, buffer in buffers.items()}
+
+    stepper.reorder(torch.tensor([1, 0, 2, 3, 5, 4]))
+
+    after = stepper._state["decoder"][1]["self_attention"].appended
+    assert {name: buffer.data_ptr() for name, buffer in after.items()} == places
