@@ -109,7 +109,9 @@ def _remove(path: Path) -> None:
 def _show(
     console: Console, sources: Sequence[str], references: Sequence[str], found: Sequence[str]
 ) -> None:
-    table = Table("source", "translation", "right", show_lines=False)
+    table = Table()
+    for name in ("source", "translation", "right"):
+        table.add_column(name, overflow="fold")
     step = max(1, len(sources) // SHOWN)
     for source, reference, line in list(zip(sources, references, found, strict=True))[::step][
         :SHOWN

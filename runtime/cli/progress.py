@@ -66,7 +66,7 @@ class Reporter:
             self._task(stage, total)
             self._bar.update(self._tasks[stage], completed=done, total=total)
         elif total is not None and done >= total:
-            self.say(f"{stage}: {done:,} pairs")
+            self.say(f"prepare {stage}: {done:,} pairs read")
 
     def progress(self, seen: Seen) -> None:
         """Show how far the training is."""
