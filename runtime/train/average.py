@@ -63,7 +63,7 @@ def _mean(tensors: Sequence[Tensor]) -> Tensor:
     total = tensors[0].detach().to(torch.float64, copy=True)
     for tensor in tensors[1:]:
         total += tensor.detach().to(total.device)
-    return total.div_(len(tensors)).to(tensors[0].dtype, copy=True)
+    return total.div_(len(tensors)).to(tensors[0].dtype)
 
 
 def _described(tensor: Tensor) -> str:

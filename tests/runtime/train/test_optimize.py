@@ -106,6 +106,17 @@ def test_loading_copies() -> None:
     assert all(torch.equal(tensors[key], kept[key]) for key in kept)
 
 
+def test_loading_replaces_all_that_was_remembered() -> None:
+    """The state of a run before its first update is empty, and so it is afterwards."""
+    model = Tied()
+    optimizer = make_optimizer(model, OptimizerSettings())
+    advance(model, optimizer, range(1))
+
+    load_optimizer_tensors(optimizer, model, {})
+
+    assert optimizer_tensors(optimizer, model) == {}
+
+
 def test_one_update_of_adam_by_hand() -> None:
     """After one gradient g the means, corrected, are g and g^2: the step is rate * sign(g)."""
     model = nn.Linear(2, 1, bias=False)
