@@ -62,11 +62,12 @@ class Reporter:
 
     def prepared(self, stage: str, done: int, total: int | None) -> None:
         """Show how far the preparation of the data is."""
+        name = f"prepare {stage}"
         if self._bar is not None:
-            self._task(stage, total)
-            self._bar.update(self._tasks[stage], completed=done, total=total)
+            self._task(name, total)
+            self._bar.update(self._tasks[name], completed=done, total=total)
         elif total is not None and done >= total:
-            self.say(f"prepare {stage}: {done:,} pairs read")
+            self.say(f"{name}: {done:,} pairs read")
 
     def progress(self, seen: Seen) -> None:
         """Show how far the training is."""
