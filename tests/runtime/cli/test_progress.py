@@ -26,7 +26,7 @@ def seen(update: int, updates: int) -> Progress:
 def test_a_terminal_sees_a_bar_with_speed_loss_and_rate() -> None:
     """Preparation and training each get a bar; a line said meanwhile stands above them."""
     out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=160)
+    console = Console(file=out, force_terminal=True, width=160, highlight=False)
 
     with Reporter(console).shown() as reporter:
         reporter.prepared("train", 500, None)
