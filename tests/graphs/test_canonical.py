@@ -31,7 +31,7 @@ GENERIC: dict[str, Any] = {
     "blocks": {
         "part": {
             "inputs": {"x": "f[B T d]", "keep": "keep[B T]?"},
-            "outputs": {"y": "read.y"},
+            "outputs": {"y": "read.y", "before": "x"},
             "nodes": {
                 "read": {
                     "use": "attention@1",

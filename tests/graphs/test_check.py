@@ -273,6 +273,33 @@ def test_params_inside_a_broken_use_are_still_checked(edit: Edit, findings_of: F
     ]
 
 
+def test_what_stands_in_an_unknown_slot_is_still_checked(
+    edit: Edit, findings_of: FindingsOf
+) -> None:
+    """Its block and params are told beside the slot."""
+    wrong = {"use": "feed_forward@1", "params": {"d_ff": "=d_ff", "dropout": 3}}
+    spec = edit({f"{ENCODER}/feed_forward/fill": {"g": wrong}})
+
+    assert [(f.code, f.at.rpartition("/")[2]) for f in findings_of(spec)] == [
+        ("W05", "g"),
+        ("P01", "dropout"),
+    ]
+
+
+def test_of_unused_templates_only_the_outermost_is_told(
+    edit: Edit, findings_of: FindingsOf
+) -> None:
+    """What only an unused one uses is unused because of it; a circle is told by one name."""
+    edits = {at: value for at, value in deep(3).items() if at != "/nodes/encoder"}
+    x = {"inputs": {"x": "f[B S d_model]"}, "outputs": {"x": "n.x"}}
+    for name, other in (("a_ring", "b_ring"), ("b_ring", "a_ring")):
+        edits[f"/blocks/{name}"] = {**x, "nodes": {"n": {"use": other, "in": {"x": "x"}}}}
+
+    found = [(f.code, f.at) for f in findings_of(edit(edits)) if f.code != "W06"]
+
+    assert found == [("W03", "/blocks/a_ring"), ("W03", "/blocks/deep0")]
+
+
 def test_wires_of_a_node_with_an_unknown_param_are_checked(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
@@ -290,6 +317,24 @@ def test_what_reads_a_broken_param_stays_silent(edit: Edit, findings_of: Finding
     spec = edit({"/params/d_model": "=512/0"})
 
     assert [(f.code, f.at) for f in findings_of(spec)] == [("E01", "/params/d_model")]
+
+
+def test_a_name_like_no_param_may_have_meant_the_unread_one(
+    edit: Edit, findings_of: FindingsOf
+) -> None:
+    """What nothing reads waits until the reader is mended."""
+    spec = edit({"/params/width": 64, "/nodes/head/params/d_out": "=qqq"})
+
+    assert [(f.code, f.at) for f in findings_of(spec)] == [("E02", "/nodes/head/params/d_out")]
+
+
+def test_a_wire_like_no_node_may_have_meant_the_unread_one(
+    edit: Edit, findings_of: FindingsOf
+) -> None:
+    """The same for wires."""
+    spec = edit({"/nodes/head/in/x": "qqq.y", "/inputs/spare": "keep[B T]"})
+
+    assert [(f.code, f.at) for f in findings_of(spec)] == [("N02", "/nodes/head/in/x")]
 
 
 def test_a_shared_param_with_a_wrong_value_is_reported_once(
