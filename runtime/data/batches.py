@@ -26,7 +26,7 @@ from torch import Tensor
 from ...specs.findings import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from .corpus import Corpus
     from .settings import BatchSettings
@@ -156,6 +156,18 @@ def collate(corpus: Corpus, rows: Rows, pad: int, eos: int) -> Batch:
         rows=rows,
         pad=pad,
     )
+
+
+def pad_rows(rows: Sequence[Sequence[int]], pad: int, eos: int) -> Tensor:
+    """Return ids [B, T] of sentences that are in no corpus, each ended and then padded.
+
+    Args:
+        rows: ids of each sentence, without the end token; not empty.
+        pad: id that fills short rows.
+        eos: id that ends each sentence.
+    """
+    longest = max(map(len, rows)) + 1
+    return torch.tensor([[*ids, eos, *([pad] * (longest - len(ids) - 1))] for ids in rows])
 
 
 def stream(

@@ -13,6 +13,7 @@ from itertools import islice
 import torch
 from torch import nn
 
+from ..data.batches import pad_rows
 from ..data.tokenizer import Tokenizer
 from .search import Hypothesis, SearchSettings, beam_search, greedy
 from .stepper import ModelStepper
@@ -86,9 +87,7 @@ class Translator:
         """
         device = next(self.model.parameters()).device
         pad, eos = self.source.pad, self.source.eos
-        longest = max(map(len, sources)) + 1
-        rows = [[*ids, eos, *([pad] * (longest - len(ids) - 1))] for ids in sources]
-        source = torch.tensor(rows, device=device)
+        source = pad_rows(sources, pad, eos).to(device)
         lengths = (source != pad).sum(1)
         limits = lengths + self.search.max_extra
         if self.search.max_length is not None:

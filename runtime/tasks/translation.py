@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ...graphs.graph import Graph
 from ...specs.findings import InputError
-from ..data.batches import Batch, in_order
+from ..data.batches import Batch, in_order, pad_rows
 from ..data.corpus import Corpus
 from ..data.prepare import Prepared
 from ..data.settings import BatchSettings
@@ -168,8 +168,8 @@ class Translation:
         for start in range(0, len(pairs), rows):
             part = pairs[start : start + rows]
             yield Batch(
-                source=_padded([p[0] for p in part], self.source),
-                target=_padded([p[1] for p in part], self.target),
+                source=pad_rows([p[0] for p in part], self.source.pad, self.source.eos),
+                target=pad_rows([p[1] for p in part], self.target.pad, self.target.eos),
                 rows=torch.arange(start, start + len(part)).numpy(),
                 pad=self.target.pad,
             )
@@ -179,13 +179,6 @@ class Translation:
     ) -> Translator:
         """Return the model as a translator."""
         return Translator(model, self.source, self.target, search, half)
-
-
-def _padded(rows: Sequence[Sequence[int]], tokenizer: Tokenizer) -> Tensor:
-    """Return ids [B, T], each row ended and then padded."""
-    longest = max(map(len, rows)) + 1
-    filled = [[*r, tokenizer.eos, *([tokenizer.pad] * (longest - len(r) - 1))] for r in rows]
-    return torch.tensor(filled)
 
 
 def make_task(run: Run, prepared: Prepared) -> Translation:
