@@ -53,8 +53,14 @@ class RepeatNode(Record):
     """How many times: a whole number, or an expression."""
     block: str
     """The local template."""
-    carry: tuple[Name, ...]
+    carry: tuple[Name, ...] = ()
     """Ports whose output is the next copy's input; the other inputs go to every copy."""
+    collect: tuple[Name, ...] = ()
+    """Outputs of the template of which those of all copies are stacked, along a new first axis."""
+    share: bool = False
+    """Whether all copies have one set of weights."""
+    instead: dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,4})$")], str] = {}
+    """Copies that are another template, by index; patches of one copy write this."""
     in_: dict[Name, str] = Field(default={}, alias="in")
     doc: str = ""
 

@@ -54,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
         return made
 
     _add_spec_commands(add)
+    _add_language_commands(add)
     _add_run_commands(add)
     return top
 
@@ -101,6 +102,49 @@ def _add_spec_commands(add: Add) -> None:
     blocks = add("blocks", spec, "list the blocks a spec may name", "weft blocks attention@1")
     blocks.add_argument("name", nargs="?", help="one block, to see its ports, params and source")
     blocks.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_language_commands(add: Add) -> None:
+    diff = add(
+        "diff",
+        "diff_command",
+        "say what differs between two specs",
+        "weft diff transformer-base mine.json -o diff.svg",
+    )
+    diff.add_argument("spec", help=SPEC)
+    diff.add_argument("other", help="the spec to compare it with")
+    diff.add_argument("-o", "--out", help="also draw it: .svg .png .pdf or .dot")
+    diff.add_argument("--json", action="store_true", help="print JSON")
+    swap = add(
+        "swap",
+        "swap_command",
+        "write a variant in which some blocks are others, and say which weights survive",
+        "weft swap transformer-base '**/f[use=attention@1]' --use grouped_query_attention@1 "
+        "--set kv_heads=2 -o gqa.json",
+    )
+    swap.add_argument("spec", help=SPEC)
+    swap.add_argument("select", help="which nodes: a path with * and **, and [key=value]")
+    swap.add_argument("--use", required=True, help="the block that takes their place")
+    swap.add_argument("--expect", type=int, help="how many there must be (default: any, but one)")
+    swap.add_argument("--name", help="name of the variant (default: that of the file)")
+    swap.add_argument("-o", "--out", required=True, help="spec file to write")
+    swap.add_argument("--json", action="store_true", help="print JSON")
+    _settable(swap, "kv_heads=2 (params of the new block)")
+    schema = add(
+        "schema",
+        "language_commands",
+        "print the JSON Schema of specs, for editors",
+        "weft schema -o weft.schema.json",
+    )
+    schema.add_argument("-o", "--out", help="file to write (default: print it)")
+    migrate = add(
+        "migrate",
+        "language_commands",
+        "write a spec of an older format, or with older blocks, as today's",
+        "weft migrate old.json -o new.json",
+    )
+    migrate.add_argument("spec", help="a spec file")
+    migrate.add_argument("-o", "--out", help="file to write (default: print it)")
 
 
 def _add_run_commands(add: Add) -> None:
