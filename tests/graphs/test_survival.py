@@ -1,0 +1,135 @@
+"""Survival: a weight goes on where its path and its shape do; a tie is one tensor."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from weft.graphs.survival import survival
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft.graphs.graph import Graph
+
+    Edit = Callable[..., dict[str, Any]]
+    GraphOf = Callable[..., Graph]
+
+EMBEDDINGS = ("source_embedding.weight", "target_embedding.weight", "head.weight")
+
+
+def test_a_graph_carries_all_of_itself(edit: Edit, graph_of: GraphOf) -> None:
+    """Every weight once, from where it is stored; nothing new, nothing lost."""
+    graph = graph_of(edit({}))
+
+    same = survival(graph, graph)
+
+    assert same.carried == graph.weights()
+    assert same.sources == {path: path for path in graph.weights()}
+    assert [same.new, same.lost, same.reshaped] == [{}, {}, {}]
+    assert same.before == same.after == graph.parameters() == 63_082_496
+    assert same.render() == "carried   63,082,496 of 63,082,496 parameters (100.0 %)\n"
+
+
+def test_more_layers_are_new_and_fewer_are_lost(edit: Edit, graph_of: GraphOf) -> None:
+    """Copies 0 and 1 go on; 2 and 3 begin anew, or are dropped."""
+    short, long = graph_of(edit({}), layers=2), graph_of(edit({}), layers=4)
+
+    longer, shorter = survival(short, long), survival(long, short)
+
+    assert longer.carried == shorter.carried == short.weights()
+    assert (
+        longer.new
+        == shorter.lost
+        == {path: shape for path, shape in long.weights().items() if path not in short.weights()}
+    )
+    assert {path.split(".")[1] for path in longer.new} == {"2", "3"}
+    assert "  encoder.2-3.self_attention.f.query.weight" in longer.render()
+
+
+def test_another_shape_does_not_go_on(edit: Edit, graph_of: GraphOf) -> None:
+    """A wider inner layer: two matrices and a bias of each layer begin anew, both shapes said."""
+    old, new = graph_of(edit({}), layers=1), graph_of(edit({}), layers=1, d_ff=1024)
+
+    found = survival(old, new)
+
+    inner = "encoder.0.feed_forward.f.inner.weight"
+    assert found.reshaped[inner] == ((2048, 512), (1024, 512))
+    assert len(found.reshaped) == 2 * 3
+    assert [found.new, found.lost] == [{}, {}]
+    assert found.sizes()["reshaped"] == 2 * (2 * 512 * 1024 + 1024)
+    assert f"  {inner.replace('0', '*')}" in found.render()
+    assert "1 x [2048, 512] -> [1024, 512]" in found.render()
+
+
+def test_what_is_untied_begins_as_the_one_that_was_shared(edit: Edit, graph_of: GraphOf) -> None:
+    """Three tables for one: each is a copy of it, and the report says so."""
+    tied, untied = graph_of(edit({})), graph_of(edit({}, ["/tie"]))
+
+    found = survival(tied, untied)
+
+    assert [found.sources[path] for path in EMBEDDINGS] == [EMBEDDINGS[0]] * 3
+    assert [found.new, found.lost, found.reshaped] == [{}, {}, {}]
+    assert found.after - found.before == 2 * 37000 * 512
+    assert found.sizes()["carried"] == untied.parameters()
+    assert f"{' and '.join(EMBEDDINGS)} each begin as {EMBEDDINGS[0]}" in found.render()
+
+
+def test_what_is_tied_anew_begins_as_the_first(edit: Edit, graph_of: GraphOf) -> None:
+    """One table for three: the first goes on, the others are lost."""
+    untied, tied = graph_of(edit({}, ["/tie"])), graph_of(edit({}))
+
+    found = survival(untied, tied)
+
+    assert found.sources[EMBEDDINGS[0]] == EMBEDDINGS[0]
+    assert sorted(found.lost) == sorted(EMBEDDINGS[1:])
+
+
+def test_a_tied_weight_goes_on_through_any_of_its_names(edit: Edit, graph_of: GraphOf) -> None:
+    """The path under which it is stored may be gone; one that was tied to it is enough."""
+    source = ["head.weight", "target_embedding.weight"]
+    old = graph_of(edit({"/tie": [["source_embedding.weight", *source]]}))
+    new = graph_of(
+        edit(
+            {
+                "/tie": [source],
+                "/nodes/words": edit({})["nodes"]["source_embedding"],
+                "/nodes/source_position/in/x": "words.y",
+            },
+            ["/nodes/source_embedding"],
+        )
+    )
+
+    found = survival(old, new)
+
+    assert found.sources["head.weight"] == "source_embedding.weight"
+    assert found.new == {"words.weight": (37000, 512)}
+    assert not found.lost
+    assert "  head.weight begins as source_embedding.weight" in found.render()
+
+
+def test_a_shape_that_only_a_later_name_has_goes_on(edit: Edit, graph_of: GraphOf) -> None:
+    """Of tied names that were apart, the first that fits feeds the tensor."""
+    old = graph_of(edit({"/nodes/source_embedding/params/d_model": 512}, ["/tie"]))
+    new = graph_of(edit({"/tie/0": ["head.weight", "source_embedding.weight"]}, []))
+
+    found = survival(old, new)
+
+    assert found.sources["head.weight"] == "head.weight"
+    assert list(found.lost) == ["source_embedding.weight"]
+
+
+def test_every_parameter_is_counted_once(edit: Edit, graph_of: GraphOf) -> None:
+    """Carried, new and reshaped make up the new graph."""
+    old = graph_of(edit({}), layers=3)
+    changes = {"/blocks/encoder_layer/nodes/feed_forward/fill/f/params/d_ff": 64}
+    new = graph_of(edit(changes, ["/tie"]), layers=4)
+
+    found = survival(old, new)
+
+    sizes = found.sizes()
+    assert sizes["after"] == sizes["carried"] + sizes["new"] + sizes["reshaped"]
+    assert {*found.carried, *found.new, *found.reshaped} == set(new.weights())
+    assert sizes["new"] == sum(map(prod, found.new.values()))
+    assert json.loads(json.dumps(found.as_json()))["parameters"] == sizes
