@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
 
 from ..graphs.signature import BlockType, Signature, port
-from .fields import Count, Flag, Params, Probability
+from .fields import LATER, Base, Count, Flag, Params, Probability
 
 
 class AttentionParams(Params):
@@ -24,6 +24,19 @@ class AttentionParams(Params):
     """Whether the four projections have biases."""
     dropout: Probability = 0.0
     """Probability of dropping an attention weight while training."""
+    position: Annotated[Literal["none", "rotary"], LATER] = "none"
+    """`rotary` turns pairs (2i, 2i+1) of q and k by pos * base^(-2i/d_k); only without `memory`."""
+    rotary_base: Annotated[Base, LATER] = 10_000.0
+    """Base of the angles of `rotary`; a larger one turns more slowly."""
+    window: Annotated[Count | None, LATER] = None
+    """Farthest position that is read, counted from the reader; only without `memory`."""
+
+
+class GroupedQueryAttentionParams(AttentionParams):
+    """Params of `grouped_query_attention`."""
+
+    kv_heads: Count
+    """Heads of keys and values, dividing `heads`; 1 is multi-query, `heads` is attention@1."""
 
 
 def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
@@ -45,28 +58,49 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
     d_model, heads = sizes["d_model"], params.heads
     if params.d_k is None and d_model % heads:
         msg = f"width {d_model} does not divide among {heads} heads"
-        fits = [h for h in range(1, min(d_model, 64) + 1) if d_model % h == 0]
-        near = min(fits, key=lambda h: abs(h - heads))
-        raise ValueError(msg, f"use {near} heads, or give d_k")
+        fits = (h for h in range(1, min(d_model, 64) + 1) if d_model % h == 0)
+        raise ValueError(msg, f"use {_nearest(heads, fits)} heads, or give d_k")
     d_k = params.d_k or d_model // heads
+    if params.position == "rotary" and d_k % 2:
+        msg = f"d_k is {d_k}, which is odd, but rotary positions turn pairs of numbers"
+        raise ValueError(msg, f"give a d_k that is even, such as {d_k + 1}, or another 'heads'")
     return {
         "d_model": d_model,
         "d_memory": sizes["d_memory"],
         "heads": heads,
         "d_k": d_k,
         "d_v": params.d_v or d_k,
+        "kv_heads": heads,
         "causal": params.causal,
         "bias": params.bias,
         "dropout": params.dropout,
+        "position": params.position,
+        "rotary_base": params.rotary_base,
+        "window": params.window,
     }
+
+
+def _grouped_arguments(
+    params: GroupedQueryAttentionParams, sizes: Mapping[str, Any]
+) -> dict[str, Any]:
+    heads, kv_heads = params.heads, params.kv_heads
+    if heads % kv_heads:
+        msg = f"{heads} heads do not divide among {kv_heads} heads of keys and values"
+        fits = (h for h in range(1, heads + 1) if heads % h == 0)
+        raise ValueError(msg, f"use {_nearest(kv_heads, fits)} kv_heads")
+    return {**_arguments(params, sizes), "kv_heads": kv_heads}
+
+
+def _nearest(wish: int, fits: Iterable[int]) -> int:
+    return min(fits, key=lambda number: abs(number - wish))
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     a = arguments
     shapes = {
         "query": (a["heads"] * a["d_k"], a["d_model"]),
-        "key": (a["heads"] * a["d_k"], a["d_memory"]),
-        "value": (a["heads"] * a["d_v"], a["d_memory"]),
+        "key": (a["kv_heads"] * a["d_k"], a["d_memory"]),
+        "value": (a["kv_heads"] * a["d_v"], a["d_memory"]),
         "out": (a["d_model"], a["heads"] * a["d_v"]),
     }
     weights: dict[str, tuple[int, ...]] = {}
@@ -80,7 +114,8 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 ATTENTION = BlockType(
     name="attention",
     doc="Multi-head scaled dot-product attention; softmax(q k^T / sqrt(d_k)) v in each head.",
-    source="Vaswani et al. 2017, section 3.2",
+    source="Vaswani et al. 2017, section 3.2; rotary: Su et al. 2021, section 3.4; "
+    "window: Beltagy et al. 2020, section 3.1",
     params=AttentionParams,
     signature=_signature,
     arguments=_arguments,
@@ -88,5 +123,20 @@ ATTENTION = BlockType(
     module="attention:Attention",
     steps=True,
     example={"heads": 2},
+    example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"},
+)
+
+GROUPED_QUERY_ATTENTION = BlockType(
+    name="grouped_query_attention",
+    doc="Attention whose heads share keys and values in groups; head i reads k and v of head "
+    "floor(i * kv_heads / heads).",
+    source="Ainslie et al. 2023, section 2.2; kv_heads = 1: Shazeer 2019, section 3",
+    params=GroupedQueryAttentionParams,
+    signature=_signature,
+    arguments=_grouped_arguments,
+    weights=_weights,
+    module="attention:Attention",
+    steps=True,
+    example={"heads": 4, "kv_heads": 2},
     example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"},
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ..graphs.signature import BlockType, Signature, port
-from .fields import Count, Params
+from .fields import LATER, Count, Flag, Params
 
 
 class EmbeddingParams(Params):
@@ -16,6 +16,8 @@ class EmbeddingParams(Params):
     """Width of a vector."""
     scale: Literal["none", "sqrt"] = "none"
     """`sqrt` multiplies every vector by sqrt(d_model)."""
+    frozen: Annotated[Flag, LATER] = False
+    """Whether training leaves the table as it is, also for those that are tied to it."""
 
 
 def _signature(params: EmbeddingParams, _: frozenset[str]) -> Signature:

@@ -1,4 +1,4 @@
-"""Feed-forward: the same two-layer map at every position."""
+"""Feed-forward: the same two-layer map at every position, plain or gated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class FeedForwardParams(Params):
 
     d_ff: Count
     """Width between the two maps."""
-    activation: Literal["relu", "gelu"] = "relu"
+    activation: Literal["relu", "gelu", "silu"] = "relu"
     """What stands between the two maps."""
     bias: Flag = True
     """Whether both maps have biases."""
@@ -22,7 +22,20 @@ class FeedForwardParams(Params):
     """Probability of dropping a number after the activation while training."""
 
 
-def _signature(_: FeedForwardParams, __: frozenset[str]) -> Signature:
+class GatedFeedForwardParams(Params):
+    """Params of `gated_feed_forward`."""
+
+    d_ff: Count
+    """Width between the maps; 2/3 of a plain feed-forward's has as many weights."""
+    activation: Literal["silu", "gelu", "relu", "sigmoid"] = "silu"
+    """What the gate passes through: SwiGLU, GEGLU, ReGLU, GLU."""
+    bias: Flag = True
+    """Whether the three maps have biases."""
+    dropout: Probability = 0.0
+    """Probability of dropping a number of the product while training."""
+
+
+def _signature(_: FeedForwardParams | GatedFeedForwardParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("x", "f[... d_model]", "vectors"),),
         outputs=(port("y", "f[... d_model]", "each mapped by itself"),),
@@ -40,6 +53,14 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return weights
 
 
+def _gated_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    d_model, d_ff = arguments["d_model"], arguments["d_ff"]
+    gate: dict[str, tuple[int, ...]] = {"gate.weight": (d_ff, d_model)}
+    if arguments["bias"]:
+        gate["gate.bias"] = (d_ff,)
+    return gate | _weights(arguments)
+
+
 FEED_FORWARD = BlockType(
     name="feed_forward",
     doc="Two linear maps with an activation between; max(0, x W1 + b1) W2 + b2.",
@@ -48,6 +69,18 @@ FEED_FORWARD = BlockType(
     signature=_signature,
     weights=_weights,
     module="feed_forward:FeedForward",
+    example={"d_ff": 16},
+    example_inputs={"x": "f[B T 8]"},
+)
+
+GATED_FEED_FORWARD = BlockType(
+    name="gated_feed_forward",
+    doc="Two maps side by side, one the other's gate, and a map back; (silu(x Wg) * x W1) W2.",
+    source="Shazeer 2020, section 2",
+    params=GatedFeedForwardParams,
+    signature=_signature,
+    weights=_gated_weights,
+    module="feed_forward:GatedFeedForward",
     example={"d_ff": 16},
     example_inputs={"x": "f[B T 8]"},
 )

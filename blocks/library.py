@@ -10,10 +10,10 @@ import functools
 from importlib.metadata import entry_points
 
 from ..graphs.signature import BlockType, Registry
-from .attention import ATTENTION
+from .attention import ATTENTION, GROUPED_QUERY_ATTENTION
 from .embedding import EMBEDDING
-from .feed_forward import FEED_FORWARD
-from .norm import LAYER_NORM
+from .feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
+from .norm import LAYER_NORM, RMS_NORM
 from .position import LEARNED_POSITION, SINUSOIDAL_POSITION
 from .wiring import DROPOUT, LINEAR, SUBLAYER
 
@@ -22,8 +22,11 @@ STANDARD: tuple[BlockType, ...] = (
     SINUSOIDAL_POSITION,
     LEARNED_POSITION,
     ATTENTION,
+    GROUPED_QUERY_ATTENTION,
     FEED_FORWARD,
+    GATED_FEED_FORWARD,
     LAYER_NORM,
+    RMS_NORM,
     SUBLAYER,
     LINEAR,
     DROPOUT,

@@ -19,11 +19,29 @@ class LayerNormParams(Params):
     """Added to the variance."""
 
 
+class RmsNormParams(Params):
+    """Params of `rms_norm`."""
+
+    eps: Epsilon = LAYER_NORM_EPS
+    """Added to the mean square."""
+
+
 def _signature(_: LayerNormParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("x", "f[... d_model]", "vectors"),),
         outputs=(port("y", "f[... d_model]", "each with mean 0 and variance 1, then scaled"),),
     )
+
+
+def _rms_signature(_: RmsNormParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("x", "f[... d_model]", "vectors"),),
+        outputs=(port("y", "f[... d_model]", "each with mean square 1, then scaled"),),
+    )
+
+
+def _rms_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {"weight": (arguments["d_model"],)}
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -38,6 +56,18 @@ LAYER_NORM = BlockType(
     signature=_signature,
     weights=_weights,
     module="norm:LayerNorm",
+    example={},
+    example_inputs={"x": "f[B T 8]"},
+)
+
+RMS_NORM = BlockType(
+    name="rms_norm",
+    doc="Scale each vector to mean square 1; weight * x / sqrt(mean(x^2) + eps).",
+    source="Zhang and Sennrich 2019, section 4",
+    params=RmsNormParams,
+    signature=_rms_signature,
+    weights=_rms_weights,
+    module="norm:RMSNorm",
     example={},
     example_inputs={"x": "f[B T 8]"},
 )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ..graphs.shapes import parse_type
 from ..graphs.signature import BlockType, Port, Signature, Slot, port
-from .fields import Count, Epsilon, Flag, Params, Probability
-from .norm import LAYER_NORM, LAYER_NORM_EPS
+from .fields import LATER, Count, Epsilon, Flag, Params, Probability
+from .norm import LAYER_NORM, LAYER_NORM_EPS, RMS_NORM
 
 
 class SublayerParams(Params):
@@ -19,7 +19,9 @@ class SublayerParams(Params):
     dropout: Probability = 0.0
     """Probability of dropping a number of the sub-layer's output while training."""
     eps: Epsilon = LAYER_NORM_EPS
-    """Added to the variance by the layer norm."""
+    """Added by the norm to what it takes the root of."""
+    norm: Annotated[Literal["layer_norm", "rms_norm"], LATER] = "layer_norm"
+    """Which norm."""
 
 
 class LinearParams(Params):
@@ -52,12 +54,13 @@ def _sublayer_signature(_: SublayerParams, __: frozenset[str]) -> Signature:
 
 
 def _sublayer_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    return {f"norm.{name}": shape for name, shape in LAYER_NORM.weights(arguments).items()}
+    norm = RMS_NORM if arguments["norm"] == "rms_norm" else LAYER_NORM
+    return {f"norm.{name}": shape for name, shape in norm.weights(arguments).items()}
 
 
 SUBLAYER = BlockType(
     name="sublayer",
-    doc="Residual path, dropout and layer norm around a sub-layer; norm(x + dropout(f(x))).",
+    doc="Residual path, dropout and a norm around a sub-layer; norm(x + dropout(f(x))).",
     source="Vaswani et al. 2017, section 3.1; pre order: Xiong et al. 2020",
     params=SublayerParams,
     signature=_sublayer_signature,

@@ -1,7 +1,8 @@
 """Attention: every position of one sequence reads from another, or from its own.
 
 Axes: B sequences, T positions that read, S positions that are read, D width of the
-model, H heads, K and V widths of one head; R rows = N sentences x beams.
+model, H heads, G heads of keys and values, K and V widths of one head; R rows = N
+sentences x beams.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from .core import attend
+from .draw import draw_linear
+from .position import rotated
 from .state import Room, State
 
 
@@ -17,12 +20,14 @@ class Attention(nn.Module):
     """Multi-head scaled dot-product attention.
 
     Each head weighs what is read by softmax(q k^T / sqrt(K)) and returns the weighted
-    sum of values; a linear map mixes the heads.
+    sum of values; a linear map mixes the heads.  With fewer heads of keys and values,
+    H / G heads in a row read the same ones.
 
-    Source: Vaswani et al. 2017, section 3.2.
+    Source: Vaswani et al. 2017, section 3.2; shared keys: Ainslie et al. 2023, section
+    2.2; rotary: Su et al. 2021, section 3.4; window: Beltagy et al. 2020, section 3.1.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the params of a block
         self,
         d_model: int,
         d_memory: int,
@@ -30,24 +35,27 @@ class Attention(nn.Module):
         d_k: int,
         d_v: int,
         *,
+        kv_heads: int | None = None,
         causal: bool = False,
         bias: bool = True,
         dropout: float = 0.0,
+        position: str = "none",
+        rotary_base: float = 10_000.0,
+        window: int | None = None,
     ) -> None:
         """Make the four projections."""
         super().__init__()
-        self.heads, self.causal, self.dropout = heads, causal, dropout
+        self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
+        self.causal, self.dropout, self.window = causal, dropout, window
+        self.base = rotary_base if position == "rotary" else None
         self.query = nn.Linear(d_model, heads * d_k, bias)
-        self.key = nn.Linear(d_memory, heads * d_k, bias)
-        self.value = nn.Linear(d_memory, heads * d_v, bias)
+        self.key = nn.Linear(d_memory, self.kv_heads * d_k, bias)
+        self.value = nn.Linear(d_memory, self.kv_heads * d_v, bias)
         self.out = nn.Linear(heads * d_v, d_model, bias)
 
     def initialize(self, generator: torch.Generator) -> None:
         """Draw Xavier-uniform weights; biases start at zero."""
-        for linear in (self.query, self.key, self.value, self.out):
-            nn.init.xavier_uniform_(linear.weight, generator=generator)
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
+        draw_linear(generator, self.query, self.key, self.value, self.out)
 
     def forward(
         self, x: Tensor, memory: Tensor | None = None, keep: Tensor | None = None
@@ -62,13 +70,18 @@ class Attention(nn.Module):
         Returns:
             What each position read, [B, T, D]; zeros mixed where nothing may be read.
         """
-        read = x if memory is None else memory
+        own = memory is None
+        query_BHTK = self._split(self.query(x), self.heads)
+        key_BGSK, value_BGSV = self._offered(x if memory is None else memory)
+        if own:
+            query_BHTK, key_BGSK = self._placed(query_BHTK, key_BGSK, 0)
         y_BHTV = attend(
-            self._split(self.query(x)),
-            self._split(self.key(read)),
-            self._split(self.value(read)),
+            query_BHTK,
+            key_BGSK,
+            value_BGSV,
             keep,
-            causal=self.causal and memory is None,
+            causal=self.causal and own,
+            window=self.window if own else None,
             dropout=self.dropout if self.training else 0.0,
         )
         return self._merge(y_BHTV)
@@ -76,12 +89,13 @@ class Attention(nn.Module):
     def begin(self, room: Room, memory: Tensor | None = None, keep: Tensor | None = None) -> State:
         """Return buffers for own keys and values, or those of the memory, computed once."""
         if memory is not None:
-            fixed = {"key": self._split(self.key(memory)), "value": self._split(self.value(memory))}
+            key, value = self._offered(memory)
+            fixed = {"key": key, "value": value}
             return State(fixed=fixed if keep is None else {**fixed, "keep": keep})
 
         def buffer(linear: nn.Linear) -> Tensor:
-            width = linear.out_features // self.heads
-            shape = (room.rows, self.heads, room.length, width)
+            width = linear.out_features // self.kv_heads
+            shape = (room.rows, self.kv_heads, room.length, width)
             return torch.zeros(shape, dtype=room.dtype, device=room.device)
 
         return State(appended={"key": buffer(self.key), "value": buffer(self.value)})
@@ -98,25 +112,45 @@ class Attention(nn.Module):
             state: what `begin` returned.
             position: where the rows stand, counted from 0.
         """
-        query_RHTK = self._split(self.query(x))
+        query_RHTK = self._split(self.query(x), self.heads)
         if state.fixed:
             key = state.fixed["key"]
             query = query_RHTK.unflatten(0, (key.size(0), -1)).squeeze(3).transpose(1, 2)
             y = attend(query, key, state.fixed["value"], state.fixed.get("keep"))
             return self._merge(y.transpose(1, 2).flatten(0, 1).unsqueeze(2))
-        for name, new in (("key", self.key(x)), ("value", self.value(x))):
-            state.appended[name][:, :, position : position + 1] = self._split(new)
-        key, value = (state.appended[name][:, :, : position + 1] for name in ("key", "value"))
+        key, value = self._offered(x)
+        query_RHTK, key = self._placed(query_RHTK, key, position)
+        for name, new in (("key", key), ("value", value)):
+            state.appended[name][:, :, position : position + 1] = new
+        first = 0 if self.window is None else max(0, position - self.window)
+        key, value = (state.appended[name][:, :, first : position + 1] for name in ("key", "value"))
         if keep is not None:
             length = state.appended["key"].size(2)
             kept = state.appended.setdefault("keep", keep.new_zeros(keep.size(0), length, 1))
             kept[:, position] = keep
-            keep = kept[:, : position + 1, 0]
+            keep = kept[:, first : position + 1, 0]
         return self._merge(attend(query_RHTK, key, value, keep))
 
-    def _split(self, x: Tensor) -> Tensor:
+    def _offered(self, read: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys [B, G, S, K] and values [B, G, S, V] of what is read, [B, S, D']."""
+        return (
+            self._split(self.key(read), self.kv_heads),
+            self._split(self.value(read), self.kv_heads),
+        )
+
+    def _placed(self, query_BHTK: Tensor, key_BGTK: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        """Turn queries and keys by their positions, which count from `start`, when asked."""
+        if self.base is None:
+            return query_BHTK, key_BGTK
+        positions_T = torch.arange(query_BHTK.size(2), device=query_BHTK.device) + start
+        return (
+            rotated(query_BHTK, positions_T, self.base),
+            rotated(key_BGTK, positions_T, self.base),
+        )
+
+    def _split(self, x: Tensor, heads: int) -> Tensor:
         """[B, T, H * K] to [B, H, T, K]."""
-        x_BTHK: Tensor = x.unflatten(-1, (self.heads, -1))
+        x_BTHK: Tensor = x.unflatten(-1, (heads, -1))
         return x_BTHK.transpose(1, 2)
 
     def _merge(self, y_BHTV: Tensor) -> Tensor:

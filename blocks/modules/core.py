@@ -1,7 +1,7 @@
 """Core: scaled dot-product attention by the fastest way that this device has.
 
-Axes: B sequences, H heads, T positions that read, S positions that are read, K and
-V widths of one head.
+Axes: B sequences, H heads, G heads of keys and values, T positions that read, S
+positions that are read, K and V widths of one head.
 """
 
 from __future__ import annotations
@@ -13,38 +13,60 @@ from torch.nn import functional as F
 
 def attend(
     query_BHTK: Tensor,
-    key_BHSK: Tensor,
-    value_BHSV: Tensor,
+    key_BGSK: Tensor,
+    value_BGSV: Tensor,
     keep_BS: Tensor | None = None,
     *,
     causal: bool = False,
+    window: int | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """Let every query read the values whose keys it matches.
 
     Args:
         query_BHTK: what each reading position looks for.
-        key_BHSK: what each read position offers.
-        value_BHSV: what it gives.
+        key_BGSK: what each read position offers; H / G heads in a row share one.
+        value_BGSV: what it gives.
         keep_BS: true where a position may be read; all when None.
         causal: whether position t reads none later than t; needs T = S.
+        window: how far apart reader and read may stand; needs T = S.
         dropout: probability of dropping one attention weight, 0 when not training.
 
     Returns:
         softmax(q k^T / sqrt(K)) v, B x H x T x V.  A row that may read nothing gives
         zeros.
 
-    Source: Vaswani et al. 2017, section 3.2.1.
+    Source: Vaswani et al. 2017, section 3.2.1; shared keys: Ainslie et al. 2023.
     """
+    shared = query_BHTK.size(1) // key_BGSK.size(1)
+    # The fused kernel's backward is several times slower than plain products here.
+    plain = query_BHTK.device.type == "cpu" and query_BHTK.dtype == torch.bfloat16
     mask = None if keep_BS is None else keep_BS[:, None, None, :]
-    if causal and mask is not None:
-        mask, causal = mask & _past(query_BHTK.size(2), query_BHTK.device), False
-    if query_BHTK.device.type == "cpu" and query_BHTK.dtype == torch.bfloat16:
-        # The fused kernel's backward is several times slower than plain products here.
-        return plain_attend(query_BHTK, key_BHSK, value_BHSV, mask, causal=causal, dropout=dropout)
-    return F.scaled_dot_product_attention(
-        query_BHTK, key_BHSK, value_BHSV, attn_mask=mask, dropout_p=dropout, is_causal=causal
-    )
+    if window is not None or (causal and (mask is not None or (plain and shared > 1))):
+        near = _near(query_BHTK.size(2), query_BHTK.device, causal=causal, window=window)
+        mask, causal = near if mask is None else mask & near, False
+        if shared > 1:
+            mask = torch.cat([mask] * shared, -2)
+    if causal and not plain:
+        return F.scaled_dot_product_attention(
+            query_BHTK,
+            key_BGSK,
+            value_BGSV,
+            dropout_p=dropout,
+            is_causal=True,
+            enable_gqa=shared > 1,
+        )
+    # Heads with one key read as more positions of one head: no key is copied.
+    query = query_BHTK
+    if shared > 1:
+        query = query_BHTK.unflatten(1, (-1, shared)).flatten(2, 3)
+    if plain:
+        y = plain_attend(query, key_BGSK, value_BGSV, mask, causal=causal, dropout=dropout)
+    else:
+        y = F.scaled_dot_product_attention(
+            query, key_BGSK, value_BGSV, attn_mask=mask, dropout_p=dropout
+        )
+    return y.unflatten(2, (shared, -1)).flatten(1, 2) if shared > 1 else y
 
 
 def plain_attend(
@@ -68,7 +90,7 @@ def plain_attend(
     """
     score_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1) * query_BHTK.size(-1) ** -0.5
     if causal:
-        past = _past(query_BHTK.size(2), query_BHTK.device)
+        past = _near(query_BHTK.size(2), query_BHTK.device, causal=True)
         mask = past if mask is None else mask & past
     if mask is not None:
         score_BHTS = score_BHTS.masked_fill(~mask, float("-inf"))
@@ -78,6 +100,17 @@ def plain_attend(
     return F.dropout(weight_BHTS, dropout) @ value_BHSV
 
 
-def _past(length: int, device: torch.device) -> Tensor:
-    """Return [T, T], true on and below the diagonal."""
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+def _near(length: int, device: torch.device, *, causal: bool, window: int | None = None) -> Tensor:
+    """Return [T, T], true where position t may read position s.
+
+    Args:
+        length: positions T.
+        device: where the mask lies.
+        causal: whether s must not be later than t.
+        window: how far apart they may be.
+    """
+    all_ = torch.ones(length, length, dtype=torch.bool, device=device)
+    past = all_.tril() if causal else all_
+    if window is None:
+        return past
+    return past.triu(-window) if causal else past.triu(-window).tril(window)

@@ -1,12 +1,23 @@
-"""Feed-forward: the same two-layer map at every position."""
+"""Feed-forward: the same two-layer map at every position, plain or gated."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .draw import draw_linear
 from .dropout import Dropout
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+}
+"""Name in a spec to what it computes."""
 
 
 class FeedForward(nn.Module):
@@ -28,17 +39,47 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = nn.Linear(d_model, d_ff, bias)
         self.outer = nn.Linear(d_ff, d_model, bias)
-        self.activation = F.relu if activation == "relu" else F.gelu
+        self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
     def initialize(self, generator: torch.Generator) -> None:
         """Draw Xavier-uniform weights; biases start at zero."""
-        for linear in (self.inner, self.outer):
-            nn.init.xavier_uniform_(linear.weight, generator=generator)
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
+        draw_linear(generator, self.inner, self.outer)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., D] to [..., D]."""
         y: Tensor = self.outer(self.dropout(self.activation(self.inner(x))))
+        return y
+
+
+class GatedFeedForward(nn.Module):
+    """Two linear maps side by side, one passed through an activation as the other's gate.
+
+    Source: Shazeer 2020, section 2.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        activation: str = "silu",
+        *,
+        bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        """Make the maps, two of D x d_ff and one back."""
+        super().__init__()
+        self.gate = nn.Linear(d_model, d_ff, bias)
+        self.inner = nn.Linear(d_model, d_ff, bias)
+        self.outer = nn.Linear(d_ff, d_model, bias)
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = Dropout(dropout)
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw Xavier-uniform weights; biases start at zero."""
+        draw_linear(generator, self.gate, self.inner, self.outer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [..., D] to [..., D]."""
+        y: Tensor = self.outer(self.dropout(self.activation(self.gate(x)) * self.inner(x)))
         return y

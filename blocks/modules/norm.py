@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class LayerNorm(nn.LayerNorm):
@@ -19,3 +19,22 @@ class LayerNorm(nn.LayerNorm):
     def initialize(self, generator: torch.Generator) -> None:  # noqa: ARG002 - the contract
         """Start with scale 1 and shift 0."""
         self.reset_parameters()
+
+
+class RMSNorm(nn.RMSNorm):
+    """Mean square 1 for each vector, then a learned scale.
+
+    Source: Zhang and Sennrich 2019, section 4.
+    """
+
+    def __init__(self, d_model: int, eps: float) -> None:
+        """Make the scale, D."""
+        super().__init__(d_model, eps=eps)
+
+    def initialize(self, generator: torch.Generator) -> None:  # noqa: ARG002 - the contract
+        """Start with scale 1."""
+        self.reset_parameters()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale x [..., D], in the precision of the weight."""
+        return super().forward(x.to(self.weight.dtype))

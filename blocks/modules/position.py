@@ -1,4 +1,7 @@
-"""Position: where a vector stands.  Axes: B sequences, T positions, D width."""
+"""Position: where a vector stands.
+
+Axes: B sequences, H heads (or halves of a width), T positions, D width, K of one head.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,24 @@ def sinusoids(positions_T: Tensor, d_model: int, form: str = "interleaved") -> T
     if form == "interleaved":
         return torch.stack((angle_TH.sin(), angle_TH.cos()), -1).flatten(1)
     return torch.cat((angle_TH.sin(), angle_TH.cos()), -1)
+
+
+def rotated(x_BHTK: Tensor, positions_T: Tensor, base: float) -> Tensor:
+    """Turn each pair of neighbours in a head by an angle that grows with the position.
+
+    Numbers 2i and 2i + 1 are one pair (interleaved, as in the paper), a point of the
+    plane that is turned by pos * base^(-2i/K).  The product of a query and a key that
+    were turned depends on how far apart they stand, and not on where.
+
+    Source: Su et al. 2021, section 3.4.2.
+    """
+    width = x_BHTK.size(-1)
+    index = torch.arange(0, width, 2, device=positions_T.device, dtype=torch.float32)
+    angle_TH = positions_T.float()[:, None] * torch.exp(index * (-math.log(base) / width))
+    cos, sin = angle_TH.cos(), angle_TH.sin()
+    first, second = x_BHTK.unflatten(-1, (-1, 2)).unbind(-1)
+    pairs = torch.stack((first * cos - second * sin, first * sin + second * cos), -1)
+    return pairs.flatten(-2).to(x_BHTK.dtype)
 
 
 class SinusoidalPosition(nn.Module):

@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .draw import draw_linear
 from .dropout import Dropout
-from .norm import LayerNorm
+from .norm import LayerNorm, RMSNorm
 from .state import Room, State
 
 
 class Sublayer(nn.Module):
-    """Residual path, dropout and layer norm around a sub-layer.
+    """Residual path, dropout and a norm around a sub-layer.
 
     Source: Vaswani et al. 2017, section 3.1; pre order: Xiong et al. 2020.
     """
@@ -24,13 +25,14 @@ class Sublayer(nn.Module):
         order: str = "post",
         dropout: float = 0.0,
         eps: float = 1e-6,
+        norm: str = "layer_norm",
         *,
         f: nn.Module,
     ) -> None:
         """Keep the sub-layer `f` and make the norm around it."""
         super().__init__()
         self.pre = order == "pre"
-        self.norm = LayerNorm(d_model, eps)
+        self.norm = (RMSNorm if norm == "rms_norm" else LayerNorm)(d_model, eps)
         self.f: Any = f
         self.dropout = Dropout(dropout)
 
@@ -70,6 +72,4 @@ class Linear(nn.Linear):
 
     def initialize(self, generator: torch.Generator) -> None:
         """Draw Xavier-uniform weights; the bias starts at zero."""
-        nn.init.xavier_uniform_(self.weight, generator=generator)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
+        draw_linear(generator, self)

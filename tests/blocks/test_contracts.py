@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.attention import ATTENTION
-from weft.blocks.feed_forward import FEED_FORWARD
+from weft.blocks.attention import ATTENTION, GROUPED_QUERY_ATTENTION
+from weft.blocks.embedding import EMBEDDING
+from weft.blocks.feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
 from weft.blocks.library import registry
 from weft.blocks.modules.state import Room
 from weft.blocks.position import SINUSOIDAL_POSITION
@@ -33,22 +34,63 @@ SELF = {"x": "f[B T 8]"}
 KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
 CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"}
 CROSS = {"f": {"use": "attention@1", "params": {"heads": 2}}}
+LOCAL = {"position": "rotary", "rotary_base": 100.0, "window": 2}
+
+
+def attention(inputs: Mapping[str, str], **params: Any) -> BlockType:
+    """Return attention with these params and inputs as its example."""
+    return replace(ATTENTION, example={"heads": 2, **params}, example_inputs=inputs)
+
+
+def grouped(inputs: Mapping[str, str], **params: Any) -> BlockType:
+    """Return grouped-query attention with these params and inputs as its example."""
+    example = {"heads": 4, "kv_heads": 2, **params}
+    return replace(GROUPED_QUERY_ATTENTION, example=example, example_inputs=inputs)
+
+
 VARIANTS: dict[str, BlockType] = {
-    "attention, itself": replace(ATTENTION, example_inputs=KEPT),
-    "attention, free widths": replace(
-        ATTENTION,
-        example={"heads": 3, "d_k": 5, "d_v": 2, "causal": True, "bias": False},
-        example_inputs=SELF,
-    ),
-    "attention, causal and kept": replace(
-        ATTENTION, example={"heads": 2, "causal": True}, example_inputs=KEPT
-    ),
+    "attention, itself": attention(KEPT),
+    "attention, free widths": attention(SELF, heads=3, d_k=5, d_v=2, causal=True, bias=False),
+    "attention, causal and kept": attention(KEPT, causal=True),
+    "attention, rotary": attention(SELF, position="rotary"),
+    "attention, rotary and causal": attention(KEPT, position="rotary", causal=True, d_k=6),
+    "attention, window": attention(KEPT, window=2),
+    "attention, window and causal": attention(SELF, window=2, causal=True),
+    "attention, window of one and causal": attention(SELF, window=1, causal=True),
+    "attention, all": attention(KEPT, causal=True, **LOCAL),
+    "attention, a memory and all": attention(CROSSED, causal=True, **LOCAL),
+    "grouped, itself": grouped(KEPT),
+    "grouped, causal": grouped(SELF, causal=True),
+    "grouped, causal and kept": grouped(KEPT, causal=True, d_k=3, d_v=5, bias=False),
+    "grouped, multi-query": grouped(KEPT, kv_heads=1, causal=True),
+    "grouped, window": grouped(SELF, window=2),
+    "grouped, all": grouped(KEPT, causal=True, **LOCAL),
+    "grouped, a memory and all": grouped(CROSSED, causal=True, **LOCAL),
+    "embedding, frozen": replace(EMBEDDING, example={"d_model": 8, "frozen": True}),
     "feed_forward, gelu": replace(
         FEED_FORWARD, example={"d_ff": 16, "activation": "gelu", "bias": False}
     ),
+    "feed_forward, silu": replace(FEED_FORWARD, example={"d_ff": 16, "activation": "silu"}),
+    "gated, gelu": replace(
+        GATED_FEED_FORWARD, example={"d_ff": 16, "activation": "gelu", "bias": False}
+    ),
+    "gated, relu": replace(GATED_FEED_FORWARD, example={"d_ff": 16, "activation": "relu"}),
+    "gated, sigmoid": replace(GATED_FEED_FORWARD, example={"d_ff": 16, "activation": "sigmoid"}),
     "linear, no bias": replace(LINEAR, example={"d_out": 6, "bias": False}),
     "sinusoidal, concatenated": replace(SINUSOIDAL_POSITION, example={"form": "concatenated"}),
     "sublayer, pre": replace(SUBLAYER, example={"order": "pre"}),
+    "sublayer, rms_norm": replace(SUBLAYER, example={"order": "pre", "norm": "rms_norm"}),
+    "sublayer, post rms_norm": replace(SUBLAYER, example={"norm": "rms_norm"}),
+    "sublayer, grouped": replace(
+        SUBLAYER,
+        example_inputs=KEPT,
+        example_fill={
+            "f": {
+                "use": "grouped_query_attention@1",
+                "params": {"heads": 4, "kv_heads": 2, "causal": True, **LOCAL},
+            }
+        },
+    ),
     "sublayer, crossed": replace(SUBLAYER, example_inputs=CROSSED, example_fill=CROSS),
     "sublayer, feed_forward": replace(
         SUBLAYER, example_fill={"f": {"use": "feed_forward@1", "params": {"d_ff": 16}}}
@@ -231,13 +273,15 @@ def test_every_parameter_learns(block: BlockType) -> None:
     graph, model = made(block)
 
     loss = sum((value * torch.randn_like(value)).sum() for value in model(**drawn(graph)).values())
-    if list(model.parameters()):
+    if loss.requires_grad:
         loss.backward()
 
     idle = [
         name
         for name, weight in model.named_parameters()
-        if not UNSEEN.fullmatch(name) and (weight.grad is None or weight.grad.abs().max() < 1e-5)
+        if weight.requires_grad
+        and not UNSEEN.fullmatch(name)
+        and (weight.grad is None or weight.grad.abs().max() < 1e-5)
     ]
     assert idle == []
 
@@ -275,13 +319,13 @@ def test_a_causal_block_does_not_see_the_future(block: BlockType) -> None:
 
 @named("causal", "full")
 def test_a_block_that_mixes_positions_says_so_with_reason(block: BlockType) -> None:
-    """Changing the first position changes the last: else the block could be called pointwise."""
+    """Changing the first position changes another: else the block could be called pointwise."""
     graph, model = made(block)
     inputs = drawn(graph)
     changed = {**inputs, "x": inputs["x"].clone()}
     changed["x"][:, 0] += 1.0
 
-    assert not torch.equal(model(**inputs)["y"][:, -1], model(**changed)["y"][:, -1])
+    assert not torch.equal(model(**inputs)["y"][:, 1:], model(**changed)["y"][:, 1:])
 
 
 @named("pointwise")

@@ -1,4 +1,4 @@
-"""Feed-forward: the two maps of section 3.3, by hand."""
+"""Feed-forward: the two maps of section 3.3 and the three of a gated one, by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from weft.blocks.modules.feed_forward import FeedForward
+from weft.blocks.modules.feed_forward import FeedForward, GatedFeedForward
 
 
 def toy(activation: str) -> FeedForward:
@@ -53,3 +53,54 @@ def test_dropout_stands_after_the_activation() -> None:
     # Hidden 2, doubled to 4 when kept; the outer bias of 1 is never dropped.
     assert set(found.unique().tolist()) == {1.0, 5.0}
     assert (found == 5).float().mean().item() == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(2000))
+
+
+def test_silu_weighs_by_the_sigmoid() -> None:
+    """silu(z) = z / (1 + exp(-z))."""
+    x = torch.tensor([[-1.0, 2.0]])
+
+    found = toy("silu")(x)
+
+    a, b, c = (z / (1 + math.exp(-z)) for z in (-0.5, 2.0, -2.0))
+    torch.testing.assert_close(found, torch.tensor([[a + 2 * b + 4 * c + 10, -a + c]]))
+
+
+GATES = {
+    "silu": lambda z: z / (1 + math.exp(-z)),
+    "gelu": lambda z: z * 0.5 * (1 + math.erf(z / math.sqrt(2))),
+    "relu": lambda z: max(z, 0.0),
+    "sigmoid": lambda z: 1 / (1 + math.exp(-z)),
+}
+"""Shazeer 2020: SwiGLU, GEGLU, ReGLU and GLU, as functions of a number."""
+
+
+@pytest.mark.parametrize("activation", GATES)
+def test_a_gated_map_is_the_formula_of_the_paper(activation: str) -> None:
+    """outer(act(gate(x)) * inner(x)): of (3, -1) the gate holds 3.5 and -1, the inner 2 and 6."""
+    block = GatedFeedForward(2, 2, activation)
+    with torch.no_grad():
+        block.gate.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        block.gate.bias.copy_(torch.tensor([0.5, 0.0]))
+        block.inner.weight.copy_(torch.tensor([[1.0, 1.0], [1.0, 0.0]]))
+        block.inner.bias.copy_(torch.tensor([0.0, 3.0]))
+        block.outer.weight.copy_(torch.tensor([[1.0, 10.0], [-1.0, 0.0]]))
+        block.outer.bias.copy_(torch.tensor([7.0, 0.0]))
+
+    found = block(torch.tensor([3.0, -1.0]))
+
+    a, b = GATES[activation](3.5) * 2, GATES[activation](-1.0) * 6
+    torch.testing.assert_close(found, torch.tensor([a + 10 * b + 7, -a]))
+
+
+def test_dropout_falls_on_the_gated_product() -> None:
+    """With one hidden number the result is the bias, or twice the map: nothing between."""
+    block = GatedFeedForward(1, 1, "relu", dropout=0.5).train()
+    with torch.no_grad():
+        for weight in block.parameters():
+            weight.fill_(1.0)
+
+    found = block(torch.ones(2000, 1))
+
+    # Gate 2 times inner 2, doubled to 8 when kept; the outer bias of 1 is never dropped.
+    assert set(found.unique().tolist()) == {1.0, 9.0}
+    assert (found == 9).float().mean().item() == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(2000))

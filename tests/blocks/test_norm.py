@@ -1,4 +1,4 @@
-"""Layer norm: the formula by hand, with the number that keeps it finite."""
+"""Norms: the formulas by hand, with the number that keeps them finite."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from torch import nn
-from weft.blocks.modules.norm import LayerNorm
+from weft.blocks.modules.norm import LayerNorm, RMSNorm
 
 
 def test_follows_the_formula() -> None:
@@ -52,3 +52,62 @@ def test_starts_as_a_plain_normalisation() -> None:
 
     assert torch.equal(block.weight, torch.ones(3))
     assert torch.equal(block.bias, torch.zeros(3))
+
+
+def test_rms_norm_follows_the_formula() -> None:
+    """(1, 5, -7, 5) has mean square 100 / 4 and no mean is taken off; then the scale."""
+    block = RMSNorm(4, eps=1e-6)
+    with torch.no_grad():
+        block.weight.copy_(torch.tensor([1.0, 2.0, 1.0, -1.0]))
+
+    found = block(torch.tensor([1.0, 5.0, -7.0, 5.0]))
+
+    root = math.sqrt(25 + 1e-6)
+    torch.testing.assert_close(found, torch.tensor([1 / root, 10 / root, -7 / root, -5 / root]))
+
+
+def test_rms_norm_is_torchs() -> None:
+    """Same scale, same eps: same vectors and slopes."""
+    ours, theirs = RMSNorm(6, eps=0.1).double(), nn.RMSNorm(6, eps=0.1, dtype=torch.float64)
+    nn.init.normal_(ours.weight)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 3, 6, dtype=torch.float64)
+    pull = torch.randn(2, 3, 6, dtype=torch.float64)
+
+    found, expected = ours(x), theirs(x)
+    (found * pull).sum().backward()
+    (expected * pull).sum().backward()
+
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("eps", [1e-6, 0.25])
+def test_eps_is_added_to_the_mean_square(eps: float) -> None:
+    """(-1, 1) / 1000 has mean square 1e-6: inside the root, eps decides the size."""
+    found = RMSNorm(2, eps=eps)(torch.tensor([-1e-3, 1e-3]))
+
+    size = 1e-3 / math.sqrt(1e-6 + eps)
+    torch.testing.assert_close(found, torch.tensor([-size, size]))
+
+
+def test_rms_norm_of_mixed_precision_is_in_full_precision() -> None:
+    """Numbers of 8 bits come in, the weight has 24: nothing is lost, and torch does not warn."""
+    block = RMSNorm(64, eps=1e-6)
+    x = torch.randn(5, 64).bfloat16()
+
+    with torch.autocast("cpu", torch.bfloat16):
+        found = block(x)
+
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, block(x.float()))
+
+
+def test_rms_norm_starts_with_scale_one() -> None:
+    """Whatever stood there."""
+    block = RMSNorm(3, eps=1e-6)
+    nn.init.constant_(block.weight, 9.0)
+
+    block.initialize(torch.Generator())
+
+    assert torch.equal(block.weight, torch.ones(3))

@@ -1,0 +1,115 @@
+"""Embedding: a frozen table stays, whoever else reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from weft.blocks.library import registry
+from weft.graphs.check import check
+from weft.graphs.graph import Graph
+from weft.runtime.compile.build import build
+from weft.runtime.train.optimize import (
+    OptimizerSettings,
+    clip_gradient,
+    load_optimizer_tensors,
+    make_optimizer,
+    optimizer_tensors,
+    set_rate,
+)
+from weft.specs.load import loaded
+
+
+def graph(*, frozen: bool, tie: list[str] | None = None) -> Graph:
+    """Return words to scores: two tables, the first perhaps frozen, and a map to words."""
+    table = {"use": "embedding@1", "in": {"ids": "words"}}
+    spec: dict[str, Any] = {
+        "format": 1,
+        "name": "words",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"words": "ids:7[B T]"},
+        "outputs": {"frozen": "head.y", "free": "other.y"},
+        "nodes": {
+            "table": {**table, "params": {"d_model": 4, "frozen": frozen}},
+            "free": {**table, "params": {"d_model": 4}},
+            "norm": {"use": "layer_norm@1", "in": {"x": "table.y"}},
+            "head": {"use": "linear@1", "in": {"x": "norm.y"}, "params": {"d_out": 7}},
+            "other": {"use": "linear@1", "in": {"x": "free.y"}, "params": {"d_out": 7}},
+        },
+        "tie": [tie] if tie else [],
+    }
+    return check(loaded(spec).form, registry())
+
+
+def trained(model: nn.Module, updates: int = 3) -> torch.optim.Optimizer:
+    """Train on random words with decay and clipping, and return the optimizer."""
+    settings = OptimizerSettings(type="adamw", weight_decay=0.1, clip=0.5)
+    optimizer = make_optimizer(model, settings)
+    set_rate(optimizer, 0.1)
+    for _ in range(updates):
+        outputs: dict[str, Tensor] = model(words=torch.randint(7, (3, 5)))
+        sum(y.square().sum() for y in outputs.values()).backward()
+        clip_gradient(model.parameters(), settings.clip)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    ("tie", "still"),
+    [
+        (None, {"table.weight"}),
+        (["table.weight", "head.weight"], {"table.weight", "head.weight"}),
+        (["head.weight", "table.weight"], {"table.weight", "head.weight"}),
+        (
+            ["free.weight", "head.weight", "table.weight"],
+            {"table.weight", "head.weight", "free.weight"},
+        ),
+    ],
+    ids=["alone", "tied, first", "tied, second", "tied, last"],
+)
+def test_a_frozen_table_stays_and_the_rest_moves(tie: list[str] | None, still: set[str]) -> None:
+    """Bit for bit, with decay and clipping, whichever owner of a tied table says so."""
+    model = build(graph(frozen=True, tie=tie))
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+
+    trained(model)
+
+    after = model.state_dict()
+    assert {name for name in before if torch.equal(before[name], after[name])} == still
+
+
+def test_a_table_that_is_not_frozen_moves() -> None:
+    """Else the test above could not fail."""
+    model = build(graph(frozen=False))
+    before = model.state_dict()["table.weight"].clone()
+
+    trained(model)
+
+    assert not torch.equal(before, model.state_dict()["table.weight"])
+
+
+def test_freezing_changes_neither_counts_nor_draws() -> None:
+    """The parameters are the same, in number and value; only training differs."""
+    frozen, free = graph(frozen=True), graph(frozen=False)
+
+    assert frozen.parameters() == free.parameters() == 28 + 28 + 8 + 35 + 35
+    left, right = build(frozen).state_dict(), build(free).state_dict()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+def test_an_optimizer_remembers_nothing_of_a_frozen_table() -> None:
+    """What it writes can be read back, and has no moments that never change."""
+    model = build(graph(frozen=True))
+    optimizer = trained(model)
+
+    written = optimizer_tensors(optimizer, model)
+    again = make_optimizer(model, OptimizerSettings())
+    load_optimizer_tensors(again, model, written)
+
+    assert {name.rpartition(".")[0] for name in written} == set(model.state_dict()) - {
+        "table.weight"
+    }
+    assert optimizer_tensors(again, model).keys() == written.keys()

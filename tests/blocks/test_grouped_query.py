@@ -1,0 +1,122 @@
+"""Grouped-query attention: what heads share, against attention whose heads share nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from weft.blocks.attention import GROUPED_QUERY_ATTENTION, GroupedQueryAttentionParams
+from weft.blocks.modules.attention import Attention
+from weft.blocks.modules.state import Room
+
+KEEP = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
+HOW = [
+    {},
+    {"causal": True},
+    {"window": 1},
+    {"window": 2, "causal": True, "position": "rotary"},
+]
+"""How heads read; every way with and without padding."""
+
+
+def pair(kv_heads: int, d_memory: int = 8, **how: Any) -> tuple[Attention, Attention]:
+    """Return grouped attention of 6 heads, and plain attention that repeats its keys."""
+    ours = Attention(8, d_memory, 6, 4, 3, kv_heads=kv_heads, **how).double()
+    for weight in ours.parameters():
+        nn.init.normal_(weight, std=0.5)
+    plain = Attention(8, d_memory, 6, 4, 3, **how).double()
+    plain.load_state_dict(ours.state_dict() | repeated(ours))
+    return ours, plain
+
+
+def repeated(attention: Attention) -> dict[str, Tensor]:
+    """Return the key and value maps with each head standing once for every head that reads it."""
+    times = attention.heads // attention.kv_heads
+    found = {}
+    for name, width in (("key", 4), ("value", 3)):
+        for which in ("weight", "bias"):
+            rows = getattr(getattr(attention, name), which).detach()
+            heads = rows.unflatten(0, (attention.kv_heads, width))
+            found[f"{name}.{which}"] = heads.repeat_interleave(times, 0).flatten(0, 1)
+    return found
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
+@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("how", HOW, ids=str)
+def test_is_attention_with_repeated_keys(
+    kv_heads: int, keep: Tensor | None, how: dict[str, Any]
+) -> None:
+    """Head i reads the keys of head i * G // H: same result, and the same slope of x."""
+    ours, plain = pair(kv_heads, **how)
+    x = torch.randn(2, 5, 8, dtype=torch.float64, requires_grad=True)
+    pull = torch.randn(2, 5, 8, dtype=torch.float64)
+
+    found, expected = ours(x, keep=keep), plain(x, keep=keep)
+    (slope,) = torch.autograd.grad((found * pull).sum(), x)
+    (expected_slope,) = torch.autograd.grad((expected * pull).sum(), x)
+
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(slope, expected_slope, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("how", HOW, ids=str)
+def test_half_precision_groups_as_full_precision_does(
+    keep: Tensor | None, how: dict[str, Any]
+) -> None:
+    """The way that is fast in bfloat16 on the CPU shares keys too."""
+    ours, plain = pair(2, **how)
+    x = torch.randn(2, 5, 8)
+
+    found = ours.bfloat16()(x.bfloat16(), keep=keep)
+
+    expected = plain.float()(x, keep=keep)
+    scale = expected.abs().max().item()
+    torch.testing.assert_close(found.float(), expected, rtol=0.03, atol=0.03 * scale)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 3, 6])
+def test_a_memory_is_read_in_groups_too(kv_heads: int) -> None:
+    """Another sequence, of another width and length, with padding."""
+    ours, plain = pair(kv_heads, 6)
+    x, memory = (
+        torch.randn(2, 3, 8, dtype=torch.float64),
+        torch.randn(2, 5, 6, dtype=torch.float64),
+    )
+
+    torch.testing.assert_close(ours(x, memory, KEEP), plain(x, memory, KEEP), rtol=0, atol=1e-12)
+
+
+def test_with_as_many_key_heads_it_is_attention_bit_for_bit() -> None:
+    """kv_heads = heads takes the same path."""
+    ours, plain = pair(6, causal=True)
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+
+    assert torch.equal(ours(x), plain(x))
+
+
+@pytest.mark.parametrize("crossed", [False, True], ids=["itself", "a memory"])
+def test_remembers_the_shared_heads_alone(*, crossed: bool) -> None:
+    """The cache is a third of the size where six heads share two keys."""
+    ours, _ = pair(2, causal=True)
+    room = Room(2, 3, 7, torch.float64, torch.device("cpu"))
+
+    state = ours.begin(room, torch.randn(2, 5, 8, dtype=torch.float64) if crossed else None)
+
+    kept = state.fixed if crossed else state.appended
+    shapes = {name: tuple(tensor.shape) for name, tensor in kept.items()}
+    rows, length = (2, 5) if crossed else (6, 7)
+    assert shapes == {"key": (rows, 2, length, 4), "value": (rows, 2, length, 3)}
+
+
+def test_heads_that_cannot_share_evenly_are_refused_with_a_way_out() -> None:
+    """The nearest number that divides is named."""
+    params = GroupedQueryAttentionParams(heads=8, kv_heads=5)
+
+    with pytest.raises(ValueError, match="8 heads do not divide among 5 heads of keys") as caught:
+        GROUPED_QUERY_ATTENTION.arguments(params, {"d_model": 16, "d_memory": 16})
+
+    assert caught.value.args[1] == "use 4 kv_heads"
