@@ -1,0 +1,245 @@
+"""Where attention looks: rotary positions by complex numbers, windows by dense masks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
+from torch.nn import functional as F
+from weft.blocks.attention import (
+    ATTENTION,
+    GROUPED_QUERY_ATTENTION,
+    AttentionParams,
+    GroupedQueryAttentionParams,
+)
+from weft.blocks.modules.attention import Attention
+from weft.blocks.modules.position import rotated
+from weft.blocks.modules.state import Room, State
+from weft.graphs.signature import BlockType
+
+BOTH = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+KEEP = torch.tensor([[1, 1, 0, 0, 0, 1], [0, 1, 1, 1, 1, 0]]).bool()
+
+
+def attention(**how: Any) -> Attention:
+    """Return attention of two heads, no weight at a value that hides a fault."""
+    made = Attention(8, 8, 2, 4, 3, **how).double().eval()
+    for weight in made.parameters():
+        nn.init.normal_(weight, std=0.5)
+    return made
+
+
+def stepped(block: Attention, x: Tensor, keep: Tensor | None = None) -> tuple[Tensor, State]:
+    """Return what a block gives one position at a time, and what it remembers."""
+    state = block.begin(Room(x.size(0), 1, x.size(1), x.dtype, x.device))
+    given = []
+    for t in range(x.size(1)):
+        here = None if keep is None else keep[:, t : t + 1]
+        given.append(block.step(x[:, t : t + 1], here, state=state, position=t))
+    return torch.cat(given, 1), state
+
+
+def test_a_pair_is_a_point_turned_by_its_position() -> None:
+    """By hand, base 100 and width 4: at position 2 the angles are 2 and 2 * 100^(-1/2)."""
+    x = torch.tensor([1.0, 0.0, 0.0, 3.0]).view(1, 1, 1, 4)
+
+    found = rotated(x, torch.tensor([2]), 100.0)
+
+    expected = [math.cos(2), math.sin(2), -3 * math.sin(0.2), 3 * math.cos(0.2)]
+    torch.testing.assert_close(found.flatten(), torch.tensor(expected))
+
+
+def test_only_the_distance_counts() -> None:
+    """Section 3.4.1: the product of a turned query and key depends on t - s alone."""
+    query, key = torch.randn(2, 1, 1, 1, 6, dtype=torch.float64)
+
+    def product(t: int, s: int) -> float:
+        turned = rotated(query, torch.tensor([t]), 50.0), rotated(key, torch.tensor([s]), 50.0)
+        return float((turned[0] * turned[1]).sum())
+
+    assert product(9, 4) == pytest.approx(product(5, 0), abs=1e-5)
+    assert product(4, 9) == pytest.approx(product(0, 5), abs=1e-5)
+    assert product(9, 4) != pytest.approx(product(4, 9), abs=1e-3)
+    assert product(0, 0) == float((query * key).sum())
+
+
+@BOTH
+@pytest.mark.parametrize("base", [10_000.0, 30.0])
+def test_rotary_is_a_product_of_complex_numbers(base: float, *, causal: bool) -> None:
+    """Equation 12 of the paper: each pair is one number, times exp(i t theta), in each head."""
+    block = attention(position="rotary", rotary_base=base, causal=causal)
+    x = torch.randn(6, 8, dtype=torch.float64)
+
+    found = block(x[None])[0]
+
+    theta = base ** (-2 * torch.arange(2, dtype=torch.float64) / 4)
+    turn = torch.exp(1j * torch.arange(6)[:, None] * theta)
+    query, key = (
+        torch.view_as_complex(part(x).view(6, 2, 2, 2)) * turn[:, None]
+        for part in (block.query, block.key)
+    )
+    score = torch.einsum("thp,shp->hts", query, key.conj()).real / math.sqrt(4)
+    if causal:
+        score = score.masked_fill(torch.ones(6, 6, dtype=torch.bool).triu(1), -math.inf)
+    read = torch.einsum("hts,shv->thv", score.softmax(-1), block.value(x).view(6, 2, 3))
+    # Angles are worked out with 24 bits.
+    torch.testing.assert_close(found, block.out(read.flatten(1)), rtol=0, atol=1e-6)
+
+
+def test_a_step_stores_the_key_turned_by_its_own_position() -> None:
+    """What was stored is never turned again."""
+    block = attention(position="rotary", causal=True)
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+
+    given, state = stepped(block, x)
+
+    keys = block.key(x).view(2, 6, 2, 4).transpose(1, 2)
+    expected = rotated(keys, torch.arange(6), 10_000.0)
+    torch.testing.assert_close(state.appended["key"], expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(given, block(x), rtol=0, atol=1e-12)
+
+
+def test_order_counts_with_rotary_positions_and_not_without() -> None:
+    """Full attention alone does not know who stands where."""
+    x = torch.randn(1, 6, 8, dtype=torch.float64)
+    plain, turned = attention(), attention(position="rotary")
+
+    torch.testing.assert_close(plain(x).flip(1), plain(x.flip(1)), rtol=0, atol=1e-12)
+    assert not torch.allclose(turned(x).flip(1), turned(x.flip(1)), atol=1e-3)
+
+
+def dense(window: int, *, causal: bool) -> Tensor:
+    """Return the mask of a window over six positions, one entry at a time."""
+    near = [[abs(t - s) <= window and (s <= t or not causal) for s in range(6)] for t in range(6)]
+    return torch.tensor(near)
+
+
+@BOTH
+@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("window", [1, 2, 4, 5, 100])
+def test_a_window_is_a_dense_mask(window: int, keep: Tensor | None, *, causal: bool) -> None:
+    """Whoever stands further away than the window is not read, on neither side."""
+    block = attention(window=window, causal=causal)
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+
+    found = block(x, keep=keep)
+
+    mask = dense(window, causal=causal)[None, None]
+    if keep is not None:
+        mask = mask & keep[:, None, None]
+    query, key, value = (
+        part(x).unflatten(-1, (2, -1)).transpose(1, 2)
+        for part in (block.query, block.key, block.value)
+    )
+    read = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    expected = block.out(read.transpose(1, 2).flatten(2))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("position", ["none", "rotary"])
+def test_steps_with_a_window_give_the_parallel_result(keep: Tensor | None, position: str) -> None:
+    """Also where a window holds nothing that may be read: then zeros are mixed."""
+    block = attention(window=1, causal=True, position=position)
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+
+    given, _ = stepped(block, x, keep)
+
+    torch.testing.assert_close(given, block(x, keep=keep), rtol=0, atol=1e-12)
+    if keep is not None:
+        torch.testing.assert_close(given[0, 3], block.out.bias)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_a_step_reads_the_last_positions_of_the_window_alone(kv_heads: int) -> None:
+    """At position 5 a window of 2 reads 3, 4 and 5; what stands before may be anything."""
+    block = attention(window=2, causal=True, kv_heads=kv_heads)
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+    _, state = stepped(block, x[:, :5].contiguous())
+    state = State(
+        appended={name: F.pad(held, (0, 0, 0, 1)) for name, held in state.appended.items()}
+    )
+
+    def last() -> Tensor:
+        return block.step(x[:, 5:], state=state, position=5)
+
+    before = last()
+    for held in state.appended.values():
+        held[:, :, :3] = math.nan
+
+    assert torch.equal(before, last())
+    torch.testing.assert_close(before, block(x)[:, 5:], rtol=0, atol=1e-12)
+    for held in state.appended.values():
+        held[:, :, 3] = math.nan
+    assert last().isnan().all()
+
+
+def test_neither_means_anything_where_a_memory_is_read() -> None:
+    """A memory's positions are not the reader's, so nothing is near or far."""
+    block = attention(window=1, position="rotary")
+    plain = attention()
+    plain.load_state_dict(block.state_dict())
+    x, memory = torch.randn(2, 2, 6, 8, dtype=torch.float64)
+
+    assert torch.equal(block(x, memory), plain(x, memory))
+
+
+@pytest.mark.parametrize(
+    ("block", "params"),
+    [
+        (ATTENTION, AttentionParams(heads=4, position="rotary")),
+        (
+            GROUPED_QUERY_ATTENTION,
+            GroupedQueryAttentionParams(heads=4, kv_heads=2, position="rotary"),
+        ),
+    ],
+    ids=["attention", "grouped"],
+)
+def test_an_odd_width_is_refused_with_a_way_out(block: BlockType, params: AttentionParams) -> None:
+    """Pairs need an even d_k; the finding names one."""
+    sizes = {"d_model": 12, "d_memory": 12}
+
+    with pytest.raises(ValueError, match="d_k is 3, which is odd") as caught:
+        block.arguments(params, sizes)
+
+    assert caught.value.args[1] == "give a d_k that is even, such as 4, or another 'heads'"
+    assert block.arguments(params.model_copy(update={"d_k": 4}), sizes)["d_k"] == 4
+    plain = params.model_copy(update={"position": "none"})
+    assert block.arguments(plain, sizes)["d_k"] == 3
+
+
+@pytest.fixture
+def _compiler() -> Iterator[None]:
+    """Forget what torch compiled, before and after."""
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("_compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"position": "rotary", "causal": True, "window": 2, "kv_heads": 1},
+        {"position": "rotary", "kv_heads": 1},
+    ],
+    ids=str,
+)
+def test_one_graph_serves_every_size(how: dict[str, Any]) -> None:
+    """Compiled without a break, and not again for other batches or lengths."""
+    block = attention(**how)
+    counter = CompileCounter()
+    compiled = torch.compile(block, backend=counter, fullgraph=True, dynamic=True)
+
+    for rows, length in ((2, 6), (3, 7), (4, 11)):
+        x = torch.randn(rows, length, 8, dtype=torch.float64)
+        keep = torch.rand(rows, length) > 0.3
+        torch.testing.assert_close(compiled(x, keep=keep), block(x, keep=keep))
+
+    assert counter.frame_count == 1
