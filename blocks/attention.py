@@ -111,6 +111,16 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return weights
 
 
+def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Count the four projections, and the two products of every head in full."""
+    a, reads, is_read = arguments, sizes["t"], sizes["s"]
+    both = a["d_k"] + a["d_v"]
+    ours = reads * a["d_model"] * a["heads"] * both
+    theirs = is_read * a["d_memory"] * a["kv_heads"] * both
+    work: int = 2 * sizes["b"] * (ours + theirs + a["heads"] * reads * is_read * both)
+    return work
+
+
 ATTENTION = BlockType(
     name="attention",
     doc="Multi-head scaled dot-product attention; softmax(q k^T / sqrt(d_k)) v in each head.",
@@ -120,6 +130,7 @@ ATTENTION = BlockType(
     signature=_signature,
     arguments=_arguments,
     weights=_weights,
+    flops=_flops,
     module="attention:Attention",
     steps=True,
     example={"heads": 2},
@@ -135,6 +146,7 @@ GROUPED_QUERY_ATTENTION = BlockType(
     signature=_signature,
     arguments=_grouped_arguments,
     weights=_weights,
+    flops=_flops,
     module="attention:Attention",
     steps=True,
     example={"heads": 4, "kv_heads": 2},

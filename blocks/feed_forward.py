@@ -61,6 +61,17 @@ def _gated_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return gate | _weights(arguments)
 
 
+def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Count two maps."""
+    work: int = 4 * sizes["..."] * arguments["d_model"] * arguments["d_ff"]
+    return work
+
+
+def _gated_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Count three maps."""
+    return 3 * _flops(arguments, sizes) // 2
+
+
 FEED_FORWARD = BlockType(
     name="feed_forward",
     doc="Two linear maps with an activation between; max(0, x W1 + b1) W2 + b2.",
@@ -68,6 +79,7 @@ FEED_FORWARD = BlockType(
     params=FeedForwardParams,
     signature=_signature,
     weights=_weights,
+    flops=_flops,
     module="feed_forward:FeedForward",
     example={"d_ff": 16},
     example_inputs={"x": "f[B T 8]"},
@@ -80,6 +92,7 @@ GATED_FEED_FORWARD = BlockType(
     params=GatedFeedForwardParams,
     signature=_signature,
     weights=_gated_weights,
+    flops=_gated_flops,
     module="feed_forward:GatedFeedForward",
     example={"d_ff": 16},
     example_inputs={"x": "f[B T 8]"},

@@ -84,6 +84,11 @@ def _linear_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return weight | ({"bias": (arguments["d_out"],)} if arguments["bias"] else {})
 
 
+def _linear_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    work: int = 2 * sizes["..."] * arguments["d_in"] * arguments["d_out"]
+    return work
+
+
 LINEAR = BlockType(
     name="linear",
     doc="Linear map; x W^T + b.",
@@ -91,6 +96,7 @@ LINEAR = BlockType(
     params=LinearParams,
     signature=_linear_signature,
     weights=_linear_weights,
+    flops=_linear_flops,
     module="wiring:Linear",
     example={"d_out": 6},
     example_inputs={"x": "f[B T 8]"},

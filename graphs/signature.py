@@ -78,6 +78,11 @@ def no_weights(_: Arguments) -> dict[str, tuple[int, ...]]:
     return {}
 
 
+def no_flops(_: Arguments, __: Mapping[str, int]) -> int:
+    """Return the work of a block that multiplies no matrices."""
+    return 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockType:
     """A kind of block: everything about it but the arithmetic."""
@@ -96,6 +101,14 @@ class BlockType:
     """From params and inferred sizes to constructor arguments; ValueError if they clash."""
     weights: Callable[[Arguments], Mapping[str, tuple[int, ...]]] = no_weights
     """Shape of every parameter, by its name in the module."""
+    flops: Callable[[Arguments, Mapping[str, int]], int] = no_flops
+    """Floating-point operations of one `forward`, slots aside, from the constructor
+    arguments and the sizes of the signature's axis names, `...` being their product.
+
+    Matrix products alone, as torch's own counter counts them: a multiplication and the
+    addition after it are 2; biases, norms, activations, softmax and look-ups are 0; a
+    masked score (causal, window, padding) counts like any other.
+    """
     module: str
     """`file:Class` of the module that computes it."""
     steps: bool = False

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 from weft.blocks.attention import ATTENTION, GROUPED_QUERY_ATTENTION
 from weft.blocks.embedding import EMBEDDING
 from weft.blocks.feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
@@ -24,6 +26,7 @@ from weft.blocks.modules.state import Room
 from weft.blocks.position import SINUSOIDAL_POSITION
 from weft.blocks.wiring import LINEAR, SUBLAYER
 from weft.graphs.check import check
+from weft.graphs.cost import flops
 from weft.graphs.graph import Graph, Part
 from weft.graphs.signature import BlockType
 from weft.runtime.compile.build import build, build_empty, initialize
@@ -236,6 +239,32 @@ def test_the_weights_formula_names_every_parameter(block: BlockType) -> None:
     assert found == graph.weights()
     assert graph.parameters() == sum(weight.numel() for weight in model.parameters())
     assert list(model.buffers()) == []
+
+
+@EVERY_CASE
+@pytest.mark.parametrize("sizes", PRIMES, ids=["small primes", "large primes"])
+def test_the_work_is_what_torch_counts(block: BlockType, sizes: dict[str, int]) -> None:
+    """Each formula against torch's counter, which knows attention as two products, not fused."""
+    graph, model = made(block)
+
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(**drawn(graph, sizes))
+
+    assert flops(graph, sizes) == counter.get_total_flops()
+
+
+def test_blocks_that_multiply_no_matrices_are_free() -> None:
+    """Look-ups, positions, norms and dropout; whoever is not among them has a formula."""
+    work = {block.name: flops(graph_of(block), PRIMES[0]) for block in registry()}
+
+    assert {name for name, cost in work.items() if cost == 0} == {
+        "embedding",
+        "sinusoidal_position",
+        "learned_position",
+        "layer_norm",
+        "rms_norm",
+        "dropout",
+    }
 
 
 @EVERY_CASE

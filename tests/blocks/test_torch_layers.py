@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 from weft.blocks.library import registry
 from weft.graphs.check import check
+from weft.graphs.cost import flops, flops_by_node
 from weft.runtime.compile.build import build
 from weft.specs.load import load, loaded
 
@@ -128,3 +131,21 @@ def test_the_decoder_layer_is_torchs(order: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(x_ours.grad, x_theirs.grad, rtol=0, atol=20 * tolerance)
     torch.testing.assert_close(memory_ours.grad, memory_theirs.grad, rtol=0, atol=20 * tolerance)
     assert_same_slopes(theirs, same, 20 * tolerance)
+
+
+def test_every_node_costs_what_torch_counts() -> None:
+    """Block by block, the two copies of a layer together; the fused kernel is not counted."""
+    graph = check(load("transformer-tiny").form, registry(), {**SIZES, "layers": 2})
+    model = build(graph).eval()
+    source, target = torch.randint(11, (3, 11)), torch.randint(11, (3, 7))
+
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        model(source=source, source_keep=torch.ones(3, 11, dtype=torch.bool), target=target)
+
+    counts = counter.get_flop_counts()
+    found = {name: sum(products.values()) for name, products in counts.items()}
+    sizes, root = {"B": 3, "S": 11, "T": 7}, type(model).__name__
+    for path, cost in flops_by_node(graph, sizes).items():
+        copies = {path.replace("*", copy) for copy in "01"}
+        assert cost == sum(found.get(f"{root}.{copy}", 0) for copy in copies), path
+    assert flops(graph, sizes) == found["Global"]
