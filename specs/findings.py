@@ -6,7 +6,9 @@ reaches them as one of these, and the command line turns it into exit code 1.
 
 from __future__ import annotations
 
+import bisect
 import difflib
+import functools
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,8 +19,8 @@ _SHOWN = 12
 """Known names that a help line lists at most."""
 _LONGEST = 300
 """Characters of one line that a finding shows."""
-_COMPARED = 500
-"""Known names that a misspelt one is compared with at most."""
+_COMPARED = 1_000
+"""Letters of a misspelt name that are compared at most, counted anew for each known one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +132,15 @@ def nearest(word: str, known: Iterable[str]) -> str:
     >>> nearest("hedas", ["heads", "d_model"])
     'heads'
     """
-    if len(word) > _LONGEST:
-        return ""
-    names = sorted(known, key=lambda name: (abs(len(name) - len(word)), name))[:_COMPARED]
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
+    return "" if len(word) > _LONGEST else _nearest(word, tuple(sorted(known)))
+
+
+@functools.lru_cache(maxsize=256)
+def _nearest(word: str, names: tuple[str, ...]) -> str:
+    """Return the nearest of sorted names; among very many, only those about as they begin."""
+    side = max(8, _COMPARED // max(1, len(word)) // 2)
+    at = bisect.bisect(names, word)
+    close = difflib.get_close_matches(word, names[max(0, at - side) : at + side], n=1, cutoff=0.6)
     return close[0] if close else ""
 
 

@@ -16,11 +16,12 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from .bounds import beyond_bounds
 from .findings import Finding, InputError, SpecError, at_most, did_you_mean, pointer
 from .form import FORMAT, REPEAT, USE, RepeatNode, Spec, UseNode
 
-LARGEST = 1 << 20
-"""Bytes that a spec or run file may have."""
+LARGEST = 384 << 10
+"""Bytes that a spec or run file may have; 1,000 nodes, written out in full, take 300,000."""
 DEEPEST = 64
 """Objects and lists that may stand inside one another."""
 SHIPPED = Path(__file__).parent
@@ -29,6 +30,8 @@ LONGEST_SHOWN = 80
 """Characters of a wrong value that a finding shows."""
 LONGEST_NUMBER = 400
 """Characters that one number may have."""
+FOR_EDITORS = "$schema"
+"""A key of a spec file that names its JSON Schema for an editor; it means nothing here."""
 
 _MARK = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 """A string, which counts as no depth, or a bracket."""
@@ -188,7 +191,7 @@ def parse(form: type[Form], value: Any, source: str) -> Form:
     """Return a JSON value in the given form.
 
     Raises:
-        SpecError: every place where the value has not that form.
+        SpecError: every place where the value has not that form, or is too large.
     """
     if not isinstance(value, dict):
         finding = Finding(code="S04", at="", problem="the file is not an object", source=source)
@@ -207,6 +210,11 @@ def parse(form: type[Form], value: Any, source: str) -> Form:
                 )
             ]
         )
+    if form is Spec:
+        value = {key: inner for key, inner in value.items() if key != FOR_EDITORS}
+        beyond = at_most(beyond_bounds(value, source), source)
+        if beyond:
+            raise SpecError(beyond)
     try:
         return form.model_validate(value)
     except ValidationError as errors:

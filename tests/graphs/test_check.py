@@ -34,6 +34,8 @@ def text_of(fault: Mapping[str, Any], edit: Edit) -> str:
     if fault.get("make") == "many":
         wrong = {"use": "linear@1", "params": {"d_out": 0}}
         return json.dumps(edit({f"/nodes/n{i}": wrong for i in range(300)}))
+    if fault.get("make") == "written":
+        return json.dumps(edit({f"/nodes/n{i}": {"use": "linear@1"} for i in range(984)}))
     if fault.get("make") == "deep":
         return json.dumps(edit(deep(40)))
     return json.dumps(edit(fault.get("edit", {}), fault.get("remove", ())))
