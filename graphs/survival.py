@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -69,16 +69,13 @@ class Survival:
         return "\n".join(lines) + "\n"
 
     def _copies(self) -> list[str]:
-        """Return a line for each weight that goes on under another path, or several."""
-        fed: dict[str, list[str]] = {}
-        for path, source in self.sources.items():
-            fed.setdefault(source, []).append(path)
-        lines = [
-            f"  {' and '.join(paths)} {'each begin' if paths[1:] else 'begins'} as {source}"
-            for source, paths in fed.items()
-            if paths != [source]
-        ]
-        return _cut(lines)
+        """Return a line for each weight that goes on under another path, repeats folded."""
+        rows = {
+            path: f"begins as {_fold(source)[0]}"
+            for path, source in self.sources.items()
+            if path != source
+        }
+        return _table(rows, self.carried, counted=False) if rows else []
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain data."""
@@ -92,12 +89,14 @@ class Survival:
         return {"parameters": self.sizes(), **listed, **rest}
 
 
-def survival(old: Graph, new: Graph) -> Survival:
+def survival(old: Graph, new: Graph, former: Callable[[str], str] = lambda path: path) -> Survival:
     """Return which weights of a graph can begin another one.
 
     Args:
         old: the graph that has the weights.
         new: the graph that wants them.
+        former: from a path in the new graph to what it was in the old one, where nodes
+            were renamed.
     """
     before, after = old.weights(), new.weights()
     stored = {path: path for path in before}
@@ -109,7 +108,8 @@ def survival(old: Graph, new: Graph) -> Survival:
     sources: dict[str, str] = {}
     used: set[str] = set()
     for path, shape in after.items():
-        known = [stored[name] for name in names.get(path, (path,)) if name in stored]
+        were = map(former, names.get(path, (path,)))
+        known = [stored[name] for name in were if name in stored]
         source = next((name for name in known if before[name] == shape), None)
         if source is not None:
             carried[path], sources[path] = shape, source
@@ -149,12 +149,13 @@ def _share(part: int, whole: int) -> str:
     return f"{part:,} of {whole:,} parameters{share}"
 
 
-def _table(rows: Mapping[str, str], among: Iterable[str]) -> list[str]:
+def _table(rows: Mapping[str, str], among: Iterable[str], *, counted: bool = True) -> list[str]:
     """Return a line for each weight, those that differ in their copy's number alone in one.
 
     Args:
         rows: path to what is said of it.
         among: every path, which decides whether some copies are all of them.
+        counted: whether to say of how many copies a line is.
     """
     whole: dict[str, list[tuple[int, ...]]] = {}
     for path in among:
@@ -169,10 +170,10 @@ def _table(rows: Mapping[str, str], among: Iterable[str]) -> list[str]:
         for (pattern, said), indices in groups.items()
     ]
     width = max(len(path) for path, _, _ in found)
-    lines = [
-        f"  {path:{width}}  {f'{count} x ' if '*' in path or count > 1 else ''}{said}"
-        for path, count, said in found
-    ]
+    lines = []
+    for path, count, said in found:
+        times = f"{count} x " if counted and ("*" in path or count > 1) else ""
+        lines.append(f"  {path:{width}}  {times}{said}")
     return _cut(lines)
 
 

@@ -1,0 +1,334 @@
+"""Compare: two canonical forms become a list of changes, each with its path.
+
+Nodes are the same when their names are.  Templates are compared through where they
+are used, each pair once: the pair of names is the scope of the changes in it, and
+`("", "")` is the spec itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Literal
+
+from .renames import Names, in_order, node_renames, port_renames, translated
+
+Json = dict[str, Any]
+Pair = tuple[str, str]
+"""Names of a template in the old and in the new form."""
+Kind = Literal[
+    "added",
+    "removed",
+    "replaced",
+    "param",
+    "rewired",
+    "renamed",
+    "repeat",
+    "template",
+    "input",
+    "output",
+    "axis",
+    "tie",
+    "step",
+    "spec",
+]
+REPEAT_KEYS = ("repeat", "carry", "collect", "share")
+SPEC_KEYS = ("format", "name", "doc")
+
+
+class Absent(Enum):
+    """What stands for a value that is not there; null may be a value."""
+
+    ABSENT = "absent"
+
+
+ABSENT = Absent.ABSENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One thing that is not as it was."""
+
+    kind: Kind
+    path: str
+    """Where, as a patch selects it; `` is the spec."""
+    name: str = ""
+    """The param, port, axis, input, output or key; the number of a copy for `template`."""
+    before: Any = ABSENT
+    after: Any = ABSENT
+    scope: Pair = ("", "")
+    """The templates in which it is."""
+    node: str = ""
+    """The node in its scope, and slots below it after `/`."""
+    also: tuple[str, ...] = ()
+    """Other places of the same template, at which it is too."""
+    follows: bool = False
+    """Whether it merely follows from renames."""
+
+    def as_json(self) -> Json:
+        """Return it as plain data; `from` and `to` are left out for what is not there."""
+        data: Json = {"kind": self.kind, "path": self.path}
+        if self.before is not ABSENT:
+            data["from"] = self.before
+        if self.after is not ABSENT:
+            data["to"] = self.after
+        rest = {"name": self.name, "node": self.node, "also": list(self.also)}
+        data |= {key: value for key, value in rest.items() if value}
+        data["scope"] = list(self.scope)
+        return {**data, "follows": True} if self.follows else data
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Changes as they are found."""
+
+    old: Json
+    new: Json
+    changes: list[Change] = field(default_factory=list)
+    places: dict[Pair, list[str]] = field(default_factory=dict)
+    """Compared templates to the paths that they stand before."""
+    renames: dict[Pair, dict[str, str]] = field(default_factory=dict)
+    """Compared templates to the nodes that had another name: new name to old."""
+
+    def found(self) -> list[Change]:
+        """Return all changes, each with the other places of its template."""
+        return [self._with_places(change) for change in self.changes]
+
+    def _with_places(self, change: Change) -> Change:
+        _, *others = self.places.get(change.scope, [""])
+        copy = f".{change.name}" if change.kind == "template" and change.name else ""
+        also = tuple(_joined(place, change.node) + copy for place in others)
+        return replace(change, also=also)
+
+    def templates(self) -> Json:
+        """Return where each new template comes from: an old one's name, or all that it is."""
+        origins: Json = {}
+        for old, new in self.places:
+            if new and (new not in origins or old == new):
+                origins[new] = old
+        known = self.old.get("blocks", {})
+        for name, body in self.new.get("blocks", {}).items():
+            if name not in origins:
+                origins[name] = name if same(known.get(name), body) else body
+        return dict(sorted(origins.items()))
+
+
+def compare(old: Json, new: Json) -> Comparison:
+    """Return what changed between two canonical forms."""
+    found = Comparison(old, new)
+    for key in SPEC_KEYS:
+        found.changes += _changed("spec", "", key, old.get(key, ABSENT), new.get(key, ABSENT))
+    for name, before, after in _both(old.get("axes", {}), new.get("axes", {})):
+        found.changes += _changed("axis", "", name, before, after)
+    _compare_scopes(found, ("", ""), "")
+    ties = old.get("tie", []), new.get("tie", [])
+    if not same(*ties):
+        follows = ties[0] == [[former(found, path) for path in group] for group in ties[1]]
+        change = Change(kind="tie", path="", before=ties[0], after=ties[1], follows=follows)
+        found.changes.append(change)
+    found.changes += _changed("step", "", "", old.get("step", ABSENT), new.get("step", ABSENT))
+    return found
+
+
+def former(found: Comparison, path: str) -> str:
+    """Return what a weight's path was before nodes were renamed."""
+    pair, rest, was = ("", ""), path.split("."), list[str]()
+    while rest:
+        name = rest.pop(0)
+        old_name = found.renames.get(pair, {}).get(name, name)
+        was.append(old_name)
+        old = scope_of(found.old, pair[0])["nodes"].get(old_name)
+        new = scope_of(found.new, pair[1])["nodes"].get(name)
+        if old is None or new is None or is_part(old) or is_part(new):
+            break
+        both = stack_of(old), stack_of(new)
+        if _numbered(both[0]) != _numbered(both[1]):
+            break
+        index = ""
+        if _numbered(both[1]) and rest:
+            index = rest.pop(0)
+            was.append(index)
+        templates = [each["instead"].get(index, each["block"]) for each in both]
+        pair = (templates[0], templates[1])
+        if pair not in found.places:
+            break
+    return ".".join([*was, *rest])
+
+
+def same(one: Any, other: Any) -> bool:
+    """Say whether two JSON values are the same: 1 is neither 1.0 nor true."""
+    if one is ABSENT or other is ABSENT:
+        return one is other
+    return one == other and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def scope_of(form: Json, template: str) -> Json:
+    """Return a template of a canonical form, or the form itself."""
+    scope: Json = form["blocks"][template] if template else form
+    return scope
+
+
+def is_part(record: Json) -> bool:
+    """Say whether a node is one registered block: those have a version."""
+    return "@" in record.get("use", "")
+
+
+def stack_of(record: Json) -> Json:
+    """Return the use of a template in one form, whether it repeats or not."""
+    block = record.get("block", record.get("use"))
+    given = {key: record[key] for key in REPEAT_KEYS if key in record}
+    return {"block": block, "instead": record.get("instead", {}), **given}
+
+
+def _numbered(stack: Json) -> bool:
+    """Say whether paths below a use of a template name the copy."""
+    return "repeat" in stack and not stack.get("share", False)
+
+
+def _joined(place: str, node: str) -> str:
+    return place + node if node else place.rstrip(".")
+
+
+def _both(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Walk the keys of two objects with the value of each."""
+    for key in sorted({*old, *new}):
+        yield key, old.get(key, ABSENT), new.get(key, ABSENT)
+
+
+def _changed(
+    kind: Kind, path: str, name: str, before: Any, after: Any, **where: Any
+) -> list[Change]:
+    """Return the change of one value, or nothing."""
+    if same(before, after):
+        return []
+    return [Change(kind=kind, path=path, name=name, before=before, after=after, **where)]
+
+
+def _compare_scopes(found: Comparison, pair: Pair, place: str) -> None:
+    """Compare two templates, or the specs themselves, once."""
+    if pair in found.places:
+        found.places[pair].append(place)
+        return
+    found.places[pair] = [place]
+    old, new = scope_of(found.old, pair[0]), scope_of(found.new, pair[1])
+    at: Json = {"path": _joined(place, ""), "scope": pair}
+    ports = port_renames(old, new)
+    names = found.renames[pair] = node_renames(found.old, found.new, old, new, ports)
+    for name, was in sorted(ports.items()):
+        found.changes.append(Change(kind="renamed", name=name, before=was, after=name, **at))
+    inputs = {**old["inputs"], **{name: old["inputs"][was] for name, was in ports.items()}}
+    for was in ports.values():
+        del inputs[was]
+    for name, before, after in _both(inputs, new["inputs"]):
+        found.changes += _changed("input", name=name, before=before, after=after, **at)
+    nodes_now, inputs_now = ({was: name for name, was in each.items()} for each in (names, ports))
+    now = nodes_now, inputs_now
+    for name, node in in_order(old, new, names):
+        _compare_nodes(found, pair, place, name, node, now)
+    for name, before, after in _both(old["outputs"], new["outputs"]):
+        moved = before if before is ABSENT else translated(before, *now)
+        if not same(moved, after):
+            found.changes += _changed("output", name=name, before=before, after=after, **at)
+
+
+def _compare_nodes(
+    found: Comparison, pair: Pair, place: str, name: str, was: str, now: tuple[Names, Names]
+) -> None:
+    """Compare a node with what it was.
+
+    Args:
+        found: takes the changes.
+        pair: the templates that hold it.
+        place: what stands before its path.
+        name: its name, or that of a node that is gone.
+        was: its old name, the same for most.
+        now: old name to new name, of nodes and of inputs that were renamed.
+    """
+    at: Json = {"path": place + name, "scope": pair, "node": name}
+    old = scope_of(found.old, pair[0])["nodes"].get(was)
+    new = scope_of(found.new, pair[1])["nodes"].get(name)
+    if old is None or new is None:
+        change: Json = {"kind": "removed", "before": old}
+        if new is not None:
+            change = {"kind": "added", "after": new}
+        found.changes.append(Change(**change, **at))
+        return
+    if was != name:
+        found.changes.append(Change(kind="renamed", before=was, after=name, **at))
+    if is_part(old) and is_part(new):
+        _compare_parts(found, old, new, at)
+    elif is_part(old) or is_part(new):
+        before, after = (
+            {key: value for key, value in record.items() if key != "in"} for record in (old, new)
+        )
+        found.changes += _changed("replaced", name="", before=before, after=after, **at)
+    else:
+        _compare_stacks(found, stack_of(old), stack_of(new), at)
+    for port, before, after in _both(old.get("in", {}), new.get("in", {})):
+        moved = before if before is ABSENT else translated(before, *now)
+        if not same(moved, after):
+            found.changes += _changed("rewired", name=port, before=before, after=after, **at)
+
+
+def _compare_parts(found: Comparison, old: Json, new: Json, at: Json) -> None:
+    """Compare two uses of registered blocks, and what stands in their slots."""
+    params = old.get("params", {}), new.get("params", {})
+    if old["use"] != new["use"]:
+        before, after = (
+            {key: record[key] for key in ("use", "params") if key in record}
+            for record in (old, new)
+        )
+        found.changes += _changed("replaced", name="", before=before, after=after, **at)
+    else:
+        for name, before, after in _both(*params):
+            found.changes += _changed("param", name=name, before=before, after=after, **at)
+    for slot, before, after in _both(old.get("fill", {}), new.get("fill", {})):
+        here = {**at, "path": f"{at['path']}/{slot}", "node": f"{at['node']}/{slot}"}
+        if before is ABSENT:
+            found.changes.append(Change(kind="added", after=after, **here))
+        elif after is ABSENT:
+            found.changes.append(Change(kind="removed", before=before, **here))
+        else:
+            _compare_parts(found, before, after, here)
+
+
+def _compare_stacks(found: Comparison, old: Json, new: Json, at: Json) -> None:
+    """Compare two uses of templates: which, how often, and what is inside."""
+    for key in REPEAT_KEYS:
+        before, after = old.get(key, ABSENT), new.get(key, ABSENT)
+        found.changes += _changed("repeat", name=key, before=before, after=after, **at)
+    inside = f"{at['path']}.*." if _numbered(new) else f"{at['path']}."
+    _compare_templates(found, (old["block"], new["block"]), inside, at, "")
+    for index, before, after in sorted(
+        _both(old["instead"], new["instead"]), key=lambda each: int(each[0])
+    ):
+        copy = {**at, "path": f"{at['path']}.{index}"}
+        found.changes += _changed("template", name=index, before=before, after=after, **copy)
+        pair = (
+            old["block"] if before is ABSENT else before,
+            new["block"] if after is ABSENT else after,
+        )
+        if alike(found, pair):
+            _compare_scopes(found, pair, f"{at['path']}.{index}.")
+
+
+def _compare_templates(found: Comparison, pair: Pair, inside: str, at: Json, index: str) -> None:
+    """Compare the templates of two uses, unless one has nothing of the other."""
+    like = alike(found, pair)
+    kind: Kind = "template" if like else "replaced"
+    before, after = pair if like else ({"use": pair[0]}, {"use": pair[1]})
+    found.changes += _changed(kind, name=index, before=before, after=after, **at)
+    if like:
+        _compare_scopes(found, pair, inside)
+
+
+def alike(found: Comparison, pair: Pair) -> bool:
+    """Say whether two templates have anything in common but how they are used."""
+    if pair[0] == pair[1] or pair in found.places:
+        return True
+    old, new = scope_of(found.old, pair[0]), scope_of(found.new, pair[1])
+    if old["nodes"].keys() & new["nodes"].keys():
+        return True
+    return bool(node_renames(found.old, found.new, old, new, port_renames(old, new)))

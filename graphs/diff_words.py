@@ -1,0 +1,200 @@
+"""Diff words: a difference as a person would tell it.
+
+Marks: `+` added, `-` removed, `~` changed, `>` moved: another wire or another name.
+Names come from strangers' files, so what cannot be printed is replaced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .compare import ABSENT, Change, Json, same
+from .diff import Diff
+
+MARKS = {"added": "+", "removed": "-", "rewired": ">", "renamed": ">"}
+_LONGEST = 100
+"""Characters that a value has at most in a line."""
+_PLACES = 2
+"""Other places of a change that a line names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line: what happened at one path."""
+
+    mark: str
+    path: str
+    said: str
+
+    def __str__(self) -> str:
+        """Return the line, not aligned with others."""
+        return f"{self.mark} {self.path}  {self.said}" if self.path else f"{self.mark} {self.said}"
+
+
+def rows(difference: Diff) -> list[Row]:
+    """Return what changed, changes of one kind at one path in one line.
+
+    Names and docs of the specs are left out, and what merely follows from renames.
+    """
+    found: dict[tuple[str, str], list[Row]] = {}
+    for change in difference.changes:
+        if change.follows or change.kind == "spec":
+            continue
+        for mark, said in _told(change):
+            row = Row(mark, _clean(change.path) + _elsewhere(change), _clean(said))
+            found.setdefault((mark, row.path), []).append(row)
+    return [row for (_, path), told in found.items() for row in (_joined(told) if path else told)]
+
+
+def _joined(told: list[Row]) -> list[Row]:
+    """Return one line for what happened in one way at one path."""
+    return [replace(told[0], said=", ".join(row.said for row in told))]
+
+
+def render(difference: Diff) -> str:
+    """Return the difference as text, with the sizes below."""
+    lines = rows(difference)
+    width = max((len(row.path) for row in lines), default=0)
+    head = " -> ".join(map(_clean, difference.names))
+    body = [
+        f"{row.mark} {row.path:{width}}  {row.said}" if row.path else f"{row.mark} {row.said}"
+        for row in lines
+    ]
+    return "\n".join([head, "", *(body or [_nothing(difference)]), "", *sizes(difference)]) + "\n"
+
+
+def _nothing(difference: Diff) -> str:
+    """Say that there is no difference that computes something else."""
+    only = "; only names and docs of the specs differ" if difference.changes else ""
+    return f"the same graph{only}"
+
+
+def sizes(difference: Diff) -> list[str]:
+    """Return the last lines: numbers before and after."""
+    whole = difference.survival.after
+    carried = difference.survival.sizes()["carried"]
+    share = f" ({100 * carried / whole:.1f} %)" if whole else ""
+    return [
+        f"parameters {_numbers(*difference.parameters)}",
+        f"weights    {carried:,} of {whole:,} carried over{share}",
+    ]
+
+
+def _numbers(before: int, after: int) -> str:
+    """Write a number before and after, and by how much it grew.
+
+    >>> _numbers(63_082_496, 61_509_632)
+    '63,082,496 -> 61,509,632 (-2.5 %)'
+    """
+    if before == after:
+        return f"{after:,}, as before"
+    share = f" ({100 * (after - before) / before:+.1f} %)" if before else ""
+    return f"{before:,} -> {after:,}{share}"
+
+
+def _told(change: Change) -> Iterator[tuple[str, str]]:
+    """Yield the mark and the words of a change."""
+    mark = MARKS.get(change.kind, "~")
+    before, after = change.before, change.after
+    if change.kind in ("added", "removed"):
+        record = after if change.kind == "added" else before
+        yield mark, _record(record, "reads" if change.kind == "added" else "read")
+    elif change.kind == "replaced":
+        yield mark, _replaced(before, after)
+    elif change.kind == "renamed":
+        yield mark, f"{f'input {after} ' if change.name else ''}was {before}"
+    elif change.kind == "rewired":
+        yield mark, _rewired(change)
+    elif change.kind == "tie":
+        yield from _ties(before or [], after or [])
+    elif change.kind == "template":
+        yield mark, f"template {_arrow(before, after, 'as the others')}"
+    else:
+        yield from _valued(change)
+
+
+def _valued(change: Change) -> Iterator[tuple[str, str]]:
+    """Yield the words for one value: a param, a port, an axis, how a template repeats."""
+    before, after = change.before, change.after
+    inner = change.kind in ("param", "repeat")
+    name = change.name if inner else f"{change.kind} {change.name}"
+    if (change.kind, change.name) == ("repeat", "repeat"):
+        name = "copies"
+    if change.kind == "step":
+        before, after = (each if each is ABSENT else each["axis"] for each in (before, after))
+        name = "decodes along"
+    if before is ABSENT:
+        yield "~" if inner else "+", f"{name} {_value(after)}"
+    elif after is ABSENT:
+        yield "~" if inner else "-", f"{name} {'dropped, was ' if inner else ''}{_value(before)}"
+    else:
+        yield "~", f"{name} {_value(before)} -> {_value(after)}"
+
+
+def _arrow(before: Any, after: Any, absent: str) -> str:
+    words = [absent if each is ABSENT else str(each) for each in (before, after)]
+    return " -> ".join(words)
+
+
+def _record(record: Json, reads: str) -> str:
+    """Say what a node is, and what it reads."""
+    stands = f"{record['repeat']} x {record['block']}" if "repeat" in record else record["use"]
+    holds = "".join(f" of {inner['use']}" for inner in record.get("fill", {}).values())
+    wires = ", ".join(dict.fromkeys(record.get("in", {}).values()))
+    return f"{stands}{holds}{f', {reads} {wires}' if wires else ''}"
+
+
+def _replaced(before: Json, after: Json) -> str:
+    """Say which block stands for which, and the params that are not the same."""
+    words = [f"use {_name(before)} -> {_name(after)}"]
+    old, new = before.get("params", {}), after.get("params", {})
+    for name, value in new.items():
+        if not same(old.get(name, ABSENT), value):
+            was = f"{_value(old[name])} -> " if name in old else ""
+            words.append(f"{name} {was}{_value(value)}")
+    return ", ".join(words)
+
+
+def _name(record: Json) -> str:
+    """Return what stands at a node."""
+    return str(record.get("use", record.get("block")))
+
+
+def _rewired(change: Change) -> str:
+    if change.before is ABSENT:
+        return f"{change.name} reads {change.after}"
+    if change.after is ABSENT:
+        return f"{change.name} no longer reads {change.before}"
+    return f"{change.name} reads {change.after}, was {change.before}"
+
+
+def _ties(before: list[list[str]], after: list[list[str]]) -> Iterator[tuple[str, str]]:
+    """Yield the groups that come and go."""
+    for mark, groups, others in (("-", before, after), ("+", after, before)):
+        for group in groups:
+            if group not in others:
+                yield mark, f"tie {' = '.join(group)}"
+    if sorted(before) == sorted(after):
+        yield "~", "ties in another order"
+
+
+def _elsewhere(change: Change) -> str:
+    """Name other places of the same template."""
+    if not change.also:
+        return ""
+    more = len(change.also) - _PLACES
+    shown = [*change.also[:_PLACES], *([f"{more} more"] if more > 0 else [])]
+    return f" (and {', '.join(map(_clean, shown))})"
+
+
+def _value(value: Any) -> str:
+    """Write a value as a spec does, words without quotes, cut to a line."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _clean(text: str) -> str:
+    return "".join(char if char.isprintable() else "�" for char in text)

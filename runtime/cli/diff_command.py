@@ -1,0 +1,32 @@
+"""Diff command: what changed between two specs; it does not load torch.
+
+The exit code is 0 whether or not they differ: a difference is no mistake.  Scripts
+read `equal` in the JSON form.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+
+from rich.console import Console
+from rich.text import Text
+
+from ...graphs.diff import diff as diff_graphs
+from ...graphs.diff_words import render
+from ..checked import graph_of
+
+COLORS = {"+": "green", "-": "red", "~": "yellow", ">": "cyan"}
+"""Mark at the beginning of a line to its color on a terminal."""
+
+
+def diff(options: Namespace) -> None:
+    """Print what changed, and draw it when a file is named."""
+    old, new = graph_of(options.spec), graph_of(options.other)
+    found = diff_graphs(old, new)
+    if options.json:
+        print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    for line in render(found).splitlines():
+        console.print(Text(line, style=COLORS.get(line[:1], "") if line[1:2] == " " else ""))
