@@ -23,7 +23,9 @@ def canonical(graph: Graph) -> dict[str, Any]:
     full["axes"] = dict(sorted(spec.axes.items()))
     full["inputs"] = {name: str(type_) for name, type_ in sorted(graph.inputs.items())}
     full["outputs"] = dict(sorted(spec.outputs.items()))
-    scopes = {names[id(node.body)]: node.body for _, node in walk(graph.root) if node.body}
+    scopes = {
+        names[id(body)]: body for _, node in walk(graph.root) for _, body, _ in node.insides()
+    }
     full["blocks"] = {name: _template(scope, names) for name, scope in sorted(scopes.items())}
     full["nodes"] = _nodes(graph.root, names)
     full["tie"] = [list(group) for group in graph.ties]
@@ -46,16 +48,21 @@ def _template_names(graph: Graph) -> dict[int, str]:
     numbered in the order of the paths that use it.
     """
     names: dict[int, str] = {}
-    taken = {node.body.name for _, node in walk(graph.root) if node.body}
+    bodies = [
+        body
+        for _, node in sorted(walk(graph.root), key=lambda pair: pair[0])
+        for _, body, _ in node.insides()
+    ]
+    taken = {body.name for body in bodies}
     seen: set[str] = set()
-    for _, node in sorted(walk(graph.root), key=lambda pair: pair[0]):
-        if node.body is None or id(node.body) in names:
+    for body in bodies:
+        if id(body) in names:
             continue
-        name, number = node.body.name, 2
+        name, number = body.name, 2
         while name in seen or (number > 2 and name in taken):  # noqa: PLR2004 - the first copy
-            name, number = f"{node.body.name}_{number}", number + 1
+            name, number = f"{body.name}_{number}", number + 1
         seen.add(name)
-        names[id(node.body)] = name
+        names[id(body)] = name
     return names
 
 
@@ -79,8 +86,11 @@ def _node(node: Node, names: dict[int, str]) -> dict[str, Any]:
     name = names[id(node.body)]
     if node.repeat is None:
         return {"use": name, "in": wires}
-    carry = sorted(node.carry)
-    return {"repeat": node.repeat, "block": name, "carry": carry, "in": wires}
+    others = {str(index): names[id(body)] for index, body in sorted(node.instead.items())}
+    ports = {"carry": sorted(node.carry), "collect": sorted(node.collect)}
+    rest = {"share": node.share, "instead": others}
+    kept = {key: value for key, value in {**ports, **rest}.items() if value}
+    return {"repeat": node.repeat, "block": name, **kept, "in": wires}
 
 
 def _part(part: Part) -> dict[str, Any]:

@@ -82,10 +82,11 @@ def _in_scope(scope: Scope, starts: frozenset[str], axis: str) -> list[Obstacle]
         if node.part is not None:
             inside = list(_in_part(node.part, ports, axis, node.at))
         elif node.body is not None:
-            inside = _in_scope(node.body, ports, axis)
             carried = moving_ports(node, frozenset(moving))
-            if not inside and carried != ports:
-                inside = _in_scope(node.body, carried, axis)
+            for starts_inside in dict.fromkeys((ports, carried)):
+                if not inside:
+                    bodies = [body for _, body, _ in node.insides()]
+                    inside = [o for body in bodies for o in _in_scope(body, starts_inside, axis)]
         found += inside
         if not inside:
             moving.update(f"{node.name}.{port}" for port in node.outputs)

@@ -227,11 +227,16 @@ def _write_frame(
         part, path = picture.boxes[box], box.removeprefix("node/")
         notes = [*picture.notes.get(box, []), *shared.get(path, [])]
         dot.node(box, label=_box(part, notes), tooltip=plain(f"{path}: {part.block.key}"))
+    for stack, words in frame.stacks.items():
+        look = {"shape": "box", "style": "rounded,filled", "fillcolor": "white", "color": EDGE}
+        dot.node(stack, label=plain(short(words)), fontsize="11", margin="0.12,0.05", **look)
     for inner in frame.frames:
         with dot.subgraph(name=f"cluster_{inner.path}") as sub:
             said = f'<font point-size="11.5">{markup(short(inner.title.replace("_", " ")))}</font>'
             if inner.copies is not None:
                 said += f'<br align="left"/><font point-size="15">× {inner.copies}</font>'
+            if inner.said:
+                said += f'<br align="left"/><font point-size="10">{markup(inner.said)}</font>'
             sub.attr(
                 label=f'<{said}<br align="left"/>>',
                 style="rounded,filled",

@@ -1,6 +1,6 @@
 """Diagram picture: which boxes, frames and wires a diagram has, before they are DOT.
 
-A DOT name is `node/`, `input/` or `output/` and the path in the graph; what looks
+A DOT name is `node/`, `stack/`, `input/` or `output/` and the path in the graph; what looks
 how is decided in `diagram.py`.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .graph import Graph, Part, Scope
+from .graph import Graph, Node, Part, Scope
 from .shapes import ValueType
 
 MASKS = frozenset({"keep", "bias", "len", "pos"})
@@ -26,6 +26,10 @@ class Frame:
     path: str
     title: str
     copies: int | None = None
+    said: str = ""
+    """What stands beside the number of copies."""
+    stacks: dict[str, str] = field(default_factory=dict)
+    """DOT names of what is collected directly in it, to the words for it."""
     boxes: list[str] = field(default_factory=list)
     """DOT names of the boxes that lie directly in it."""
     frames: list[Frame] = field(default_factory=list)
@@ -83,18 +87,28 @@ def _place(picture: Picture, frame: Frame, scope: Scope, prefix: str) -> None:
         if node.part is not None:
             picture.boxes[f"node/{path}"] = node.part
             frame.boxes.append(f"node/{path}")
-        if node.body is None:
-            continue
-        folded = node.repeat is not None and not picture.unfolded
-        stack = Frame(f"{path}.*" if folded else path, node.body.name, node.repeat)
-        frame.frames.append(stack)
-        if node.repeat is None or folded:
-            _place(picture, stack, node.body, f"{stack.path}.")
-            continue
-        for index in range(node.repeat):
+        if node.body is not None:
+            _place_template(picture, frame, node, path)
+
+
+def _place_template(picture: Picture, frame: Frame, node: Node, path: str) -> None:
+    """Put the frames of a template: one for each run of like copies, or for every copy."""
+    said = "shared weights" if node.share else ""
+    for port in node.collect:
+        frame.stacks[f"stack/{path}/{port}"] = f"{node.repeat} {port} stacked"
+    if node.repeat is not None and picture.unfolded:
+        outer = Frame(path, node.body.name if node.body else "", node.repeat, said)
+        frame.frames.append(outer)
+        for index, body in node.copies():
             copy = Frame(f"{path}.{index}", f"{path}.{index}")
-            stack.frames.append(copy)
-            _place(picture, copy, node.body, f"{copy.path}.")
+            outer.frames.append(copy)
+            _place(picture, copy, body, f"{copy.path}.")
+        return
+    for below, body, count in node.runs():
+        copies = None if node.repeat is None else count
+        stack = Frame(f"{path}.{below}".rstrip("."), body.name, copies, said)
+        frame.frames.append(stack)
+        _place(picture, stack, body, f"{stack.path}.")
 
 
 def _wire_flat(picture: Picture, graph: Graph) -> None:
@@ -107,6 +121,8 @@ def _wire_flat(picture: Picture, graph: Graph) -> None:
     kinds = flat.nodes(data="kind")
 
     def box(vertex: str) -> str:
+        if kinds[vertex] == "stack":
+            return f"stack/{vertex.replace(':', '/')}"
         place = {"input": "input", "output": "output", "block": "node"}[kinds[vertex]]
         return f"{place}/{vertex.rpartition(':')[2]}"
 
@@ -131,7 +147,21 @@ def _wire_folded(
                 picture.wire(box, f"node/{path}", type_)
             given = {port: (f"node/{path}", type_) for port, type_ in node.outputs.items()}
         else:
-            inner = f"{path}.*." if node.repeat is not None else f"{path}."
-            given = _wire_folded(picture, node.body, inner, reads)
+            given = _wire_template(picture, node, path, reads)
         known |= {f"{node.name}.{port}": value for port, value in given.items()}
     return {port: known[value] for port, value in scope.outputs.items()}
+
+
+def _wire_template(
+    picture: Picture, node: Node, path: str, reads: dict[str, _Value]
+) -> dict[str, _Value]:
+    """Draw the wires of a template, a run of like copies at a time."""
+    given, entered = dict[str, _Value](), dict(reads)
+    for below, body, _ in node.runs():
+        inner = f"{path}.{below}".rstrip(".")
+        given = _wire_folded(picture, body, f"{inner}.", entered)
+        entered |= {port: given[port] for port in node.carry}
+        for port in node.collect:
+            picture.wire(given[port][0], f"stack/{path}/{port}", given[port][1])
+    stacked = {p: (f"stack/{path}/{p}", node.outputs[p]) for p in node.collect}
+    return {**given, **stacked}

@@ -7,6 +7,7 @@ plain networkx graph with one vertex a placed block.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -64,22 +65,82 @@ class Node:
     """The template's scope when the node is one."""
     repeat: int | None = None
     carry: tuple[str, ...] = ()
+    collect: tuple[str, ...] = ()
+    """Outputs that are stacked, those of all copies along a new first axis."""
+    share: bool = False
+    """Whether the copies have one set of weights, at paths without the copy's number."""
+    instead: Mapping[int, Scope] = field(default_factory=dict)
+    """Copies that are another template than `body`."""
+
+    def copies(self) -> Iterator[tuple[int, Scope]]:
+        """Walk the copies of a repeat, or the one inside of any other template."""
+        for index in range(1 if self.repeat is None else self.repeat):
+            body = self.instead.get(index, self.body)
+            if body is not None:
+                yield index, body
+
+    def insides(self) -> Iterator[tuple[str, Scope, int]]:
+        """Walk the distinct insides of a node: path below it, scope, how many copies.
+
+        The path is `` for a template used once or with shared weights, `*.` for the
+        copies of a repeat, and `4.` for a copy that is another template.
+        """
+        if self.body is None:
+            return
+        if self.repeat is None or self.share:
+            yield "", self.body, 1
+            return
+        if len(self.instead) < self.repeat:
+            yield "*.", self.body, self.repeat - len(self.instead)
+        for index, body in sorted(self.instead.items()):
+            yield f"{index}.", body, 1
+
+    def runs(self) -> list[tuple[str, Scope, int]]:
+        """Return the copies in order, those alike and in a row taken together.
+
+        Each is the path below the node (`` or `*` for all, else `0-3` or `4`), the
+        scope, and how many copies it is.
+        """
+        if self.body is None or self.repeat is None:
+            return [] if self.body is None else [("", self.body, 1)]
+        if not self.instead:
+            return [("*", self.body, self.repeat)]
+        runs: list[tuple[str, Scope, int]] = []
+        for _, group in itertools.groupby(self.copies(), key=lambda pair: id(pair[1])):
+            alike = list(group)
+            first, last = alike[0][0], alike[-1][0]
+            path = f"{first}" if first == last else f"{first}-{last}"
+            runs.append((path, alike[0][1], len(alike)))
+        return runs
+
+    def owners(self) -> Iterator[tuple[str, Scope]]:
+        """Walk the copies that have weights of their own: path below the node, and scope."""
+        alone = self.repeat is None or self.share
+        if alone and self.body is not None:
+            yield "", self.body
+            return
+        for index, body in self.copies():
+            yield f"{index}.", body
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter below this node, by path from it."""
         if self.part is not None:
             return self.part.weights()
-        inner = self.body.weights() if self.body else {}
-        if self.repeat is None:
-            return inner
-        return {f"{i}.{name}": shape for i in range(self.repeat) for name, shape in inner.items()}
+        inner = {id(body): body.weights() for _, body, _ in self.insides()}
+        return {
+            f"{path}{name}": shape
+            for path, body in self.owners()
+            for name, shape in inner[id(body)].items()
+        }
 
     def parameters(self) -> int:
         """Return the number of parameters below this node, ties not yet counted off."""
         if self.part is not None:
             return sum(map(prod, self.part.weights().values()))
-        inner = sum(node.parameters() for node in self.body.nodes) if self.body else 0
-        return inner * (1 if self.repeat is None else self.repeat)
+        return sum(
+            count * sum(node.parameters() for node in body.nodes)
+            for _, body, count in self.insides()
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +154,14 @@ class Scope:
     nodes: tuple[Node, ...]
     """In an order in which they can run."""
     doc: str = ""
+    _types: Mapping[str, ValueType] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Note the type of every value, so that asking for one costs nothing."""
+        types = dict(self.inputs)
+        for node in self.nodes:
+            types |= {f"{node.name}.{port}": type_ for port, type_ in node.outputs.items()}
+        object.__setattr__(self, "_types", types)
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter, by path."""
@@ -102,12 +171,24 @@ class Scope:
             for name, shape in node.weights().items()
         }
 
+    def shape_of(self, path: str) -> tuple[int, ...] | None:
+        """Return the shape of one parameter without listing all of them; None if there is none."""
+        name, _, rest = path.partition(".")
+        node = next((node for node in self.nodes if node.name == name), None)
+        if node is None or node.part is not None:
+            return node.part.weights().get(rest) if node is not None and node.part else None
+        if node.repeat is None or node.share:
+            return node.body.shape_of(rest) if node.body else None
+        index, _, rest = rest.partition(".")
+        known = index.isdecimal() and len(index) <= len(str(node.repeat))
+        if not known or int(index) >= node.repeat or index != str(int(index)):
+            return None
+        body = node.instead.get(int(index), node.body)
+        return body.shape_of(rest) if body else None
+
     def type_of(self, value: str) -> ValueType:
         """Return the type of a value: `node.port`, or the name of an input."""
-        node, _, out = value.partition(".")
-        if not out:
-            return self.inputs[value]
-        return next(n for n in self.nodes if n.name == node).outputs[out]
+        return self._types[value]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,10 +218,8 @@ class Graph:
     def parameters(self) -> int:
         """Return the number of parameters; a tied one counts once."""
         all_ = sum(node.parameters() for node in self.root.nodes)
-        if not self.ties:
-            return all_
-        shapes = self.root.weights()
-        return all_ - sum(prod(shapes[path]) for group in self.ties for path in group[1:])
+        again = [path for group in self.ties for path in group[1:]]
+        return all_ - sum(prod(shape) for path in again if (shape := self.root.shape_of(path)))
 
     def flat(self) -> nx.DiGraph:
         """Return the expanded graph: a vertex for each placed block, input and output.
@@ -189,19 +268,32 @@ def _flatten(
             given = {port: (path, port, type_) for port, type_ in node.outputs.items()}
         elif node.body is not None and node.repeat is None:
             given = _flatten(flat, node.body, f"{path}.", reads)
-        elif node.body is not None:
-            given = dict(reads)
-            for index in range(node.repeat or 0):
-                given |= _flatten(flat, node.body, f"{path}.{index}.", given)
+        else:
+            given = _flatten_repeat(flat, node, path, reads)
         known |= {f"{node.name}.{port}": value for port, value in given.items()}
     return {port: known[value] for port, value in scope.outputs.items()}
+
+
+def _flatten_repeat(
+    flat: nx.DiGraph, node: Node, path: str, reads: dict[str, _Value]
+) -> dict[str, _Value]:
+    """Add every copy of a repeat; a collected output is a vertex of kind `stack`."""
+    given, entered = dict(reads), dict(reads)
+    for port in node.collect:
+        vertex = f"{path}:{port}"
+        flat.add_node(vertex, node=node, kind="stack")
+        given[port] = (vertex, port, node.outputs[port])
+    for index, body in node.copies():
+        left = _flatten(flat, body, f"{path}.{index}.", entered)
+        entered |= {port: left[port] for port in node.carry}
+        for port in node.collect:
+            _wire(flat, left[port], f"{path}:{port}", port)
+    return given | {port: entered[port] for port in node.carry if port not in node.collect}
 
 
 def walk(scope: Scope, prefix: str = "") -> Iterator[tuple[str, Node]]:
     """Walk every node below a scope, repeats unexpanded, as (path, node)."""
     for node in scope.nodes:
         yield prefix + node.name, node
-        if node.body is not None:
-            yield from walk(
-                node.body, f"{prefix}{node.name}.*." if node.repeat else f"{prefix}{node.name}."
-            )
+        for path, body, _ in node.insides():
+            yield from walk(body, f"{prefix}{node.name}.{path}")

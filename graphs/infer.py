@@ -16,7 +16,6 @@ from ..specs.expressions import words_in
 from ..specs.findings import did_you_mean, nearest, pointer
 from ..specs.form import RepeatNode, UseNode
 from .graph import Node, Scope
-from .limits import MOST_COPIES, copies
 from .params import MISSING
 from .parts import infer_part
 from .ports import (
@@ -28,6 +27,7 @@ from .ports import (
     report_no_output,
     report_unwired,
 )
+from .repeats import fit_repeat, fits_count, read_count
 from .shapes import TypeTextError, ValueType, free_names, parse_type, substitute
 from .signature import Port
 from .wires import report_unknown, report_unused
@@ -238,58 +238,19 @@ def _infer_repeat(
     given: Reads,
     at: str,
 ) -> Node | None:
-    count = checker.values.resolve(node.repeat, at + pointer("repeat"))
-    if count is not MISSING and copies(count) is None:
-        where = checker.values.blame(node.repeat, at + pointer("repeat"))
-        if where is not None:
-            checker.report(
-                code="P05",
-                at=where,
-                problem=f"'repeat' is {count}, not a whole number from 1 to {MOST_COPIES:,}",
-                evidence=(f"read at {at + pointer('repeat')}",),
-                help="write how many copies there are, such as 6 or '=layers'",
-            )
-        count = MISSING
+    count = read_count(checker, node, at)
     body = infer_template(checker, node.block, given, at, where=at + pointer("block"))
-    if body is None or count is MISSING:
+    others: dict[int, Scope] = {}
+    sound = body is not None and count is not MISSING
+    for index, name in node.instead.items():
+        where = at + pointer("instead", index)
+        other = infer_template(checker, name, given, at, where=where)
+        sound = sound and other is not None
+        if other is not None and fits_count(checker, node, int(index), count, where):
+            others[int(index)] = other
+    if body is None or not sound or len(others) < len(node.instead):
         return None
-    types = {port_: body.type_of(value) for port_, value in body.outputs.items()}
-    ok = True
-    for index, port_ in enumerate(node.carry):
-        here = at + pointer("carry", index)
-        if port_ not in types or port_ not in node.in_:
-            side = "output" if port_ not in types else "wired input"
-            checker.report(
-                code="N03",
-                at=here,
-                problem=f"carry '{port_}' is no {side} of '{node.block}'",
-                help=did_you_mean(port_, types if side == "output" else node.in_),
-            )
-            ok = False
-        elif types[port_] != body.inputs[port_]:
-            checker.report(
-                code="T05",
-                at=here,
-                problem=f"carry '{port_}' changes its type from copy to copy",
-                evidence=(
-                    f"enters {body.inputs[port_]}  as input '{port_}' of '{node.block}'",
-                    f"leaves {types[port_]}  as output '{port_}', by {body.outputs[port_]}",
-                ),
-                help=f"make '{node.block}' give back the type that it takes",
-            )
-            ok = False
-    if not ok:
-        return None
-    outputs = {port_: type_ for port_, type_ in types.items() if port_ in node.carry}
-    return Node(
-        name=key,
-        at=at,
-        wires=node.in_,
-        outputs=outputs,
-        body=body,
-        repeat=count,
-        carry=node.carry,
-    )
+    return fit_repeat(checker, key, node, count, body, others, at)
 
 
 def infer_template(

@@ -30,7 +30,7 @@ def template_graph(spec: Spec) -> nx.DiGraph:
     uses.add_nodes_from(["", *spec.blocks])
     scopes = {"": spec.nodes, **{name: t.nodes for name, t in spec.blocks.items()}}
     for name, nodes in scopes.items():
-        used = (n.block if isinstance(n, RepeatNode) else n.use for n in nodes.values())
+        used = (other for node in nodes.values() for other in _templates_of(node))
         uses.add_edges_from((name, other) for other in used if other in spec.blocks)
     return uses
 
@@ -57,10 +57,12 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
     def measure(node: UseNode | RepeatNode, at: str) -> tuple[int, int]:
         if isinstance(node, RepeatNode):
             count = copies(values.resolve(node.repeat, at + pointer("repeat"))) or 1
-            return count * sizes.get(node.block, 1), depths.get(node.block, 0)
-        if node.use in spec.blocks:
-            return sizes.get(node.use, 1), depths.get(node.use, 0)
-        return _blocks_in(node), 0
+            deep = max(depths.get(name, 0) for name in _templates_of(node))
+            others = sum(sizes.get(name, 1) for name in node.instead.values())
+            return count * sizes.get(node.block, 1) + others, deep
+        inside = [name for name in _templates_of(node) if name in spec.blocks]
+        size = _blocks_in(node) + sum(sizes.get(name, 1) for name in inside)
+        return size, max((depths.get(name, 0) for name in inside), default=0)
 
     for name in reversed(list(nx.topological_sort(uses))):
         if not name:
@@ -91,6 +93,13 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
             help="use 'repeat' for copies in a row",
         )
     return total <= MOST_NODES and (not deepest or measured[deepest][1] <= DEEPEST)
+
+
+def _templates_of(node: Use | RepeatNode) -> list[str]:
+    """Return every name that a node uses, in its slots too."""
+    if isinstance(node, RepeatNode):
+        return [node.block, *node.instead.values()]
+    return [node.use, *(name for inner in node.fill.values() for name in _templates_of(inner))]
 
 
 def _blocks_in(use: Use) -> int:

@@ -77,12 +77,15 @@ def find_weight(scope: Scope, weight: str) -> Held:
     folded.append(path[0])
     node = next(node for node in scope.nodes if node.name == path[0])
     while node.body is not None:
-        if node.repeat is not None:
+        body = node.body
+        if node.repeat is not None and not node.share:
+            index = int(parts[0])
+            body = node.instead.get(index, body)
             path.append(parts.pop(0))
-            folded.append("*")
+            folded.append(path[-1] if index in node.instead else "*")
         path.append(parts.pop(0))
         folded.append(path[-1])
-        node = next(inner for inner in node.body.nodes if inner.name == path[-1])
+        node = next(inner for inner in body.nodes if inner.name == path[-1])
     line, part = ".".join(folded), node.part
     while part is not None and parts and parts[0] in part.fill:
         line, part = f"{line}/{parts[0]}", part.fill[parts.pop(0)]
@@ -96,7 +99,7 @@ def _above(line: str) -> Iterator[str]:
         yield "/".join([node, *slots[:count]])
     names = node.split(".")
     for count in range(len(names), 0, -1):
-        if names[count - 1] != "*":
+        if names[count - 1] != "*" and not names[count - 1].isdecimal():
             yield ".".join(names[:count])
 
 
@@ -109,9 +112,32 @@ def _scope_lines(
             yield from _part_lines(node.name, node.part, path, depth, copies, tied)
             continue
         yield _template_line(scope, node, path, depth, copies, tied)
-        if node.body is not None:
-            inner = f"{path}.*." if node.repeat is not None else f"{path}."
-            yield from _scope_lines(node.body, inner, depth + 1, copies * (node.repeat or 1), tied)
+        for below, body, count in node.insides():
+            inside = f"{path}.{below}"
+            if node.instead:
+                yield _copies_line(body, inside, depth + 1, count, copies)
+            deeper = depth + 1 + bool(node.instead)
+            yield from _scope_lines(body, inside, deeper, copies * count, tied)
+
+
+def _copies_line(body: Scope, path: str, depth: int, count: int, copies: int) -> Line:
+    """Return the heading of the copies that are one template, where others are another."""
+    each = sum(inner.parameters() for inner in body.nodes)
+    return Line(
+        depth=depth,
+        path=path.removesuffix("."),
+        name=path.removesuffix(".").rpartition(".")[2],
+        use=body.name,
+        params={},
+        said="",
+        repeat=count if count > 1 else None,
+        inputs=dict(body.inputs),
+        outputs={port: body.type_of(value) for port, value in body.outputs.items()},
+        weights={},
+        each=each,
+        parameters=each * count * copies,
+        tied=0,
+    )
 
 
 def _template_line(
@@ -129,7 +155,7 @@ def _template_line(
         inputs={port: scope.type_of(value) for port, value in node.wires.items()},
         outputs=node.outputs,
         weights={},
-        each=total // (copies * (node.repeat or 1)),
+        each=total // (copies * (1 if node.share else node.repeat or 1)),
         parameters=total,
         tied=tied.get(path, 0),
     )

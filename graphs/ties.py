@@ -43,7 +43,7 @@ def check_ties(spec: Spec, root: Scope, report: Report) -> None:
         shapes = {}
         for place, path in enumerate(group):
             here = at + pointer(place)
-            shape = _shape_of(root, path)
+            shape = root.shape_of(path)
             if shape is not None:
                 shapes[path] = shape
             elif path.partition(".")[0] not in untyped:
@@ -56,25 +56,6 @@ def check_ties(spec: Spec, root: Scope, report: Report) -> None:
                 evidence=tuple(f"{path}  {list(shape)}" for path, shape in shapes.items()),
                 help="make the sizes equal, or untie them",
             )
-
-
-def _shape_of(root: Scope, path: str) -> tuple[int, ...] | None:
-    """Return the shape of one parameter without listing all of them."""
-    scope, rest = root, path
-    while True:
-        name, _, rest = rest.partition(".")
-        node = next((node for node in scope.nodes if node.name == name), None)
-        if node is None:
-            return None
-        if node.part is not None:
-            return node.part.weights().get(rest)
-        if node.body is None:
-            return None
-        if node.repeat is not None:
-            index, _, rest = rest.partition(".")
-            if index not in map(str, range(node.repeat)):
-                return None
-        scope = node.body
 
 
 def _report_unknown(root: Scope, path: str, at: str, report: Report) -> None:

@@ -73,7 +73,9 @@ def report_unused(
     mine: dict[str, list[str]] = {}
     for name in given if checker.wanted else ():
         mine.setdefault(name.partition(".")[0], []).append(name)
-    for key in nodes:
+    for key, node in nodes.items():
+        if isinstance(node, RepeatNode) and not (node.carry or node.collect):
+            continue  # it gives nothing that could be read, which is said
         if ("node", key) not in read and not _suits(checker, mine.get(key, []), given):
             checker.report(
                 code="W03",

@@ -1,0 +1,189 @@
+"""Repeats: copies of a template in a row, and what must hold of them.
+
+What is carried leaves one copy and enters the next, so it may not change its type;
+what is collected is stacked along a new first axis; a copy that is another template
+must take and give the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..specs.findings import did_you_mean, pointer
+from ..specs.form import RepeatNode
+from .graph import Node, Scope
+from .limits import MOST_COPIES, copies
+from .params import MISSING
+from .ports import Checker
+from .shapes import ValueType
+
+
+def read_count(checker: Checker, node: RepeatNode, at: str) -> Any:
+    """Return how many copies a repeat asks for, or `MISSING` when that is reported."""
+    here = at + pointer("repeat")
+    count = checker.values.resolve(node.repeat, here)
+    if count is MISSING or copies(count) is not None:
+        return count
+    where = checker.values.blame(node.repeat, here)
+    if where is not None:
+        checker.report(
+            code="P05",
+            at=where,
+            problem=f"'repeat' is {count}, not a whole number from 1 to {MOST_COPIES:,}",
+            evidence=(f"read at {here}",),
+            help="write how many copies there are, such as 6 or '=layers'",
+        )
+    return MISSING
+
+
+def fits_count(checker: Checker, node: RepeatNode, index: int, count: Any, at: str) -> bool:
+    """Say whether a repeat has a copy of its own with that number, reporting it if not."""
+    if node.share:
+        checker.report(
+            code="P07",
+            at=at,
+            problem=f"copy {index} cannot be another template: all copies share their weights",
+            help="drop 'share', or patch every copy",
+        )
+        return False
+    if count is not MISSING and index >= count:
+        checker.report(
+            code="P07",
+            at=at,
+            problem=f"there is no copy {index}: the copies are 0 to {count - 1}",
+            evidence=(f"repeat {count}  at {at.rpartition('/instead/')[0]}/repeat",),
+            help="name a copy that there is",
+        )
+        return False
+    return True
+
+
+def fit_repeat(
+    checker: Checker,
+    key: str,
+    node: RepeatNode,
+    count: int,
+    body: Scope,
+    others: Mapping[int, Scope],
+    at: str,
+) -> Node | None:
+    """Return a repeat whose copies fit together, reporting where they do not.
+
+    Args:
+        checker: what the scopes share.
+        key: the node's name.
+        node: the repeat as written.
+        count: how many copies.
+        body: the inside of its template.
+        others: the insides of copies that are another template.
+        at: JSON Pointer of the node.
+    """
+    sound = _carries(checker, node, body, node.block, at)
+    sound = _collects(checker, node, body, at) and sound
+    types = _types(body)
+    for index, other in others.items():
+        where = at + pointer("instead", index)
+        sound = _gives_alike(checker, node, types, other, where) and sound
+    if not sound:
+        return None
+    outputs = {port: types[port] for port in types if port in node.carry}
+    for port in node.collect:
+        type_ = types[port]
+        outputs[port] = ValueType(type_.kind, (count, *type_.axes), type_.size)
+    return Node(
+        name=key,
+        at=at,
+        wires=node.in_,
+        outputs=outputs,
+        body=body,
+        repeat=count,
+        carry=node.carry,
+        collect=node.collect,
+        share=node.share,
+        instead=dict(others),
+    )
+
+
+def _types(body: Scope) -> dict[str, ValueType]:
+    return {port: body.type_of(value) for port, value in body.outputs.items()}
+
+
+def _carries(checker: Checker, node: RepeatNode, body: Scope, name: str, at: str) -> bool:
+    """Report what is carried and is no port, or changes its type."""
+    types, ok = _types(body), True
+    for index, port in enumerate(node.carry):
+        here = at + pointer("carry", index)
+        if port not in types or port not in node.in_:
+            side = "output" if port not in types else "wired input"
+            checker.report(
+                code="N03",
+                at=here,
+                problem=f"carry '{port}' is no {side} of '{name}'",
+                help=did_you_mean(port, types if side == "output" else node.in_),
+            )
+            ok = False
+        elif types[port] != body.inputs[port]:
+            checker.report(
+                code="T05",
+                at=here,
+                problem=f"carry '{port}' changes its type from copy to copy",
+                evidence=(
+                    f"enters {body.inputs[port]}  as input '{port}' of '{name}'",
+                    f"leaves {types[port]}  as output '{port}', by {body.outputs[port]}",
+                ),
+                help=f"make '{name}' give back the type that it takes",
+            )
+            ok = False
+    if not node.carry and not node.collect:
+        checker.report(
+            code="W10",
+            at=at,
+            problem="the repeat gives nothing: it neither carries nor collects",
+            help="name an output of its template in 'carry' or 'collect'",
+        )
+        ok = False
+    return ok
+
+
+def _collects(checker: Checker, node: RepeatNode, body: Scope, at: str) -> bool:
+    """Report what is collected and is no output, or is carried too."""
+    ok = True
+    for index, port in enumerate(node.collect):
+        here = at + pointer("collect", index)
+        if port not in body.outputs:
+            checker.report(
+                code="N03",
+                at=here,
+                problem=f"collect '{port}' is no output of '{node.block}'",
+                help=did_you_mean(port, body.outputs),
+            )
+            ok = False
+        elif port in node.carry:
+            checker.report(
+                code="W10",
+                at=here,
+                problem=f"'{port}' is carried too, so one name would have two values",
+                help=f"give '{node.block}' a second output with the same value, and collect that",
+            )
+            ok = False
+    return ok
+
+
+def _gives_alike(
+    checker: Checker, node: RepeatNode, types: Mapping[str, ValueType], other: Scope, at: str
+) -> bool:
+    """Report outputs of another template that are not those of the rest of the copies."""
+    given, ok = _types(other), True
+    for port in (*node.carry, *node.collect):
+        if port in types and given.get(port) != types[port]:
+            leaves = f"gives  {given[port]}" if port in given else f"'{other.name}' has no '{port}'"
+            checker.report(
+                code="T07",
+                at=at,
+                problem=f"this copy does not give the '{port}' of the others",
+                evidence=(leaves, f"wanted {types[port]}  as output '{port}' of '{node.block}'"),
+                help=f"make '{other.name}' give back the types of '{node.block}'",
+            )
+            ok = False
+    return ok

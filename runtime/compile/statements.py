@@ -1,0 +1,126 @@
+"""Statements: the lines of generated methods that run nodes and give values back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ...graphs.graph import Node, Scope
+from ...graphs.names import ARGUMENT_WORDS
+
+
+def variables(scope: Scope) -> dict[str, str]:
+    """Return a local variable for every value of a scope."""
+    names: dict[str, str] = {}
+    taken = {*ARGUMENT_WORDS, "_"}
+
+    def add(value: str, wish: str) -> None:
+        unique, number = wish, 2
+        while unique in taken:
+            unique, number = f"{wish}_{number}", number + 1
+        taken.add(unique)
+        names[value] = unique
+
+    for name in scope.inputs:
+        add(name, name)
+    for node in scope.nodes:
+        for port in node.outputs:
+            add(
+                f"{node.name}.{port}",
+                node.name if len(node.outputs) == 1 else f"{node.name}_{port}",
+            )
+        for port in node.collect:
+            add(_each(node, port), f"{node.name}_{port}_each")
+    return names
+
+
+def call(target: str, node: Node, names: Mapping[str, str], given: Mapping[str, str]) -> str:
+    """Return a call with required ports in order and the others by name.
+
+    Args:
+        target: what is called.
+        node: the node, for the order of its ports.
+        names: value to local variable.
+        given: port to value, or to a Python expression when the value has no variable.
+    """
+    if node.part is not None:
+        order = [p.name for p in node.part.signature.inputs if not p.optional]
+    else:
+        order = list(node.body.inputs) if node.body and not node.instead else []
+    first = [names.get(given[port], given[port]) for port in order if port in given]
+    rest = [
+        f"{port}={names.get(value, value)}" for port, value in given.items() if port not in order
+    ]
+    return f"{target}({', '.join([*first, *rest])})"
+
+
+def targets(node: Node, names: Mapping[str, str]) -> str:
+    """Return the variables that take what a node, or one copy of it, gives."""
+    values = [
+        _each(node, port) if port in node.collect else f"{node.name}.{port}"
+        for port in (given_ports(node.body) if node.body is not None else node.outputs)
+    ]
+    return ", ".join(names.get(value, "_") for value in values)
+
+
+def given_ports(scope: Scope) -> list[str]:
+    """Return what a template gives, in the order in which its class returns it."""
+    return sorted(scope.outputs)
+
+
+def run_lines(node: Node, names: Mapping[str, str], indent: str) -> Iterable[str]:
+    """Write the lines that run a node at once."""
+    if node.repeat is None:
+        text = call(f"self.{node.name}", node, names, node.wires)
+        yield f"{indent}{targets(node, names)} = {text}"
+        return
+    yield from loop_lines(node, names, node.wires, indent, step=False)
+
+
+def loop_lines(
+    node: Node, names: Mapping[str, str], wires: Mapping[str, str], indent: str, *, step: bool
+) -> Iterable[str]:
+    """Write the lines that run the copies of a repeat, one after the other.
+
+    Args:
+        node: the repeat.
+        names: value to local variable.
+        wires: port to value; those that are carried follow the loop.
+        indent: spaces before each line.
+        step: whether each copy moves by one position, with what it remembers.
+    """
+    one = f"{node.name}.{{}}"
+    for port in node.carry:
+        yield f"{indent}{names[one.format(port)]} = {names[node.wires[port]]}"
+    for port in node.collect:
+        yield f"{indent}{names[one.format(port)]} = []"
+    inside = {p: one.format(p) if p in node.carry else value for p, value in wires.items()}
+    copies, remembered = f"self.{node.name}", f'state["{node.name}"]'
+    if node.share and step:
+        yield f"{indent}for remembered in {remembered}:"
+    elif node.share:
+        yield f"{indent}for _ in range({node.repeat}):"
+    elif step:
+        yield f"{indent}for layer, remembered in zip({copies}, {remembered}, strict=True):"
+    else:
+        yield f"{indent}for layer in {copies}:"
+    if step:
+        inside |= {"state": "remembered", "position": "position"}
+    target = (copies if node.share else "layer") + (".step" if step else "")
+    yield f"{indent}    {targets(node, names)} = {call(target, node, names, inside)}"
+    for port in node.collect:
+        yield f"{indent}    {names[one.format(port)]}.append({names[_each(node, port)]})"
+    for port in node.collect:
+        yield f"{indent}{names[one.format(port)]} = torch.stack({names[one.format(port)]})"
+
+
+def _each(node: Node, port: str) -> str:
+    """Return the name of the value that one copy gives to be collected."""
+    return f"{node.name}.{port}[]"
+
+
+def returned(scope: Scope, names: Mapping[str, str], ports: Iterable[str], *, root: bool) -> str:
+    """Return the line that gives the values of some outputs, at the root by name."""
+    if root:
+        pairs = ", ".join(f'"{port}": {names[scope.outputs[port]]}' for port in ports)
+        return f"        return {{{pairs}}}"
+    return f"        return {', '.join(names[scope.outputs[port]] for port in ports)}"

@@ -1,0 +1,144 @@
+"""Stepping: the text of `begin` and `step`, by binding-time analysis of a scope.
+
+What does not depend on the moving inputs runs once in `begin`, the rest in `step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ...graphs.decode import moving_ports
+from ...graphs.graph import Node, Scope
+from ...graphs.shapes import Axis
+from .statements import call, given_ports, loop_lines, returned, run_lines, targets
+
+
+def begin_text(
+    scope: Scope,
+    names: Mapping[str, str],
+    moving: frozenset[str],
+    moving_in: frozenset[str],
+    *,
+    root: bool,
+) -> str:
+    """Return the method that computes and keeps all that does not move.
+
+    Args:
+        scope: the root or the inside of a template.
+        names: value to local variable.
+        moving: values that depend on moving inputs.
+        moving_in: the moving inputs.
+        root: whether the scope is the whole graph.
+    """
+    fixed = [name for name in scope.inputs if name not in moving_in]
+    needed = _fixed_needed(scope, moving, root=root)
+    lines = [f"    def begin(self, {', '.join(['room', *fixed])}):"]
+    states = []
+    for node in scope.nodes:
+        ports = moving_ports(node, moving)
+        if not ports:
+            if any(f"{node.name}.{port}" in needed for port in node.outputs):
+                lines += run_lines(node, names, " " * 8)
+            continue
+        if not _remembers(node):
+            continue
+        wires = {port: value for port, value in node.wires.items() if port not in ports}
+        if node.repeat is None:
+            call = _begin_call(f"self.{node.name}", wires, names)
+        elif node.share:
+            begun = _begin_call(f"self.{node.name}", wires, names)
+            call = f"[{begun} for _ in range({node.repeat})]"
+        else:
+            call = f"[{_begin_call('layer', wires, names)} for layer in self.{node.name}]"
+        states.append(f'"{node.name}": {call},')
+    batch = _batch_axis(scope)
+    for value in _saved(scope, moving, root=root):
+        kept, axes = names[value], scope.type_of(value).axes
+        if batch in axes:
+            kept = f"{kept}.repeat_interleave(room.beams, {axes.index(batch)})"
+        states.append(f'"={value}": {kept},')
+    lines.append("        return {")
+    lines += [f"            {text}" for text in states]
+    lines.append("        }")
+    return "\n".join(lines) + "\n"
+
+
+def step_text(
+    scope: Scope,
+    names: Mapping[str, str],
+    moving: frozenset[str],
+    moving_in: frozenset[str],
+    *,
+    root: bool,
+) -> str:
+    """Return the method that moves a scope by one position; arguments as of `begin_text`."""
+    moves = [name for name in scope.inputs if name in moving_in]
+    lines = [f"    def step(self, {', '.join([*moves, 'state', 'position'])}):"]
+    saved = _saved(scope, moving, root=root)
+    # Saved values have their own text, since `begin`'s variables are not in sight here.
+    here = {**names, **{value: f'state["={value}"]' for value in saved}}
+    for node in scope.nodes:
+        ports = moving_ports(node, moving)
+        if ports:
+            lines += _step_lines(node, here, ports)
+    outputs = [port for port, value in scope.outputs.items() if value in moving]
+    lines.append(returned(scope, here, outputs if root else given_ports(scope), root=root))
+    return "\n".join(lines) + "\n"
+
+
+def _fixed_outputs(scope: Scope, moving: frozenset[str], *, root: bool) -> list[str]:
+    """Return the values that a template gives at every step although they do not move."""
+    return [] if root else [v for v in scope.outputs.values() if v not in moving]
+
+
+def _fixed_needed(scope: Scope, moving: frozenset[str], *, root: bool) -> set[str]:
+    """Return the fixed values that the moving nodes need, and what those need in turn."""
+    needed = set(_fixed_outputs(scope, moving, root=root))
+    for node in reversed(scope.nodes):
+        moves = bool(moving_ports(node, moving))
+        if moves or any(f"{node.name}.{port}" in needed for port in node.outputs):
+            needed |= {value for value in node.wires.values() if value not in moving}
+    return needed
+
+
+def _saved(scope: Scope, moving: frozenset[str], *, root: bool) -> list[str]:
+    """Return the fixed values that are read anew at every step."""
+    saved = dict.fromkeys(_fixed_outputs(scope, moving, root=root))
+    for node in scope.nodes:
+        ports = moving_ports(node, moving)
+        for port, value in node.wires.items() if ports else ():
+            keeps = node.body is not None or (node.part is not None and node.part.steps)
+            if value not in moving and (port in ports or not keeps):
+                saved[value] = None
+    return list(saved)
+
+
+def _remembers(node: Node) -> bool:
+    """Say whether a moving node has anything to begin."""
+    return node.body is not None or (node.part is not None and node.part.steps)
+
+
+def _batch_axis(scope: Scope) -> Axis | None:
+    """Return the first axis of the first input: the batch, by the graph's convention."""
+    return next((type_.axes[0] for type_ in scope.inputs.values() if type_.axes), None)
+
+
+def _begin_call(target: str, wires: Mapping[str, str], names: Mapping[str, str]) -> str:
+    given = [f"{port}={names[value]}" for port, value in wires.items()]
+    return f"{target}.begin({', '.join(['room', *given])})"
+
+
+def _step_lines(node: Node, names: Mapping[str, str], ports: frozenset[str]) -> Iterable[str]:
+    """Write the lines that move a node by one position."""
+    pad = " " * 8
+    if not _remembers(node):
+        text = call(f"self.{node.name}", node, names, node.wires)
+        yield f"{pad}{targets(node, names)} = {text}"
+        return
+    wires = {port: value for port, value in node.wires.items() if port in ports}
+    if node.repeat is None:
+        wires |= {"state": f'state["{node.name}"]', "position": "position"}
+        text = call(f"self.{node.name}.step", node, names, wires)
+        yield f"{pad}{targets(node, names)} = {text}"
+        return
+    yield from loop_lines(node, names, wires, pad, step=True)
