@@ -119,6 +119,8 @@ class BlockType:
     """Types of values that fit the ports with those params."""
     example_fill: Mapping[str, Any] = field(default_factory=dict)
     """What stands in the slots of the example."""
+    upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """From a use record of the previous major to one of this; `specs/upgrade.py` calls it."""
 
     @property
     def key(self) -> str:

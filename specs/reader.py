@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 from .bounds import beyond_bounds
 from .findings import Finding, InputError, SpecError, at_most, did_you_mean, pointer
 from .form import FORMAT, REPEAT, USE, RepeatNode, Spec, UseNode
+from .upgrade import upgrade_format
 
 LARGEST = 384 << 10
 """Bytes that a spec or run file may have; 1,000 nodes, written out in full, take 300,000."""
@@ -196,6 +197,8 @@ def parse(form: type[Form], value: Any, source: str) -> Form:
     if not isinstance(value, dict):
         finding = Finding(code="S04", at="", problem="the file is not an object", source=source)
         raise SpecError([finding])
+    if form is Spec:
+        value, _ = upgrade_format(value)
     found = value.get("format")
     if "format" in form.model_fields and found is not None and found != FORMAT:
         raise SpecError(
@@ -212,9 +215,7 @@ def parse(form: type[Form], value: Any, source: str) -> Form:
         )
     if form is Spec:
         value = {key: inner for key, inner in value.items() if key != FOR_EDITORS}
-        beyond = at_most(beyond_bounds(value, source), source)
-        if beyond:
-            raise SpecError(beyond)
+        _bounded(value, source)
     try:
         return form.model_validate(value)
     except ValidationError as errors:
@@ -222,9 +223,30 @@ def parse(form: type[Form], value: Any, source: str) -> Form:
         raise SpecError(at_most(findings, source)) from None
 
 
+def read_value(path: Path) -> Any:
+    """Return the JSON value of a spec file, whole or a child, in today's format.
+
+    Raises:
+        InputError: the file cannot be read.
+        SpecError: the text is wrong, or the value too large.
+    """
+    value = read_json(read_text(path), str(path))
+    if not isinstance(value, dict):
+        return value
+    _bounded(value, str(path))
+    return upgrade_format(value)[0]
+
+
+def _bounded(value: dict[str, Any], source: str) -> None:
+    """Refuse a spec of which something is larger than it may be."""
+    beyond = at_most(beyond_bounds(value, source), source)
+    if beyond:
+        raise SpecError(beyond)
+
+
 def read_spec(path: Path) -> Spec:
     """Read one spec file into its form."""
-    return parse(Spec, read_json(read_text(path), str(path)), str(path))
+    return parse(Spec, read_value(path), str(path))
 
 
 _WORDS = {

@@ -1,0 +1,219 @@
+"""Upgrade: old files open, and say what became of them."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from weft.blocks.library import registry
+from weft.graphs.check import analyse
+from weft.graphs.signature import BlockType, Registry
+from weft.specs.form import FORMAT, Spec
+from weft.specs.upgrade import FORMATS, older_blocks, upgrade, upgrade_format, upgrade_uses
+
+OLD: dict[str, Any] = {
+    "format": 0,
+    "name": "old",
+    "sizes": {"d": 4},
+    "doc": "Kept.",
+    "axes": {"B": "batch"},
+    "inputs": {"x": "f[B d]"},
+    "outputs": {"y": "map.y"},
+    "nodes": {"map": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": "=d"}}},
+}
+
+
+def from_zero(value: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade the made-up format 0, in which `params` were called `sizes`."""
+    return {"params" if key == "sizes" else key: inner for key, inner in value.items()}
+
+
+def widened(use: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade a made-up `linear@1`, in which `width` was what `d_out` is."""
+    use["params"]["d_out"] = use["params"].pop("width")
+    return use
+
+
+def library(*, keep_old: bool = False) -> Registry:
+    """Return the blocks, with `linear@2` in place of `linear@1` or beside it."""
+    [linear] = [block for block in registry() if block.key == "linear@1"]
+    others = [block for block in registry() if keep_old or block is not linear]
+    return Registry([*others, replace(linear, major=2, upgrade=widened)])
+
+
+def test_no_format_is_older_than_the_first() -> None:
+    """So nothing is upgraded today, and every older format will be in the table."""
+    assert sorted(FORMATS) == list(range(1, FORMAT))
+
+
+def test_an_old_format_becomes_todays_and_opens() -> None:
+    """The table is an argument; the order of keys and the docs stay."""
+    made, changes = upgrade_format(OLD, {0: from_zero})
+
+    assert changes == ["/format: 0 is now 1"]
+    assert list(made) == ["params" if key == "sizes" else key for key in OLD]
+    assert made["doc"] == "Kept."
+    assert OLD["format"] == 0
+    graph, findings = analyse(Spec.model_validate(made), registry())
+    assert findings == []
+    assert graph is not None
+    assert graph.parameters() == 4 * 4 + 4
+
+
+def test_formats_are_brought_up_one_by_one() -> None:
+    """Each upgrader knows the next format alone."""
+    made, changes = upgrade_format({"format": -1}, {-1: lambda v: {**v, "a": 1}, 0: from_zero})
+
+    assert made == {"format": 1, "a": 1}
+    assert changes == ["/format: -1 is now 0", "/format: 0 is now 1"]
+
+
+@pytest.mark.parametrize("found", [1, 2, "0", None, True, 0.0, [0], -7])
+def test_todays_a_newer_and_a_senseless_format_stay(found: Any) -> None:
+    """The reader says what is wrong with them."""
+    assert upgrade_format({"format": found}, {0: from_zero}) == ({"format": found}, [])
+
+
+def test_an_upgrader_that_fails_leaves_the_file_as_it_is() -> None:
+    """A stranger's file of format 0 must not crash what was written for honest ones."""
+    broken = {"format": 0, "nodes": 3}
+
+    def strict(value: dict[str, Any]) -> dict[str, Any]:
+        value["nodes"].clear()
+        return value
+
+    assert upgrade_format(broken, {0: strict}) == (broken, [])
+
+
+def old_uses(use: Any) -> dict[str, Any]:
+    """Return a spec, a child as well, with one use in every place where uses stand."""
+    return {
+        "params": {"choice": use, "many": [use]},
+        "nodes": {"n": {**use, "in": {"x": "x"}}, "s": {"use": "sublayer@1", "fill": {"f": use}}},
+        "blocks": {"t": {"nodes": {"n": use, "r": {"repeat": 2, "block": "t"}}}},
+        "patch": [
+            {"select": "[use=linear@1]", "set": {"use": use["use"], "params.width": 5}},
+            {"select": "n", "replace": use},
+            {"select": "n", "insert_before": {"b": use}},
+            {"select": "n", "insert_after": {"a": use}},
+            {"select": "n", "remove": ["params.width"]},
+        ],
+    }
+
+
+def test_an_older_block_is_upgraded_wherever_it_is_used() -> None:
+    """As node, in slots, templates, block choices and patches; pointers say where."""
+    value = old_uses({"use": "linear@1", "params": {"width": 3}})
+    before = copy.deepcopy(value)
+
+    made, changes = upgrade(value, {}, older_blocks(library()))
+
+    new = old_uses({"use": "linear@2", "params": {"d_out": 3}})
+    new["patch"][0]["set"] = {"use": "linear@2", "params.d_out": 5}
+    assert made == new
+    assert value == before
+    places = [change.partition(":")[0] for change in changes]
+    assert places == [
+        "/nodes/n/use",
+        "/nodes/s/fill/f/use",
+        "/params/choice/use",
+        "/params/many/0/use",
+        "/blocks/t/nodes/n/use",
+        "/patch/0/set/use",
+        "/patch/1/replace/use",
+        "/patch/2/insert_before/b/use",
+        "/patch/3/insert_after/a/use",
+    ]
+    assert {change.partition(": ")[2] for change in changes} == {"linear@1 is now linear@2"}
+
+
+def test_a_block_that_is_still_registered_stays_unless_the_newest_is_wanted() -> None:
+    """An old spec keeps its meaning while there is a block for it; `weft migrate` goes on."""
+    both = library(keep_old=True)
+
+    assert older_blocks(both) == {}
+    assert list(older_blocks(both, registered=True)) == ["linear@1"]
+
+
+def test_majors_are_climbed_one_by_one() -> None:
+    """From 1 to 3 over 2, which need not be registered for long."""
+    [linear] = [block for block in registry() if block.key == "linear@1"]
+
+    def third(use: dict[str, Any]) -> dict[str, Any]:
+        return {**use, "doc": "three"}
+
+    second = replace(linear, major=2, upgrade=widened)
+    newest = replace(linear, major=3, upgrade=third)
+    steps = older_blocks([second, newest], registered=True)
+
+    made, _ = upgrade({"nodes": {"n": {"use": "linear@1", "params": {"width": 3}}}}, {}, steps)
+
+    assert made["nodes"]["n"] == {"use": "linear@3", "params": {"d_out": 3}, "doc": "three"}
+
+
+def opened(value: dict[str, Any], blocks: Registry, **overrides: Any) -> tuple[Any, Any]:
+    """Return the spec and overrides as the checker would take them."""
+    return upgrade_uses(Spec.model_validate(value), overrides, older_blocks(blocks))
+
+
+def test_a_spec_of_an_older_block_opens() -> None:
+    """Also where an override chose the block."""
+    use = {"use": "linear@1", "params": {"width": 3}}
+    value = {
+        **upgrade_format(OLD, {0: from_zero})[0],
+        "params": {"d": 4, "head": {"use": "dropout@1"}},
+        "nodes": {
+            "map": {**use, "in": {"x": "x"}},
+            "head": {"use": "=head", "in": {"x": "map.y"}},
+        },
+        "outputs": {"y": "head.y"},
+    }
+
+    form, overrides = opened(value, library(), head=use)
+    graph, findings = analyse(form, library(), overrides)
+
+    assert findings == []
+    assert graph is not None
+    assert graph.parameters() == (4 * 3 + 3) + (3 * 3 + 3)
+
+
+@pytest.mark.parametrize("params", [None, {"d_out": 3}])
+def test_a_use_that_cannot_be_upgraded_is_an_unknown_block(params: Any) -> None:
+    """The finding names the newer one."""
+    value = upgrade_format(OLD, {0: from_zero})[0]
+    value["nodes"]["map"] = {"use": "linear@1", "in": {"x": "x"}, "params": params or {}}
+
+    form, _ = opened(value, library())
+    _, findings = analyse(form, library())
+
+    assert ("N01", "/nodes/map/use", "did you mean 'linear@2'?") in [
+        (finding.code, finding.at, finding.help) for finding in findings
+    ]
+
+
+def test_params_that_a_patch_sets_at_once_stay_together() -> None:
+    """Setting all params drops the others, and setting one does not."""
+    whole = {"set": {"use": "linear@1", "params": {"width": 3}}}
+    other = {"set": {"params": {"width": 3}, "params.x": 1}}
+
+    made, _ = upgrade({"patch": [whole, other]}, {}, older_blocks(library()))
+
+    assert made["patch"] == [{"set": {"use": "linear@2", "params": {"d_out": 3}}}, other]
+
+
+@pytest.mark.parametrize("wrong", [3, None, [], "x", {"use": []}, {"use": {"use": 3}}, [[]]])
+def test_no_form_is_a_crash(wrong: Any) -> None:
+    """What is no spec stays what it is."""
+    blocks = older_blocks(library())
+    for key in ("nodes", "params", "blocks", "patch"):
+        for value in ({key: wrong}, {key: {"a": wrong}}, {key: [wrong]}):
+            assert upgrade(value, {}, blocks) == (value, [])
+    for value in ({"set": wrong}, {"replace": wrong}, {"insert_after": {"a": wrong}}):
+        assert upgrade({"patch": [value]}, {}, blocks) == ({"patch": [value]}, [])
+
+
+def test_a_registered_block_is_versioned() -> None:
+    """The field is there for those who write blocks; none of ours needs it yet."""
+    assert all(isinstance(block, BlockType) and block.upgrade is None for block in registry())
