@@ -13,6 +13,7 @@ from typing import Any
 
 from .canonical import canonical, fingerprint
 from .compare import Change, Comparison, Json, compare, former
+from .cost import default_sizes, flops
 from .graph import Graph
 from .survival import Survival, survival
 
@@ -30,6 +31,10 @@ class Diff:
     """New template to the old one that its changes begin from, or to all that it is."""
     parameters: tuple[int, int]
     """Before and after."""
+    flops: tuple[int, int]
+    """Floating-point operations of one forward pass, before and after."""
+    sizes: Mapping[str, int]
+    """Sizes of the axes for which `flops` counts."""
     survival: Survival
     """Which weights of the old graph can begin the new one; renamed nodes keep theirs."""
 
@@ -47,6 +52,7 @@ class Diff:
             "changes": [change.as_json() for change in self.changes],
             "templates": dict(self.templates),
             "parameters": {"from": self.parameters[0], "to": self.parameters[1]},
+            "flops": {"from": self.flops[0], "to": self.flops[1], "sizes": dict(self.sizes)},
             "survival": self.survival.as_json(),
         }
 
@@ -59,12 +65,15 @@ def diff(old: Graph, new: Graph) -> Diff:
         new: what there is.
     """
     found = compare(canonical(old), canonical(new))
+    sizes = default_sizes(old) | default_sizes(new)
     return Diff(
         names=(old.name, new.name),
         fingerprints=(fingerprint(old), fingerprint(new)),
         changes=tuple(found.found()),
         templates=found.templates(),
         parameters=(old.parameters(), new.parameters()),
+        flops=(flops(old, sizes), flops(new, sizes)),
+        sizes=sizes,
         survival=_survival(old, new, found),
     )
 

@@ -63,7 +63,7 @@ def render(difference: Diff) -> str:
         f"{row.mark} {row.path:{width}}  {row.said}" if row.path else f"{row.mark} {row.said}"
         for row in lines
     ]
-    return "\n".join([head, "", *(body or [_nothing(difference)]), "", *sizes(difference)]) + "\n"
+    return "\n".join([head, "", *(body or [_nothing(difference)]), "", *_totals(difference)]) + "\n"
 
 
 def _nothing(difference: Diff) -> str:
@@ -72,13 +72,15 @@ def _nothing(difference: Diff) -> str:
     return f"the same graph{only}"
 
 
-def sizes(difference: Diff) -> list[str]:
+def _totals(difference: Diff) -> list[str]:
     """Return the last lines: numbers before and after."""
     whole = difference.survival.after
     carried = difference.survival.sizes()["carried"]
     share = f" ({100 * carried / whole:.1f} %)" if whole else ""
+    sizes = " ".join(f"{axis}={size}" for axis, size in difference.sizes.items())
     return [
         f"parameters {_numbers(*difference.parameters)}",
+        f"FLOPs      {_numbers(*difference.flops)}, one forward pass of {sizes}",
         f"weights    {carried:,} of {whole:,} carried over{share}",
     ]
 

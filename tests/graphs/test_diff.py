@@ -207,11 +207,14 @@ def test_numbers_stand_below() -> None:
     """Before, after, and by how much it grew; and how much could be carried over."""
     found = changed(lambda s: s["nodes"]["encoder"].update(repeat=12))
 
-    last = render(found).splitlines()[-2:]
-    assert last == [
-        "parameters 63,082,496 -> 81,996,800 (+30.0 %)",
-        "weights    63,082,496 of 81,996,800 carried over (76.9 %)",
-    ]
+    last = render(found).splitlines()[-3:]
+    assert last[0] == "parameters 63,082,496 -> 81,996,800 (+30.0 %)"
+    assert last[1].startswith("FLOPs      ")
+    assert last[1].endswith(" %), one forward pass of B=1 S=32 T=32")
+    assert last[2] == "weights    63,082,496 of 81,996,800 carried over (76.9 %)"
+    # A layer reads 32 positions: four projections, the scores, the sums, and two wide maps.
+    layer = 2 * 32 * (4 * 512 * 512 + 2 * 32 * 512 + 2 * 512 * 2048)
+    assert found.flops[1] - found.flops[0] == 6 * layer
 
 
 # Renames.
