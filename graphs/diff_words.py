@@ -43,7 +43,7 @@ def rows(difference: Diff) -> list[Row]:
     for change in difference.changes:
         if change.follows or change.kind == "spec":
             continue
-        for mark, said in _told(change):
+        for mark, said in told(change):
             row = Row(mark, _clean(change.path) + _elsewhere(change), _clean(said))
             found.setdefault((mark, row.path), []).append(row)
     return [row for (_, path), told in found.items() for row in (_joined(told) if path else told)]
@@ -97,7 +97,7 @@ def _numbers(before: int, after: int) -> str:
     return f"{before:,} -> {after:,}{share}"
 
 
-def _told(change: Change) -> Iterator[tuple[str, str]]:
+def told(change: Change) -> Iterator[tuple[str, str]]:
     """Yield the mark and the words of a change."""
     mark = MARKS.get(change.kind, "~")
     before, after = change.before, change.after

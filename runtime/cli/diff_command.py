@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from ...graphs.diff import diff as diff_graphs
+from ...graphs.diff_picture import draw_diff
 from ...graphs.diff_words import render
 from ..checked import graph_of
 
@@ -24,9 +26,13 @@ def diff(options: Namespace) -> None:
     """Print what changed, and draw it when a file is named."""
     old, new = graph_of(options.spec), graph_of(options.other)
     found = diff_graphs(old, new)
+    if options.out:
+        draw_diff(old, new, found, Path(options.out))
     if options.json:
         print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
         return
     console = Console(highlight=False, soft_wrap=True)
     for line in render(found).splitlines():
         console.print(Text(line, style=COLORS.get(line[:1], "") if line[1:2] == " " else ""))
+    if options.out:
+        console.print(Text(f"drawn      {options.out}"))

@@ -15,6 +15,7 @@ from weft.graphs.apply import apply
 from weft.graphs.canonical import canonical, fingerprint
 from weft.graphs.check import analyse, check
 from weft.graphs.diff import diff
+from weft.graphs.diff_picture import diff_picture
 from weft.graphs.diff_words import render, rows
 from weft.specs.load import load, loaded
 
@@ -379,7 +380,10 @@ def assert_whole(old: Graph, new: Graph) -> None:
     assert made == apply(found, canonical(old))
     assert found.equal == (fingerprint(old) == fingerprint(new))
     assert bool(found.changes) == (canonical(old) != canonical(new))
-    render(found)
+    assert set(render(found).splitlines()) >= {str(row) for row in rows(found) if not row.path}
+    drawn = diff_picture(old, new, found).source
+    for graph in (old, new):
+        assert all(f"output/{name}" in drawn for name in graph.outputs)
 
 
 @pytest.mark.parametrize("old", SHIPPED)

@@ -1,0 +1,247 @@
+"""Diff union: the boxes, frames and wires of two graphs in one picture.
+
+A node that both have is one box; templates are drawn once for each run of like copies
+of the new graph.  How it looks is decided in `diff_picture.py`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .canonical import canonical
+from .compare import Change, Json, scope_of
+from .diff import Diff
+from .diff_words import told
+from .graph import Graph, Node, Part, Scope
+from .shapes import ValueType
+
+State = Literal["same", "added", "removed", "changed"]
+Side = Literal["old", "new"]
+
+
+@dataclass(slots=True)
+class Box:
+    """A node that is one block, in either graph or in both."""
+
+    name: str
+    """In DOT."""
+    part: Part
+    state: State
+    notes: list[str]
+    """What changed."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """A template in its place, or the whole picture."""
+
+    path: str
+    title: str = ""
+    copies: int | None = None
+    state: State = "same"
+    notes: list[str] = field(default_factory=list)
+    boxes: list[Box] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Union:
+    """Both graphs in one picture."""
+
+    root: Frame
+    wires: dict[tuple[str, str], dict[Side, list[ValueType]]] = field(default_factory=dict)
+    """The two ends to the types between them in each graph."""
+    ends: dict[str, tuple[str, str, State, list[str]]] = field(default_factory=dict)
+    """Input or output, as named in DOT: its word, its type, what became of it, and notes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """A scope of one graph, and the name of its template in the canonical form."""
+
+    scope: Scope
+    name: str
+
+
+_Value = tuple[str, ValueType]
+"""The box that gives a value, and its type."""
+
+
+def unite(old: Graph, new: Graph, difference: Diff) -> Union:
+    """Return both graphs in one picture."""
+    return _Uniter(old, new, difference).unite()
+
+
+class _Uniter:
+    """Places what both graphs have, then draws the wires of each."""
+
+    def __init__(self, old: Graph, new: Graph, difference: Diff) -> None:
+        self.graphs: dict[Side, Graph] = {"old": old, "new": new}
+        self.forms: dict[Side, Json] = {"old": canonical(old), "new": canonical(new)}
+        self.changes: dict[tuple[tuple[str, str], str], list[Change]] = defaultdict(list)
+        for change in difference.changes:
+            if not change.follows:
+                self.changes[change.scope, change.node.partition("/")[0]].append(change)
+        self.union = Union(Frame(""))
+        self.paths: dict[tuple[Side, str, str], str] = {}
+        """Prefix of a scope in the picture and node to the node's path in the picture."""
+        self.runs: dict[tuple[Side, str], list[tuple[str, Scope]]] = {}
+        """Path of a template in the picture to its frames' prefixes and scopes."""
+
+    def unite(self) -> Union:
+        """Place and wire everything."""
+        heres = [_Here(self.graphs[side].root, "") for side in ("old", "new")]
+        self._place(self.union.root, heres[0], heres[1], "")
+        inputs = self._ends("input")
+        self._ends("output")
+        for side, graph in self.graphs.items():
+            known = {name: (inputs[side, name], type_) for name, type_ in graph.inputs.items()}
+            given = self._trace(side, graph.root, "", known)
+            for name, (box, type_) in given.items():
+                self._wire(side, box, f"output/{name}", type_)
+        return self.union
+
+    def _ends(self, what: Literal["input", "output"]) -> dict[tuple[Side, str], str]:
+        """Note the inputs or the outputs; return what each is called in DOT."""
+        names: dict[tuple[Side, str], str] = {}
+        own = self.changes[("", ""), ""]
+        now = {c.before: c.after for c in own if c.kind == "renamed"} if what == "input" else {}
+        for side, graph in self.graphs.items():
+            types = graph.inputs if what == "input" else graph.outputs
+            for name, type_ in types.items():
+                word = now.get(name, name) if side == "old" else name
+                box = names[side, name] = f"{what}/{word}"
+                known = self.union.ends.get(box)
+                state: State = "removed" if side == "old" else "same" if known else "added"
+                notes = [
+                    said
+                    for change in own
+                    if change.kind in (what, "renamed") and change.name == word
+                    for mark, said in told(change)
+                    if mark in "~>" and side == "new"
+                ]
+                self.union.ends[box] = (word, str(type_), "changed" if notes else state, notes)
+        return names
+
+    def _place(self, frame: Frame, old: _Here | None, new: _Here | None, prefix: str) -> None:
+        """Put what two scopes have into a frame."""
+        for was, node in self._matched(old, new):
+            name = node.name if node is not None else was.name if was is not None else ""
+            path = prefix + name
+            for side, one in (("old", was), ("new", node)):
+                if one is not None:
+                    self.paths[side, prefix, one.name] = path  # type: ignore[index]
+            pair = (old.name if old else "", new.name if new else "")
+            changes = self.changes[pair, name] if was and node else []
+            alike = was is None or node is None or _both_parts(was, node) is not None
+            apart = any(change.kind == "replaced" and change.node == name for change in changes)
+            if not alike or (apart and node is not None and node.part is None):
+                self._place_node(frame, was, None, old, None, path, [])
+                self._place_node(frame, None, node, None, new, path, [])
+            else:
+                self._place_node(frame, was, node, old, new, path, changes)
+
+    def _matched(
+        self, old: _Here | None, new: _Here | None
+    ) -> Iterator[tuple[Node | None, Node | None]]:
+        """Walk the nodes of two scopes, each with what it was."""
+        were = {node.name: node for node in old.scope.nodes} if old else {}
+        pair = (old.name if old else "", new.name if new else "")
+        kept = set()
+        for node in new.scope.nodes if new else ():
+            renames = [c for c in self.changes[pair, node.name] if c.kind == "renamed"]
+            was = were.get(renames[0].before if renames and old else node.name)
+            kept.add(was.name if was else "")
+            yield was, node
+        yield from ((node, None) for name, node in were.items() if name not in kept)
+
+    def _place_node(
+        self,
+        frame: Frame,
+        was: Node | None,
+        node: Node | None,
+        old: _Here | None,
+        new: _Here | None,
+        path: str,
+        changes: list[Change],
+    ) -> None:
+        """Put the box of a node, or the frames of a template."""
+        one = node or was
+        if one is None:
+            return
+        state: State = "same" if was and node else "added" if node else "removed"
+        wiring = all(change.kind == "rewired" for change in changes)
+        if state == "same" and not wiring:
+            state = "changed"
+        notes = [said for change in changes for said in self._said(change, path)]
+        if one.part is not None:
+            frame.boxes.append(Box(f"node/{path}", one.part, state, notes))
+            return
+        for index, (below, body, count) in enumerate(one.runs()):
+            copies = None if one.repeat is None else count
+            title = one.name if one.repeat is None else body.name
+            inner = Frame(f"{path}.{below}".rstrip("."), title, copies, state, [])
+            inner.notes = notes if index == 0 else []
+            frame.frames.append(inner)
+            first = int(below.partition("-")[0]) if below not in ("", "*") else 0
+            heres = [
+                self._inside(side, holder, here, first)
+                for side, holder, here in (("old", was, old), ("new", node, new))
+            ]
+            for side, here in zip(("old", "new"), heres, strict=True):
+                if here is not None:
+                    runs = self.runs.setdefault((side, path), [])  # type: ignore[arg-type]
+                    runs.append((f"{inner.path}.", here.scope))
+            self._place(inner, heres[0], heres[1], f"{inner.path}.")
+
+    def _inside(self, side: str, node: Node | None, here: _Here | None, index: int) -> _Here | None:
+        """Return the inside of one copy of a template."""
+        if node is None or here is None or node.body is None:
+            return None
+        form = self.forms["old" if side == "old" else "new"]
+        record = scope_of(form, here.name)["nodes"][node.name]
+        name = record.get("instead", {}).get(str(index), record.get("block", record.get("use")))
+        return _Here(node.instead.get(index, node.body), name)
+
+    def _said(self, change: Change, path: str) -> Iterator[str]:
+        """Yield what a box or a frame says of a change; wires are drawn instead."""
+        if change.kind == "rewired":
+            return
+        slot = change.node.partition("/")[2]
+        for _, said in told(change):
+            copy = change.name if change.kind == "template" and change.name else ""
+            yield f"{slot or copy}: {said}" if (slot or copy) and path else said
+
+    def _trace(
+        self, side: Side, scope: Scope, prefix: str, inputs: dict[str, _Value]
+    ) -> dict[str, _Value]:
+        """Draw the wires of a scope of one graph; return who gives its outputs."""
+        known = dict(inputs)
+        for node in scope.nodes:
+            path = self.paths[side, prefix, node.name]
+            reads = {port: known[value] for port, value in node.wires.items()}
+            if node.part is not None:
+                for box, type_ in reads.values():
+                    self._wire(side, box, f"node/{path}", type_)
+                given = {port: (f"node/{path}", type_) for port, type_ in node.outputs.items()}
+            else:
+                entered = dict(reads)
+                for inner, body in self.runs[side, path]:
+                    given = self._trace(side, body, inner, entered)
+                    entered |= {port: given[port] for port in node.carry}
+            known |= {f"{node.name}.{port}": given[port] for port in node.outputs}
+        return {port: known[value] for port, value in scope.outputs.items()}
+
+    def _wire(self, side: Side, source: str, target: str, type_: ValueType) -> None:
+        types = self.union.wires.setdefault((source, target), {}).setdefault(side, [])
+        if type_ not in types:
+            types.append(type_)
+
+
+def _both_parts(one: Node, other: Node) -> bool | None:
+    """Say whether two nodes are both blocks, or both templates; None if they differ in this."""
+    kinds = one.part is not None, other.part is not None
+    return kinds[0] if kinds[0] == kinds[1] else None

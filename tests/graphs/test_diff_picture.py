@@ -1,0 +1,164 @@
+"""The picture of a difference: both graphs in one, and what became of each node in its color."""
+
+from __future__ import annotations
+
+import copy
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weft.blocks.library import registry
+from weft.graphs.canonical import canonical
+from weft.graphs.check import check
+from weft.graphs.diff import diff
+from weft.graphs.diff_picture import FILL, LEGEND, LINE, diff_picture, draw_diff
+from weft.graphs.graph import Graph
+from weft.specs.findings import InputError
+from weft.specs.load import load, loaded
+
+Json = dict[str, Any]
+
+
+def graph_of(spec: Json) -> Graph:
+    """Return the graph of a spec as JSON."""
+    return check(loaded(spec).form, registry())
+
+
+BASE = check(load("transformer-base").form, registry())
+
+
+def other() -> Json:
+    """Return transformer-base with one node of each fate."""
+    spec = copy.deepcopy(canonical(BASE))
+    nodes = spec["nodes"]
+    nodes["memory_norm"] = {"use": "layer_norm@1", "in": {"x": "encoder.x"}}
+    nodes["decoder"]["in"]["memory"] = "memory_norm.y"
+    del nodes["target_position"]
+    nodes["decoder"]["in"]["x"] = "target_embedding.y"
+    nodes["encoder"]["repeat"] = 8
+    nodes["words"] = nodes.pop("source_embedding")
+    nodes["source_position"]["in"]["x"] = "words.y"
+    spec["tie"][0][0] = "words.weight"
+    spec["blocks"]["encoder_layer"]["nodes"]["feed_forward"]["params"]["order"] = "pre"
+    return spec
+
+
+def drawn(old: Graph, new: Graph) -> str:
+    """Return the DOT text of a difference."""
+    return str(diff_picture(old, new, diff(old, new)).source)
+
+
+def fates(dot: str) -> dict[str, str]:
+    """Return what became of each box, by its color."""
+    states = {color: state for state, color in FILL.items()}
+    rows = re.findall(r'"?node/([\w.*-]+)"? \[label=<(<table.*?)> tooltip', dot, re.DOTALL)
+    return {path: states[re.findall(r'bgcolor="(#\w+)"', label)[-1]] for path, label in rows}
+
+
+def wires(dot: str) -> dict[tuple[str, str], str]:
+    """Return what became of each wire, by its color."""
+    states = {color: state for state, color in LINE.items()}
+    rows = re.findall(r'"?([\w/.*]+)"? -> "?([\w/.*]+)"? \[color="(#\w+)"', dot)
+    return {(source, target): states[color] for source, target, color in rows}
+
+
+def test_every_node_has_its_fate() -> None:
+    """Green, red and amber; renamed is changed; what no change names is as before."""
+    found = fates(drawn(BASE, graph_of(other())))
+
+    assert {path: state for path, state in found.items() if state != "same"} == {
+        "memory_norm": "added",
+        "target_position": "removed",
+        "words": "changed",
+        "encoder.*.feed_forward": "changed",
+    }
+    assert found["encoder.*.self_attention"] == found["head"] == "same"
+    assert len(found) == 11
+
+
+def test_every_wire_has_its_fate() -> None:
+    """A wire of both is one line; a rename makes none; one that moved is two."""
+    found = wires(drawn(BASE, graph_of(other())))
+
+    assert {ends: state for ends, state in found.items() if state != "same"} == {
+        ("node/encoder.*.feed_forward", "node/memory_norm"): "added",
+        ("node/memory_norm", "node/decoder.*.cross_attention"): "added",
+        ("node/encoder.*.feed_forward", "node/decoder.*.cross_attention"): "removed",
+        ("node/target_embedding", "node/target_position"): "removed",
+        ("node/target_position", "node/decoder.*.self_attention"): "removed",
+        ("node/target_embedding", "node/decoder.*.self_attention"): "added",
+    }
+    assert found["input/source", "node/words"] == "same"
+
+
+def test_a_change_is_written_into_its_box() -> None:
+    """In the words of the text form."""
+    dot = drawn(BASE, graph_of(other()))
+
+    for words in ("order post -&gt; pre", "copies 6 -&gt; 8", "was source_embedding"):
+        assert f">{words}</font>" in dot
+
+
+def test_the_legend_names_every_color() -> None:
+    """Each once."""
+    dot = drawn(BASE, BASE)
+
+    for state, word in LEGEND.items():
+        assert f'bgcolor="{FILL[state]}"' in dot
+        assert dot.count(f">{word}</font>") == 1
+    assert set(fates(dot).values()) == {"same"}
+
+
+def test_one_copy_of_its_own_has_a_frame_of_its_own() -> None:
+    """Before it, after it and itself; only what differs in it is amber."""
+    spec = copy.deepcopy(canonical(BASE))
+    spec["blocks"]["wide"] = copy.deepcopy(spec["blocks"]["encoder_layer"])
+    spec["blocks"]["wide"]["nodes"]["feed_forward"]["fill"]["f"]["params"]["d_ff"] = 4096
+    spec["nodes"]["encoder"]["instead"] = {"3": "wide"}
+
+    found = fates(drawn(BASE, graph_of(spec)))
+
+    amber = [path for path, state in found.items() if state == "changed"]
+    assert amber == ["encoder.3.feed_forward"]
+    assert {"encoder.0-2.feed_forward", "encoder.4-5.feed_forward"} < set(found)
+
+
+def test_another_template_in_its_place_is_drawn_beside_the_old_one() -> None:
+    """Where nothing is alike, one goes and one comes."""
+    spec = copy.deepcopy(canonical(BASE))
+    norm = {"use": "layer_norm@1", "in": {"x": "x"}}
+    ports = {"inputs": {"x": "f[B S 512]"}, "outputs": {"x": "norm.y"}}
+    spec["blocks"] |= {"plain": {**ports, "nodes": {"norm": norm}}}
+    del spec["blocks"]["encoder_layer"], spec["nodes"]["encoder"]["in"]["keep"]
+    spec["nodes"]["encoder"]["block"] = "plain"
+
+    found = fates(drawn(BASE, graph_of(spec)))
+
+    assert found["encoder.*.norm"] == "added"
+    assert found["encoder.*.self_attention"] == found["encoder.*.feed_forward"] == "removed"
+
+
+def test_equal_differences_give_equal_text() -> None:
+    """Nothing depends on the order of a set."""
+    assert drawn(BASE, graph_of(other())) == drawn(BASE, graph_of(other()))
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="needs graphviz's dot")
+@pytest.mark.parametrize("suffix", ["svg", "png", "dot"])
+def test_dot_draws_it(suffix: str, tmp_path: Path) -> None:
+    """Each suffix is what it says, and nothing else is left in the folder."""
+    new = graph_of(other())
+
+    out = draw_diff(BASE, new, diff(BASE, new), tmp_path / f"d.{suffix}")
+
+    begins = {"svg": b"<?xml", "png": b"\x89PNG", "dot": b"digraph"}[suffix]
+    assert out.read_bytes().startswith(begins)
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
+    """The known ones are listed."""
+    with pytest.raises(InputError, match=r"\.svg, \.png, \.pdf, \.dot"):
+        draw_diff(BASE, BASE, diff(BASE, BASE), tmp_path / "d.gif")
