@@ -1,0 +1,201 @@
+"""Schema: what we ship is valid by it, and what is misspelt is not."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+from weft.blocks.library import registry
+from weft.graphs.schema import DRAFT, schema
+from weft.graphs.shapes import KINDS
+from weft.specs.form import RepeatNode, Spec, Step, Template, UseNode
+from weft.specs.reader import SHIPPED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Edit = Callable[..., dict[str, Any]]
+
+ENCODER = "/blocks/encoder_layer/nodes"
+SHIPPED_SPECS = [path for room in ("models", "variants") for path in SHIPPED.glob(f"{room}/*.json")]
+CHILD = {"format": 1, "extends": "transformer-base", "name": "child"}
+
+
+@functools.cache
+def validator() -> jsonschema.Draft202012Validator:
+    """Return a validator by our schema."""
+    return jsonschema.Draft202012Validator(schema(registry()))
+
+
+def wrong(spec: Any) -> list[str]:
+    """Return the places of a spec that are wrong by the schema, each once."""
+    return sorted({error.json_path for error in validator().iter_errors(spec)})
+
+
+def test_the_schema_is_one() -> None:
+    """Of the draft that it names, and no reference leads nowhere."""
+    found = schema(registry())
+    refs = [part.partition('"')[0] for part in json.dumps(found).split('"$ref": "#/$defs/')[1:]]
+
+    jsonschema.Draft202012Validator.check_schema(found)
+    assert found["$schema"] == DRAFT
+    assert {ref.replace("~1", "/") for ref in refs} <= found["$defs"].keys()
+
+
+@pytest.mark.parametrize("path", SHIPPED_SPECS, ids=lambda path: path.stem)
+def test_what_is_shipped_is_valid(path: Path) -> None:
+    """Models and variants."""
+    assert wrong(json.loads(path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("block", [*registry()], ids=lambda block: block.key)
+def test_every_block_s_example_is_valid_and_its_words_are_known(block: Any, edit: Edit) -> None:
+    """Its params and ports complete, with what they mean."""
+    node = {
+        "use": block.key,
+        "in": dict.fromkeys(block.example_inputs, "x"),
+        "params": dict(block.example),
+        "fill": dict(block.example_fill),
+    }
+
+    assert wrong(edit({"/nodes/head": node})) == []
+    found = schema(registry())["$defs"]
+    assert found[f"{block.key}:params"]["properties"].keys() == block.params.model_fields.keys()
+    ports = found[f"{block.key}:ports"]["then"]["properties"]["in"]["properties"]
+    assert block.example_inputs.keys() <= ports.keys() or block.example_fill
+    assert all(port["description"] for port in ports.values())
+    assert block.key in found["name"]["anyOf"][0]["enum"]
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "place"),
+    [
+        ("/nodes/head/params/biass", True, "$.nodes.head.params"),
+        ("/nodes/head/params/d_out", "5", "$.nodes.head.params.d_out"),
+        ("/nodes/head/params/d_out", 0, "$.nodes.head.params.d_out"),
+        ("/nodes/head/params", {"bias": True}, "$.nodes.head.params"),
+        ("/nodes/head/in/xs", "decoder.x", "$.nodes.head.in"),
+        ("/nodes/head/in/x", 3, "$.nodes.head.in.x"),
+        ("/nodes/head/use", "liner@1", "$.nodes.head.use"),
+        ("/nodes/head/use", "os.system", "$.nodes.head.use"),
+        ("/nodes/head/fill", {"f": {"use": "layer_norm@1"}}, "$.nodes.head.fill"),
+        ("/nodes/head 2", {"use": "dropout@1"}, "$.nodes"),
+        ("/nodes/encoder/cary", ["x"], "$.nodes.encoder"),
+        ("/nodes/encoder/share", "yes", "$.nodes.encoder.share"),
+        (f"{ENCODER}/feed_forward/fill/f/params/d_fff", 3, ".fill.f.params"),
+        (f"{ENCODER}/self_attention/fill", {}, ".self_attention.fill"),
+        (f"{ENCODER}/self_attention/fill/g", {"use": "layer_norm@1"}, ".self_attention.fill"),
+        ("/params/position", {"use": "learned_position@1", "param": {}}, "$.params.position"),
+        (
+            "/params/position",
+            {"use": "learned_position@1", "params": {"max_length": 0}},
+            "$.params.position.params.max_length",
+        ),
+        ("/inputs/source", "id:vocab[B S]", "$.inputs.source"),
+        ("/inputs/source", "ids[B S]", "$.inputs.source"),
+        ("/inputs/source", "keep:3[B S]", "$.inputs.source"),
+        ("/blocks/encoder_layer/inputs/keep", "mask[B S]", ".inputs.keep"),
+        ("/axes/B", "space", "$.axes.B"),
+        ("/format", 2, "$.format"),
+        ("/requires", [], "$"),
+        ("/step", {"axes": "T"}, "$.step"),
+    ],
+)
+def test_a_mistake_of_form_is_underlined(at: str, value: Any, place: str, edit: Edit) -> None:
+    """A misspelt param, a port that no block has, a value of the wrong kind: in their place."""
+    found = wrong(edit({at: value}))
+
+    assert found
+    assert all(path.endswith(place) for path in found)
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        ("/$schema", "weft.schema.json"),
+        ("/nodes/head/params/d_out", "=2 * vocab"),
+        ("/nodes/head/use", "=choice"),
+        ("/nodes/head/use", "encoder_layer"),
+        (f"{ENCODER}/self_attention/in/window", "x"),
+        ("/params/position", "=other"),
+        ("/inputs/source", "ids:2*vocab[B T+1]"),
+        ("/blocks/encoder_layer/inputs/keep", "keep[... s]?"),
+        ("/nodes/encoder/instead", {"4": "decoder_layer"}),
+    ],
+)
+def test_what_only_the_checker_can_judge_is_let_pass(at: str, value: Any, edit: Edit) -> None:
+    """Expressions, templates, block choices, and wires that a slot may take."""
+    assert wrong(edit({at: value})) == []
+
+
+def test_the_keys_are_those_of_the_forms_and_say_what_they_are() -> None:
+    """Whatever a form gains, the schema has."""
+    found = schema(registry())["$defs"]
+    records = {"spec": Spec, "Template": Template, "UseNode": UseNode, "RepeatNode": RepeatNode}
+
+    for name, form in {**records, "Step": Step}.items():
+        keys = {field.alias or key for key, field in form.model_fields.items()}
+        assert found[name]["properties"].keys() - {"$schema"} == keys
+    assert "Parameters of the block" in found["UseNode"]["properties"]["params"]["description"]
+    assert "expression" in found["RepeatNode"]["properties"]["repeat"]["description"]
+    assert all(kind in found["type"]["pattern"] for kind in KINDS)
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"select": "decoder.*.self_attention/f", "expect": 6, "set": {"params.heads": 4}},
+        {"select": "head", "set": {"use": "linear@1"}},
+        {"select": "head", "replace": {"use": "dropout@1", "params": {"dropout": 0.1}}},
+        {"select": "head", "insert_before": {"n": {"use": "layer_norm@1", "in": {"x": "@"}}}},
+        {"select": "head", "insert_after": {"n": {"use": "dropout@1", "params": {"dropout": 0}}}},
+        {"select": "head", "remove": True},
+        {"select": "head", "remove": ["params.bias"], "through": "x"},
+    ],
+)
+def test_a_child_with_a_sound_patch_is_valid(patch: dict[str, Any]) -> None:
+    """Each action once, with what may stand beside it."""
+    assert wrong({**CHILD, "params": {"layers": 2}, "patch": [patch]}) == []
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {},
+        {"select": "head"},
+        {"set": {"use": "linear@1"}},
+        {"select": "head", "set": {"params.bias": 1}, "remove": True},
+        {"select": "head", "sett": {"params.bias": 1}},
+        {"select": "head", "set": {"use": "liner@1"}},
+        {"select": "head", "set": {}},
+        {"select": 3, "remove": True},
+        {"select": "head", "remove": False},
+        {"select": "head", "expect": 0, "remove": True},
+        {"select": "head", "expect": True, "remove": True},
+        {"select": "head", "insert_before": {}},
+        {"select": "head", "insert_before": {"n": {"use": "layer_norm@1", "params": {"d": 1}}}},
+        {"select": "head", "set": {"use": "linear@1"}, "port": "x"},
+    ],
+)
+def test_a_wrong_patch_is_underlined(patch: dict[str, Any]) -> None:
+    """No action, two, a misspelt one, or a value of the wrong kind."""
+    found = wrong({**CHILD, "patch": [patch]})
+
+    assert found
+    assert all(path.startswith("$.patch[0]") for path in found)
+
+
+def test_a_child_has_no_nodes_and_a_whole_spec_no_patch(edit: Edit) -> None:
+    """`extends` decides which of the two a file is."""
+    whole = edit({})
+
+    assert wrong({**CHILD, "nodes": {}}) == ["$"]
+    assert wrong({**whole, "patch": []}) == ["$"]
+    assert wrong({key: value for key, value in copy.deepcopy(CHILD).items() if key != "name"}) == [
+        "$"
+    ]
