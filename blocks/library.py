@@ -15,6 +15,7 @@ from .embedding import EMBEDDING
 from .feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
 from .norm import LAYER_NORM, RMS_NORM
 from .position import LEARNED_POSITION, SINUSOIDAL_POSITION
+from .sequence import PREPEND
 from .wiring import DROPOUT, LINEAR, SUBLAYER
 
 STANDARD: tuple[BlockType, ...] = (
@@ -30,6 +31,7 @@ STANDARD: tuple[BlockType, ...] = (
     SUBLAYER,
     LINEAR,
     DROPOUT,
+    PREPEND,
 )
 
 

@@ -15,6 +15,7 @@ from .names import check_names, names_read
 from .params import (
     Report,
     TooManyFindingsError,
+    check_budgets,
     check_requirements,
     evaluate_params,
     make_report,
@@ -90,6 +91,8 @@ def _analyse(
     )
     if graph.step_axis is not None:
         _check_step(graph, spec, report)
+    if not findings:
+        check_budgets(spec, graph, values, report)
     return graph
 
 

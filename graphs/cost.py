@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from ..specs.findings import InputError
+from .axes import evaluate
 from .graph import Graph, Part, Scope
 
 DEFAULT_LENGTH = 32
@@ -84,4 +85,4 @@ def _size(axis: Any, sizes: Mapping[str, int]) -> int:
     """Return how long an axis is, or how many places several axes have together."""
     if isinstance(axis, tuple):
         return prod(_size(inner, sizes) for inner in axis)
-    return axis if isinstance(axis, int) else sizes[axis]
+    return evaluate(axis, sizes)

@@ -81,6 +81,7 @@ def _in_scope(scope: Scope, starts: frozenset[str], axis: str) -> list[Obstacle]
         inside = list[Obstacle]()
         if node.part is not None:
             inside = list(_in_part(node.part, ports, axis, node.at))
+            inside = inside or list(_turned_away(node.part, axis, node.at))
         elif node.body is not None:
             carried = moving_ports(node, frozenset(moving))
             for starts_inside in dict.fromkeys((ports, carried)):
@@ -112,6 +113,14 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
             port for port in inner.inputs if port in ports or _has(inner.inputs[port], axis)
         )
         yield from _in_part(inner, inside, axis, f"{at}/fill/{slot}")
+
+
+def _turned_away(part: Part, axis: str, at: str) -> Iterator[Obstacle]:
+    """Yield outputs that are not one for each position of the axis."""
+    for port, type_ in part.outputs.items():
+        if not _has(type_, axis):
+            problem = f"output '{port}' of {part.block.key} depends on {axis} but has not that axis"
+            yield Obstacle(at, problem, f"keep {axis} until the output")
 
 
 def _has(type_: ValueType, axis: str) -> bool:

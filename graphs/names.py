@@ -14,7 +14,7 @@ from typing import Any
 from ..specs.expressions import is_expression, words_in
 from ..specs.findings import pointer
 from ..specs.form import RepeatNode, Spec, Use, UseNode
-from .params import Report
+from .params import BUDGETS, Report
 
 MODULE_WORDS = frozenset(
     """
@@ -61,12 +61,15 @@ def check_names(spec: Spec, report: Report) -> None:
                 if keyword.iskeyword(name) or name in ARGUMENT_WORDS:
                     _refuse(report, "port", name, at + pointer(side, name))
 
+    for name in spec.params.keys() & BUDGETS.keys():
+        _refuse(report, "param", name, pointer("params", name))
+
 
 def _refuse(report: Report, what: str, name: str, at: str) -> None:
     report(
         code="N09",
         at=at,
-        problem=f"{what} '{name}' has the name of something in Python or in every module",
+        problem=f"{what} '{name}' has the name of something that is there already",
         help=f"give it another name, such as '{name}_{what}'",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from typing import Any
 
 import networkx as nx
@@ -16,6 +17,7 @@ from ..specs.expressions import (
 )
 from ..specs.findings import MOST, Finding, did_you_mean, nearest, pointer, too_many
 from ..specs.form import Spec
+from .graph import Graph
 
 Report = Callable[..., None]
 """Called with the fields of a Finding; the source is filled in by the checker."""
@@ -97,6 +99,12 @@ class Values:
                 break
             name = text[1:].strip()
         return pointer("params", name)
+
+    def with_(self, more: Mapping[str, Any]) -> Values:
+        """Return these values and some more, all noted as this one notes them."""
+        wider = copy(self)
+        wider.known = {**self.known, **more}
+        return wider
 
     def _unknown(self, name: str, text: str, at: str) -> None:
         near = nearest(name, self.known)
@@ -193,32 +201,61 @@ def _order(written: Mapping[str, Any], report: Report) -> list[str]:
     return list(nx.lexicographical_topological_sort(reads))
 
 
+BUDGETS: Mapping[str, Callable[[Graph], int]] = {"parameters": Graph.parameters}
+"""What a requirement may read besides params: sizes of the whole graph."""
+
+
 def check_requirements(spec: Spec, values: Values, report: Report) -> None:
-    """Report every requirement of a spec that does not hold."""
+    """Report every requirement of a spec's params that does not hold."""
     for index, text in enumerate(spec.require):
-        at = pointer("require", index)
-        holds = values.resolve(f"={text}", at, text)
-        if holds is MISSING or holds is True:
-            continue
-        if holds is not False:
-            report(
-                code="E01",
-                at=at,
-                problem=f"'{text}' is {holds}, not a comparison",
-                help="write what must hold, such as 'd_model % heads == 0'",
-            )
-            continue
-        names = names_in(text)
-        values.doubtful.update(names)
+        if not words_in(text) & BUDGETS.keys():
+            _check_requirement(text, index, values, report)
+
+
+def check_budgets(spec: Spec, graph: Graph, values: Values, report: Report) -> None:
+    """Report every requirement that the size of a graph breaks, such as `parameters <= 70e6`."""
+    for index, text in enumerate(spec.require):
+        reads = words_in(text) & BUDGETS.keys()
+        if reads:
+            sizes = {name: BUDGETS[name](graph) for name in reads}
+            _check_requirement(text, index, values.with_(sizes), report)
+
+
+def _check_requirement(text: str, index: int, values: Values, report: Report) -> None:
+    at = pointer("require", index)
+    holds = values.resolve(f"={text}", at, text)
+    if holds is MISSING or holds is True:
+        return
+    if holds is not False:
         report(
-            code="E05",
+            code="E01",
             at=at,
-            problem=f"'{text}' does not hold",
-            evidence=(f"given  {', '.join(f'{name} = {values.known[name]}' for name in names)}",)
-            if names
-            else (),
-            help="change one of these params" if names else "remove it: it reads no param",
+            problem=f"'{text}' is {holds}, not a comparison",
+            help="write what must hold, such as 'd_model % heads == 0'",
         )
+        return
+    names = names_in(text)
+    values.doubtful.update(names)
+    given = ", ".join(f"{name} = {_shown(values.known[name])}" for name in names)
+    help_ = "change one of these params" if names else "remove it: it reads no param"
+    if names and BUDGETS.keys() >= set(names):
+        help_ = "make the model smaller ('weft show' says what is large), or the budget larger"
+    report(
+        code="E05",
+        at=at,
+        problem=f"'{text}' does not hold",
+        evidence=(f"given  {given}",) if names else (),
+        help=help_,
+    )
+
+
+def _shown(value: Any) -> str:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if whole and value >= _LONG else str(value)
+
+
+_LONG = 1_000_000
+"""Numbers from here on are shown with separators."""
 
 
 class TooManyFindingsError(Exception):

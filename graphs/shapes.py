@@ -1,8 +1,8 @@
 """Shapes: the type of a value, `kind[axes]`, and how a port takes one.
 
-A value's axes are rigid: a graph axis such as `T`, never equal to another, or a
-number.  A port's axes may also be lower-case names, which unify afresh at each
-node, and a leading `...`, which stands for any axes.
+A value's axes are rigid: a graph axis such as `T`, never equal to another, a
+number, or linear arithmetic such as `T+1`.  A port's axes may also be lower-case
+names, which unify afresh at each node, and a leading `...`, which stands for any axes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..specs.expressions import ExpressionError, evaluate
+from ..specs.expressions import ExpressionError, evaluate, words_in
+from .axes import Axis, AxisError, axis_of, is_arithmetic, names_of, replaced, solve, terms_of
 
 KINDS: Mapping[str, str] = {
     "f": "activations; their precision is the run's policy",
@@ -30,13 +31,15 @@ KINDS: Mapping[str, str] = {
 SIZED = frozenset({"ids", "logits", "logp", "label"})
 """Kinds that carry a size, written `kind:size`."""
 
-Axis = int | str
 Bound = dict[str, Any]
 """What a port's names stand for: an axis, or a tuple of them for `...`."""
 
 _TYPE = re.compile(
     r"\s*(?P<kind>[a-z]+)(?::(?P<size>[^\[\]]+))?\[(?P<axes>[^\[\]]*)\](?P<optional>\?)?\s*"
 )
+
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,8 @@ def _axis(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) 
         return word
     if re.fullmatch(r"[a-z_][a-z0-9_]*", word) and word not in params:
         return word
+    if any(name not in params for name in words_in(word)):
+        return _arithmetic(word, params, axes)
     try:
         value = evaluate(word, params)
     except ExpressionError as error:
@@ -133,10 +138,34 @@ def _axis(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) 
     return value
 
 
+def _arithmetic(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) -> Axis:
+    """Return the normal form of a size that holds an axis or a free name, such as `T+1`."""
+
+    def sized(found: re.Match[str]) -> str:
+        name = found[0]
+        if name[:1].isupper():
+            return str(_axis(name, params, axes))
+        value = params.get(name)
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else name
+
+    try:
+        axis = axis_of(terms_of(_NAME.sub(sized, word)))
+    except AxisError as error:
+        raise TypeTextError("T01", f"size '{word}': {error}") from error
+    if isinstance(axis, int) and axis < 1:
+        raise TypeTextError("T01", f"size '{word}' is {axis}, not a positive whole number")
+    return axis
+
+
+def _is_free(name: str) -> bool:
+    return not name[:1].isupper()
+
+
 def free_names(type_: ValueType) -> set[str]:
-    """Return the lower-case names of a port's type: those that unify."""
-    parts = [*type_.axes, type_.size]
-    return {part for part in parts if isinstance(part, str) and not part[:1].isupper()}
+    """Return the lower-case names of a port's type, those that unify, and `...`."""
+    parts = [*type_.axes, *([] if type_.size is None else [type_.size])]
+    names = {name for part in parts for name in names_of(part) if _is_free(name)}
+    return names | ({"..."} & {*map(str, parts)})
 
 
 def fit(
@@ -177,22 +206,39 @@ def fit(
     if wanted.size is not None and given.size is not None:
         pairs.append((wanted.size, given.size, "size"))
     for want, give, what in pairs:
-        free = isinstance(want, str) and not want[:1].isupper()
-        known = learnt.setdefault(str(want), give) if free else want
+        known = _matched(want, give, learnt)
         if known != give:
+            free = any(map(_is_free, names_of(want)))
             name = f"{what} '{want}' is {known}" if free else f"{what} is {known}"
+            if free and known == want:
+                name = f"{what} is '{want}'"
             settled = f" (from '{origin[str(want)]}')" if free and str(want) in origin else ""
             return Misfit("T03", f"{name}{settled} but {give}", _explain(wanted, bound))
     return learnt
+
+
+def _matched(want: Axis, give: Axis, learnt: Bound) -> Axis:
+    """Return what a port's axis is here, learning the one name in it that may be unknown."""
+    if isinstance(want, int):
+        return want
+    known = replaced(want, learnt.get)
+    open_ = [name for name in names_of(known) if _is_free(name)] if isinstance(known, str) else []
+    if len(open_) != 1:
+        return known
+    value = solve(known, give, open_[0]) if is_arithmetic(known) else give
+    if value is None:
+        return known
+    learnt[open_[0]] = value
+    return give
 
 
 def substitute(type_: ValueType, bound: Bound) -> ValueType:
     """Return a port's type with its names replaced by what they stand for."""
     axes: list[Axis] = []
     for axis in type_.axes:
-        value = bound.get(str(axis), axis) if isinstance(axis, str) else axis
+        value = bound.get("...", axis) if axis == "..." else replaced(axis, bound.get)
         axes.extend(value if isinstance(value, tuple) else (value,))
-    size = bound.get(type_.size, type_.size) if isinstance(type_.size, str) else type_.size
+    size = None if type_.size is None else replaced(type_.size, bound.get)
     return ValueType(type_.kind, tuple(axes), size)
 
 
@@ -204,7 +250,13 @@ def _explain(wanted: ValueType, bound: Bound) -> str:
     """Write a port's type and what its settled names stand for."""
     known = [
         f"{name} is {_axes(bound[name]) if isinstance(bound[name], tuple) else bound[name]}"
-        for name in map(str, (*wanted.axes, wanted.size))
+        for name in dict.fromkeys(_words(wanted))
         if name in bound
     ]
     return f"{wanted} where {', '.join(known)} here" if known else str(wanted)
+
+
+def _words(type_: ValueType) -> list[str]:
+    """Return the names in a type in order, `...` among them."""
+    parts = [*type_.axes, *([] if type_.size is None else [type_.size])]
+    return [name for part in parts for name in (sorted(names_of(part)) or [str(part)])]

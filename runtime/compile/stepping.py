@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ...graphs.axes import Axis
 from ...graphs.decode import moving_ports
 from ...graphs.graph import Node, Scope
-from ...graphs.shapes import Axis
 from .statements import call, given_ports, loop_lines, returned, run_lines, targets
 
 

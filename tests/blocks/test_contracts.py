@@ -25,12 +25,14 @@ from weft.blocks.library import registry
 from weft.blocks.modules.state import Room
 from weft.blocks.position import SINUSOIDAL_POSITION
 from weft.blocks.wiring import LINEAR, SUBLAYER
+from weft.graphs.axes import evaluate
 from weft.graphs.check import check
 from weft.graphs.cost import flops
 from weft.graphs.graph import Graph, Part
 from weft.graphs.signature import BlockType
 from weft.runtime.compile.build import build, build_empty, initialize
 from weft.runtime.decode.stepper import reorder
+from weft.specs.findings import SpecError
 from weft.specs.load import loaded
 
 SELF = {"x": "f[B T 8]"}
@@ -153,7 +155,7 @@ def drawn(graph: Graph, sizes: Mapping[str, int] = SMALL) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(2)
     values = {}
     for name, type_ in graph.inputs.items():
-        shape = [sizes[axis] if isinstance(axis, str) else axis for axis in type_.axes]
+        shape = [evaluate(axis, sizes) for axis in type_.axes]
         if type_.kind == "f":
             values[name] = torch.randn(shape, generator=generator)
         elif type_.kind == "ids":
@@ -196,6 +198,14 @@ def named(*behaviors: str, axis: str = "T") -> pytest.MarkDecorator:
     return pytest.mark.parametrize("block", chosen.values(), ids=chosen.keys())
 
 
+STEPPED = {
+    name: block
+    for name, block in CASES.items()
+    if "T" in " ".join(block.example_inputs.values())
+    and behavior(part_of(graph_of(block)), "T") != "full"
+    and all("T" in type_.axes for type_ in graph_of(block).outputs.values())
+}
+"""Those that can be decoded: none that looks ahead, or gives a sequence of another length."""
 EVERY_CASE = pytest.mark.parametrize("block", CASES.values(), ids=CASES.keys())
 WITH_KEEP = pytest.mark.parametrize(
     "block",
@@ -219,7 +229,7 @@ def test_outputs_have_the_declared_types(block: BlockType, sizes: dict[str, int]
     outputs = model(**{name: value.to("meta") for name, value in drawn(graph, sizes).items()})
 
     wanted = {
-        port: tuple(sizes[axis] if isinstance(axis, str) else axis for axis in type_.axes)
+        port: tuple(evaluate(axis, sizes) for axis in type_.axes)
         for port, type_ in graph.outputs.items()
     }
     assert {port: tuple(value.shape) for port, value in outputs.items()} == wanted
@@ -264,6 +274,7 @@ def test_blocks_that_multiply_no_matrices_are_free() -> None:
         "layer_norm",
         "rms_norm",
         "dropout",
+        "prepend",
     }
 
 
@@ -301,7 +312,8 @@ def test_every_parameter_learns(block: BlockType) -> None:
     """No weight is declared and then forgotten in `forward`."""
     graph, model = made(block)
 
-    loss = sum((value * torch.randn_like(value)).sum() for value in model(**drawn(graph)).values())
+    given = [value for value in model(**drawn(graph)).values() if value.is_floating_point()]
+    loss = sum((value * torch.randn_like(value)).sum() for value in given)
     if loss.requires_grad:
         loss.backward()
 
@@ -327,6 +339,9 @@ def test_half_precision_is_near_full_precision(block: BlockType) -> None:
     )
 
     for port, value in half.items():
+        if not full[port].is_floating_point():
+            assert torch.equal(value, full[port])
+            continue
         assert value.dtype == torch.bfloat16
         scale = full[port].abs().max().item()
         torch.testing.assert_close(value.float(), full[port], rtol=0.02, atol=0.02 * scale)
@@ -387,14 +402,16 @@ def test_padding_never_changes_a_kept_result(block: BlockType) -> None:
             padding = ~inputs["keep"][..., None]
             changed[name] = torch.where(padding, torch.tensor(50.0), inputs[name])
 
-    before, after = model(**inputs)["y"], model(**changed)["y"]
+    outputs = model(**inputs)
+    before, after = outputs["y"], model(**changed)["y"]
 
-    kept = inputs["keep"] if axis == "T" else torch.ones(before.shape[:2], dtype=torch.bool)
+    whole = torch.ones(before.shape[:2], dtype=torch.bool)
+    kept = outputs.get("keep", inputs["keep"] if axis == "T" else whole)
     torch.testing.assert_close(before[kept], after[kept])
     assert any(not torch.equal(changed[name], inputs[name]) for name in inputs)
 
 
-@named("pointwise", "causal")
+@pytest.mark.parametrize("block", STEPPED.values(), ids=STEPPED.keys())
 def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
     """One position at a time gives what all at once gives, also after beams changed places."""
     sentences, beams, length, turn = 2, 3, 5, 3
@@ -422,6 +439,12 @@ def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
         expected = expected_before if position < turn else expected_after
         here = {port: value[:, position : position + 1] for port, value in expected.items()}
         torch.testing.assert_close(stepped, here, rtol=0, atol=1e-12)
+
+
+def test_what_gives_another_axis_is_not_decoded() -> None:
+    """A longer sequence has no one position for each of the shorter."""
+    with pytest.raises(SpecError, match=r"output 'y' of prepend@1 depends on T but has not"):
+        graph_of(registry().get("prepend@1") or pytest.fail("gone"), steps=True)
 
 
 @WITH_DROPOUT

@@ -1,0 +1,149 @@
+"""Axes: how long a dimension is: a number, an axis of the graph, or linear arithmetic of axes.
+
+`T+1` is what a start token makes of `T`, `2*S` what a stack of frames makes of `S`.
+An axis is a whole-number combination of graph axes and 1, in one normal form, so that
+`1+T` and `T+1` are one and the same text; numbers are `int`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+Axis = int | str
+"""A number, or the normal form of a combination: `T`, `T+1`, `2*S`, `S+T-1`; or a free name."""
+
+LARGEST = 10**9
+"""Largest factor or summand."""
+MOST_TERMS = 8
+"""Axes that one combination may hold."""
+_TERM = re.compile(r"(?P<sign>[+-]?)(?:(?P<factor>\d+)\*?)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)?")
+_LONGEST = 100
+
+Terms = Mapping[str, int]
+"""Name to factor; `""` is the constant."""
+
+
+class AxisError(ValueError):
+    """A text is no linear combination of axes, or is one that no dimension can have."""
+
+
+def terms_of(axis: Axis) -> dict[str, int]:
+    """Return an axis as name to factor, the constant under `""`.
+
+    Raises:
+        AxisError: not linear arithmetic.
+
+    >>> terms_of("2*S+1")
+    {'S': 2, '': 1}
+    """
+    if isinstance(axis, int):
+        return {"": axis} if axis else {}
+    terms: dict[str, int] = {}
+    at = 0
+    while at < len(axis) and len(axis) <= _LONGEST:
+        found = _TERM.match(axis, at)
+        if found is None or found.end() == at or not (found["factor"] or found["name"]):
+            break
+        if at and not found["sign"]:
+            break
+        if found["factor"] and found["name"] and "*" not in found[0]:
+            break
+        name = found["name"] or ""
+        factor = int(found["factor"] or 1) * (-1 if found["sign"] == "-" else 1)
+        terms[name] = terms.get(name, 0) + factor
+        at = found.end()
+    if at < len(axis) or not axis or len(terms) > MOST_TERMS:
+        msg = f"'{axis[:_LONGEST]}' is not an axis, such as T, T+1 or 2*S"
+        raise AxisError(msg)
+    if any(abs(factor) > LARGEST for factor in terms.values()):
+        msg = f"'{axis}' is beyond {LARGEST:,}"
+        raise AxisError(msg)
+    return {name: factor for name, factor in terms.items() if factor}
+
+
+def axis_of(terms: Terms) -> Axis:
+    """Return the normal form: axes in order of name, then the constant.
+
+    >>> axis_of({"": 1, "T": 1})
+    'T+1'
+    """
+    kept = {name: factor for name, factor in terms.items() if factor}
+    if not kept.keys() - {""}:
+        return kept.get("", 0)
+    text = ""
+    for name in sorted(kept.keys() - {""}):
+        factor = kept[name]
+        text += ("-" if factor < 0 else "+" if text else "") + (
+            name if abs(factor) == 1 else f"{abs(factor)}*{name}"
+        )
+    constant = kept.get("", 0)
+    return text + (f"{constant:+d}" if constant else "")
+
+
+def is_arithmetic(axis: Axis) -> bool:
+    """Say whether an axis is more than one name or one number."""
+    return isinstance(axis, str) and not axis.isidentifier() and axis != "..."
+
+
+def names_of(axis: Axis) -> frozenset[str]:
+    """Return the names in an axis; `...` is none.
+
+    >>> sorted(names_of("2*S+T-1"))
+    ['S', 'T']
+    """
+    if isinstance(axis, int) or axis == "...":
+        return frozenset()
+    return frozenset(terms_of(axis).keys() - {""}) if is_arithmetic(axis) else frozenset({axis})
+
+
+def replaced(axis: Axis, values: Callable[[str], Axis | None]) -> Axis:
+    """Return an axis with names replaced by what they stand for; None leaves a name.
+
+    >>> replaced("t+1", {"t": "2*S"}.get)
+    '2*S+1'
+    """
+    if not is_arithmetic(axis):
+        value = values(axis) if isinstance(axis, str) else None
+        return axis if value is None else value
+    total: dict[str, int] = {}
+    for name, factor in terms_of(axis).items():
+        value = values(name) if name else None
+        inner = {name: 1} if value is None else terms_of(value)
+        for key, times in inner.items():
+            total[key] = total.get(key, 0) + factor * times
+    return axis_of(total)
+
+
+def solve(wanted: Axis, given: Axis, free: str) -> Axis | None:
+    """Return what a free name must stand for so that `wanted` is `given`; None if nothing.
+
+    >>> solve("t+1", "T+1", "t")
+    'T'
+    >>> solve("2*t", "T+1", "t")
+    """
+    terms, rest = terms_of(wanted), dict(terms_of(given))
+    factor = terms.pop(free, 0)
+    for name, times in terms.items():
+        rest[name] = rest.get(name, 0) - times
+    if not factor or any(times % factor for times in rest.values()):
+        return None
+    return axis_of({name: times // factor for name, times in rest.items()})
+
+
+def evaluate(axis: Axis, sizes: Mapping[str, int]) -> int:
+    """Return how long an axis is.
+
+    Args:
+        axis: in the graph's names.
+        sizes: name to length.
+
+    Raises:
+        KeyError: a name has no size.
+
+    >>> evaluate("2*S+1", {"S": 5})
+    11
+    """
+    if isinstance(axis, int):
+        return axis
+    return sum(factor * (sizes[name] if name else 1) for name, factor in terms_of(axis).items())
