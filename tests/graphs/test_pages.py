@@ -14,7 +14,7 @@ from weft.specs.form import RepeatNode, Spec, Step, Template, UseNode
 from weft.specs.load import load
 
 ROOT = Path(__file__).parents[2]
-CODE = r"[SNEPWTD]\d\d"
+CODE = r"[SNEPWTDX]\d\d"
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 FORMAT = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
 FAULTS = json.loads((Path(__file__).parent / "faults.json").read_text(encoding="utf-8"))
@@ -33,7 +33,7 @@ def test_every_code_has_a_paragraph_and_a_fault_and_no_other_has() -> None:
 
     assert set(paragraphs) == used == {fault["code"] for fault in FAULTS}
     assert len(paragraphs) == len(set(paragraphs))
-    assert [p[0] for p in paragraphs] == sorted((p[0] for p in paragraphs), key="SNEPWTD".index)
+    assert [p[0] for p in paragraphs] == sorted((p[0] for p in paragraphs), key="SNEPWTDX".index)
 
 
 def test_every_paragraph_has_cause_example_and_way_out() -> None:

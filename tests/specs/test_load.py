@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from weft.specs.findings import Finding, InputError, SpecError
-from weft.specs.load import LONGEST_CHAIN, load, loaded, parse_overrides
+from weft.specs.load import LONGEST_CHAIN, load, load_child, loaded, parse_overrides
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,7 +161,9 @@ def test_an_unknown_param_is_found_in_the_child(write: Write) -> None:
 def test_all_mistakes_of_a_childs_form_come_at_once(tmp_path: Path) -> None:
     """Unknown keys, missing keys and wrong kinds of values."""
     path = tmp_path / "child.json"
-    path.write_text('{"extends": 5, "params": [], "nodes": {}, "docs": ""}')
+    path.write_text(
+        '{"extends": 5, "params": [], "nodes": {}, "docs": "", "blocks": 1, "patch": {}}'
+    )
 
     assert [(f.code, f.at) for f in findings_of(path)] == [
         ("S03", "/nodes"),
@@ -170,6 +172,8 @@ def test_all_mistakes_of_a_childs_form_come_at_once(tmp_path: Path) -> None:
         ("S04", ""),
         ("S04", "/extends"),
         ("S04", "/params"),
+        ("S04", "/blocks"),
+        ("S04", "/patch"),
     ]
 
 
@@ -244,6 +248,73 @@ def test_a_finding_is_placed_in_the_file_that_wrote_the_value(
 
     assert Path(placed.source).name == file
     assert (placed.code, placed.at, placed.problem) == ("P01", at, "wrong")
+
+
+def test_a_chain_may_patch_at_each_level(write: Write) -> None:
+    """Each selects on what the one before it made."""
+    write("root")
+    new = {"drop": {"use": "dropout@1", "params": {"dropout": 0.5}}}
+    write("middle", "root", patch=[{"select": "map", "insert_after": new}])
+    patch = {"select": "drop", "set": {"params.dropout": 0.25}}
+    leaf = load(write("leaf", "middle", patch=[patch]))
+
+    assert leaf.form.model_dump(by_alias=True, exclude_unset=True)["nodes"] == {
+        **ROOT["nodes"],
+        "drop": {"use": "dropout@1", "params": {"dropout": 0.25}, "in": {"x": "map.y"}},
+    }
+    places = [
+        leaf.origin_of(f"/nodes/{at}") for at in ("map/use", "drop/use", "drop/params/dropout")
+    ]
+    assert [(Path(file).name, at) for file, at in places] == [
+        ("root.json", "/nodes/map/use"),
+        ("middle.json", "/patch/0/insert_after/drop/use"),
+        ("leaf.json", "/patch/0/set/params.dropout"),
+    ]
+
+
+def test_a_patch_that_breaks_the_form_is_found_where_it_is_written(write: Write) -> None:
+    """In the child that has it, or in the one in the middle."""
+    write("root")
+    broken = write("middle", "root", patch=[{"select": "map", "set": {"parms.bias": True}}])
+
+    wrong = ("S03", "middle.json", "/patch/0/set/parms.bias", "did you mean 'params'?")
+    assert only(broken) == wrong
+    assert only(write("leaf", "middle")) == wrong
+    assert only(write("other", "middle", patch=[{"select": "map", "set": {"doc": ""}}])) == wrong
+
+
+def test_a_template_of_the_child_needs_a_new_name(write: Write) -> None:
+    """What there is already is patched."""
+    template = {"inputs": {"x": "f[B d]"}, "outputs": {"x": "x"}, "nodes": {}}
+    write("root", blocks={"layer": template})
+    write("middle", "root", blocks={"other": template})
+
+    for name in ("layer", "other"):
+        child = write("child", "middle", blocks={name: template})
+        help_ = f"give it another name, or patch '/blocks/{name}'"
+        assert only(child) == ("X04", "child.json", f"/blocks/{name}", help_)
+
+
+def test_what_a_loaded_spec_gives_back_is_what_was_written(write: Write) -> None:
+    """Without defaults, parents taken in."""
+    assert load(write("root")).value() == {**ROOT, "name": "root"}
+    merged = load(write("child", "root", params={"d": 5}), {"layers": 9}).value()
+    assert merged == {**ROOT, "name": "child", "params": {**ROOT["params"], "d": 5}}
+
+
+def test_a_child_in_memory_extends_a_loaded_spec(write: Write) -> None:
+    """Overrides from outside stay, and origins lead to both."""
+    write("root")
+    parent = load(write("child", "root", params={"d": 5}), {"layers": 9})
+    patch = [{"select": "map", "set": {"params.bias": False}}]
+    child = {"format": 1, "extends": "child", "name": "x", "patch": patch}
+    held = load_child(parent, child, "<x>")
+
+    assert held.overrides == {"layers": 9}
+    assert held.origin_of("/nodes/map/params/bias") == ("<x>", "/patch/0/set/params.bias")
+    assert held.origin_of("/params/layers") == ("overrides", "/params/layers")
+    assert Path(held.origin_of("/params/d")[0]).name == "child.json"
+    assert Path(held.origin_of("/nodes")[0]).name == "root.json"
 
 
 def test_a_spec_without_parents_is_its_own_source(write: Write) -> None:

@@ -1,0 +1,229 @@
+"""Inherit: the value of a spec file with its parents' taken in, and where each part came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .expressions import is_expression, words_in
+from .findings import Finding, SpecError, at_most, did_you_mean, pointer
+from .form import Spec
+from .merge import patched
+from .origins import Origins, parts_of
+from .patch import read_patches
+from .reader import parse, read_json, read_text, shipped_names
+
+ROOMS = ("models", "variants")
+"""Folders of `specs/` that hold specs."""
+LONGEST_CHAIN = 16
+"""Specs that may extend one another in a row."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_CHILD_KEYS = ("format", "extends", "name", "doc", "params", "blocks", "patch")
+
+
+def inherit(path: Path) -> tuple[Any, Origins]:
+    """Return the value of a file, its parents taken in, and where each part was written.
+
+    Raises:
+        InputError: a file cannot be read.
+        SpecError: what is wrong with a text, a chain or a patch.
+    """
+    return inherited(read_json(read_text(path), str(path)), path, ())
+
+
+def inherited(value: Any, path: Path, below: tuple[Path, ...] = ()) -> tuple[Any, Origins]:
+    """Do the same for a value that stands, or is to stand, in a file.
+
+    Args:
+        value: the file's JSON value.
+        path: the file.
+        below: the files that extend it, one another in a row.
+
+    Raises:
+        InputError: a file cannot be read.
+        SpecError: what is wrong with a text, a chain or a patch.
+    """
+    source = str(path)
+    if not isinstance(value, dict) or "extends" not in value:
+        return value, Origins((source, ""))
+    findings = _form_findings(value, source)
+    if findings:
+        raise SpecError(findings)
+    name = value["extends"]
+    parent = parent_of(name, path)
+    chain = (*below, path.resolve())
+
+    def fail(code: str, problem: str, help_: str) -> SpecError:
+        found = Finding(code=code, at="/extends", problem=problem, help=help_, source=source)
+        return SpecError([found])
+
+    if parent is None:
+        known = [*shipped_names(*ROOMS), *(p.stem for p in path.parent.glob("*.json"))]
+        raise fail("N08", f"unknown spec '{name}'", did_you_mean(name, set(known) - {path.stem}))
+    if parent.resolve() in chain:
+        raise fail("S07", f"'{name}' extends this spec in turn", "extend a spec that stands alone")
+    if len(chain) >= LONGEST_CHAIN:
+        problem = f"more than {LONGEST_CHAIN} specs extend one another"
+        raise fail("S07", problem, "extend one nearer to the root")
+    written = read_json(read_text(parent), str(parent))
+    base, origins = inherited(written, parent, chain)
+    # What is wrong with the form of a parent is wrong there, not in its children.
+    if (
+        not isinstance(base, dict)
+        or "extends" not in written
+        or "patch" in written
+        or "blocks" in written
+    ):
+        parse_placed(base, str(parent), origins)
+    return extended(base, origins, value, source)
+
+
+def extended(
+    base: Mapping[str, Any], origins: Origins, child: Mapping[str, Any], source: str
+) -> tuple[dict[str, Any], Origins]:
+    """Return a parent's value as a child changes it, and where each part was written.
+
+    Args:
+        base: the parent's value, of the right form.
+        origins: where its parts were written.
+        child: the child's own value.
+        source: the child's file.
+
+    Raises:
+        SpecError: what is wrong with its params, templates and patches.
+    """
+    findings: list[Finding] = []
+
+    def report(**fields: Any) -> None:
+        findings.append(Finding(source=source, **fields))
+
+    params, blocks = child.get("params", {}), child.get("blocks", {})
+    known = base.get("params", {})
+    read = set(_words(params)) | set(_words(blocks)) | set(_words(child.get("patch", [])))
+    for key in params:
+        if key not in known and key not in read:
+            report(
+                code="P04",
+                at=pointer("params", key),
+                problem=f"'{key}' is not a param of '{child['extends']}'",
+                help=did_you_mean(key, known),
+            )
+    for key in blocks:
+        if key in base.get("blocks", {}):
+            report(
+                code="X04",
+                at=pointer("blocks", key),
+                problem=f"'{child['extends']}' has a template '{key}' already",
+                help=f"give it another name, or patch '/blocks/{key}'",
+            )
+    patches = read_patches(child.get("patch", []), report)
+    if findings:
+        raise SpecError(at_most(findings, source))
+    value, merged = dict(base), origins.twin()
+    if patches:
+        value, merged = patched(base, origins, patches, source, [*blocks])
+    own = {key: child[key] for key in ("format", "name", "doc") if key in child}
+    value |= own
+    for key in own:
+        merged.put((key,), (source, pointer(key)))
+    for record, added in (("params", params), ("blocks", blocks)):
+        if added or record in value or record == "params":
+            value[record] = {**value.get(record, {}), **added}
+        for key in added:
+            merged.put((record, key), (source, pointer(record, key)))
+    return value, merged
+
+
+def parse_placed(value: Any, source: str, origins: Origins) -> Spec:
+    """Return a merged value in its form.
+
+    Raises:
+        SpecError: every place where it has not that form, in the file that wrote it.
+    """
+    try:
+        return parse(Spec, value, source)
+    except SpecError as error:
+        raise SpecError(place(finding, origins) for finding in error.findings) from None
+
+
+def place(finding: Finding, origins: Origins) -> Finding:
+    """Return a finding with the file in which it was written, and the place there."""
+    file, at = origins.of(parts_of(finding.at))
+    return Finding(
+        code=finding.code,
+        at=at,
+        problem=finding.problem,
+        evidence=finding.evidence,
+        help=finding.help,
+        source=file,
+    )
+
+
+def _words(value: Any, *, typed: bool = False) -> Iterator[str]:
+    """Walk the words of the expressions inside a value, those of types and requirements too."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            plain = key.partition(".")[0] in ("inputs", "require")
+            yield from _words(inner, typed=typed or plain)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _words(inner, typed=typed)
+    elif is_expression(value) or (typed and isinstance(value, str)):
+        yield from words_in(value)
+
+
+def _form_findings(value: Mapping[str, Any], source: str) -> list[Finding]:
+    """Return what is wrong with the form of a spec that extends another."""
+    found = [
+        Finding(
+            code="S03",
+            at=pointer(key),
+            problem=f"unknown key '{key}' beside 'extends'",
+            help=did_you_mean(key, _CHILD_KEYS),
+            source=source,
+        )
+        for key in value
+        if key not in _CHILD_KEYS
+    ]
+    found += [
+        Finding(
+            code="S04",
+            at="",
+            problem=f"key '{key}' is missing",
+            help=f"add '{key}'",
+            source=source,
+        )
+        for key in ("format", "name")
+        if key not in value
+    ]
+    forms = (
+        ("extends", str, "the name of a spec"),
+        ("params", dict, "an object"),
+        ("blocks", dict, "an object"),
+        ("patch", list, "a list"),
+    )
+    found += [
+        Finding(
+            code="S04",
+            at=pointer(key),
+            problem=f"'{key}' is not {wanted}",
+            help=f"write {wanted}",
+            source=source,
+        )
+        for key, form, wanted in forms
+        if key in value and not isinstance(value[key], form)
+    ]
+    return found
+
+
+def parent_of(name: str, child: Path) -> Path | None:
+    """Return the file of a parent: beside the child, or shipped; never elsewhere."""
+    if not _NAME.fullmatch(name):
+        return None
+    beside = child.parent / f"{name.removesuffix('.json')}.json"
+    own = beside.resolve() == child.resolve()
+    if beside.is_file() and not beside.is_symlink() and not own:
+        return beside
+    return shipped_names(*ROOMS).get(name) or (beside if own else None)

@@ -1,0 +1,330 @@
+"""Merge: the patches of a file brought into its parent, templates split where they must be.
+
+A template that selections reach through some of its uses only is written again under a
+new name for those; versions that end up equal are one template.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .edits import GONE, Edit, ScopeEdits
+from .findings import MOST, Finding, SpecError, at_most
+from .origins import Origins, Place
+from .patch import Patch
+from .reader import LARGEST
+from .report import report_conflict, report_selection
+from .sites import Run, TooMuchError, Version, Walk, is_repeat
+
+MOST_WRITTEN = 4 * LARGEST
+"""Characters that a parent and what patches write may have, copies of templates counted."""
+_KEY = 32
+"""Characters for which each key that is written counts, besides its value."""
+LONGEST_NAME = 64
+"""Characters of a name."""
+
+
+def patched(
+    base: Mapping[str, Any],
+    origins: Origins,
+    patches: Sequence[Patch],
+    source: str,
+    taken: Sequence[str] = (),
+) -> tuple[dict[str, Any], Origins]:
+    """Return a parent's value with patches brought in, and where its parts were written.
+
+    Args:
+        base: the parent's value, of the right form.
+        origins: where its parts were written.
+        patches: the changes; their order does not count.
+        source: the file of the patches.
+        taken: names of templates that may not be given to new ones.
+
+    Raises:
+        SpecError: selections that are empty or too large, and patches that conflict.
+    """
+    merge = _Merge(base, origins, patches, source, taken)
+    merge.run()
+    return merge.value, merge.origins
+
+
+@dataclass(slots=True)
+class _Made:
+    """One version of a scope, written out."""
+
+    record: Any
+    origins: Origins
+    label: str
+    key: str = ""
+    """Equal for equal records."""
+
+
+class _Merge:
+    def __init__(
+        self,
+        base: Mapping[str, Any],
+        origins: Origins,
+        patches: Sequence[Patch],
+        source: str,
+        taken: Sequence[str],
+    ) -> None:
+        self.base, self.patches, self.source = base, patches, source
+        self.old, self.origins = origins, origins.twin()
+        self.value: dict[str, Any] = dict(base)
+        self.blocks: dict[str, Any] = dict(base.get("blocks", {}))
+        self._taken = {*self.blocks, *taken}
+        self._findings: dict[tuple[Any, ...], Finding] = {}
+        self._touched: dict[int, frozenset[int]] = {}
+        """Patches that do something in a version, or in those inside, by its identity."""
+        self._names: dict[int, str] = {}
+        """Template that a version became, by its identity; not there if it was removed."""
+        self._left = MOST_WRITTEN - len(json.dumps(base))
+        self._sizes: dict[int, tuple[Any, int]] = {}
+
+    def run(self) -> None:
+        """Bring every patch in.
+
+        Raises:
+            SpecError: all that is wrong with the patches.
+        """
+        try:
+            walk = Walk(self.base, [patch.selection for patch in self.patches])
+        except TooMuchError:
+            self._too_much("the selections of these patches take too long to follow")
+            return
+        for patch, found in zip(self.patches, walk.found, strict=True):
+            report_selection(patch, found, walk, self._report)
+        self._raise()
+        for name in walk.order:
+            self._make_template(name, walk.versions(name))
+        [root] = walk.versions("")
+        rest = {key: value for key, value in self.base.items() if key != "blocks"}
+        made = self._make(root, rest, ())
+        self._raise()
+        if made is not None:
+            made.origins.inner["blocks"] = self.origins.at(("blocks",))
+            self.value, self.origins = made.record, made.origins
+        if self.blocks or "blocks" in self.base:
+            self.value = {**self.value, "blocks": self.blocks}
+
+    def _report(self, **fields: Any) -> None:
+        finding = Finding(source=self.source, **fields)
+        self._findings.setdefault((finding.code, finding.at, finding.problem), finding)
+
+    def _raise(self) -> None:
+        if self._findings:
+            raise SpecError(at_most(self._findings.values(), self.source))
+
+    def _too_much(self, problem: str) -> None:
+        self._report(
+            code="X08",
+            at="/patch",
+            problem=problem,
+            help="let one selection name many nodes, or extend in two steps",
+        )
+        self._raise()
+
+    def _make_template(self, name: str, versions: Sequence[Version]) -> None:
+        """Write the versions of a template, the first or the unchanged one under its own name."""
+        written = self.base["blocks"][name]
+        plain = json.dumps(written, sort_keys=True) if versions[1:] else ""
+        made: dict[tuple[Any, ...], _Made | None] = {}
+        groups: list[tuple[_Made | None, list[Version]]] = []
+        by_key: dict[str, int] = {}
+        for version in versions:
+            mark = self._mark(version)
+            if mark not in made:
+                made[mark] = self._make(version, written, ("blocks", name))
+            one = made[mark]
+            key = "" if one is None else one.key or plain
+            if key not in by_key:
+                by_key[key] = len(groups)
+                groups.append((one, []))
+            groups[by_key[key]][1].append(version)
+        whole = by_key.get(plain, next((i for i, g in enumerate(groups) if self._free(g[1])), 0))
+        for index, (one, members) in enumerate(groups):
+            if one is None:
+                self.blocks.pop(name, None)
+                continue
+            named = name if index == whole else self._new_name(name, one.label)
+            self._names |= {id(version): named for version in members}
+            if one.record is not written:
+                self.blocks[named] = one.record
+                self.origins.at(("blocks",)).inner[named] = one.origins
+
+    def _free(self, versions: Sequence[Version]) -> bool:
+        """Say whether one of some versions has no patch that another version may lack."""
+        return not all(map(self._inside, versions))
+
+    def _mark(self, version: Version) -> tuple[Any, ...]:
+        """Return what tells versions of a scope apart: what is done in them, and inside."""
+        inside = tuple(
+            (name, run.low, run.high, self._names.get(id(run.version), run.template))
+            for name, runs in version.runs.items()
+            for run in runs
+        )
+        chosen = frozenset((i, site) for i, sites in version.chosen.items() for site in sites)
+        return chosen, self._inside(version), inside
+
+    def _inside(self, version: Version) -> frozenset[int]:
+        """Return the patches that do something in a version or in those inside."""
+        if id(version) not in self._touched:
+            below = [
+                self._inside(run.version)
+                for runs in version.runs.values()
+                for run in runs
+                if run.version is not None
+            ]
+            whole = {i for i, sites in version.chosen.items() if sites != [()]}
+            self._touched[id(version)] = frozenset(whole).union(*below)
+        return self._touched[id(version)]
+
+    def _make(
+        self, version: Version, written: Mapping[str, Any], at: tuple[str, ...]
+    ) -> _Made | None:
+        """Write one version of a scope; None when a patch removes it."""
+        todo = ScopeEdits(version.scope, written, self._fail)
+        for index, sites in version.chosen.items():
+            for site in sites:
+                todo.add(self.patches[index], site)
+        todo.finish()
+        references = self._references(version, written)
+        if not todo.edits and not references:
+            return _Made(written, self.old.copied(at), version.label)
+        self._find_conflicts(version, todo)
+        self._spend(self._size(written) + sum(_KEY + self._size(e.value) for e in todo.edits))
+        made = _Made(_copied(written), self.old.copied(at), version.label)
+        for node, (keys, index) in references.items():
+            place = (self.source, self.patches[index].at("select"))
+            _refer(made, node, keys, place)
+        for site, where in todo.owners.items():
+            kept = [key for key in _value_at(written, site) if key not in ("use", "block")]
+            made.origins.pin(site, kept, (self.source, where))
+        for edit in sorted(todo.edits, key=lambda edit: edit.path):
+            if edit.path == ():
+                return None
+            self._write(made, edit)
+        made.key = json.dumps(made.record, sort_keys=True)
+        return made
+
+    def _write(self, made: _Made, edit: Edit) -> None:
+        *way, last = edit.path
+        record: Any = made.record
+        for depth, key in enumerate(way, 1):
+            if not isinstance(record.get(key), dict):
+                if edit.value is GONE:
+                    return
+                record[key] = {}
+                made.origins.put(way[:depth], (self.source, edit.at))
+            record = record[key]
+        if edit.value is GONE:
+            record.pop(last, None)
+            made.origins.at(way).inner.pop(last, None)
+        else:
+            record[last] = edit.value
+            made.origins.put(edit.path, (self.source, edit.at))
+
+    def _size(self, value: Any) -> int:
+        """Return the characters of a JSON value; the same one is measured once."""
+        if id(value) not in self._sizes:
+            self._sizes[id(value)] = value, 0 if value is GONE else len(json.dumps(value))
+        return self._sizes[id(value)][1]
+
+    def _spend(self, characters: int) -> None:
+        self._left -= characters
+        if self._left < 0:
+            self._too_much(f"with these patches the spec has more than {MOST_WRITTEN:,} characters")
+
+    def _fail(self, patch: Patch, at: str, code: str, problem: str, help_: str) -> None:
+        evidence = (f"selected by '{patch.selection.text}'",)
+        self._report(code=code, at=at, problem=problem, evidence=evidence, help=help_)
+
+    def _find_conflicts(self, version: Version, todo: ScopeEdits) -> None:
+        """Report each pair of patches that cannot both be brought in, once."""
+        for index in sorted(self._inside(version)):
+            for name, runs in version.runs.items():
+                if any(run.version and index in self._inside(run.version) for run in runs):
+                    todo.enter(self.patches[index], name)
+        pairs: set[tuple[int, int]] = set()
+        for one, other in todo.conflicts():
+            first, second = sorted((one, other), key=lambda item: item.patch.index)
+            pair = (first.patch.index, second.patch.index)
+            if pair not in pairs:
+                pairs.add(pair)
+                report_conflict(first, second, version.path, self._report)
+            if len(pairs) > MOST:
+                break
+        self._raise()
+
+    def _references(
+        self, version: Version, written: Mapping[str, Any]
+    ) -> dict[str, tuple[dict[str, Any], int]]:
+        """Return the nodes whose templates have other names now: keys, and a patch to blame."""
+        found: dict[str, tuple[dict[str, Any], int]] = {}
+        for name, runs in version.runs.items():
+            named = [(run, self._names.get(id(run.version), run.template)) for run in runs]
+            if all(now == run.template for run, now in named):
+                continue
+            blamed = min(
+                index for run in runs if run.version for index in self._inside(run.version)
+            )
+            node = written["nodes"][name]
+            keys = _repeated(node, named) if is_repeat(node) else {"use": named[0][1]}
+            found[name] = (keys, blamed)
+        return found
+
+    def _new_name(self, template: str, label: str) -> str:
+        """Return a name that no template has."""
+        stem, number = f"{template}_{label}"[: LONGEST_NAME - 6], 2
+        name = stem
+        while name in self._taken:
+            name, number = f"{stem}_{number}", number + 1
+        self._taken.add(name)
+        return name
+
+
+def _repeated(node: Mapping[str, Any], named: Sequence[tuple[Run, str]]) -> dict[str, Any]:
+    """Return the templates of a repeat: that of most copies, and of the others by index."""
+    main = named[0][1]  # runs come with the most copies first, and open ones before all
+    if not any(run.high is None for run, _ in named) and node["block"] in [now for _, now in named]:
+        main = node["block"]
+    instead = dict(node.get("instead", {}))
+    for run, now in named:
+        if run.high is not None and now != main:
+            instead |= {str(index): now for index in range(run.low, run.high + 1)}
+        elif run.low == run.high:
+            instead.pop(str(run.low), None)
+    keys: dict[str, Any] = {}
+    if main != node["block"]:
+        keys["block"] = main
+    if instead != node.get("instead", {}):
+        keys["instead"] = dict(sorted(instead.items(), key=lambda item: int(item[0])))
+    return keys
+
+
+def _refer(made: _Made, node: str, keys: Mapping[str, Any], place: Place) -> None:
+    """Write the templates of a node, and that a patch did."""
+    record = made.record["nodes"][node]
+    before = record.get("instead", {})
+    record.update(keys)
+    for key in keys.keys() - {"instead"}:
+        made.origins.put(("nodes", node, key), place)
+    for index, name in keys.get("instead", {}).items():
+        if before.get(index) != name:
+            made.origins.put(("nodes", node, "instead", index), place)
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of a JSON value, whose texts and numbers are shared."""
+    if isinstance(value, Mapping):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return [_copied(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _value_at(value: Any, site: Sequence[str]) -> Any:
+    for key in site:
+        value = value[key]
+    return value

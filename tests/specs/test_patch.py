@@ -1,0 +1,643 @@
+"""Patch: what each change does to a parent, and that the order of patches does not count."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import random
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from weft.blocks.library import registry
+from weft.graphs.canonical import canonical
+from weft.graphs.check import check
+from weft.specs.findings import Finding, SpecError
+from weft.specs.inherit import extended
+from weft.specs.load import loaded
+from weft.specs.origins import Origins, parts_of
+from weft.specs.reader import SHIPPED
+
+BASE = json.loads((SHIPPED / "models" / "transformer-base.json").read_text(encoding="utf-8"))
+LINEAR = {"use": "linear@1", "params": {"d_out": 4}}
+
+
+def node(reads: str, **keys: Any) -> dict[str, Any]:
+    """Return a linear map of 4 numbers."""
+    return {**LINEAR, "in": {"x": reads}, **keys}
+
+
+PORTS = {"inputs": {"x": "f[B 4]"}, "outputs": {"x": "second.y"}}
+ROOT: dict[str, Any] = {
+    "format": 1,
+    "name": "root",
+    "axes": {"B": "batch"},
+    "inputs": {"x": "f[B 4]"},
+    "outputs": {"y": "last.y"},
+    "blocks": {
+        "layer": {**PORTS, "nodes": {"first": node("x"), "second": node("first.y")}},
+        "tower": {
+            "inputs": {"x": "f[B 4]"},
+            "outputs": {"x": "stack.x"},
+            "nodes": {
+                "stack": {"repeat": 3, "block": "layer", "carry": ["x"], "in": {"x": "x"}},
+            },
+        },
+    },
+    "nodes": {
+        "left": {"use": "tower", "in": {"x": "x"}},
+        "right": {"use": "tower", "in": {"x": "left.x"}},
+        "many": {"repeat": 6, "block": "layer", "carry": ["x"], "in": {"x": "right.x"}},
+        "middle": node("many.x"),
+        "last": node("middle.y"),
+    },
+}
+
+
+def child(*patches: dict[str, Any], **keys: Any) -> tuple[dict[str, Any], Origins]:
+    """Return the merged value of a child, and its origins."""
+    written = {"format": 1, "extends": "root", "name": "child", "patch": [*patches], **keys}
+    before = copy.deepcopy(ROOT)
+    value, origins = extended(ROOT, Origins(("root.json", "")), written, "child.json")
+    assert before == ROOT, "the parent was written on"
+    return value, origins
+
+
+def merged(*patches: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    """Return the merged value of a child, which must be sound."""
+    value = child(*patches, **keys)[0]
+    check(loaded(value).form, registry())
+    return value
+
+
+def findings(*patches: dict[str, Any], **keys: Any) -> list[Finding]:
+    """Return what is wrong with a child."""
+    with pytest.raises(SpecError) as error:
+        child(*patches, **keys)
+    return list(error.value.findings)
+
+
+def only(*patches: dict[str, Any], **keys: Any) -> tuple[str, str, str]:
+    """Return code, pointer and problem of the one thing that is wrong."""
+    [finding] = findings(*patches, **keys)
+    assert finding.source == "child.json"
+    return finding.code, finding.at, finding.problem
+
+
+def put(select: str, value: Any = 8, key: str = "params.d_out") -> dict[str, Any]:
+    """Return a patch that sets one key."""
+    return {"select": select, "set": {key: value}}
+
+
+def test_set_writes_dotted_keys_and_leaves_the_rest() -> None:
+    """A record that is not there is made."""
+    value = merged(put("last", True, "params.bias"), put("last", "The end.", "doc"))
+
+    last = {"params": {"d_out": 4, "bias": True}, "in": {"x": "middle.y"}, "doc": "The end."}
+    assert value["nodes"]["last"] == {"use": "linear@1", **last}
+    assert value["nodes"]["middle"] == ROOT["nodes"]["middle"]
+    assert value["blocks"] == ROOT["blocks"]
+
+
+def test_null_is_a_value_and_remove_takes_keys_away() -> None:
+    """`set` never removes."""
+    value, _ = child(put("last", None, "params.d_out"), {"select": "middle", "remove": ["params"]})
+
+    assert value["nodes"]["last"]["params"] == {"d_out": None}
+    assert value["nodes"]["middle"] == {"use": "linear@1", "in": {"x": "many.x"}}
+
+
+def test_replace_keeps_the_wires_unless_it_has_some() -> None:
+    """All else goes."""
+    norm = {"use": "layer_norm@1"}
+    value = merged({"select": "middle", "replace": norm})
+
+    assert value["nodes"]["middle"] == {**norm, "in": {"x": "many.x"}}
+
+    other = {**norm, "in": {"x": "right.x"}}
+    assert child({"select": "middle", "replace": other})[0]["nodes"]["middle"] == other
+
+
+def test_remove_rewires_through_a_port() -> None:
+    """Readers read what the removed node read, along a row of removed nodes too."""
+    gone = {"remove": True, "through": "x"}
+    value = merged({"select": "middle", **gone}, {"select": "last", **gone})
+
+    assert value["outputs"] == {"y": "many.x"}
+    assert value["nodes"].keys() == {"left", "right", "many"}
+
+
+def test_remove_without_a_port_leaves_the_wires() -> None:
+    """The checker says what is broken."""
+    value, _ = child({"select": "middle", "remove": True})
+
+    assert value["nodes"]["last"]["in"] == {"x": "middle.y"}
+
+
+def test_insert_after_takes_over_every_reader() -> None:
+    """Outputs of the scope among them."""
+    new = {"drop": {"use": "dropout@1", "params": {"dropout": 0.5}}}
+    value = merged({"select": "last", "insert_after": new}, put("middle"), put("last"))
+
+    assert value["outputs"] == {"y": "drop.y"}
+    assert value["nodes"]["drop"] == {**new["drop"], "in": {"x": "last.y"}}
+
+    value = merged({"select": "many.*.first", "insert_after": new})
+    assert value["blocks"]["layer"] == ROOT["blocks"]["layer"], "the towers keep theirs"
+    inside = value["blocks"][value["nodes"]["many"]["block"]]["nodes"]
+    assert inside["second"]["in"] == {"x": "drop.y"}
+    assert inside["drop"]["in"] == {"x": "first.y"}
+
+
+def test_insert_before_takes_one_wire() -> None:
+    """Other readers of the value stay."""
+    new = {"norm": {"use": "layer_norm@1"}}
+    value = merged({"select": "middle", "insert_before": new})
+
+    assert value["nodes"]["norm"] == {"use": "layer_norm@1", "in": {"x": "many.x"}}
+    assert value["nodes"]["middle"]["in"] == {"x": "norm.y"}
+
+
+def test_an_inserted_node_may_wire_itself_and_name_its_output() -> None:
+    """`@` is the value that it takes over."""
+    new = {"again": {"repeat": 2, "block": "layer", "carry": ["x"], "in": {"x": "@"}}}
+    value = merged({"select": "right", "insert_after": new, "port": "x", "output": "x"})
+
+    assert value["nodes"]["again"]["in"] == {"x": "right.x"}
+    assert value["nodes"]["many"]["in"] == {"x": "again.x"}
+
+
+def test_a_row_of_insert_and_remove_is_followed() -> None:
+    """What read the removed node reads the inserted one."""
+    new = {"norm": {"use": "layer_norm@1"}}
+    value = merged(
+        {"select": "many", "insert_after": new, "output": "y"},
+        {"select": "middle", "remove": True, "through": "x"},
+    )
+
+    assert value["nodes"]["last"]["in"] == {"x": "norm.y"}
+    assert value["nodes"]["norm"]["in"] == {"x": "many.x"}
+
+
+def test_the_spec_itself_and_templates_are_records_too() -> None:
+    """`/` and `/blocks/NAME`; a new node, a new port."""
+    value = merged(
+        {"select": "/", "set": {"outputs.z": "side.y", "nodes.side": node("x"), "tie": []}},
+        {"select": "/blocks/layer", "set": {"doc": "Two maps."}},
+    )
+
+    assert value["outputs"] == {"y": "last.y", "z": "side.y"}
+    assert value["nodes"]["side"] == node("x")
+    assert value["tie"] == []
+    assert value["blocks"]["layer"]["doc"] == "Two maps."
+
+
+def test_all_uses_selected_alike_are_patched_in_place() -> None:
+    """No template more, and no reference changed."""
+    value = child(put("**.second"))[0]
+
+    assert value["nodes"] == ROOT["nodes"]
+    assert value["blocks"]["layer"]["nodes"]["second"]["params"] == {"d_out": 8}
+    assert value["blocks"].keys() == {"layer", "tower"}
+
+
+def test_a_template_used_elsewhere_is_written_again() -> None:
+    """The other uses keep the one that they had."""
+    value = merged(put("right.stack.*.first", False, "params.bias"))
+
+    assert value["nodes"]["left"]["use"] == "tower"
+    assert value["nodes"]["right"]["use"] == "tower_right"
+    assert value["blocks"]["tower_right"]["nodes"]["stack"]["block"] == "layer_stack"
+    assert value["blocks"]["layer_stack"]["nodes"]["first"]["params"] == {"d_out": 4, "bias": False}
+    assert value["blocks"].keys() == {"layer", "tower", "tower_right", "layer_stack"}
+    assert {key: value["blocks"][key] for key in ("layer", "tower")} == ROOT["blocks"]
+
+
+def test_one_copy_of_a_repeat_is_split_off() -> None:
+    """`instead` names its template; the rest stays."""
+    value = merged(put("many.4.second", False, "params.bias"))
+
+    assert value["nodes"]["many"] == {**ROOT["nodes"]["many"], "instead": {"4": "layer_4"}}
+    assert value["blocks"]["layer_4"]["nodes"]["second"]["params"] == {"d_out": 4, "bias": False}
+    assert value["blocks"]["layer"] == ROOT["blocks"]["layer"]
+
+
+def test_copies_that_end_up_equal_are_one_template() -> None:
+    """By whichever patch."""
+    value = merged(
+        put("many.0-1.first", False, "params.bias"),
+        put("many.4.first", False, "params.bias"),
+        put("many.5.second", False, "params.bias"),
+    )
+
+    assert value["nodes"]["many"]["instead"] == {
+        "0": "layer_0_1",
+        "1": "layer_0_1",
+        "4": "layer_0_1",
+        "5": "layer_5",
+    }
+    assert value["blocks"].keys() == {"layer", "tower", "layer_0_1", "layer_5"}
+
+
+def test_a_change_that_changes_nothing_splits_nothing() -> None:
+    """It ends up equal to what was there."""
+    assert child(put("many.3.first", 4))[0]["nodes"] == ROOT["nodes"]
+
+
+def test_all_copies_by_number_are_a_repeat_of_the_new_template() -> None:
+    """Nothing is left to be an exception to."""
+    many = merged(put("many.0-5.first", False, "params.bias"))["nodes"]["many"]
+
+    assert many == {**ROOT["nodes"]["many"], "block": "layer_many"}
+
+
+def test_a_copy_is_split_inside_a_split_use() -> None:
+    """Only the right tower's second copy."""
+    value = merged(put("right.stack.1.first", False, "params.bias"))
+
+    assert value["nodes"]["right"]["use"] == "tower_right"
+    stack = value["blocks"]["tower_right"]["nodes"]["stack"]
+    assert stack == {**ROOT["blocks"]["tower"]["nodes"]["stack"], "instead": {"1": "layer_1"}}
+
+
+def test_new_names_avoid_those_that_are_taken() -> None:
+    """By the parent or by the child's own templates."""
+    own = {"layer_4": {**PORTS, "nodes": {"second": node("x")}}}
+    value, _ = child(put("many.4.first", 5), blocks=own)
+
+    assert value["nodes"]["many"]["instead"] == {"4": "layer_4_2"}
+    assert value["blocks"]["layer_4"] == own["layer_4"]
+
+
+def test_a_split_copy_can_be_patched_by_a_grandchild() -> None:
+    """By its number, or together with the others."""
+    once = merged(put("many.4.first", False, "params.bias"))
+    origins = Origins(("child.json", ""))
+    written = {"format": 1, "extends": "child", "name": "leaf"}
+    both = {"select": "many.*.second", "expect": 2, "set": {"params.bias": False}}
+    value, _ = extended(once, origins, {**written, "patch": [both]}, "leaf.json")
+
+    new, split = value["nodes"]["many"]["block"], value["nodes"]["many"]["instead"]["4"]
+    assert value["blocks"][new]["nodes"]["first"]["params"] == {"d_out": 4}
+    assert value["blocks"][split]["nodes"]["first"]["params"] == {"d_out": 4, "bias": False}
+    for name in (new, split):
+        assert value["blocks"][name]["nodes"]["second"]["params"] == {"d_out": 4, "bias": False}
+
+
+def test_a_child_may_add_templates_and_params_that_it_reads() -> None:
+    """A param that nothing of the child reads is a slip."""
+    own = {"wide": {**PORTS, "nodes": {"second": node("x", params={"d_out": "=w"})}}}
+    value = merged(put("left", "wide", "use"), blocks=own, params={"w": 4})
+
+    assert value["params"] == {"w": 4}
+    assert value["blocks"]["wide"] == own["wide"]
+    assert merged(put("last", "=n", "params.d_out"), params={"n": 9})["params"] == {"n": 9}
+    assert only(params={"w": 4})[:2] == ("P04", "/params/w")
+
+
+def test_params_are_removed_through_the_spec_itself() -> None:
+    """Beside 'extends' they can only be given."""
+    value, _ = extended(
+        {**ROOT, "params": {"a": 1, "b": 2}},
+        Origins(("root.json", "")),
+        {
+            "format": 1,
+            "extends": "root",
+            "name": "child",
+            "patch": [{"select": "/", "remove": ["params.a"]}],
+        },
+        "child.json",
+    )
+
+    assert value["params"] == {"b": 2}
+
+
+@pytest.mark.parametrize(
+    ("at", "file", "place"),
+    [
+        ("/nodes/last/params/d_out", "child.json", "/patch/0/set/params.d_out"),
+        ("/nodes/last/use", "root.json", "/nodes/last/use"),
+        ("/nodes/many/instead/4", "child.json", "/patch/1/select"),
+        ("/nodes/many/block", "root.json", "/nodes/many/block"),
+        ("/blocks/layer_4/nodes/first/use", "root.json", "/blocks/layer/nodes/first/use"),
+        ("/blocks/layer_4/nodes/first/params/bias", "child.json", "/patch/1/set/params.bias"),
+        ("/blocks/layer_4/outputs/x", "root.json", "/blocks/layer/outputs/x"),
+        ("/nodes/norm", "child.json", "/patch/2/insert_before/norm"),
+        ("/nodes/norm/use", "child.json", "/patch/2/insert_before/norm/use"),
+        ("/nodes/norm/in/x", "child.json", "/patch/2/insert_before/norm"),
+        ("/nodes/middle/in/x", "child.json", "/patch/2/insert_before/norm"),
+        ("/nodes/left", "child.json", "/patch/3/set/use"),
+        ("/nodes/left/use", "child.json", "/patch/3/set/use"),
+        ("/nodes/left/in/x", "root.json", "/nodes/left/in/x"),
+        ("/nodes/right", "child.json", "/patch/4/replace"),
+        ("/nodes/right/in/x", "root.json", "/nodes/right/in/x"),
+        ("/nodes/right/doc", "child.json", "/patch/4/replace/doc"),
+        ("/name", "child.json", "/name"),
+        ("/blocks/own/nodes", "child.json", "/blocks/own/nodes"),
+        ("/tie/0", "child.json", "/patch/5/set/tie/0"),
+        ("/axes", "root.json", "/axes"),
+        ("", "root.json", ""),
+    ],
+)
+def test_every_value_knows_where_it_was_written(at: str, file: str, place: str) -> None:
+    """Copies of a template point to what was copied."""
+    _, origins = child(
+        put("last"),
+        put("many.4.first", False, "params.bias"),
+        {"select": "middle", "insert_before": {"norm": {"use": "layer_norm@1"}}},
+        put("left", "own", "use"),
+        {"select": "right", "replace": {"use": "own", "doc": "Another."}},
+        put("/", [["a", "b"]], "tie"),
+        blocks={"own": {**PORTS, "nodes": {"second": node("x")}}},
+    )
+
+    assert origins.of(parts_of(at)) == (file, place)
+
+
+def test_origins_of_a_grandchild_lead_through_the_chain() -> None:
+    """A copy of what a child wrote points to the child; what is written over, to the writer."""
+    value, origins = child(put("many.*.first", 5), put("**.stack.*.first", 6))
+    written = {
+        "format": 1,
+        "extends": "child",
+        "name": "leaf",
+        "patch": [put("many.2.second"), put("left.stack.*.first", {"d_out": 9}, "params")],
+    }
+    _, origins = extended(value, origins, written, "leaf.json")
+
+    def of(at: str) -> tuple[str, str]:
+        return origins.of(parts_of(at))
+
+    first = "/nodes/first/params/d_out"
+    assert of(f"/blocks/layer_many_2{first}") == ("child.json", "/patch/0/set/params.d_out")
+    assert of("/blocks/layer_many_2/nodes/second/params/d_out")[0] == "leaf.json"
+    assert of(f"/blocks/layer_stack{first}") == ("leaf.json", "/patch/1/set/params/d_out")
+
+
+@pytest.mark.parametrize(
+    ("patch", "code", "at", "problem"),
+    [
+        (put("lost"), "X01", "/select", "'lost' selects nothing"),
+        ({**put("*"), "expect": 2}, "X02", "/select", "'*' selects 5 and not 2"),
+        (put("many.6.first"), "X09", "/select", "'many' has 6 copies, so none is number 6"),
+        ({"select": "last"}, "X05", "", "a patch does one thing, and this does nothing"),
+        (
+            {**put("last"), "remove": True},
+            "X05",
+            "",
+            "a patch does one thing, and this does 'set' and 'remove'",
+        ),
+        (put("a b"), "X06", "/select", "'a b' is no piece of a path"),
+        ({**put("last"), "port": "x"}, "S03", "/port", "unknown key 'port' beside 'set'"),
+        ({**put("last"), "expcet": 1}, "S03", "/expcet", "unknown key 'expcet' beside 'set'"),
+        ({"set": {"doc": ""}}, "S04", "", "key 'select' is missing"),
+        ({**put("last"), "select": 3}, "S04", "/select", "'select' is not a text"),
+        ({**put("last"), "expect": 0}, "S04", "/expect", "'expect' is not a positive whole number"),
+        ({**put("last"), "expect": True}, "S04", "/expect", None),
+        ({"select": "last", "set": {}}, "S04", "/set", None),
+        ({"select": "last", "set": {"a..b": 1}}, "S04", "/set", None),
+        ({"select": "last", "set": {".".join("a" * 9): 1}}, "S04", "/set", None),
+        ({"select": "last", "remove": False}, "S04", "/remove", None),
+        ({"select": "last", "remove": []}, "S04", "/remove", None),
+        ({"select": "last", "insert_after": {"a": LINEAR, "b": LINEAR}}, "S04", None, None),
+        ({"select": "last", "replace": []}, "S04", "/replace", None),
+        ({"select": "last", "remove": True, "through": ""}, "S04", "/through", None),
+        (
+            {"select": "last", "set": {"params": {}, "params.d_out": 1}},
+            "X03",
+            "/set",
+            "'params.d_out' lies inside 'params', written beside it",
+        ),
+        (put("last", 1, "use.a"), "X07", None, "'use.a' leads into a value that is no object"),
+        (put("/", 1, "params.d"), "X07", "/set", "a patch of '/' cannot write 'params'"),
+        (put("/", 1, "blocks.a"), "X07", "/set", "a patch of '/' cannot write 'blocks'"),
+        (
+            {"select": "last", "remove": ["parms"]},
+            "X07",
+            "/remove/0",
+            "there is no 'parms' to remove",
+        ),
+        ({"select": "/", "remove": True}, "X07", "/remove", "the spec itself cannot be removed"),
+        ({"select": "/", "replace": {}}, "X07", "/replace", "the spec itself cannot be replaced"),
+        (
+            {"select": "last", "remove": True, "through": "y"},
+            "X07",
+            "/through",
+            "node 'last' has no wire 'y'",
+        ),
+        (
+            {"select": "/blocks/layer", "insert_after": {"a": LINEAR}},
+            "X07",
+            "/insert_after",
+            "only nodes have wires",
+        ),
+        (
+            {"select": "last", "insert_before": {"a": LINEAR}, "port": "y"},
+            "X07",
+            "/port",
+            "node 'last' has no wire 'y'",
+        ),
+        (
+            {"select": "last", "insert_after": {"a": LINEAR}, "port": "z"},
+            "X07",
+            "/port",
+            "nothing reads 'last.z'",
+        ),
+        (
+            {"select": "last", "insert_after": {"middle": LINEAR}},
+            "X04",
+            "/insert_after/middle",
+            "node 'middle' would stand twice in the spec",
+        ),
+        (
+            {"select": "many.*.*", "insert_after": {"a": LINEAR}},
+            "X04",
+            "/insert_after/a",
+            "node 'a' would stand twice in template 'layer'",
+        ),
+    ],
+)
+def test_a_patch_that_cannot_be_brought_in_says_why(
+    patch: dict[str, Any], code: str, at: str | None, problem: str | None
+) -> None:
+    """One finding, in the child, at the key."""
+    found = only(patch)
+
+    assert found[0] == code
+    assert at is None or found[1] == f"/patch/0{at}"
+    assert problem is None or found[2] == problem
+
+
+def test_a_selection_that_misses_lists_the_nearest_paths() -> None:
+    """Or, where the path is right, what stands there in place of what the brackets want."""
+    [finding] = findings(put("many.*.frist"))
+    assert finding.help.startswith("nearest: many.*.first")
+
+    [finding] = findings(put("many.*.first[params.d_out=8][use=linear@1]"))
+    assert finding.evidence == ("'many.*.first' has params.d_out = 4",)
+
+
+def test_a_number_that_does_not_fit_lists_what_is_selected() -> None:
+    """So that a person sees at once what is too much."""
+    [finding] = findings({**put("**.first"), "expect": 2})
+
+    assert finding.evidence == ("selected left.stack.*.first",)
+
+
+def test_all_mistakes_of_selections_come_at_once() -> None:
+    """One for each patch."""
+    found = findings(put("a"), put("last"), {**put("*"), "expect": 9}, put("many.7.first"))
+
+    assert [(f.code, f.at) for f in found] == [
+        ("X01", "/patch/0/select"),
+        ("X02", "/patch/2/select"),
+        ("X09", "/patch/3/select"),
+    ]
+
+
+NEW = {"new": {"use": "layer_norm@1"}}
+OTHER = {"other": {"use": "layer_norm@1"}}
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (put("last"), put("l*[use=linear@1]")),
+        (put("last"), put("last", {}, "params")),
+        (put("last"), {"select": "last", "replace": LINEAR}),
+        (put("last", "A map.", "doc"), {"select": "last", "replace": LINEAR}),
+        (put("last"), {"select": "last", "remove": True}),
+        (put("last"), {"select": "last", "remove": ["params.d_out"]}),
+        (put("many.*.first"), put("many.3.first")),
+        (put("many.*.first"), put("many", "tower", "block")),
+        (put("many.*.first"), {"select": "many", "remove": True}),
+        (put("left.stack.*.first"), put("left", "layer", "use")),
+        (put("left.stack.*.first"), {"select": "/blocks/layer", "remove": True}),
+        ({"select": "last", "insert_after": NEW}, {"select": "last", "insert_after": OTHER}),
+        ({"select": "last", "insert_before": NEW}, {"select": "last", "insert_before": OTHER}),
+        ({"select": "last", "insert_before": NEW}, {"select": "middle", "insert_after": OTHER}),
+        ({"select": "last", "insert_before": NEW}, put("last", "x", "in.x")),
+        ({"select": "last", "insert_before": NEW}, put("/", LINEAR, "nodes.new")),
+        ({"select": "last", "insert_before": NEW}, {"select": "middle", "insert_before": NEW}),
+        ({"select": "last", "insert_after": NEW}, {"select": "last", "remove": True}),
+        (
+            {"select": "last", "insert_before": NEW},
+            {"select": "middle", "remove": True, "through": "x"},
+        ),
+        (put("/", {}, "nodes.last"), put("last")),
+        (put("/", "x", "outputs.y"), {"select": "last", "insert_after": NEW}),
+    ],
+)
+def test_two_that_write_one_place_conflict(pair: tuple[dict[str, Any], ...]) -> None:
+    """In either order, and the finding names both."""
+    for order in (pair, pair[::-1]):
+        [finding] = findings(*order)
+        assert finding.code == "X03"
+        assert finding.problem.startswith("patches 0 and 1 conflict over ")
+        for index, line in enumerate(finding.evidence):
+            assert line.startswith(f"patch {index} ")
+            assert order[index]["select"] in line
+
+
+ALONE: list[dict[str, Any]] = [
+    put("last"),
+    put("last", "x", "in.x"),
+    put("last", "A map.", "doc"),
+    put("middle"),
+    put("many.*.first"),
+    put("many.*.first", False, "params.bias"),
+    put("many.4.first"),
+    put("many.2-4.second"),
+    put("many.0-5.second", False, "params.bias"),
+    put("right.stack.1.first", 7),
+    put("left.**.first", 7),
+    put("**.second", "Out.", "doc"),
+    put("right", "layer", "use"),
+    put("many", 3, "repeat"),
+    put("/blocks/layer", "A layer.", "doc"),
+    put("/", "last.y", "outputs.z"),
+    {"select": "middle", "remove": True, "through": "x"},
+    {"select": "last", "remove": True, "through": "x"},
+    {"select": "last", "remove": ["params"]},
+    {"select": "middle", "replace": {"use": "layer_norm@1"}},
+    {"select": "last", "insert_before": {"a": LINEAR}},
+    {"select": "middle", "insert_after": {"b": LINEAR}},
+    {"select": "many", "insert_after": {"c": LINEAR}},
+    {"select": "many.4.second", "insert_after": {"d": LINEAR}},
+    {"select": "many.*.second", "insert_before": {"e": LINEAR}},
+    {"select": "right", "insert_before": {"f": LINEAR}},
+]
+
+
+def outcome(*patches: dict[str, Any]) -> Any:
+    """Return the merged value of some patches, or the codes of what is wrong."""
+    try:
+        return child(*patches)[0]
+    except SpecError as error:
+        return {finding.code for finding in error.findings}
+
+
+def test_any_two_patches_commute_or_conflict() -> None:
+    """Every pair of 26: the same value in both orders, or the same refusal."""
+    commuting = 0
+    for one, other in itertools.combinations(ALONE, 2):
+        there, back = outcome(one, other), outcome(other, one)
+        assert there == back
+        assert there == {"X03"} or isinstance(there, dict)
+        commuting += isinstance(there, dict)
+    assert commuting > 200
+
+
+@given(st.lists(st.sampled_from(ALONE), min_size=2, max_size=6, unique_by=json.dumps), st.randoms())
+def test_the_order_of_patches_does_not_count(
+    patches: list[dict[str, Any]], random: random.Random
+) -> None:
+    """Whatever the order, the same value, or a conflict."""
+    shuffled = random.sample(patches, len(patches))
+
+    assert outcome(*patches) == outcome(*shuffled)
+
+
+def shuffled(value: Any, random: random.Random) -> Any:
+    """Return a JSON value with the keys of every object in another order."""
+    if isinstance(value, dict):
+        keys = random.sample(list(value), len(value))
+        return {key: shuffled(value[key], random) for key in keys}
+    return [shuffled(inner, random) for inner in value] if isinstance(value, list) else value
+
+
+PATCHES = [
+    {"select": "decoder.1.self_attention/f", "set": {"params.bias": False}},
+    {"select": "encoder.0-1.**[use=sublayer@1]", "set": {"params.order": "pre"}},
+    {"select": "encoder.4.feed_forward/f", "set": {"params.bias": False}},
+    {"select": "decoder.*.cross_attention", "insert_after": {"extra": {"use": "layer_norm@1"}}},
+]
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@given(st.randoms())
+def test_the_order_of_keys_does_not_count(random: random.Random) -> None:
+    """The canonical form of a patched spec is the same, names of split templates and all."""
+    written = {"format": 1, "extends": "base", "name": "child", "patch": PATCHES}
+
+    def full(base: Any, child: Any) -> dict[str, Any]:
+        value, _ = extended(base, Origins(("base.json", "")), child, "child.json")
+        return canonical(check(loaded(value).form, registry()))
+
+    assert full(shuffled(BASE, random), shuffled(written, random)) == full(BASE, written)
+
+
+def test_too_many_patches_and_too_much_written_are_refused() -> None:
+    """256 patches, and 4 times the bytes of a file."""
+    assert only(*[put("last", 1, f"params.p{i}") for i in range(257)])[0] == "X08"
+
+    start = time.perf_counter()
+    nodes = {f"n{i}": node("x") for i in range(2000)}
+    written = {"format": 1, "extends": "root", "name": "child", "patch": [put("*", "x" * 10**5)]}
+    with pytest.raises(SpecError) as error:
+        extended({**ROOT, "nodes": nodes}, Origins(("root.json", "")), written, "child.json")
+    assert [finding.code for finding in error.value.findings] == ["X08"]
+    assert time.perf_counter() - start < 1

@@ -1,0 +1,226 @@
+"""Select: what a glob over paths names, and what is no selection."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from weft.specs.reader import SHIPPED
+from weft.specs.select import SelectError, glob, read_selection
+from weft.specs.sites import MOST_STEPS, TooMuchError, Walk, bottom_up
+
+BASE = json.loads((SHIPPED / "models" / "transformer-base.json").read_text(encoding="utf-8"))
+LINEAR = {"use": "linear@1", "in": {"x": "x"}}
+NESTED: dict[str, Any] = {
+    "blocks": {
+        "inner": {"inputs": {}, "outputs": {}, "nodes": {"map": LINEAR, "out": LINEAR}},
+        "tower": {
+            "inputs": {},
+            "outputs": {},
+            "nodes": {"a": {"use": "inner"}, "b": {"repeat": 4, "block": "inner"}},
+        },
+    },
+    "nodes": {
+        "left": {"use": "tower"},
+        "right": {"repeat": "=n", "block": "tower", "instead": {"2": "inner"}},
+        "shared": {"repeat": 3, "block": "inner", "share": True},
+        "head": {"use": "linear@1", "fill": {"f": {"use": "relu@1", "fill": {"g": LINEAR}}}},
+    },
+}
+"""Templates inside a template, used plainly, repeated, split and shared."""
+
+
+def selected(text: str, spec: dict[str, Any]) -> list[str]:
+    """Return the paths that a selection names, in order."""
+    return sorted(Walk(spec, [read_selection(text)]).found[0].paths.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("**[use=sublayer@1]", 5),
+        ("**[use=*]", 5 + 5 + 5),
+        ("decoder.*.self_attention/f", 1),
+        ("decoder.*.*", 3),
+        ("decoder.*.*/f", 3),
+        ("*coder.*.self_*", 2),
+        ("*coder.4.self_*", 2),
+        ("**/f[use=attention@1]", 3),
+        ("**[port=keep]", 2 + 2),
+        ("**[port=memory]", 2),
+        ("**[params.causal=true]", 1),
+        ("**[params.causal=1]", 0),
+        ("**[params.heads==heads]", 3),
+        ("**[params.scale=sq*]", 2),
+        ("**[params.bias=false][use=linear@1]", 1),
+        ("**[params.bias=false][use=attention@1]", 0),
+        ("**[use=attention@*]", 3),
+        ("**[use=attention]", 0),
+        ("**.self_attention", 2),
+        ("**.f", 0),
+        ("encoder", 1),
+        ("encoder.*", 0),
+        ("encoder.self_attention", 0),
+        ("decoder.0-2.**[use=sublayer@1]", 3),
+        ("decoder.**", 6),
+        ("decoder.**.self_attention", 1),
+        ("**", 7 + 5 + 5),
+        ("*", 7),
+        ("/", 1),
+        ("/blocks/*_layer", 2),
+        ("/blocks/encoder_layer", 1),
+        ("/[tie=*]", 1),
+    ],
+)
+def test_a_selection_counts_what_is_written(text: str, count: int) -> None:
+    """Two layers of 2 and 3 sublayers, each with a slot, and 7 nodes around them.
+
+    However many copies there are, each node and each slot counts once.
+    """
+    assert len(selected(text, BASE)) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("left.a.map", ["left.a.map"]),
+        ("left.b.3.map", ["left.b.3.map"]),
+        ("left.*.map", ["left.a.map"]),
+        ("right.0.a.map", ["right.0.a.map"]),
+        ("right.2.map", ["right.2.map"]),
+        ("right.1-3.map", ["right.2.map"]),
+        ("right.*.*", ["right.*.a", "right.*.b", "right.2.map", "right.2.out"]),
+        ("shared.map", ["shared.map"]),
+        ("shared.*.map", []),
+        ("head/f", ["head/f"]),
+        ("head/*/g", ["head/f/g"]),
+        ("head/**", ["head/f", "head/f/g"]),
+        ("head.f", []),
+        ("**.out", ["left.a.out"]),
+        ("**/g", ["head/f/g"]),
+    ],
+)
+def test_paths_go_through_templates_numbers_and_slots(text: str, paths: list[str]) -> None:
+    """A plain use and a shared repeat have no number; a path is that of the first use."""
+    assert selected(text, NESTED) == paths
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("left.b.4.map", "'left.b' has 4 copies, so none is number 4"),
+        ("left.b.2-9.map", "'left.b' has 4 copies, so none is number 9"),
+        (
+            "shared.0.map",
+            "the copies of 'shared' share their weights, so one cannot be selected",
+        ),
+    ],
+)
+def test_a_number_that_is_no_copy_is_noticed(text: str, why: str) -> None:
+    """Where the number of copies is written plainly."""
+    assert Walk(NESTED, [read_selection(text)]).found[0].misplaced == [why]
+
+
+@pytest.mark.parametrize("text", ["right.900.a.map", "**.3.map", "left.b.3.map"])
+def test_a_number_that_may_be_a_copy_is_not(text: str) -> None:
+    """Not where the number of copies is an expression, nor behind `**`."""
+    assert Walk(NESTED, [read_selection(text)]).found[0].misplaced == []
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "a piece is missing"),
+        ("a..b", "a piece is missing"),
+        ("a.", "a piece is missing"),
+        ("a b", "'a b' is no piece of a path"),
+        ("a.***", "'***' is no piece of a path"),
+        ("4.a", "'4' is no piece of a path"),
+        ("a/4", "'4' is no piece of a path"),
+        ("a.3-1.b", "'3-1' counts backwards"),
+        ("/nodes", "'/nodes' is neither '/' nor a template"),
+        ("/blocks/", "'/blocks/' is neither '/' nor a template"),
+        ("/blocks/a/b", "'/blocks/a/b' is neither '/' nor a template"),
+        ("a[use]", "'[use]' is no predicate"),
+        ("a[use=x", "'[use=x' is no predicate"),
+        ("a[use=x].b", "'.b' is no predicate"),
+        ("a[use=[1]]", "'[use=[1]]' is no predicate"),
+        ("x" * 401, "a selection has at most 400 characters"),
+        ("a.b\n", "'b\n' is no piece of a path"),
+    ],
+)
+def test_what_is_no_selection_says_why(text: str, problem: str) -> None:
+    """With a way out."""
+    with pytest.raises(SelectError) as error:
+        read_selection(text)
+
+    assert str(error.value) == problem
+    assert error.value.help
+
+
+def by_definition(pattern: str, text: str) -> bool:
+    """Say whether a pattern fits, trying every length for each `*`."""
+    if not pattern:
+        return not text
+    if pattern[0] == "*":
+        return any(by_definition(pattern[1:], text[i:]) for i in range(len(text) + 1))
+    return bool(text) and pattern[0] == text[0] and by_definition(pattern[1:], text[1:])
+
+
+@given(st.text("ab*", max_size=7), st.text("ab", max_size=7))
+def test_a_star_stands_for_any_text(pattern: str, text: str) -> None:
+    """As the definition says, for every length that it may have."""
+    assert glob(pattern, text) == by_definition(pattern, text)
+
+
+def test_many_stars_cost_little() -> None:
+    """Nothing is tried twice: a pattern that would take backtracking for ever."""
+    start = time.perf_counter()
+
+    assert not glob("*a" * 60 + "b", "a" * 1000)
+    assert time.perf_counter() - start < 0.5
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """Return a spec in which 2 ** levels paths lead to one node."""
+    blocks: dict[str, Any] = {"t0": {"nodes": {"map": LINEAR}}}
+    for i in range(levels):
+        blocks[f"t{i + 1}"] = {"nodes": {"a": {"use": f"t{i}"}, "b": {"use": f"t{i}"}}}
+    return {"blocks": blocks, "nodes": {"top": {"use": f"t{levels}"}}}
+
+
+def test_a_template_is_visited_once_however_many_paths_lead_there() -> None:
+    """Two to the 30 paths."""
+    start = time.perf_counter()
+
+    assert selected("**.map", nested(30)) == ["top." + "a." * 30 + "map"]
+    assert selected("**.b.**.a.**.map", nested(30)) != []
+    assert time.perf_counter() - start < 1
+
+
+def test_templates_that_contain_themselves_are_not_entered() -> None:
+    """They have a finding of their own; the walk ends."""
+    blocks = {
+        "a": {"nodes": {"n": {"use": "b"}}},
+        "b": {"nodes": {"n": {"use": "a"}}},
+        "c": {"nodes": {"n": {"use": "a"}, "map": LINEAR}},
+        "d": {"nodes": {"map": LINEAR}},
+    }
+    spec = {"blocks": blocks, "nodes": {"x": {"use": "c"}, "y": {"use": "d"}}}
+
+    assert bottom_up(blocks) == ["d"]
+    assert selected("**.map", spec) == ["y.map"]
+
+
+def test_selections_that_would_take_too_long_are_refused() -> None:
+    """The bound is on comparisons, so it holds on every machine."""
+    spec = {"nodes": {f"n{i}": LINEAR for i in range(MOST_STEPS // 1000 + 1)}}
+    one = read_selection("**.x")
+
+    assert Walk(spec, [one] * 10).found[0].paths == {}
+    with pytest.raises(TooMuchError):
+        Walk(spec, [one] * 1000)
