@@ -144,10 +144,10 @@ def former(found: Comparison, path: str) -> str:
         if old is None or new is None or is_part(old) or is_part(new):
             break
         both = stack_of(old), stack_of(new)
-        if _numbered(both[0]) != _numbered(both[1]):
+        if numbered(both[0]) != numbered(both[1]):
             break
         index = ""
-        if _numbered(both[1]) and rest:
+        if numbered(both[1]) and rest:
             index = rest.pop(0)
             was.append(index)
         templates = [each["instead"].get(index, each["block"]) for each in both]
@@ -182,7 +182,7 @@ def stack_of(record: Json) -> Json:
     return {"block": block, "instead": record.get("instead", {}), **given}
 
 
-def _numbered(stack: Json) -> bool:
+def numbered(stack: Json) -> bool:
     """Say whether paths below a use of a template name the copy."""
     return "repeat" in stack and not stack.get("share", False)
 
@@ -299,7 +299,7 @@ def _compare_stacks(found: Comparison, old: Json, new: Json, at: Json) -> None:
     for key in REPEAT_KEYS:
         before, after = old.get(key, ABSENT), new.get(key, ABSENT)
         found.changes += _changed("repeat", name=key, before=before, after=after, **at)
-    inside = f"{at['path']}.*." if _numbered(new) else f"{at['path']}."
+    inside = f"{at['path']}.*." if numbered(new) else f"{at['path']}."
     _compare_templates(found, (old["block"], new["block"]), inside, at, "")
     for index, before, after in sorted(
         _both(old["instead"], new["instead"]), key=lambda each: int(each[0])

@@ -10,10 +10,12 @@ from typing import Any
 from torch import nn
 
 from ..graphs.graph import Graph
+from ..graphs.survival import Survival
 from ..specs.findings import InputError
-from ..specs.load import load
+from ..specs.load import LoadedSpec, load
+from .adapt import adapted
 from .checked import graph_of
-from .checkpoint import Checkpoint, open_checkpoint
+from .checkpoint import Checkpoint, Contents, open_checkpoint, save, weights_of
 from .data.prepare import Prepared, prepare
 from .data.prepare import Report as PrepareReport
 from .data.tokenizer import Tokenizer
@@ -45,6 +47,54 @@ class Model:
         """Return the translation of each line, in order."""
         return list(self.translator.translate(lines, buffer=buffer, warn=warn))
 
+    def adapt(self, spec: LoadedSpec | str | Path, *, seed: int = 1) -> Adapted:
+        """Return the model of another spec with the weights of this one, as far as they fit.
+
+        Args:
+            spec: what `load` gave, a path, or a shipped name; params that name the size
+                of the vocabulary follow the tokenizer unless they are set.
+            seed: decides the weights that are drawn anew, together with their paths.
+
+        Raises:
+            InputError: the spec has another vocabulary, or is none for this task.
+            SpecError: everything that is wrong with the spec.
+        """
+        held = spec if isinstance(spec, LoadedSpec) else load(spec)
+        tokenizers = tokenizers_of(self.checkpoint)
+        params = translation.vocabulary_params(held.overrides, *tokenizers, held.form.params)
+        graph = graph_of(replace(held, overrides=params))
+        translation.check_graph(graph, *tokenizers)
+        made, survival = adapted(self.checkpoint, graph, seed)
+        device = next(self.module.parameters()).device
+        search = self.translator.search
+        ready = _ready(made, search.model_dump(), str(device), half=self.translator.half)
+        return Adapted(ready.checkpoint, ready.module, ready.translator, survival)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted(Model):
+    """A model with the weights of another one, as far as they fit."""
+
+    survival: Survival
+    """Which weights were carried over, and from where; the others are drawn anew."""
+
+    def save(self, folder: Path | str) -> Path:
+        """Write it as a checkpoint, which opens, translates and starts a run as any other.
+
+        Raises:
+            InputError: the folder cannot be written.
+        """
+        held = self.checkpoint
+        weights = weights_of(self.module, held.graph)
+        contents = Contents(
+            graph=held.graph,
+            weights=weights,
+            run=held.run,
+            state=held.state,
+            tokenizers=held.tokenizers,
+        )
+        return save(Path(folder), contents)
+
 
 def open_model(
     folder: Path | str,
@@ -65,13 +115,17 @@ def open_model(
         InputError: not a whole checkpoint, or its tokenizer is not the model's.
     """
     held = open_checkpoint(folder)
+    settings = {**held.run.get("search", {}), **(search or {})}
+    return _ready(held, settings, device, half=precision == "bfloat16")
+
+
+def _ready(held: Checkpoint, search: Mapping[str, Any], device: str, *, half: bool) -> Model:
+    """Return a checkpoint ready for use."""
     source, target = tokenizers_of(held)
     translation.check_graph(held.graph, source, target)
     module = held.build(device)
-    settings = {**held.run.get("search", {}), **(search or {})}
     task = translation.Translation(source, target, LossSettings(**held.run.get("loss", {})))
-    translator = task.translator(module, SearchSettings(**settings), half=precision == "bfloat16")
-    return Model(held, module, translator)
+    return Model(held, module, task.translator(module, SearchSettings(**search), half=half))
 
 
 def tokenizers_of(held: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
@@ -108,7 +162,7 @@ def graph_for(run: Run, source: str, prepared: Prepared) -> Graph:
     """Return the graph of a run's spec, its vocabulary that of the tokenizer."""
     held = load(spec_of(run, source))
     tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
-    params = translation.vocabulary_params(run, *tokenizers, held.form.params)
+    params = translation.vocabulary_params(run.params, *tokenizers, held.form.params)
     graph = graph_of(replace(held, overrides=params))
     translation.check_graph(graph, *tokenizers)
     return graph

@@ -4,7 +4,7 @@
     optimizer.safetensors   moments by parameter name, in checkpoints that can be resumed
     spec.json               the canonical spec
     run.json                the run, overrides applied
-    state.json              fingerprint, update, data position, best scores
+    state.json              fingerprint, a digest of each node, update, data position, scores
     tokenizer.model         or source.model and target.model
     metrics.jsonl           the run's history up to here
 
@@ -29,6 +29,9 @@ from torch import Tensor, nn
 from ..blocks.library import registry
 from ..graphs.canonical import canonical, fingerprint
 from ..graphs.check import check
+from ..graphs.diff import diff
+from ..graphs.diff_words import rows
+from ..graphs.digests import changed_paths, digests
 from ..graphs.graph import Graph
 from ..specs.findings import InputError, nearest
 from ..specs.form import Spec
@@ -39,6 +42,8 @@ FORMAT = 1
 """Version of the folder's layout."""
 RESERVE = 16 << 20
 """Bytes that must stay free on the disk beside a checkpoint."""
+MOST_NAMED = 8
+"""Differences that the refusal of another graph lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +135,12 @@ def _refuse_full_disk(folder: Path, size: int) -> None:
 
 
 def _write(folder: Path, contents: Contents) -> None:
-    state = {"format": FORMAT, "fingerprint": fingerprint(contents.graph), **contents.state}
+    state = {
+        **contents.state,
+        "format": FORMAT,
+        "fingerprint": fingerprint(contents.graph),
+        "nodes": digests(contents.graph),
+    }
     save_file(
         {k: v.contiguous().cpu() for k, v in contents.weights.items()},
         folder / "weights.safetensors",
@@ -213,7 +223,8 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
     graph = check(spec, registry(), source=str(spec_file))
     if state.get("fingerprint") != fingerprint(graph):
         raise InputError(
-            "spec.json is not the spec that the weights were trained with",
+            "spec.json is not the spec that the weights were trained with"
+            + _listed(_changed_nodes(state, graph)),
             place=str(spec_file),
             help="put the written spec.json back",
         )
@@ -225,6 +236,38 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
         state=state,
         tokenizers={path.name: path.read_bytes() for path in sorted(folder.glob("*.model"))},
     )
+
+
+def _changed_nodes(state: Mapping[str, Any], graph: Graph) -> list[str]:
+    """Return the nodes that are not as when a checkpoint was written, as far as it says."""
+    before = state.get("nodes")
+    return changed_paths(before, digests(graph)) if isinstance(before, dict) else []
+
+
+def _listed(lines: list[str]) -> str:
+    """Return lines to stand below a problem, the first of them."""
+    more = len(lines) - MOST_NAMED
+    shown = [*lines[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+    return "".join(f"\n      {line}" for line in shown)
+
+
+def refuse_other_graph(held: Graph, wanted: Graph, *, problem: str, place: str, help_: str) -> None:
+    """Refuse to take one graph for another, by naming what differs.
+
+    Args:
+        held: the graph of a checkpoint.
+        wanted: the one that it should be of.
+        problem: what cannot be done with another.
+        place: where the checkpoint is.
+        help_: the way out.
+
+    Raises:
+        InputError: they do not compute the same; up to `MOST_NAMED` differences are listed.
+    """
+    if fingerprint(held) == fingerprint(wanted):
+        return
+    lines = [str(row) for row in rows(diff(held, wanted))]
+    raise InputError(problem + _listed(lines), place=place, help=help_)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from ...specs.findings import InputError
 from .. import api
-from ..checkpoint import Contents, open_checkpoint, save
+from ..checkpoint import Contents, open_checkpoint, refuse_other_graph, save
 from ..data.settings import DataSettings
 from ..data.text import read_lines, read_parallel
 from ..tasks import translation
@@ -157,12 +157,13 @@ def average(options: Namespace) -> None:
     held = [open_checkpoint(folder) for folder in options.checkpoint]
     first = held[0]
     for other in held[1:]:
-        if other.state["fingerprint"] != first.state["fingerprint"]:
-            raise InputError(
-                "the checkpoints are of different graphs",
-                place=f"{first.folder}, {other.folder}",
-                help="average checkpoints of one run",
-            )
+        refuse_other_graph(
+            first.graph,
+            other.graph,
+            problem="the checkpoints are of different graphs",
+            place=f"{first.folder}, {other.folder}",
+            help_="average checkpoints of one run",
+        )
     contents = Contents(
         graph=first.graph,
         weights=average_weights([each.weights for each in held]),

@@ -32,12 +32,12 @@ INPUTS = {"source": "ids", "source_keep": "keep", "target": "ids"}
 
 
 def vocabulary_params(
-    run: Run, source: Tokenizer, target: Tokenizer, params: Iterable[str]
+    own: Mapping[str, Any], source: Tokenizer, target: Tokenizer, params: Iterable[str]
 ) -> dict[str, Any]:
-    """Return the run's overrides of the spec, vocabulary sizes filled in.
+    """Return overrides of a spec, vocabulary sizes filled in.
 
     Args:
-        run: its `params` win.
+        own: overrides that are there already; they win.
         source: gives `vocab` and `source_vocab`.
         target: gives `target_vocab`.
         params: names that the spec has; others are left out.
@@ -47,7 +47,7 @@ def vocabulary_params(
         "source_vocab": source.vocab_size,
         "target_vocab": target.vocab_size,
     }
-    return {**{name: size for name, size in sizes.items() if name in params}, **run.params}
+    return {**{name: size for name, size in sizes.items() if name in params}, **own}
 
 
 def check_graph(graph: Graph, source: Tokenizer, target: Tokenizer) -> None:

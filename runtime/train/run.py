@@ -77,6 +77,8 @@ class Run(Settings):
     """A shipped spec, or a file beside the run."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Overrides of the spec's params; `vocab` is the tokenizer's unless set."""
+    start: str | None = None
+    """A checkpoint folder whose weights the run begins with, as far as they fit its spec."""
     data: DataSettings
     tokenizer: TokenizerSettings
     batch: BatchSettings = BatchSettings(tokens=1024)

@@ -17,11 +17,13 @@ import torch
 from torch import Tensor
 
 from ...specs.findings import InputError
+from ..adapt import carry_over
 from ..checkpoint import (
     Contents,
     open_checkpoint,
     read_tensors,
     recover,
+    refuse_other_graph,
     save,
     set_weights,
     weights_of,
@@ -97,6 +99,8 @@ class Trainer:
         self.optimizer = make_optimizer(self.model, run.optimizer)
         if existing:
             self._take(existing[-1])
+        elif run.start is not None:
+            self._start(Path(run.start))
         self.history = History(folder, update=self.state.update)
         self._last_save = time.monotonic()
 
@@ -110,6 +114,14 @@ class Trainer:
                 place=str(folder),
                 help="put the data of the first run back, or begin anew with --out",
             )
+        refuse_other_graph(
+            held.graph,
+            graph,
+            problem="the run was begun with another graph",
+            place=str(folder),
+            help_="put its spec and params back, or begin anew with --out; a run's 'start'"
+            " takes the weights that fit",
+        )
         written = self.run.model_dump(mode="json")
         changed = [key for key, value in written.items() if held.run.get(key) != value]
         if changed:
@@ -120,6 +132,19 @@ class Trainer:
         names = State.__slots__
         self.state = State(**{k: v for k, v in held.state.items() if k in names})
         hears.say(f"resuming after update {self.state.update} from {folder}")
+
+    def _start(self, folder: Path) -> None:
+        """Begin with the weights of a checkpoint, as far as they fit."""
+        held = open_checkpoint(folder)
+        if held.tokenizers != dict(self.setting.tokenizers):
+            raise InputError(
+                "the checkpoint to start from has another tokenizer",
+                place=str(folder),
+                help="prepare the run with the data and tokenizer settings of that checkpoint",
+            )
+        found = carry_over(self.model, held.weights, held.graph, self.setting.graph)
+        carried = found.render().splitlines()[0].split(maxsplit=1)[1]
+        self.setting.listener.say(f"starting from {folder}: {carried} carried over")
 
     def train(self) -> Result:
         """Train until the updates, the patience or the person's patience run out."""

@@ -15,6 +15,7 @@ from weft.runtime.checkpoint import (
     Contents,
     open_checkpoint,
     recover,
+    refuse_other_graph,
     save,
     set_weights,
     weights_of,
@@ -92,8 +93,60 @@ def test_an_edited_spec_is_refused(tmp_path: Path) -> None:
     layer["params"]["order"] = "pre"
     (folder / "spec.json").write_text(json.dumps(spec))
 
-    with pytest.raises(InputError, match="not the spec that the weights were trained with"):
+    with pytest.raises(
+        InputError, match="not the spec that the weights were trained with"
+    ) as caught:
         open_checkpoint(folder)
+    assert caught.value.problem.splitlines()[1:] == ["      encoder.*.self_attention"]
+
+
+def test_an_edit_outside_of_nodes_is_named_too(tmp_path: Path) -> None:
+    """Ties and outputs belong to no node."""
+    folder = save(tmp_path / "c", small()[1])
+    spec = json.loads((folder / "spec.json").read_text())
+    del spec["tie"]
+    (folder / "spec.json").write_text(json.dumps(spec))
+
+    with pytest.raises(InputError) as caught:
+        open_checkpoint(folder)
+    assert caught.value.problem.splitlines()[1:] == ["      the spec itself"]
+
+
+def test_a_checkpoint_without_digests_is_refused_all_the_same(tmp_path: Path) -> None:
+    """An older one cannot say which node was changed, only that one was."""
+    folder = save(tmp_path / "c", small()[1])
+    state = json.loads((folder / "state.json").read_text())
+    del state["nodes"]
+    (folder / "state.json").write_text(json.dumps(state))
+    assert open_checkpoint(folder).state == state
+
+    spec = json.loads((folder / "spec.json").read_text())
+    spec["nodes"]["head"]["params"]["bias"] = True
+    (folder / "spec.json").write_text(json.dumps(spec))
+
+    with pytest.raises(InputError, match=r"trained with\n  --> "):
+        open_checkpoint(folder)
+
+
+def test_another_graph_is_refused_by_what_differs() -> None:
+    """As the diff tells it, eight lines at most."""
+    held, near, far = (
+        small(**params)[1].graph for params in ({}, {"d_ff": 24}, {"d_ff": 24, "dropout": 0.5})
+    )
+    said = {"problem": "not this one", "place": "there", "help_": "take another"}
+
+    refuse_other_graph(held, held, **said)
+    with pytest.raises(InputError) as caught:
+        refuse_other_graph(held, near, **said)
+    assert caught.value.problem.splitlines() == [
+        "not this one",
+        "      ~ encoder.*.feed_forward/f  d_ff 16 -> 24",
+        "      ~ decoder.*.feed_forward/f  d_ff 16 -> 24",
+    ]
+    with pytest.raises(InputError) as caught:
+        refuse_other_graph(held, far, **said)
+    assert len(caught.value.problem.splitlines()) == 1 + 8 + 1
+    assert caught.value.problem.endswith("      and 1 more")
 
 
 def test_weights_of_another_graph_are_refused_by_name() -> None:

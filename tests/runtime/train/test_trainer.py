@@ -97,6 +97,22 @@ def test_resuming_says_what_is_not_as_before(toy_run: Maker, tmp_path: Path) -> 
     assert "warning: not as the run was begun: updates, seed" in heard
 
 
+def test_resuming_another_graph_is_refused_by_what_differs(toy_run: Maker, tmp_path: Path) -> None:
+    """Also where every weight has the same name and shape."""
+    run = toy_run(updates=4)
+    api.train(run, out=tmp_path / "run")
+    other = toy_run(updates=8, params={**run.params, "relu_dropout": 0.2})
+
+    with pytest.raises(InputError) as caught:
+        api.train(other, out=tmp_path / "run", resume=True)
+
+    assert caught.value.problem.splitlines() == [
+        "the run was begun with another graph",
+        "      ~ encoder.*.feed_forward/f  dropout 0.0 -> 0.2",
+        "      ~ decoder.*.feed_forward/f  dropout 0.0 -> 0.2",
+    ]
+
+
 def test_keeps_the_newest_and_averages_them(toy_run: Maker, tmp_path: Path) -> None:
     """Three of three checkpoints stay; the mean of the last two is their mean by hand."""
     result = api.train(toy_run(), out=tmp_path / "run")

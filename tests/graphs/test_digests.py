@@ -1,0 +1,65 @@
+"""Digests: which nodes were changed, when only a hash of each was kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from weft.graphs.digests import ROOT, changed_paths, digests
+from weft.graphs.graph import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft.graphs.graph import Graph
+
+    Edit = Callable[..., dict[str, Any]]
+    GraphOf = Callable[..., Graph]
+
+
+def test_every_node_has_one(edit: Edit, graph_of: GraphOf) -> None:
+    """The paths are those of the walk over the graph, and one for what is of no node."""
+    graph = graph_of(edit({}))
+
+    assert set(digests(graph)) == {ROOT, *(path for path, _ in walk(graph.root))}
+
+
+@pytest.mark.parametrize(
+    ("edits", "paths"),
+    [
+        ({"/doc": "Other words."}, []),
+        ({"/nodes/head/params/bias": True}, ["head"]),
+        ({"/nodes/encoder/repeat": 5}, ["encoder"]),
+        ({"/outputs/states": "decoder.x"}, [ROOT]),
+        (
+            {"/blocks/encoder_layer/nodes/feed_forward/params/order": "pre"},
+            ["encoder.*.feed_forward"],
+        ),
+        (
+            {
+                "/nodes/source_position/in/x": "norm.y",
+                "/nodes/norm": {"use": "layer_norm@1", "in": {"x": "source_embedding.y"}},
+            },
+            ["norm", "source_position"],
+        ),
+        (
+            {"/blocks/encoder_layer/outputs": {"x": "self_attention.y", "y": "feed_forward.y"}},
+            ["encoder"],
+        ),
+    ],
+    ids=str,
+)
+def test_a_change_is_at_its_node(
+    edits: dict[str, Any], paths: list[str], edit: Edit, graph_of: GraphOf
+) -> None:
+    """And at no other."""
+    before, now = digests(graph_of(edit({}))), digests(graph_of(edit(edits)))
+
+    assert changed_paths(before, now) == paths
+
+
+def test_nodes_that_come_and_go_are_named() -> None:
+    """Those that are there first, then those that are gone."""
+    now = {"head": "1", "new": "2"}
+
+    assert changed_paths({"head": "1", "old": "3"}, now) == ["new", "old"]

@@ -1,0 +1,146 @@
+"""Adapting: weights go on in another graph as far as they fit, and the rest is drawn anew."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import weft
+from weft.graphs.canonical import canonical
+from weft.runtime import api
+from weft.runtime.checkpoint import read_tensors
+from weft.runtime.train.run import Run
+from weft.specs.findings import InputError
+from weft.specs.load import LoadedSpec, loaded
+
+Maker = Callable[..., Run]
+LINES = ["sun moon", "river stone bird", "fire"]
+SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1}
+
+
+@pytest.fixture
+def trained(toy_run: Maker, tmp_path: Path) -> api.Model:
+    """Return a model after a few updates."""
+    result = api.train(toy_run(), out=tmp_path / "run")
+    return weft.open(str(result.averaged))
+
+
+def varied(model: api.Model, change: Callable[[dict[str, Any]], Any]) -> LoadedSpec:
+    """Return the model's own spec after an edit."""
+    spec = copy.deepcopy(canonical(model.graph))
+    change(spec)
+    return loaded(spec)
+
+
+def test_its_own_spec_gives_the_same_model(trained: api.Model) -> None:
+    """All weights are carried, so it translates as before; the old model is not touched."""
+    before = trained.translate(LINES)
+
+    again = trained.adapt(weft.load("transformer-tiny", **SMALL))
+
+    assert again.survival.sizes()["carried"] == trained.graph.parameters()
+    assert again.translate(LINES) == before == trained.translate(LINES)
+    pairs = zip(again.module.parameters(), trained.module.parameters(), strict=True)
+    assert all(one is not other and torch.equal(one, other) for one, other in pairs)
+
+
+def test_what_fits_is_carried_and_the_rest_is_drawn(trained: api.Model) -> None:
+    """A second layer is as a fresh model of that seed has it; all else is as it was."""
+    deeper = weft.load("transformer-tiny", **{**SMALL, "layers": 2})
+
+    made = trained.adapt(deeper, seed=7)
+
+    old, new = trained.module.state_dict(), made.module.state_dict()
+    vocab = made.graph.inputs["target"].size
+    fresh = weft.build(weft.load("transformer-tiny", **{**SMALL, "layers": 2}, vocab=vocab), seed=7)
+    drawn = fresh.state_dict()
+    assert {path.split(".")[1] for path in made.survival.new} == {"1"}
+    assert all(torch.equal(new[path], old[path]) for path in made.survival.carried)
+    assert all(torch.equal(new[path], drawn[path]) for path in made.survival.new)
+    assert not torch.equal(new["head.weight"], drawn["head.weight"])
+
+
+def test_what_was_tied_begins_alike(trained: api.Model) -> None:
+    """Three tensors for one; a tied model that is untied computes what it did."""
+    made = trained.adapt(varied(trained, lambda spec: spec.pop("tie")))
+
+    weights = made.module.state_dict()
+    assert weights["head.weight"].data_ptr() != weights["source_embedding.weight"].data_ptr()
+    assert torch.equal(weights["head.weight"], weights["source_embedding.weight"])
+    assert made.translate(LINES) == trained.translate(LINES)
+
+
+def test_a_renamed_node_keeps_its_weights(trained: api.Model) -> None:
+    """Only the name is another, so it translates as before."""
+
+    def rename(spec: dict[str, Any]) -> None:
+        text = json.dumps(spec).replace('"encoder"', '"reader"').replace('"encoder.', '"reader.')
+        spec.clear()
+        spec.update(json.loads(text.replace('"cross_attention', '"reading')))
+
+    made = trained.adapt(varied(trained, rename))
+
+    source = made.survival.sources["reader.0.feed_forward.norm.weight"]
+    assert source == "encoder.0.feed_forward.norm.weight"
+    assert made.survival.sizes()["new"] == 0
+    assert made.translate(LINES) == trained.translate(LINES)
+
+
+def test_it_is_saved_as_a_checkpoint(trained: api.Model, tmp_path: Path) -> None:
+    """The folder opens with nothing else, says where it came from, and translates the same."""
+    made = trained.adapt(weft.load("transformer-tiny", **{**SMALL, "layers": 2}))
+
+    opened = weft.open(made.save(tmp_path / "adapted"))
+
+    assert opened.graph.weights() == made.graph.weights()
+    assert opened.translate(LINES) == made.translate(LINES)
+    assert opened.checkpoint.state["adapted_from"] == trained.checkpoint.state["fingerprint"]
+    assert opened.checkpoint.state["fingerprint"] != trained.checkpoint.state["fingerprint"]
+    assert opened.checkpoint.state["update"] == 0
+
+
+def test_another_vocabulary_is_refused(trained: api.Model) -> None:
+    """The tokenizer goes on too, so its size is the size."""
+    with pytest.raises(InputError, match="has 50 words, the tokenizer has 40"):
+        trained.adapt(weft.load("transformer-tiny", **SMALL, vocab=50))
+
+
+def test_a_run_starts_from_a_checkpoint(trained: api.Model, toy_run: Maker, tmp_path: Path) -> None:
+    """With steps too small to see, what was carried ends as it began; what was not does not."""
+    start = trained.checkpoint.folder
+    run = toy_run(
+        start=str(start),
+        params={**SMALL, "layers": 2},
+        updates=1,
+        schedule={"type": "constant", "rate": 1e-9},
+    )
+    heard: list[str] = []
+
+    class Ear(api.Silent):
+        def say(self, text: str) -> None:
+            heard.append(text)
+
+    result = api.train(run, out=tmp_path / "second", listener=Ear())
+
+    before = read_tensors(start / "weights.safetensors")
+    after = read_tensors(Path(str(result.checkpoint)) / "weights.safetensors")
+    assert set(before) < set(after)
+    assert all(torch.allclose(before[path], after[path], atol=1e-6) for path in before)
+    [line] = [text for text in heard if text.startswith(f"starting from {start}: ")]
+    carried, total = sum(t.numel() for t in before.values()), sum(t.numel() for t in after.values())
+    assert f"{carried:,} of {total:,} parameters" in line
+
+
+def test_a_run_does_not_start_from_another_tokenizer(
+    trained: api.Model, toy_run: Maker, tmp_path: Path
+) -> None:
+    """Weights of one vocabulary mean nothing in another."""
+    run = toy_run(start=str(trained.checkpoint.folder), tokenizer={"vocab_size": 38})
+
+    with pytest.raises(InputError, match="another tokenizer"):
+        api.train(run, out=tmp_path / "second")
