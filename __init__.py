@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from .runtime.api import Model
     from .runtime.compile.compile import CompileReport, Mode
+    from .runtime.spec import Spec
     from .runtime.train.run import Run
     from .runtime.train.setting import Listener, Result
     from .specs.findings import Finding
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["build", "check", "compile", "draw", "load", "open", "train"]
 
 
-def load(name: str | Path, **params: Any) -> LoadedSpec:
+def load(name: str | Path, **params: Any) -> Spec:
     """Read a spec file or a shipped spec.
 
     Args:
@@ -42,7 +43,7 @@ def load(name: str | Path, **params: Any) -> LoadedSpec:
         InputError: no such file.
         SpecError: the text or its form is wrong.
     """
-    from .specs.load import load as load_spec
+    from .runtime.spec import load_spec
 
     return load_spec(name, params)
 

@@ -87,10 +87,13 @@ def _add_spec_commands(add: Add) -> None:
     for command in (check, show, expand, draw):
         command.add_argument("spec", help=SPEC)
         _settable(command, "layers=4")
-    for command in (check, show):
+    for command in (check, show, expand):
         command.add_argument(
             "--json", action="store_true", help="print JSON, for editors and tools"
         )
+    expand.add_argument(
+        "--provenance", action="store_true", help="say of each value where it came from"
+    )
     draw.add_argument("-o", "--out", required=True, help="file to write: .svg .png .pdf or .dot")
     draw.add_argument(
         "--form",

@@ -16,6 +16,8 @@ from ...graphs.signature import BlockType
 from ...specs.findings import InputError, SpecError
 from ...specs.load import load, parse_overrides
 from ..checked import graph_of
+from ..provenance import provenance
+from ..provenance import render as render_provenance
 
 
 def _graph(options: Namespace) -> Graph:
@@ -46,8 +48,18 @@ def show(options: Namespace) -> None:
 
 
 def expand(options: Namespace) -> None:
-    """Print the full form."""
-    print(json.dumps(canonical(_graph(options)), indent=2, ensure_ascii=False))
+    """Print the full form, or a line for each of its values that says where it came from."""
+    held = load(options.spec, parse_overrides(options.set))
+    graph = graph_of(held)
+    if not options.provenance:
+        print(json.dumps(canonical(graph), indent=2, ensure_ascii=False))
+        return
+    found = provenance(graph, held)
+    if options.json:
+        whole = {"spec": canonical(graph), "provenance": found}
+        print(json.dumps(whole, indent=2, ensure_ascii=False))
+        return
+    print(render_provenance(found))
 
 
 def draw(options: Namespace) -> None:

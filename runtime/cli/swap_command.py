@@ -1,0 +1,121 @@
+"""Swap command: write a variant as a patch, and say which weights survive; no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...graphs.survival import Survival, survival
+from ...specs.findings import InputError, SpecError
+from ...specs.inherit import parent_of
+from ...specs.load import ROOMS, load, parse_overrides
+from ...specs.reader import find
+from ..checked import graph_of
+from ..swap import Swap
+from ..swap import swap as swap_blocks
+
+_WIDEST = 100
+"""Characters of one line of a written spec."""
+
+
+def swap(options: Namespace) -> None:
+    """Write the variant, then print what changed and which weights survive.
+
+    Raises:
+        InputError: the variant could not extend the spec from where it is to stand.
+        SpecError: the variant does not check; nothing is written.
+    """
+    out = Path(options.out)
+    extends = _extends(options.spec, out)
+    old = load(options.spec)
+    before = graph_of(old)
+    params = parse_overrides(options.set)
+    names = extends, options.name or out.stem
+    try:
+        made = swap_blocks(
+            old,
+            options.select,
+            options.use,
+            params,
+            expect=options.expect,
+            names=names,
+            source=options.out,
+        )
+    except SpecError:
+        print(f"{options.out} is not written, for it would not check:\n", file=sys.stderr)
+        raise
+    _write(out, spec_text(made.child))
+    weights = survival(before, made.graph)
+    if options.json:
+        print(json.dumps({"spec": made.child, "weights": weights.as_json()}, indent=2))
+        return
+    print(_text(options, made, weights, extends))
+
+
+def _extends(spec: str, out: Path) -> str:
+    """Return the name by which a spec can be extended from where a variant is to stand."""
+    path = find(spec, *ROOMS)
+    if out.exists() and out.resolve() == path.resolve():
+        help_ = "write the variant into a file of its own"
+        raise InputError(
+            "this would overwrite the spec that it extends", place=str(out), help=help_
+        )
+    parent = parent_of(path.stem, out)
+    if parent is None or parent.resolve() != path.resolve():
+        other = f"; there, '{path.stem}' is {parent}" if parent else ""
+        problem = f"a spec in '{out.parent}' cannot extend '{path}'{other}"
+        help_ = f"write it beside its parent: -o {path.parent / out.name}"
+        raise InputError(problem, place=str(out), help=help_)
+    return path.stem
+
+
+def _text(options: Namespace, made: Swap, weights: Survival, extends: str) -> str:
+    count = len(made.changes)
+    lines = [
+        f"wrote {options.out}: {extends} with {options.use} in {count} place{'s' * (count != 1)}"
+    ]
+    width = max(len(change.path) for change in made.changes)
+    for change in made.changes:
+        lost = f", without {', '.join(change.lost)}" if change.lost else ""
+        lines.append(f"  {change.path:{width}}  was {change.use}{lost}")
+    if made.unread:
+        lines.append(f"params that nothing reads any more, removed: {', '.join(made.unread)}")
+    return "\n".join([*lines, "", weights.render().rstrip("\n")])
+
+
+def spec_text(child: Mapping[str, Any]) -> str:
+    """Return a variant as a person would write it: a line for each patch that fits into one."""
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in child.items()]
+    patches = []
+    for patch in child["patch"]:
+        text = json.dumps(patch, ensure_ascii=False)
+        if len(text) > _WIDEST:
+            parts = [f"{json.dumps(key)}: {json.dumps(part)}" for key, part in patch.items()]
+            text = "{\n      " + ",\n      ".join(parts) + "\n    }"
+        patches.append(f"    {text}")
+    lines[-1] = '  "patch": [\n' + ",\n".join(patches) + "\n  ]"
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _write(out: Path, text: str) -> None:
+    """Write a file beside and rename it.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(out)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        problem = f"cannot write the spec: {error.strerror}"
+        raise InputError(problem, place=str(out), help="choose another place with -o") from error

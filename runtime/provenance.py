@@ -1,0 +1,229 @@
+"""Provenance: for every value of a spec's full form, where it came from; no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..graphs.canonical import canonical
+from ..graphs.graph import Graph, Node, Part, Scope
+from ..specs.expressions import is_expression, names_in, words_in
+from ..specs.findings import pointer
+from ..specs.load import OVERRIDES, LoadedSpec
+from ..specs.origins import parts_of
+
+Entry = dict[str, Any]
+"""`value`, `how`, and either `file` and `pointer`, or the block `of` which it is a default."""
+
+
+def provenance(graph: Graph, held: LoadedSpec) -> dict[str, Entry]:
+    """Return where each value of the full form was written, by its pointer there.
+
+    `how` is `written`, `expression` (then `expression` and the params that it `reads`,
+    whatever those read among them), `override` for what was set from outside, or `default`.
+    """
+    return _Tracer(graph, held).found
+
+
+def render(found: Mapping[str, Entry]) -> str:
+    """Return a line for each value, files by their short names, which are explained first."""
+    entries = [inner for entry in found.values() for inner in (entry, *_reads(entry).values())]
+    files = sorted(
+        {entry["file"] for entry in entries if entry.get("file", OVERRIDES) != OVERRIDES}
+    )
+    names = {file: Path(file).name for file in files}
+    twice = [file for file in files if list(names.values()).count(names[file]) > 1]
+    names |= {file: file for file in twice}
+    lines = [f"{name}: {file}" for file, name in names.items() if name != file]
+    if lines:
+        lines.append("")
+    return "\n".join([*lines, *(_line(at, entry, names) for at, entry in found.items())])
+
+
+def _reads(entry: Entry) -> dict[str, Entry]:
+    reads: dict[str, Entry] = entry.get("reads", {})
+    return reads
+
+
+def _line(at: str, entry: Entry, names: Mapping[str, str]) -> str:
+    line = f"{at}  {_text(entry['value'])}  {_whence(entry, names)}"
+    if entry["how"] == "expression":
+        line += f"  {entry['expression']}"
+    for name, read in _reads(entry).items():
+        said = f" ({read['expression']})" if read["how"] == "expression" else ""
+        line += f"; {name} = {_text(read['value'])}{said} {_whence(read, names)}"
+    return line
+
+
+def _whence(entry: Entry, names: Mapping[str, str]) -> str:
+    if entry["how"] == "default":
+        return f"<- default of {entry['of']}"
+    if entry["file"] == OVERRIDES:
+        return f"<- --set {parts_of(entry['pointer'])[1]}"
+    return f"<- {names[entry['file']]}#{entry['pointer']}"
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+class _Tracer:
+    """Walks a full form and the graph that it was made of side by side."""
+
+    def __init__(self, graph: Graph, held: LoadedSpec) -> None:
+        """Trace the whole graph."""
+        self.graph, self.held, self.value = graph, held, held.value()
+        self.written = {**self.value.get("params", {}), **held.overrides}
+        self.found: dict[str, Entry] = {}
+        full = canonical(graph)
+        templates: dict[str, Scope] = {}
+        _name_templates(full, full["nodes"], graph.root, templates)
+        for key in ("format", "name", "doc"):
+            if key in full:
+                self._leaf(pointer(key), full[key], pointer(key))
+        for key in ("axes", "inputs", "outputs"):
+            self._record(pointer(key), full[key], pointer(key))
+        for name, template in full.get("blocks", {}).items():
+            at, here = pointer("blocks", templates[name].name), pointer("blocks", name)
+            self._record(f"{here}/inputs", template["inputs"], f"{at}/inputs")
+            self._record(f"{here}/outputs", template["outputs"], f"{at}/outputs")
+            self._scope(here, template["nodes"], templates[name])
+        self._scope("", full["nodes"], graph.root)
+        for key in ("tie", "step"):
+            if key in full:
+                self._record(pointer(key), full[key], pointer(key))
+
+    def _scope(self, here: str, nodes: Mapping[str, Any], scope: Scope) -> None:
+        placed = {node.name: node for node in scope.nodes}
+        for name, full in nodes.items():
+            self._node(here + pointer("nodes", name), full, placed[name])
+
+    def _node(self, here: str, full: Mapping[str, Any], node: Node) -> None:
+        if node.part is not None:
+            self._part(here, full, node.part, node.at)
+        else:
+            for key, value in full.items():
+                if key == "instead":
+                    self._record(f"{here}/{key}", value, f"{node.at}/{key}")
+                elif key != "in":
+                    self._leaf(here + pointer(key), value, node.at + pointer(key))
+        self._record(f"{here}/in", full.get("in", {}), f"{node.at}/in")
+
+    def _part(self, here: str, full: Mapping[str, Any], part: Part, at: str) -> None:
+        record = self._raw(at)
+        self._leaf(f"{here}/use", full["use"], f"{at}/use")
+        home, chosen = "", {}
+        if is_expression(record["use"]):
+            home = self._home(record["use"])
+            chosen = self._raw_param(home).get("params", {})
+        for name, value in full.get("params", {}).items():
+            where = (home if name in chosen else at) + pointer("params", name)
+            known = name in chosen or name in record.get("params", {})
+            self._leaf(f"{here}/params/{name}", value, where, "" if known else part.block.key)
+        for slot, inner in full.get("fill", {}).items():
+            below = pointer("fill", slot)
+            self._part(here + below, inner, part.fill[slot], at + below)
+
+    def _home(self, expression: str) -> str:
+        """Return the pointer of the param that gives another its value: `=name` is followed."""
+        name = expression[1:].strip()
+        for _ in self.written:
+            text = self.written[name]
+            if not is_expression(text) or text[1:].strip() not in self.written:
+                break
+            name = text[1:].strip()
+        return pointer("params", name)
+
+    def _raw_param(self, home: str) -> Any:
+        return self.written[parts_of(home)[1]]
+
+    def _record(self, here: str, full: Any, at: str) -> None:
+        """Trace every leaf of a record, which has the same keys in the full form."""
+        if isinstance(full, dict | list):
+            items = full.items() if isinstance(full, dict) else enumerate(full)
+            for key, value in items:
+                self._record(here + pointer(key), value, at + pointer(key))
+        else:
+            self._leaf(here, full, at)
+
+    def _leaf(self, here: str, value: Any, at: str, block: str = "") -> None:
+        raw = self._raw(at)
+        if block or (raw is None and not self._stands(at)):
+            of = block or f"format {self.graph.spec.format}"
+            self.found[here] = {"value": value, "how": "default", "of": of}
+            return
+        self.found[here] = self._entry(value, raw, at)
+        typed = parts_of(at)[-2:-1] == ("inputs",) and raw != value
+        names = words_in(str(raw)) & self.written.keys() if typed else self._names(raw)
+        if typed:
+            self.found[here] |= {"how": "expression", "expression": raw}
+        if names:
+            self.found[here]["reads"] = self._params(names)
+
+    def _entry(self, value: Any, raw: Any, at: str) -> Entry:
+        file, place = self.held.origin_of(at)
+        entry: Entry = {"value": value, "how": "written", "file": file, "pointer": place}
+        if is_expression(raw):
+            entry |= {"how": "expression", "expression": raw}
+        elif file == OVERRIDES:
+            entry["how"] = "override"
+        return entry
+
+    def _params(self, names: Any) -> dict[str, Entry]:
+        """Return the params that an expression reads, and those that they read."""
+        waiting, reads = sorted(names), dict[str, Entry]()
+        while waiting:
+            name = waiting.pop(0)
+            if name in reads:
+                continue
+            raw = self.written[name]
+            reads[name] = self._entry(self.graph.params[name], raw, pointer("params", name))
+            waiting += sorted(self._names(raw))
+        return reads
+
+    def _names(self, raw: Any) -> set[str]:
+        """Return the params that the expressions inside a written value read."""
+        if isinstance(raw, dict | list):
+            inner = raw.values() if isinstance(raw, dict) else raw
+            return set().union(*map(self._names, inner))
+        return set(names_in(raw[1:])) if is_expression(raw) else set()
+
+    def _raw(self, at: str) -> Any:
+        """Return what is written at a pointer of the merged value; None if nothing is."""
+        way = parts_of(at)
+        if way[:1] == ("params",):
+            value, way = self.written[way[1]], way[2:]
+        else:
+            value = self.value
+        for part in way:
+            if isinstance(value, list):
+                value = value[int(part)] if int(part) < len(value) else None
+            else:
+                value = value.get(part) if isinstance(value, dict) else None
+        return value
+
+    def _stands(self, at: str) -> bool:
+        """Say whether a record has a key, be its value null."""
+        *way, last = parts_of(at)
+        record = self._raw(pointer(*way))
+        return isinstance(record, dict) and last in record
+
+
+def _name_templates(
+    full: Mapping[str, Any], nodes: Mapping[str, Any], scope: Scope, names: dict[str, Scope]
+) -> None:
+    """Note which scope each template of a full form is."""
+    placed = {node.name: node for node in scope.nodes}
+    for name, written in nodes.items():
+        node = placed[name]
+        if node.body is None:
+            continue
+        pairs = [(written.get("block", written.get("use")), node.body)]
+        for index, other in written.get("instead", {}).items():
+            pairs.append((other, node.instead[int(index)]))
+        for template, body in pairs:
+            if template not in names:
+                names[template] = body
+                _name_templates(full, full["blocks"][template]["nodes"], body, names)
