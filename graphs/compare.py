@@ -141,7 +141,11 @@ def former(found: Comparison, path: str) -> str:
         was.append(old_name)
         old = scope_of(found.old, pair[0])["nodes"].get(old_name)
         new = scope_of(found.new, pair[1])["nodes"].get(name)
-        if old is None or new is None or is_part(old) or is_part(new):
+        while old and new and is_part(old) and is_part(new) and rest:
+            slot = rest[0]
+            old, new = (record.get("fill", {}).get(slot) for record in (old, new))
+            was += [rest.pop(0)] if old and new else []
+        if not old or not new or is_part(old) or is_part(new):
             break
         both = stack_of(old), stack_of(new)
         if numbered(both[0]) != numbered(both[1]):
@@ -257,6 +261,15 @@ def _compare_nodes(
         return
     if was != name:
         found.changes.append(Change(kind="renamed", before=was, after=name, **at))
+    _compare_records(found, old, new, at)
+    for port, before, after in _both(old.get("in", {}), new.get("in", {})):
+        moved = before if before is ABSENT else translated(before, *now)
+        if not same(moved, after):
+            found.changes += _changed("rewired", name=port, before=before, after=after, **at)
+
+
+def _compare_records(found: Comparison, old: Json, new: Json, at: Json) -> None:
+    """Compare what stands at a node or in a slot: a block, or a template."""
     if is_part(old) and is_part(new):
         _compare_parts(found, old, new, at)
     elif is_part(old) or is_part(new):
@@ -266,10 +279,6 @@ def _compare_nodes(
         found.changes += _changed("replaced", name="", before=before, after=after, **at)
     else:
         _compare_stacks(found, stack_of(old), stack_of(new), at)
-    for port, before, after in _both(old.get("in", {}), new.get("in", {})):
-        moved = before if before is ABSENT else translated(before, *now)
-        if not same(moved, after):
-            found.changes += _changed("rewired", name=port, before=before, after=after, **at)
 
 
 def _compare_parts(found: Comparison, old: Json, new: Json, at: Json) -> None:
@@ -291,7 +300,7 @@ def _compare_parts(found: Comparison, old: Json, new: Json, at: Json) -> None:
         elif after is ABSENT:
             found.changes.append(Change(kind="removed", before=before, **here))
         else:
-            _compare_parts(found, before, after, here)
+            _compare_records(found, before, after, here)
 
 
 def _compare_stacks(found: Comparison, old: Json, new: Json, at: Json) -> None:

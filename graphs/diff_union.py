@@ -6,6 +6,7 @@ of the new graph.  How it looks is decided in `diff_picture.py`.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -82,9 +83,9 @@ class _Uniter:
         self.graphs: dict[Side, Graph] = {"old": old, "new": new}
         self.forms: dict[Side, Json] = {"old": canonical(old), "new": canonical(new)}
         self.changes: dict[tuple[tuple[str, str], str], list[Change]] = defaultdict(list)
-        for change in difference.changes:
-            if not change.follows:
-                self.changes[change.scope, change.node.partition("/")[0]].append(change)
+        self.every = [change for change in difference.changes if not change.follows]
+        for change in self.every:
+            self.changes[change.scope, change.node.partition("/")[0]].append(change)
         self.union = Union(Frame(""))
         self.paths: dict[tuple[Side, str, str], str] = {}
         """Prefix of a scope in the picture and node to the node's path in the picture."""
@@ -178,7 +179,11 @@ class _Uniter:
             state = "changed"
         notes = [said for change in changes for said in self._said(change, path)]
         if one.part is not None:
-            frame.boxes.append(Box(f"node/{path}", one.part, state, notes))
+            pair = (old.name if old else "", new.name if new else "")
+            both = was is not None and node is not None
+            within = [*self._within(path, pair)] if both and one.part.fill else []
+            state = "changed" if within else state
+            frame.boxes.append(Box(f"node/{path}", one.part, state, [*notes, *within]))
             return
         for index, (below, body, count) in enumerate(one.runs()):
             copies = None if one.repeat is None else count
@@ -214,6 +219,15 @@ class _Uniter:
         for _, said in told(change):
             copy = change.name if change.kind == "template" and change.name else ""
             yield f"{slot or copy}: {said}" if (slot or copy) and path else said
+
+    def _within(self, path: str, pair: tuple[str, str]) -> Iterator[str]:
+        """Yield what changed inside the templates in a node's slots, which are not drawn."""
+        place = re.sub(r"\.\d+-\d+\.", ".*.", path) + "/"
+        for change in self.every:
+            at = next((each for each in (change.path, *change.also) if each.startswith(place)), "")
+            if at and change.scope != pair:
+                for _, said in told(change):
+                    yield f"{at.removeprefix(place)}: {said}"
 
     def _trace(
         self, side: Side, scope: Scope, prefix: str, inputs: dict[str, _Value]

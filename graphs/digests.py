@@ -40,11 +40,7 @@ def _walk(form: Json, template: str, place: str, seen: set[str]) -> Iterator[tup
     scope = scope_of(form, template)
     for name, record in scope["nodes"].items():
         path = place + name
-        inside = {}
-        if not is_part(record):
-            stack = stack_of(record)
-            inside = {f"{path}.{index}.": other for index, other in stack["instead"].items()}
-            inside[f"{path}.*." if numbered(stack) else f"{path}."] = stack["block"]
+        inside = dict(_inside(record, path))
         ports = [
             [scope_of(form, each)["inputs"], scope_of(form, each)["outputs"]]
             for each in inside.values()
@@ -52,6 +48,18 @@ def _walk(form: Json, template: str, place: str, seen: set[str]) -> Iterator[tup
         yield path, _hash([record, ports])
         for below, each in sorted(inside.items()):
             yield from _walk(form, each, below, seen)
+
+
+def _inside(record: Json, path: str) -> Iterator[tuple[str, str]]:
+    """Yield what stands before the nodes of each template in a node, and its name."""
+    if is_part(record):
+        for slot, inner in record.get("fill", {}).items():
+            yield from _inside(inner, f"{path}/{slot}")
+        return
+    stack = stack_of(record)
+    for index, other in stack["instead"].items():
+        yield f"{path}.{index}.", other
+    yield f"{path}.*." if numbered(stack) else f"{path}.", stack["block"]
 
 
 def _hash(value: Any) -> str:

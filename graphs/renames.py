@@ -158,6 +158,8 @@ class _Digests:
         for key in ("use", "block"):
             if key in rest and "@" not in rest[key]:
                 rest[key] = self.template(rest[key])
+        if "fill" in rest:
+            rest["fill"] = {slot: self.block(inner) for slot, inner in rest["fill"].items()}
         if "instead" in rest:
             rest["instead"] = {i: self.template(name) for i, name in rest["instead"].items()}
         return _hash(rest)

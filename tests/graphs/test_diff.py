@@ -286,6 +286,58 @@ def test_another_name_and_another_param_is_no_rename() -> None:
     assert {"added", "removed"} <= set(kinds)
 
 
+# Templates in slots.
+
+SLOT: Json = {
+    "format": 1,
+    "name": "slot",
+    "axes": {"B": "batch", "T": "time"},
+    "inputs": {"x": "f[B T 8]"},
+    "outputs": {"y": "a.y"},
+    "blocks": {
+        "mix": {
+            "inputs": {"x": "f[B T 8]"},
+            "outputs": {"y": "second.y"},
+            "nodes": {
+                "first": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 8}},
+                "second": {"use": "linear@1", "in": {"x": "first.y"}, "params": {"d_out": 8}},
+            },
+        }
+    },
+    "nodes": {
+        "a": {
+            "use": "sublayer@1",
+            "in": {"x": "x"},
+            "params": {"order": "pre"},
+            "fill": {"f": {"use": "mix"}},
+        }
+    },
+}
+
+
+def test_a_template_in_a_slot_is_compared_inside() -> None:
+    """A changed param and a rename, at paths below the slot; the weights go on."""
+    other = copy.deepcopy(SLOT)
+    renamed(other, ("first", "opening"))
+    other["blocks"]["mix"]["nodes"]["second"]["params"]["bias"] = False
+
+    found = diff(graph_of(SLOT), graph_of(other))
+
+    assert told(found) == ["> a/f.opening  was first", "~ a/f.second  bias true -> false"]
+    assert found.survival.sources["a.f.opening.weight"] == "a.f.first.weight"
+    drawn = diff_picture(graph_of(SLOT), graph_of(other), found).source
+    assert ">f.second: bias true -&gt; false</font>" in drawn
+
+
+def test_a_template_gives_its_slot_to_a_block() -> None:
+    """One for the other, there and back."""
+    other = copy.deepcopy(SLOT)
+    del other["blocks"]
+    other["nodes"]["a"]["fill"]["f"] = {"use": "linear@1", "params": {"d_out": 8}}
+
+    assert told(diff(graph_of(other), graph_of(SLOT))) == ["~ a/f  use linear@1 -> mix"]
+
+
 # Whole: one graph from the other.
 
 NAMES = ("a", "b", "c", "d", "e", "f")
@@ -308,50 +360,63 @@ PARTS: tuple[Json, ...] = (
 )
 
 
-def chain(dice: random.Random, templates: list[str]) -> tuple[Json, str]:
-    """Return nodes over values f[B T 8], each read or the last, and the value of the last."""
+def chain(dice: random.Random, blocks: Json) -> tuple[Json, str]:
+    """Return nodes over values f[B T 8] in a row, and the value of the last.
+
+    Args:
+        dice: decides everything.
+        blocks: templates that they may use; `inner` stands in slots only.
+    """
     nodes: Json = {}
-    value = "x"
+    value, templates = "x", [name for name in blocks if name != "inner"]
     for name in dice.sample(NAMES, dice.randint(1, 4)):
         kind = dice.random()
+        given = "y"
         if templates and kind < 0.4:
-            block = dice.choice(templates)
-            node: Json = {"use": block, "in": {"x": value}}
+            block, given = dice.choice(templates), "x"
+            node: Json = {"use": block}
             if kind < 0.25:
-                node = {"repeat": dice.randint(2, 4), "carry": ["x"], **node}
-                node["block"] = node.pop("use")
+                node = {"repeat": dice.randint(2, 4), "block": block, "carry": ["x"]}
                 if dice.random() < 0.3:
                     node["share"] = True
                 elif dice.random() < 0.5:
                     node["instead"] = {str(dice.randrange(node["repeat"])): dice.choice(templates)}
-            given = "x"
         else:
-            node = {**copy.deepcopy(dice.choice(PARTS)), "in": {"x": value}}
-            given = "y"
-        nodes[name] = node
+            node = copy.deepcopy(dice.choice(PARTS))
+            if "fill" in node and "inner" in blocks and dice.random() < 0.5:
+                node["fill"] = {"f": {"use": "inner"}}
+        nodes[name] = {**node, "in": {"x": value}}
         value = f"{name}.{given}"
     return nodes, value
+
+
+def used_by(nodes: Json) -> set[str]:
+    """Return the blocks and templates that nodes use."""
+    used = set()
+    for node in nodes.values():
+        used |= {node.get("use", node.get("block")), *node.get("instead", {}).values()}
+        used |= {inner["use"] for inner in node.get("fill", {}).values()}
+    return used
 
 
 def generated(seed: int) -> Json:
     """Return a spec made by dice; most words come from a small pool, so that two share some."""
     dice = random.Random(seed)
     blocks: Json = {}
+    if dice.random() < 0.5:
+        nodes, value = chain(dice, {})
+        blocks["inner"] = {"inputs": {"x": "f[B T 8]"}, "outputs": {"y": value}, "nodes": nodes}
     for name in dice.sample(("part", "layer", "stack"), dice.randint(0, 3)):
-        nodes, value = chain(dice, list(blocks))
+        nodes, value = chain(dice, blocks)
         blocks[name] = {"inputs": {"x": "f[B T 8]"}, "outputs": {"x": value}, "nodes": nodes}
-    nodes, value = chain(dice, list(blocks))
+    nodes, value = chain(dice, blocks)
     outputs = {dice.choice(("y", "z")): value}
     if dice.random() < 0.3:
-        outputs["more"] = dice.choice(list(nodes)) + "."
-        outputs["more"] += "x" if nodes[outputs["more"][:-1]].get("use") not in PART_KEYS else "y"
-    used = {node.get("use", node.get("block")) for node in nodes.values()}
-    used |= {name for node in nodes.values() for name in node.get("instead", {}).values()}
+        name = dice.choice(list(nodes))
+        outputs["more"] = f"{name}.{'y' if nodes[name].get('use') in PART_KEYS else 'x'}"
+    used = used_by(nodes)
     for name in reversed(list(blocks)):
-        if name in used:
-            inner = blocks[name]["nodes"].values()
-            used |= {node.get("use", node.get("block")) for node in inner}
-            used |= {other for node in inner for other in node.get("instead", {}).values()}
+        used |= used_by(blocks[name]["nodes"]) if name in used else set()
     spec: Json = {
         "format": 1,
         "name": dice.choice(("one", "two")),
