@@ -1,6 +1,7 @@
 """Canonical: a graph written back as a spec in which nothing is left to work out.
 
-Every expression has its value, every default stands there, keys are in order.  Two
+Every expression has its value, every default stands there (save those of params that a
+block got later), keys are in order.  Two
 specs with the same canonical form compute the same function of the same weights, so
 its hash is the fingerprint that checkpoints carry.
 """
@@ -82,7 +83,7 @@ def _nodes(scope: Scope, names: dict[int, str]) -> dict[str, Any]:
 def _node(node: Node, names: dict[int, str]) -> dict[str, Any]:
     wires = dict(sorted(node.wires.items()))
     if node.part is not None:
-        return {**_part(node.part), "in": wires}
+        return {**_part(node.part, names), "in": wires}
     name = names[id(node.body)]
     if node.repeat is None:
         return {"use": name, "in": wires}
@@ -93,7 +94,9 @@ def _node(node: Node, names: dict[int, str]) -> dict[str, Any]:
     return {"repeat": node.repeat, "block": name, **kept, "in": wires}
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: Part, names: dict[int, str]) -> dict[str, Any]:
+    if part.body is not None:
+        return {"use": names[id(part.body)]}
     written: dict[str, Any] = {"use": part.block.key}
     fields = type(part.params).model_fields
     params = {
@@ -104,5 +107,5 @@ def _part(part: Part) -> dict[str, Any]:
     if params:
         written["params"] = params
     if part.fill:
-        written["fill"] = {slot: _part(inner) for slot, inner in sorted(part.fill.items())}
+        written["fill"] = {slot: _part(inner, names) for slot, inner in sorted(part.fill.items())}
     return written

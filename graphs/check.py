@@ -72,7 +72,7 @@ def _analyse(
     check_requirements(spec, values, report)
     if not within_limits(spec, values, report):
         return None
-    checker = Checker(registry, values, spec.axes, spec.blocks, report)
+    checker = Checker(registry, values, spec.axes, spec.blocks, report, infer_template)
     inputs = _inputs(checker, spec)
     root = infer_scope(checker, spec.name, spec.nodes, spec.outputs, inputs, "", doc=spec.doc)
     _check_unused(checker, spec)
@@ -129,7 +129,7 @@ def _check_step(graph: Graph, spec: Spec, report: Report) -> None:
 
 def _check_unused(checker: Checker, spec: Spec) -> None:
     """Report templates and params that nothing uses, and look into those templates."""
-    for name in unused_templates(spec):
+    for name in unused_templates(spec, checker.values.known):
         given = {
             port.name: Given(port.type, f"input {port.name}")
             for port in template_ports(checker, name) or ()

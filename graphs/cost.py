@@ -12,7 +12,7 @@ from typing import Any
 
 from ..specs.findings import InputError
 from .axes import evaluate
-from .graph import Graph, Part, Scope
+from .graph import Graph, Part, Scope, joined
 
 DEFAULT_LENGTH = 32
 """Positions of every time axis, where nobody says how many."""
@@ -71,7 +71,7 @@ def _scope_flops(
             yield path, times * _part_flops(node.part, sizes)
         for below, body, count in node.insides():
             runs = (node.repeat or 1) if node.share else count
-            yield from _scope_flops(body, sizes, f"{path}.{below}", times * runs)
+            yield from _scope_flops(body, sizes, path + joined(below), times * runs)
 
 
 def _part_flops(part: Part, sizes: Mapping[str, int]) -> int:

@@ -112,6 +112,8 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
         inside = frozenset(
             port for port in inner.inputs if port in ports or _has(inner.inputs[port], axis)
         )
+        if inner.body is not None:
+            yield from _in_scope(inner.body, inside, axis)
         yield from _in_part(inner, inside, axis, f"{at}/fill/{slot}")
 
 

@@ -36,6 +36,15 @@ class Part:
     axes: Mapping[str, Any]
     """What the signature's axis names stand for here."""
     fill: Mapping[str, Part] = field(default_factory=dict)
+    body: Scope | None = None
+    """The inside of the template that stands here, when it is no registered block."""
+
+    def bodies(self, below: str = "/") -> Iterator[tuple[str, Scope]]:
+        """Walk the templates in its slots: path below the node, such as `/f.`, and scope."""
+        for slot, part in self.fill.items():
+            if part.body is not None:
+                yield f"{below}{slot}.", part.body
+            yield from part.bodies(f"{below}{slot}/")
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter, slots included, by name."""
@@ -83,8 +92,11 @@ class Node:
         """Walk the distinct insides of a node: path below it, scope, how many copies.
 
         The path is `` for a template used once or with shared weights, `*.` for the
-        copies of a repeat, and `4.` for a copy that is another template.
+        copies of a repeat, `4.` for a copy that is another template, and `/f.` for a
+        template in a slot.
         """
+        for below, body in self.part.bodies() if self.part is not None else ():
+            yield below, body, 1
         if self.body is None:
             return
         if self.repeat is None or self.share:
@@ -296,4 +308,9 @@ def walk(scope: Scope, prefix: str = "") -> Iterator[tuple[str, Node]]:
     for node in scope.nodes:
         yield prefix + node.name, node
         for path, body, _ in node.insides():
-            yield from walk(body, f"{prefix}{node.name}.{path}")
+            yield from walk(body, prefix + node.name + joined(path))
+
+
+def joined(path: str) -> str:
+    """Return a path below a node with what stands between them: a dot, or a slot's slash."""
+    return path if path.startswith("/") else f".{path}"

@@ -17,7 +17,7 @@ from ..specs.findings import did_you_mean, nearest, pointer
 from ..specs.form import RepeatNode, UseNode
 from .graph import Node, Scope
 from .params import MISSING
-from .parts import infer_part
+from .parts import infer_part, refuse_params, template_named
 from .ports import (
     Checker,
     Given,
@@ -211,16 +211,10 @@ def _infer_use(
     given: Reads,
     at: str,
 ) -> Node | None:
-    if node.use in checker.templates:
-        if node.params or node.fill:
-            what = "params" if node.params else "fill"
-            checker.report(
-                code="N04",
-                at=at + pointer(what),
-                problem=f"template '{node.use}' takes no {what}",
-                help="templates read the spec's params",
-            )
-        body = infer_template(checker, node.use, given, at)
+    name = template_named(checker, node)
+    if name:
+        refuse_params(checker, node, name, at)
+        body = infer_template(checker, name, given, at)
         if body is None:
             return None
         types = {port_: body.type_of(value) for port_, value in body.outputs.items()}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import networkx as nx
 
+from ..specs.expressions import is_expression
 from ..specs.findings import pointer
 from ..specs.form import RepeatNode, Spec, Use, UseNode
 from .params import Report, Values
@@ -24,20 +26,25 @@ def copies(count: Any) -> int | None:
     return count if whole and 1 <= count <= MOST_COPIES else None
 
 
-def template_graph(spec: Spec) -> nx.DiGraph:
-    """Return which template uses which; ``""`` is the spec itself."""
+def template_graph(spec: Spec, params: Mapping[str, Any]) -> nx.DiGraph:
+    """Return which template uses which; ``""`` is the spec itself.
+
+    Args:
+        spec: the spec as written.
+        params: values of its params, for the blocks that they choose.
+    """
     uses = nx.DiGraph()
     uses.add_nodes_from(["", *spec.blocks])
     scopes = {"": spec.nodes, **{name: t.nodes for name, t in spec.blocks.items()}}
     for name, nodes in scopes.items():
-        used = (other for node in nodes.values() for other in _templates_of(node))
+        used = (other for node in nodes.values() for other in _templates_of(node, params))
         uses.add_edges_from((name, other) for other in used if other in spec.blocks)
     return uses
 
 
-def unused_templates(spec: Spec) -> list[str]:
+def unused_templates(spec: Spec, params: Mapping[str, Any]) -> list[str]:
     """Return the templates that nothing uses; what only those use is not among them."""
-    uses = template_graph(spec)
+    uses = template_graph(spec, params)
     uses.remove_nodes_from({"", *nx.descendants(uses, "")})
     knots = nx.condensation(uses)
     return sorted(min(knots.nodes[knot]["members"]) for knot in knots if knots.in_degree(knot) == 0)
@@ -45,7 +52,7 @@ def unused_templates(spec: Spec) -> list[str]:
 
 def within_limits(spec: Spec, values: Values, report: Report) -> bool:
     """Say whether a spec may be expanded, reporting what is too large."""
-    uses = template_graph(spec)
+    uses = template_graph(spec, values.known)
     for knot in list(nx.strongly_connected_components(uses)):
         # A template that contains itself has its own finding; here it ends the chain.
         uses.remove_edges_from(
@@ -57,10 +64,10 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
     def measure(node: UseNode | RepeatNode, at: str) -> tuple[int, int]:
         if isinstance(node, RepeatNode):
             count = copies(values.resolve(node.repeat, at + pointer("repeat"))) or 1
-            deep = max(depths.get(name, 0) for name in _templates_of(node))
+            deep = max(depths.get(name, 0) for name in _templates_of(node, values.known))
             others = sum(sizes.get(name, 1) for name in node.instead.values())
             return count * sizes.get(node.block, 1) + others, deep
-        inside = [name for name in _templates_of(node) if name in spec.blocks]
+        inside = [name for name in _templates_of(node, values.known) if name in spec.blocks]
         size = _blocks_in(node) + sum(sizes.get(name, 1) for name in inside)
         return size, max((depths.get(name, 0) for name in inside), default=0)
 
@@ -95,11 +102,14 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
     return total <= MOST_NODES and (not deepest or measured[deepest][1] <= DEEPEST)
 
 
-def _templates_of(node: Use | RepeatNode) -> list[str]:
+def _templates_of(node: Use | RepeatNode, params: Mapping[str, Any]) -> list[str]:
     """Return every name that a node uses, in its slots too."""
     if isinstance(node, RepeatNode):
         return [node.block, *node.instead.values()]
-    return [node.use, *(name for inner in node.fill.values() for name in _templates_of(inner))]
+    chosen = params.get(node.use[1:].strip()) if is_expression(node.use) else None
+    use = chosen.get("use") if isinstance(chosen, dict) else node.use
+    inside = (name for inner in node.fill.values() for name in _templates_of(inner, params))
+    return [use if isinstance(use, str) else "", *inside]
 
 
 def _blocks_in(use: Use) -> int:

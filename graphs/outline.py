@@ -175,11 +175,13 @@ def _part_lines(
         repeat=None,
         inputs=part.inputs,
         outputs=part.outputs,
-        weights=dict(part.block.weights(part.arguments)),
+        weights={} if part.body else dict(part.block.weights(part.arguments)),
         each=each,
         parameters=each * copies,
         tied=tied.get(path, 0),
     )
+    if part.body is not None:
+        yield from _scope_lines(part.body, f"{path}.", depth + 1, copies, tied)
     for slot, inner in part.fill.items():
         yield from _part_lines(slot, inner, f"{path}/{slot}", depth + 1, copies, tied)
 

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from ..specs.expressions import is_expression, words_in
 from ..specs.findings import did_you_mean, nearest, pointer
 from ..specs.form import Use
-from .graph import Part
+from .graph import Part, Scope
 from .params import MISSING, holds_missing
 from .ports import (
     Checker,
@@ -26,7 +26,7 @@ from .ports import (
     report_unwired,
 )
 from .shapes import Bound, Misfit, fit, free_names, substitute
-from .signature import BlockType, Slot
+from .signature import BlockType, NoParams, Signature, Slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +168,8 @@ def _infer_fill(
         entry = None
         if bound is not None:
             entry = Given(substitute(slot.input.type, bound), f"slot {slot.name} of {block.key}")
-        part = infer_part(
-            checker, use.fill[slot.name], {slot.input.name: entry, **inner}, here, wires_at
-        )
+        reads = {slot.input.name: entry, **inner}
+        part = _infer_filling(checker, use.fill[slot.name], reads, here, wires_at)
         if part is None or bound is None:
             continue
         if slot.output.name not in part.outputs:
@@ -186,6 +185,77 @@ def _infer_fill(
             continue
         fill[slot.name] = part
     return fill if len(fill) == len(slots) == len(use.fill) else None
+
+
+def _infer_filling(
+    checker: Checker, use: Use, given: Reads, at: str, wires_at: str
+) -> Part | None:
+    """Type what stands in a slot: a registered block, or a template."""
+    name = template_named(checker, use)
+    if not name:
+        return infer_part(checker, use, given, at, wires_at)
+    refuse_params(checker, use, name, at)
+    body = checker.infer_template(checker, name, given, wires_at.removesuffix("/in"))
+    if body is None:
+        return None
+    types = {port_: body.type_of(value) for port_, value in body.outputs.items()}
+    if len(types) > 1:
+        checker.report(
+            code="W11",
+            at=at,
+            problem=f"template '{name}' gives {len(types)} values, and a slot takes one",
+            evidence=(f"outputs {', '.join(types)}",),
+            help="leave one output, or use the template as a node",
+        )
+        return None
+    return Part(
+        block=_as_block(name, body, checker.templates[name].doc),
+        params=NoParams(),
+        arguments={},
+        signature=Signature(inputs=(), outputs=()),
+        inputs={port_: read.type for port_, read in given.items() if isinstance(read, Given)},
+        outputs=types,
+        axes={},
+        body=body,
+    )
+
+
+def _as_block(name: str, body: Scope, doc: str) -> BlockType:
+    """Return a block type that stands for a template in a slot."""
+    return BlockType(
+        name=name,
+        major=0,
+        doc=doc or f"The template '{name}' of the spec.",
+        source="the spec",
+        signature=lambda _, __: Signature(inputs=(), outputs=()),
+        weights=lambda _: body.weights(),
+        module="",
+        steps=True,
+    )
+
+
+def template_named(checker: Checker, use: Use) -> str:
+    """Return the template that a use names, a block choice followed, or ``""``."""
+    if use.use in checker.templates:
+        return use.use
+    name = use.use[1:].strip() if is_expression(use.use) else ""
+    choice = checker.values.known.get(name)
+    if isinstance(choice, dict) and choice.get("use") in checker.templates:
+        checker.values.read.add(name)
+        return str(choice["use"])
+    return ""
+
+
+def refuse_params(checker: Checker, use: Use, name: str, at: str) -> None:
+    """Report params or slots that are given to a template, which has none."""
+    if use.params or use.fill:
+        what = "params" if use.params else "fill"
+        checker.report(
+            code="N04",
+            at=at + pointer(what),
+            problem=f"template '{name}' takes no {what}",
+            help="templates read the spec's params",
+        )
 
 
 def _read_use(checker: Checker, use: Use, at: str) -> _Written | None:
@@ -252,10 +322,7 @@ _CHOICE_KEYS = ("use", "params")
 def _report_unknown_block(checker: Checker, key: str, at: str) -> None:
     """Report a name that is no block's, and excuse the template that it most likely meant."""
     near = checker.registry.suggest(key)
-    if key in checker.templates:
-        help_ = "a template stands only as a node, not in a slot or a block choice"
-        checker.excused.add(key)
-    elif near.partition("@")[0] == key.partition("@")[0]:
+    if near.partition("@")[0] == key.partition("@")[0]:
         help_ = f"did you mean '{near}'?"
     else:
         known = [*checker.registry.keys(), *checker.templates]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..specs.findings import did_you_mean, nearest, pointer
 from ..specs.form import Template
+from .graph import Scope
 from .params import Report, Values
 from .shapes import Bound, Misfit, ValueType, fit
 from .signature import Port, Registry
@@ -31,6 +32,8 @@ class Checker:
     axes: Mapping[str, str]
     templates: Mapping[str, Template]
     report: Report
+    infer_template: Callable[..., Scope | None]
+    """Types the inside of a template for what is wired to it: (checker, name, given, at)."""
     excused: set[str] = field(default_factory=set)
     """Templates that a misspelt name most likely meant."""
     wanted: list[ValueType] = field(default_factory=list)

@@ -89,7 +89,7 @@ class BlockType:
 
     name: str
     major: int = 1
-    """Version; it rises when an old spec would mean something else."""
+    """Version; it rises when an old spec would mean something else.  A template has 0."""
     doc: str
     """One sentence, then the formula."""
     source: str
@@ -124,8 +124,8 @@ class BlockType:
 
     @property
     def key(self) -> str:
-        """The name by which a spec uses the block: `name@major`."""
-        return f"{self.name}@{self.major}"
+        """The name by which a spec uses the block: `name@major`, or that of a template."""
+        return f"{self.name}@{self.major}" if self.major else self.name
 
 
 class Registry:

@@ -126,8 +126,9 @@ def _scope_class(
     for node in scope.nodes:
         ports = moving_ports(node, moving)
         made = inner.setdefault(node.name, {})
-        for _, body, _ in node.insides():
-            made[id(body)] = _scope_class(writer, body, ports, steps=steps and bool(ports))
+        for below, body, _ in node.insides():
+            inside = _slot_ports(node.part, below, ports) if node.part is not None else ports
+            made[id(body)] = _scope_class(writer, body, inside, steps=steps and bool(ports))
             if node.repeat is not None:
                 writer.repeated.append(made[id(body)])
     names = variables(scope)
@@ -144,6 +145,15 @@ def _scope_class(
     return writer.add_class(class_name(scope.name), "\n".join(blocks).rstrip("\n"))
 
 
+def _slot_ports(part: Part, below: str, ports: frozenset[str]) -> frozenset[str]:
+    """Return the inputs of a template in a slot that move when some of the node's do."""
+    inner = part
+    for slot in below.strip("/.").split("/") if ports else ():
+        entry = next(s.input.name for s in inner.signature.slots if s.name == slot)
+        ports, inner = ports | {entry}, inner.fill[slot]
+    return ports & frozenset(inner.body.inputs if inner.body is not None else ())
+
+
 def _docstring(scope: Scope) -> str:
     ports = ", ".join(f"{name} {type_}" for name, type_ in scope.inputs.items())
     gives = ", ".join(f"{name} {scope.type_of(value)}" for name, value in scope.outputs.items())
@@ -156,7 +166,7 @@ def _constructor(
     lines = ["    def __init__(self) -> None:", "        super().__init__()"]
     for node in scope.nodes:
         if node.part is not None:
-            made = _construct(writer, node.part, 8, f"self.{node.name} = ")
+            made = _construct(writer, node.part, inner[node.name], 8, f"self.{node.name} = ")
         else:
             made = _copies(node, inner[node.name])
         lines.append(f"        self.{node.name} = {made}")
@@ -186,13 +196,17 @@ def _attribute(path: str) -> str:
     return "self" + "".join(parts)
 
 
-def _construct(writer: _Writer, part: Part, indent: int, before: str = "") -> str:
+def _construct(
+    writer: _Writer, part: Part, classes: Mapping[int, str], indent: int, before: str = ""
+) -> str:
     """Return the call that makes a block's module, slots included."""
+    if part.body is not None:
+        return f"{classes[id(part.body)]}()"
     local = writer.imported(module_path(part.block))
     arguments = [f"{name}={value!r}" for name, value in part.arguments.items()]
     slots = [f"{slot}=" for slot in part.fill]
     flat = [
-        f"{slot}={_construct(writer, inner, indent + 4, slot + '=')}"
+        f"{slot}={_construct(writer, inner, classes, indent + 4, slot + '=')}"
         for slot, inner in part.fill.items()
     ]
     one_line = f"{local}({', '.join([*arguments, *flat])})"

@@ -1,0 +1,145 @@
+"""Templates in slots and in block choices: the same model as written out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from weft.blocks.library import registry
+from weft.blocks.modules.state import Room
+from weft.graphs.canonical import canonical
+from weft.graphs.check import check
+from weft.graphs.cost import default_sizes, flops
+from weft.graphs.diagram import diagram
+from weft.graphs.graph import Graph
+from weft.graphs.outline import render
+from weft.runtime.compile.build import build
+from weft.specs.load import loaded
+
+READ = {"use": "attention@1", "params": {"heads": 2, "causal": True}}
+FEED = {"use": "feed_forward@1", "params": {"d_ff": 16}}
+TWO = {
+    "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]?", "keep": "keep[B S]?"},
+    "outputs": {"y": "feed.y"},
+    "nodes": {
+        "read": {**READ, "in": {"x": "x"}},
+        "cross": {
+            "use": "attention@1",
+            "params": {"heads": 2},
+            "in": {"x": "read.y", "memory": "memory", "keep": "keep"},
+        },
+        "feed": {**FEED, "in": {"x": "cross.y"}},
+    },
+}
+
+
+def graph_of(node: dict[str, Any], blocks: dict[str, Any], **keys: Any) -> Graph:
+    """Return a graph of one sub-layer that reads a memory, twice in a row."""
+    layer = {
+        "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]", "keep": "keep[B S]"},
+        "outputs": {"x": "outer.y"},
+        "nodes": {
+            "outer": {**node, "in": {"x": "x", "memory": "memory", "keep": "keep"}},
+        },
+    }
+    value = {
+        "format": 1,
+        "name": "slots",
+        "axes": {"B": "batch", "T": "time", "S": "time"},
+        "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]", "keep": "keep[B S]"},
+        "outputs": {"y": "stack.x"},
+        "blocks": {"layer": layer, **blocks},
+        "nodes": {
+            "stack": {
+                "repeat": 2,
+                "block": "layer",
+                "carry": ["x"],
+                "in": {"x": "x", "memory": "memory", "keep": "keep"},
+            }
+        },
+        "step": {"axis": "T"},
+        **keys,
+    }
+    return check(loaded(value).form, registry())
+
+
+FILLED = {"use": "sublayer@1", "params": {"order": "pre"}, "fill": {"f": {"use": "two"}}}
+CHOSEN = {"use": "sublayer@1", "params": {"order": "pre"}, "fill": {"f": {"use": "=inner"}}}
+INNER = {"params": {"inner": {"use": "two"}}}
+
+
+@pytest.fixture(params=["named", "chosen"])
+def graph(request: pytest.FixtureRequest) -> Graph:
+    """Return the graph with the template named in the slot, and chosen by a param."""
+    if request.param == "named":
+        return graph_of(FILLED, {"two": TWO})
+    return graph_of(CHOSEN, {"two": TWO}, **INNER)
+
+
+@pytest.fixture
+def inputs() -> dict[str, torch.Tensor]:
+    """Return two targets of five positions and sources of three, one shorter."""
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "x": torch.randn(2, 5, 8, generator=generator),
+        "memory": torch.randn(2, 3, 8, generator=generator),
+        "keep": torch.tensor([[True, True, True], [True, True, False]]),
+    }
+
+
+def test_a_template_in_a_slot_computes_what_it_says(
+    graph: Graph, inputs: dict[str, torch.Tensor]
+) -> None:
+    """Against the same blocks called one after the other."""
+    model: Any = build(graph).eval()
+    x = inputs["x"]
+    for layer in model.stack:
+        inner = layer.outer.f
+        y = inner.read(layer.outer.norm(x))
+        y = inner.cross(y, memory=inputs["memory"], keep=inputs["keep"])
+        x = x + inner.feed(y)
+
+    torch.testing.assert_close(model(**inputs)["y"], x, rtol=0, atol=0)
+
+
+def test_it_is_stepped_through(graph: Graph, inputs: dict[str, torch.Tensor]) -> None:
+    """The template remembers what its blocks remember; the memory is read once."""
+    model: Any = build(graph).eval()
+    whole = model(**inputs)["y"]
+    fixed = {name: inputs[name] for name in ("memory", "keep")}
+    state = model.begin(Room(2, 1, 5, torch.float32, torch.device("cpu")), **fixed)
+    steps = [model.step(inputs["x"][:, t : t + 1], state=state, position=t)["y"] for t in range(5)]
+
+    torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-5, atol=1e-6)
+
+
+def test_it_is_counted_listed_and_drawn(graph: Graph) -> None:
+    """Weights at paths through the slot; the tree and the picture show what is inside."""
+    state = {name: tuple(value.shape) for name, value in build(graph).state_dict().items()}
+
+    assert state == graph.weights()
+    assert "stack.1.outer.f.feed.inner.weight" in state
+    assert graph.parameters() == sum(torch.Size(shape).numel() for shape in state.values())
+    text = render(graph)
+    assert [word in text for word in ("two", "read", "cross", "feed")] == [True] * 4
+    assert "two" in diagram(graph).source
+    assert flops(graph, default_sizes(graph)) > 0
+
+
+def test_its_full_form_is_itself(graph: Graph) -> None:
+    """A choice is worked out, a template keeps its name."""
+    full = canonical(graph)
+
+    assert full["blocks"]["layer"]["nodes"]["outer"]["fill"] == {"f": {"use": "two"}}
+    assert canonical(check(loaded(full).form, registry())) == full
+
+
+def test_a_template_may_be_chosen_for_a_node(inputs: dict[str, torch.Tensor]) -> None:
+    """`=inner` at a node is the template at that node."""
+    two = {**TWO, "outputs": {"y": "feed.y"}}
+    chosen = graph_of({"use": "=inner"}, {"two": two}, **INNER)
+    named = graph_of({"use": "two"}, {"two": two})
+
+    assert canonical(chosen) == canonical(named)
+    torch.testing.assert_close(build(chosen).eval()(**inputs), build(named).eval()(**inputs))
