@@ -3,12 +3,13 @@
     spec = weft.load("transformer-base", layers=4)   # a spec, with a param changed
     weft.check(spec)                                  # every mistake, or none
     weft.draw(spec, "model.svg")                      # a picture
+    weft.diff("transformer-base", spec).render()      # what changed, as text
     model = weft.build(spec)                          # a torch.nn.Module
     weft.compile(model)                               # torch.compile per template
     result = weft.train("multi30k-en-de", out="outputs/m30k")
     weft.open(result.averaged).translate(["A dog runs."])
 
-Importing this loads nothing else: `load`, `check` and `draw` never load torch.
+Importing this loads nothing else: `load`, `check`, `draw` and `diff` never load torch.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from .graphs.diff import Diff
     from .runtime.api import Model
     from .runtime.compile.compile import CompileReport, Mode
     from .runtime.spec import Spec
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from .specs.findings import Finding
     from .specs.load import LoadedSpec
 
-__all__ = ["build", "check", "compile", "draw", "load", "open", "train"]
+__all__ = ["build", "check", "compile", "diff", "draw", "load", "open", "train"]
 
 
 def load(name: str | Path, **params: Any) -> Spec:
@@ -80,6 +82,25 @@ def draw(
     from .runtime.checked import graph_of
 
     return draw_graph(graph_of(spec), FilePath(out), form)
+
+
+def diff(old: LoadedSpec | str | Path, new: LoadedSpec | str | Path) -> Diff:
+    """Return what changed from one spec to another, and which weights would survive it.
+
+    Args:
+        old: what `load` gave, a path, or a shipped name.
+        new: the spec to compare it with.
+
+    Returns:
+        The changes, each with its path; `render()` tells them, `as_json()` lists them.
+
+    Raises:
+        SpecError: everything that is wrong with one of the specs.
+    """
+    from .graphs.diff import diff as diff_graphs
+    from .runtime.checked import graph_of
+
+    return diff_graphs(graph_of(old), graph_of(new))
 
 
 def build(spec: LoadedSpec | str | Path, *, seed: int = 1, device: str = "cpu") -> nn.Module:

@@ -14,6 +14,7 @@ from typing import Any
 from .canonical import canonical, fingerprint
 from .compare import Change, Comparison, Json, compare, former
 from .cost import default_sizes, flops
+from .diff_words import render
 from .graph import Graph
 from .survival import Survival, survival
 
@@ -42,6 +43,10 @@ class Diff:
     def equal(self) -> bool:
         """Whether both compute the same function of the same weights."""
         return self.fingerprints[0] == self.fingerprints[1]
+
+    def render(self) -> str:
+        """Return it as a person would tell it, a line for each change, sizes below."""
+        return render(self)
 
     def as_json(self) -> Json:
         """Return all of it as plain data, which `apply` takes too."""

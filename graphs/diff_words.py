@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .compare import ABSENT, Change, Json, same
-from .diff import Diff
+
+if TYPE_CHECKING:
+    from .diff import Diff
 
 MARKS = {"added": "+", "removed": "-", "rewired": ">", "renamed": ">"}
 _LONGEST = 100

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from ...graphs.diff import diff as diff_graphs
 from ...graphs.diff_picture import draw_diff
-from ...graphs.diff_words import render
 from ..checked import graph_of
 
 COLORS = {"+": "green", "-": "red", "~": "yellow", ">": "cyan"}
@@ -32,7 +31,7 @@ def diff(options: Namespace) -> None:
         print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
         return
     console = Console(highlight=False, soft_wrap=True)
-    for line in render(found).splitlines():
+    for line in found.render().splitlines():
         console.print(Text(line, style=COLORS.get(line[:1], "") if line[1:2] == " " else ""))
     if options.out:
         console.print(Text(f"drawn      {options.out}"))

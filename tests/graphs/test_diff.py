@@ -16,7 +16,7 @@ from weft.graphs.canonical import canonical, fingerprint
 from weft.graphs.check import analyse, check
 from weft.graphs.diff import diff
 from weft.graphs.diff_picture import diff_picture
-from weft.graphs.diff_words import render, rows
+from weft.graphs.diff_words import rows
 from weft.specs.load import load, loaded
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def test_a_graph_does_not_differ_from_itself(name: str) -> None:
     assert found.equal
     assert found.changes == ()
     assert found.survival.sizes()["carried"] == found.parameters[0] == found.parameters[1]
-    assert "the same graph\n" in render(found)
+    assert "the same graph\n" in found.render()
 
 
 def test_a_changed_param_is_told_at_its_slot() -> None:
@@ -201,14 +201,14 @@ def test_only_a_doc_is_no_difference() -> None:
 
     assert found.equal
     assert [change.name for change in found.changes] == ["doc"]
-    assert "the same graph; only names and docs of the specs differ" in render(found)
+    assert "the same graph; only names and docs of the specs differ" in found.render()
 
 
 def test_numbers_stand_below() -> None:
     """Before, after, and by how much it grew; and how much could be carried over."""
     found = changed(lambda s: s["nodes"]["encoder"].update(repeat=12))
 
-    last = render(found).splitlines()[-3:]
+    last = found.render().splitlines()[-3:]
     assert last[0] == "parameters 63,082,496 -> 81,996,800 (+30.0 %)"
     assert last[1].startswith("FLOPs      ")
     assert last[1].endswith(" %), one forward pass of B=1 S=32 T=32")
@@ -445,7 +445,7 @@ def assert_whole(old: Graph, new: Graph) -> None:
     assert made == apply(found, canonical(old))
     assert found.equal == (fingerprint(old) == fingerprint(new))
     assert bool(found.changes) == (canonical(old) != canonical(new))
-    assert set(render(found).splitlines()) >= {str(row) for row in rows(found) if not row.path}
+    assert set(found.render().splitlines()) >= {str(row) for row in rows(found) if not row.path}
     drawn = diff_picture(old, new, found).source
     for graph in (old, new):
         assert all(f"output/{name}" in drawn for name in graph.outputs)
