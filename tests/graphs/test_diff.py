@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import random
-from typing import TYPE_CHECKING, Any
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from weft.blocks.library import registry
 from weft.graphs.apply import apply
 from weft.graphs.canonical import canonical, fingerprint
 from weft.graphs.check import analyse, check
+from weft.graphs.compare import Kind
 from weft.graphs.diff import diff
 from weft.graphs.diff_picture import diff_picture
 from weft.graphs.diff_words import rows
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from weft.graphs.graph import Graph
 
 Json = dict[str, Any]
+PAGE = Path(__file__).parents[2] / "docs" / "format.md"
 SHIPPED = ("transformer-base", "transformer-big", "transformer-tiny")
 
 
@@ -284,6 +288,30 @@ def test_another_name_and_another_param_is_no_rename() -> None:
     kinds = [change.kind for change in changed(change).changes]
     assert "renamed" not in kinds
     assert {"added", "removed"} <= set(kinds)
+
+
+# The page that says all this.
+
+
+def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
+    """The example under "Comparing specs", and the text below it; the picture too."""
+    section = PAGE.read_text(encoding="utf-8").partition("## Comparing specs")[2]
+    spec, text = re.findall(r"```(?:json complete|text)\n(.*?)```", section, re.DOTALL)[:2]
+    path = tmp_path / "example.json"
+    path.write_text(spec, encoding="utf-8")
+    held = load(path)
+    old, new = graph_of("transformer-base"), check(held.form, registry(), held.overrides)
+
+    assert diff(old, new).render() == text
+
+
+def test_the_page_names_every_kind_of_change() -> None:
+    """No more and no less."""
+    section = PAGE.read_text(encoding="utf-8").partition("### As JSON")[2].partition("### ")[0]
+    rows = re.findall(r"^\| ([a-z, ]+) \| ", section, re.MULTILINE)
+
+    kinds = {kind for row in rows for kind in row.split(", ")} - {"kind"}
+    assert kinds == set(get_args(Kind))
 
 
 # Templates in slots.
