@@ -87,11 +87,11 @@ def _too_large(value: Any) -> Iterator[tuple[_Path, str, str, str]]:
             elif isinstance(inner, dict | list | tuple):
                 if not bounded:
                     waiting.append(((path, key), inner))
-                elif _larger(inner, LARGEST_VALUE):
+                elif larger(inner, LARGEST_VALUE):
                     yield (path, key), *large, simpler
 
 
-def _larger(value: Any, most: int) -> bool:
+def larger(value: Any, most: int) -> bool:
     """Say whether a value holds more than so many values and characters, stopping there."""
     waiting, found = [value], 0
     while waiting and found <= most:

@@ -13,7 +13,7 @@ from .form import Spec
 from .merge import patched
 from .origins import Origins, parts_of
 from .patch import read_patches
-from .reader import parse, read_json, read_text, shipped_names
+from .reader import FOR_EDITORS, parse, read_value, shipped_names
 
 ROOMS = ("models", "variants")
 """Folders of `specs/` that hold specs."""
@@ -30,7 +30,7 @@ def inherit(path: Path) -> tuple[Any, Origins]:
         InputError: a file cannot be read.
         SpecError: what is wrong with a text, a chain or a patch.
     """
-    return inherited(read_json(read_text(path), str(path)), path, ())
+    return inherited(read_value(path), path, ())
 
 
 def inherited(value: Any, path: Path, below: tuple[Path, ...] = ()) -> tuple[Any, Origins]:
@@ -67,7 +67,7 @@ def inherited(value: Any, path: Path, below: tuple[Path, ...] = ()) -> tuple[Any
     if len(chain) >= LONGEST_CHAIN:
         problem = f"more than {LONGEST_CHAIN} specs extend one another"
         raise fail("S07", problem, "extend one nearer to the root")
-    written = read_json(read_text(parent), str(parent))
+    written = read_value(parent)
     base, origins = inherited(written, parent, chain)
     # What is wrong with the form of a parent is wrong there, not in its children.
     if (
@@ -185,7 +185,7 @@ def _form_findings(value: Mapping[str, Any], source: str) -> list[Finding]:
             source=source,
         )
         for key in value
-        if key not in _CHILD_KEYS
+        if key not in (*_CHILD_KEYS, FOR_EDITORS)
     ]
     found += [
         Finding(

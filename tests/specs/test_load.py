@@ -122,7 +122,7 @@ def test_a_file_named_like_a_shipped_spec_may_extend_it(write: Write) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("../root", "/etc/passwd", "a/root", "..", ".root", "a\\root", "root\0", "x" * 5000, ""),
+        *("../root", "/etc/passwd", "a/root", "..", ".root", "a\\root", "root\0", "x" * 500, ""),
         *("~root", "http:root", "-root"),
     ],
 )

@@ -1,0 +1,99 @@
+"""Language commands: schema for editors, and migrate for older files; neither loads torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from ...blocks.library import registry
+from ...graphs.schema import as_text
+from ...graphs.schema import schema as schema_of
+from ...specs.findings import InputError, SpecError
+from ...specs.form import Spec
+from ...specs.load import load_as
+from ...specs.reader import find, parse, read_json, read_text
+from ...specs.upgrade import FORMATS, older_blocks, upgrade
+from ..checked import analysed
+
+_WIDEST = 120
+"""Characters of one line of a written spec."""
+
+
+def schema(options: Namespace) -> None:
+    """Print or write the JSON Schema of a spec file."""
+    _give(as_text(schema_of(registry())), options.out)
+
+
+def migrate(options: Namespace) -> None:
+    """Print or write a spec in today's form, and say what changed.
+
+    Raises:
+        InputError: the file cannot be read or written.
+        SpecError: the spec has mistakes even then; nothing is written.
+    """
+    path = find(options.spec)
+    value = read_json(read_text(path), str(path))
+    if not isinstance(value, dict):
+        parse(Spec, value, str(path))
+    made, changes = upgrade(value, FORMATS, older_blocks(registry(), registered=True))
+    _, findings = analysed(load_as(made, Path(options.out or path)))
+    if findings:
+        raise SpecError(findings)
+    _give(_laid_out(made) + "\n", options.out)
+    for change in changes or ["nothing to change: it has today's form"]:
+        print(change, file=sys.stderr)
+
+
+def _give(text: str, out: str | None) -> None:
+    """Print a text, or write it into a file and say so."""
+    if out is None:
+        sys.stdout.write(text)
+        return
+    _write(Path(out), text)
+    print(out)
+
+
+def _write(out: Path, text: str) -> None:
+    """Write a file beside and rename it.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(out)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        problem = f"cannot write the file: {error.strerror}"
+        raise InputError(problem, place=str(out), help="choose another place with -o") from error
+
+
+def _laid_out(value: Any, indent: str = "", before: int = 0) -> str:
+    """Return JSON as a person would write it: what fits into a line stands in one.
+
+    Args:
+        value: any JSON value; the order of its keys is kept.
+        indent: what stands in front of the line on which it begins.
+        before: characters of that line which are taken, and of what must follow.
+    """
+    short = json.dumps(value, ensure_ascii=False)
+    fits = len(indent) + before + len(short) <= _WIDEST
+    if not value or not isinstance(value, dict | list) or (indent and fits):
+        return short
+    inner = f"{indent}  "
+    if isinstance(value, list):
+        lines = [inner + _laid_out(item, inner, 1) for item in value]
+        return "[\n" + ",\n".join(lines) + f"\n{indent}]"
+    lines = []
+    for key, item in value.items():
+        said = json.dumps(key, ensure_ascii=False) + ": "
+        lines.append(inner + said + _laid_out(item, inner, len(said) + 1))
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
