@@ -92,11 +92,14 @@ def _numbers(before: int, after: int) -> str:
 
     >>> _numbers(63_082_496, 61_509_632)
     '63,082,496 -> 61,509,632 (-2.5 %)'
+    >>> _numbers(63_082_496, 63_084_544)
+    '63,082,496 -> 63,084,544 (+2,048)'
     """
     if before == after:
         return f"{after:,}, as before"
-    share = f" ({100 * (after - before) / before:+.1f} %)" if before else ""
-    return f"{before:,} -> {after:,}{share}"
+    share = f"{100 * (after - before) / before:+.1f}" if before else "0.0"
+    grown = f"{after - before:+,}" if share.lstrip("+-") == "0.0" else f"{share} %"
+    return f"{before:,} -> {after:,} ({grown})"
 
 
 def told(change: Change) -> Iterator[tuple[str, str]]:

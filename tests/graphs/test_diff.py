@@ -6,6 +6,7 @@ import copy
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -16,11 +17,12 @@ from weft.blocks.library import registry
 from weft.graphs.apply import apply
 from weft.graphs.canonical import canonical, fingerprint
 from weft.graphs.check import analyse, check
-from weft.graphs.compare import Kind
+from weft.graphs.compare import Change, Kind
 from weft.graphs.diff import diff
 from weft.graphs.diff_picture import diff_picture
 from weft.graphs.diff_words import rows
-from weft.specs.load import load, loaded
+from weft.specs.load import ROOMS, load, loaded
+from weft.specs.reader import shipped_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 PAGE = Path(__file__).parents[2] / "docs" / "format.md"
-SHIPPED = ("transformer-base", "transformer-big", "transformer-tiny")
+SHIPPED = sorted(shipped_names(*ROOMS))
 
 
 def graph_of(value: str | Json) -> Graph:
@@ -220,6 +222,19 @@ def test_numbers_stand_below() -> None:
     # A layer reads 32 positions: four projections, the scores, the sums, and two wide maps.
     layer = 2 * 32 * (4 * 512 * 512 + 2 * 32 * 512 + 2 * 512 * 2048)
     assert found.flops[1] - found.flops[0] == 6 * layer
+
+
+def test_a_strangers_text_is_shown_and_not_obeyed() -> None:
+    """Neither a terminal nor a picture runs what stands in a spec."""
+    found = diff(graph_of(BASE), graph_of(BASE))
+    bad = Change(kind="param", path="head", name="x", after="\x1b[31m<b>\n", node="head")
+
+    hostile = replace(found, changes=(bad,))
+
+    assert told(hostile) == ["~ head  x �[31m<b>�"]
+    drawn = diff_picture(graph_of(BASE), graph_of(BASE), hostile).source
+    assert "x �[31m&lt;b&gt;" in drawn
+    assert "\x1b" not in drawn + hostile.render()
 
 
 # Renames.
@@ -479,11 +494,12 @@ def assert_whole(old: Graph, new: Graph) -> None:
         assert all(f"output/{name}" in drawn for name in graph.outputs)
 
 
-@pytest.mark.parametrize("old", SHIPPED)
-@pytest.mark.parametrize("new", SHIPPED)
-def test_a_shipped_spec_is_made_from_another(old: str, new: str) -> None:
-    """Applied to the old one, the difference gives the new one."""
-    assert_whole(graph_of(old), graph_of(new))
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_spec_is_made_from_another(name: str) -> None:
+    """Applied to the old one, the difference gives the new one, there and back."""
+    for other in ("transformer-base", "transformer-tiny"):
+        assert_whole(graph_of(name), graph_of(other))
+        assert_whole(graph_of(other), graph_of(name))
 
 
 @given(st.integers(0, 2**32), st.integers(0, 2**32))

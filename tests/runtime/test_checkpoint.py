@@ -20,6 +20,7 @@ from weft.runtime.checkpoint import (
     set_weights,
     weights_of,
 )
+from weft.runtime.cli.main import main
 from weft.runtime.compile.build import build
 from weft.specs.findings import InputError
 from weft.specs.load import load
@@ -147,6 +148,22 @@ def test_another_graph_is_refused_by_what_differs() -> None:
         refuse_other_graph(held, far, **said)
     assert len(caught.value.problem.splitlines()) == 1 + 8 + 1
     assert caught.value.problem.endswith("      and 1 more")
+
+
+def test_averaging_two_graphs_is_refused_by_what_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where every weight has the same name and shape."""
+    folders = [str(save(tmp_path / f"{rate}", small(relu_dropout=rate)[1])) for rate in (0.0, 0.25)]
+
+    assert main(["average", *folders, "-o", str(tmp_path / "mean")]) == 1
+
+    said = capsys.readouterr().err.splitlines()
+    assert said[:2] == [
+        "error: the checkpoints are of different graphs",
+        "      ~ encoder.*.feed_forward/f  dropout 0.0 -> 0.25",
+    ]
+    assert not (tmp_path / "mean").exists()
 
 
 def test_weights_of_another_graph_are_refused_by_name() -> None:

@@ -41,6 +41,21 @@ def test_a_difference_is_told_and_exits_0(shallow: str, capsys: Capture) -> None
     assert lines[5] == "parameters 63,082,496 -> 33,656,832 (-46.6 %)"
 
 
+def test_a_terminal_shows_colors(
+    shallow: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changed lines are yellow; what is no change is plain."""
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+
+    assert main(["diff", "transformer-base", shallow]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "\x1b[33m~ encoder  copies 6 -> 2\x1b[0m"
+    assert lines[0] == "transformer-base -> shallow"
+
+
 def test_json_says_whether_they_are_equal(shallow: str, capsys: Capture) -> None:
     """A script reads `equal`; the exit code says only that the command was done."""
     assert main(["diff", "transformer-base", shallow, "--json"]) == 0
