@@ -57,7 +57,10 @@ _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 _NAMES: dict[str, str] = {
     "attention": "multi-head attention",
+    "grouped_query_attention": "grouped-query attention",
     "feed_forward": "feed-forward",
+    "gated_feed_forward": "gated feed-forward",
+    "rms_norm": "RMS norm",
     "sinusoidal_position": "sinusoidal positions",
     "learned_position": "learned positions",
 }
@@ -144,7 +147,10 @@ def salient(part: Part) -> Iterator[tuple[str, Any]]:
     """
     width = part.arguments.get("d_model")
     heads = part.arguments.get("heads")
+    written = part.params.model_dump()
     for name, info in type(part.params).model_fields.items():
+        if name not in written:
+            continue  # a param that the block got later, at its default
         value = getattr(part.params, name)
         choice = get_origin(info.annotation) is Literal
         if not isinstance(value, bool | int | float | str):
@@ -201,6 +207,7 @@ def _bands(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what a wrapper does before and after the block in its slot."""
     order = getattr(part.params, "order", None)
     if part.block.name == "sublayer":
-        return (("norm",), ("add",)) if order == "pre" else ((), ("add & norm",))
+        norm = "RMS norm" if getattr(part.params, "norm", "") == "rms_norm" else "norm"
+        return ((norm,), ("add",)) if order == "pre" else ((), (f"add & {norm}",))
     said = [_title(part), *([f"{order} order"] if isinstance(order, str) else [])]
     return (), (", ".join([*said, *([_detail(part)] if _detail(part) else [])]),)
