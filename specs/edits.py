@@ -35,6 +35,8 @@ class Edit:
     at: str
     """JSON Pointer in the file of the patch."""
     patch: Patch
+    again: bool = False
+    """Whether the same patch has written the record around it, this included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,8 @@ class ScopeEdits:
         kept = {"in"} if len(site) == _NODE and "in" not in patch.value else set()
         for key in sorted({*record, *patch.value, *_KEYS} - kept):
             value = patch.value.get(key, GONE)
-            self.edits.append(Edit((*site, key), value, patch.at("replace", key), patch))
+            place = patch.at("replace", key) if key in patch.value else at
+            self.edits.append(Edit((*site, key), value, place, patch))
         self.owners[site] = at
 
     def _insert_after(self, patch: Patch, site: Site, _: Mapping[str, Any]) -> None:
@@ -225,12 +228,13 @@ class ScopeEdits:
             where = f"in template '{self.scope}'" if self.scope else "in the spec"
             problem = f"node '{name}' would stand twice {where}"
             self._fail(patch, at, "X04", problem, "give it another name, or select one place")
+            return f"{name}.{patch.output}"
         wires = record.get("in", {"x": INTERCEPTED})
         if isinstance(wires, dict):
             wires = {port: value if w == INTERCEPTED else w for port, w in wires.items()}
         self.edits.append(Edit(("nodes", name), {**record, "in": wires}, at, patch))
         if "in" not in record:
-            self.edits.append(Edit(("nodes", name, "in", "x"), value, at, patch))
+            self.edits.append(Edit(("nodes", name, "in", "x"), value, at, patch, again=True))
         return f"{name}.{patch.output}"
 
     def _has_wires(self, patch: Patch, site: Site) -> bool:
@@ -251,16 +255,21 @@ class ScopeEdits:
         self.claims += [Claim(("nodes", name, key), patch.at("select"), patch) for key in keys]
 
     def conflicts(self) -> Iterator[tuple[Edit | Claim, Edit | Claim]]:
-        """Walk the pairs of which one writes what the other writes, or what lies around it."""
+        """Walk the pairs of which one writes what the other writes, or what lies around it.
+
+        A patch that selects a record and what stands in its slots may be both.
+        """
         writers: dict[Site, dict[int, Edit | Claim]] = {}
         all_: list[Edit | Claim] = [*self.edits, *self.claims]
         for item in all_:
             if isinstance(item, Edit) or "(out)" in item.path:
                 writers.setdefault(item.path, {}).setdefault(item.patch.index, item)
         for item in all_:
+            alone = isinstance(item, Edit) and not item.again
             for length in range(len(item.path) + 1):
                 for index, other in writers.get(item.path[:length], {}).items():
-                    if index != item.patch.index:
+                    inside = alone and length < len(item.path) and isinstance(other, Edit)
+                    if index != item.patch.index or inside:
                         yield other, item
 
 

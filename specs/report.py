@@ -97,6 +97,15 @@ def report_conflict(one: Edit | Claim, other: Edit | Claim, path: str, report: R
     """
     pair = f"{one.patch.index} and {other.patch.index}"
     both = min(one.path, other.path, key=len)
+    if one.patch is other.patch:
+        report(
+            code="X03",
+            at=other.at,
+            problem=f"patch {one.patch.index} writes {shown(both, path)}, and inside of it",
+            evidence=(_said(one, path), _said(other, path)),
+            help="narrow the selection, so that no record lies inside another",
+        )
+        return
     report(
         code="X03",
         at=other.at,
