@@ -106,8 +106,8 @@ class Comparison:
         """Return where each new template comes from: an old one's name, or all that it is."""
         origins: Json = {}
         for old, new in self.places:
-            if new and (new not in origins or old == new):
-                origins[new] = old
+            if new:
+                origins.setdefault(new, old)
         known = self.old.get("blocks", {})
         for name, body in self.new.get("blocks", {}).items():
             if name not in origins:

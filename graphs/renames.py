@@ -97,22 +97,27 @@ def node_renames(
     come = new["nodes"].keys() - old["nodes"].keys()
     if not gone or not come:
         return {}
-    waiting: dict[str, list[str]] = defaultdict(list)
-    plain = {name: name for name in old["nodes"]}
     digests = _Digests(old_form), _Digests(new_form)
-    for name in order(old):
-        if name in gone:
-            waiting[digests[0].node(old["nodes"][name], plain, {}) or ""].append(name)
     known = {name: name for name in new["nodes"] if name not in come}
     below = digests[0].below(old, set(known)), digests[1].below(new, set(known))
+    waiting: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in reversed(order(old)):
+        if name in gone:
+            key = digests[0].node(old["nodes"][name], {}, {})
+            waiting[key, below[0][name]].append(name)
+            waiting[key, ""].append(name)
+    taken: set[str] = set()
     for name in order(new):
-        key = digests[1].node(new["nodes"][name], known, ports) if name in come else None
-        fits = waiting[key] if key else []
-        if not fits:
+        if name not in come:
             continue
-        best = next((was for was in fits if below[0][was] == below[1][name]), fits[0])
-        fits.remove(best)
-        known[name] = best
+        key = digests[1].node(new["nodes"][name], known, ports)
+        for fits in (waiting[key, below[1][name]], waiting[key, ""]):
+            while fits and fits[-1] in taken:
+                fits.pop()
+            if fits:
+                known[name] = fits.pop()
+                taken.add(known[name])
+                break
     return {name: was for name, was in known.items() if name != was}
 
 
@@ -133,23 +138,18 @@ class _Digests:
         self.form = form
         self.templates: dict[str, str] = {}
 
-    def node(self, record: Json, nodes: Names, inputs: Names) -> str | None:
+    def node(self, record: Json, nodes: Names, inputs: Names) -> str:
         """Return a hash of a node and of what it reads.
 
         Args:
             record: the node.
-            nodes: every node that it may read, to the name that it is hashed with.
-            inputs: the same of inputs; those left out keep their name.
-
-        Returns:
-            The hash; None when the node reads one that is not among `nodes`.
+            nodes: nodes that it may read, to the name that each is hashed with; those
+                left out keep their own.
+            inputs: the same of inputs.
         """
-        wires = {}
-        for port, value in record.get("in", {}).items():
-            source, dot, _ = value.partition(".")
-            if dot and source not in nodes:
-                return None
-            wires[port] = translated(value, nodes, inputs)
+        wires = {
+            port: translated(value, nodes, inputs) for port, value in record.get("in", {}).items()
+        }
         return _hash([self.block(record), wires])
 
     def block(self, record: Json) -> str:
@@ -170,7 +170,7 @@ class _Digests:
             body = self.form["blocks"][name]
             known: dict[str, str] = {}
             for inner in order(body):
-                known[inner] = self.node(body["nodes"][inner], known, {}) or ""
+                known[inner] = self.node(body["nodes"][inner], known, {})
             given = {port: translated(value, known, {}) for port, value in body["outputs"].items()}
             self.templates[name] = _hash([body["inputs"], given, sorted(known.values())])
         return self.templates[name]

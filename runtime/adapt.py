@@ -16,7 +16,7 @@ from ..graphs.diff import diff
 from ..graphs.graph import Graph
 from ..graphs.survival import Survival
 from .checkpoint import Checkpoint, weights_of
-from .compile.build import build, tie
+from .compile.build import build
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,7 +39,6 @@ def carry_over(model: nn.Module, weights: Mapping[str, Tensor], old: Graph, new:
     with torch.no_grad():
         for path, source in found.sources.items():
             parameters[path].copy_(weights[source])
-    tie(model)
     return found
 
 
