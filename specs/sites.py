@@ -18,6 +18,8 @@ DEEPEST = 32
 """Templates inside one another that selections enter; deeper specs are refused anyway."""
 MOST_STEPS = 1_000_000
 """Comparisons of a piece of a path with a selection, in all."""
+_VISIT = 3
+"""Comparisons for which going to one node counts, besides those that are made there."""
 _MOST_BESIDE = 500
 """Paths that are kept for a selection that may miss."""
 
@@ -246,17 +248,19 @@ class Walk:
         after = []
         for which, mask in state:
             segments = self.selections[which].segments
-            reached = 0
-            for position, segment in enumerate(segments):
-                if not mask >> position & 1:
-                    continue
+            reached, waiting = 0, mask & ~(1 << len(segments))
+            while waiting:
+                bit = waiting & -waiting
+                waiting ^= bit
+                segment = segments[bit.bit_length() - 1]
                 if segment.kind == "any":
-                    reached |= 1 << position
+                    reached |= bit
                 elif segment.fits(kind, word, index):
-                    reached |= 2 << position
-            self._steps += len(segments)
+                    reached |= bit << 1
+                self._steps += 1
             if reached:
                 after.append((which, self._closed(which, reached)))
+        self._steps += _VISIT
         if self._steps > MOST_STEPS:
             raise TooMuchError
         return tuple(after)
