@@ -591,7 +591,7 @@ EDITS: tuple[Callable[[Json, random.Random], Any], ...] = (
 """What people do to a full form; some make a spec that is not sound, which is then left out."""
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.sampled_from(SHIPPED), st.lists(st.integers(0, 2**32), min_size=1, max_size=4))
 def test_an_edited_spec_is_made_from_the_shipped_one(name: str, seeds: list[int]) -> None:
     """After a few edits such as people make, there and back."""
