@@ -10,7 +10,7 @@ from ..specs.form import Spec
 from .decode import find_obstacles
 from .graph import Graph
 from .infer import infer_scope, infer_template, template_ports, type_of_text
-from .limits import unused_templates, within_limits
+from .limits import stand_ins, unused_templates, within_limits
 from .names import check_names, names_read
 from .params import (
     Report,
@@ -72,7 +72,15 @@ def _analyse(
     check_requirements(spec, values, report)
     if not within_limits(spec, values, report):
         return None
-    checker = Checker(registry, values, spec.axes, spec.blocks, report, infer_template)
+    checker = Checker(
+        registry,
+        values,
+        spec.axes,
+        spec.blocks,
+        report,
+        infer_template,
+        stand_ins=stand_ins(spec),
+    )
     inputs = _inputs(checker, spec)
     root = infer_scope(checker, spec.name, spec.nodes, spec.outputs, inputs, "", doc=spec.doc)
     _check_unused(checker, spec)

@@ -8,15 +8,13 @@ once and marked with how often it repeats.  What is drawn is in
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
 import graphviz
 
-from ..specs.findings import InputError
+from .diagram_file import check_suffix, write_picture
 from .diagram_picture import MASKS, Frame, Picture, fold, unfold
 from .diagram_words import (
     COLORS,
@@ -39,15 +37,11 @@ from .shapes import ValueType
 Form = Literal["folded", "typed", "expanded"]
 """Templates once; the same with types on the wires; every copy."""
 
-SUFFIXES = ("svg", "png", "pdf", "dot")
-"""Files that `draw` can write, by suffix."""
 FONT = "Helvetica,Arial,sans-serif"
 WIDTH = 174
 """Points that a box is wide at least, so that a stack has straight sides."""
 MOST_NAMED = 4
 """Boxes that the heading names when they share a weight."""
-LONGEST_RENDER = 300
-"""Seconds that `dot` may take."""
 
 
 def diagram(graph: Graph, form: Form = "folded") -> graphviz.Digraph:
@@ -69,57 +63,8 @@ def draw(graph: Graph, out: Path, form: Form = "folded") -> Path:
         InputError: unknown suffix, no `dot` on this machine, or the file cannot be
             written.
     """
-    out = Path(out)
-    suffix = out.suffix.removeprefix(".").lower()
-    if suffix not in SUFFIXES:
-        known = ", ".join(f".{name}" for name in SUFFIXES)
-        problem = f"cannot draw into a file that ends in '{out.suffix}'"
-        raise InputError(problem, place=str(out), help=f"end the name in one of {known}")
-    picture = diagram(graph, form)
-    content = picture.source.encode() if suffix == "dot" else _render(picture, suffix, out)
-    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            beside.write_bytes(content)
-            beside.replace(out)
-        finally:
-            beside.unlink(missing_ok=True)
-    except OSError as error:
-        problem = f"cannot write the diagram: {error.strerror}"
-        raise InputError(problem, place=str(out), help="choose another place with -o") from error
-    return out
-
-
-def _render(picture: graphviz.Digraph, suffix: str, out: Path) -> bytes:
-    """Return the picture as `dot` draws it."""
-    source = picture.source.encode()
-    options = ["-Gdpi=144"] if suffix == "png" else []
-    try:
-        done = subprocess.run(
-            ["dot", f"-T{suffix}", *options],
-            input=source,
-            capture_output=True,
-            check=False,
-            timeout=LONGEST_RENDER,
-        )
-    except FileNotFoundError as error:
-        raise InputError(
-            "there is no program 'dot' to draw with",
-            place=str(out),
-            help="install graphviz (Debian: apt-get install graphviz), or write a .dot file,"
-            " which needs none",
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        problem = f"'dot' was not done after {LONGEST_RENDER} seconds"
-        raise InputError(problem, place=str(out), help="draw the folded form") from error
-    if done.returncode or not done.stdout:
-        words = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        raise InputError(
-            f"'dot' could not draw: {words[-1]}", place=str(out), help="write a .dot file instead"
-        )
-    content: bytes = done.stdout
-    return content
+    check_suffix(Path(out))
+    return write_picture(diagram(graph, form), Path(out))
 
 
 def _write(picture: Picture, graph: Graph, *, typed: bool) -> graphviz.Digraph:

@@ -102,6 +102,15 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
     return total <= MOST_NODES and (not deepest or measured[deepest][1] <= DEEPEST)
 
 
+def stand_ins(spec: Spec) -> frozenset[str]:
+    """Return the templates that single copies of a repeat are instead of its own."""
+    scopes = [spec.nodes, *(template.nodes for template in spec.blocks.values())]
+    nodes = [node for scope in scopes for node in scope.values()]
+    return frozenset(
+        n for node in nodes if isinstance(node, RepeatNode) for n in node.instead.values()
+    )
+
+
 def _templates_of(node: Use | RepeatNode, params: Mapping[str, Any]) -> list[str]:
     """Return every name that a node uses, in its slots too."""
     if isinstance(node, RepeatNode):

@@ -187,9 +187,7 @@ def _infer_fill(
     return fill if len(fill) == len(slots) == len(use.fill) else None
 
 
-def _infer_filling(
-    checker: Checker, use: Use, given: Reads, at: str, wires_at: str
-) -> Part | None:
+def _infer_filling(checker: Checker, use: Use, given: Reads, at: str, wires_at: str) -> Part | None:
     """Type what stands in a slot: a registered block, or a template."""
     name = template_named(checker, use)
     if not name:

@@ -34,6 +34,8 @@ class Checker:
     report: Report
     infer_template: Callable[..., Scope | None]
     """Types the inside of a template for what is wired to it: (checker, name, given, at)."""
+    stand_ins: frozenset[str] = frozenset()
+    """Templates that single copies of a repeat are instead of its own."""
     excused: set[str] = field(default_factory=set)
     """Templates that a misspelt name most likely meant."""
     wanted: list[ValueType] = field(default_factory=list)

@@ -87,6 +87,9 @@ def fit_repeat(
         sound = _gives_alike(checker, node, types, other, where) and sound
     if not sound:
         return None
+    if len(others) == count:
+        body = others[0]
+    others = {index: other for index, other in others.items() if other is not body}
     outputs = {port: types[port] for port in types if port in node.carry}
     for port in node.collect:
         type_ = types[port]
@@ -101,7 +104,7 @@ def fit_repeat(
         carry=node.carry,
         collect=node.collect,
         share=node.share,
-        instead=dict(others),
+        instead=others,
     )
 
 

@@ -83,7 +83,8 @@ def report_unused(
                 problem=f"nothing reads node '{key}'",
                 help="wire one of its outputs, or remove it",
             )
-    for key in inputs:
+    # A copy that is another template takes the wires of all copies, read or not.
+    for key in () if checker.inside and checker.inside[-1] in checker.stand_ins else inputs:
         if ("input", key) not in read and not _suits(checker, [key], given):
             checker.report(
                 code="W04",

@@ -46,6 +46,7 @@ def toy_run(tmp_path: Path) -> Callable[..., Run]:
             "checkpoint": {"every": 4, "keep": 3, "average": 2},
             "search": {"beam": 2, "max_extra": 4},
             "threads": 1,
+            "precision": "float32",
         }
         return Run.model_validate({**value, **changes})
 

@@ -192,3 +192,42 @@ def test_one_graph_serves_shared_copies(x: Tensor) -> None:
 
     torch.testing.assert_close(model(x)["stack_x"], eager(x)["stack_x"])
     assert report.found == report.expected == 1
+
+
+def test_a_repeat_of_nothing_but_others_is_one_of_those() -> None:
+    """Copies are what they are, however they are written."""
+    others = {str(index): "wide" for index in range(4)}
+    graph = graph_of(instead=others)
+
+    assert canonical(graph)["nodes"]["stack"]["block"] == "wide"
+    assert canonical(check(loaded(canonical(graph)).form, registry())) == canonical(graph)
+    assert "instead" not in canonical(graph)["nodes"]["stack"]
+
+
+def test_a_stand_in_need_not_read_every_wire() -> None:
+    """It is given the wires of all copies, and may leave one alone."""
+    layer = {**LAYER, "inputs": {"x": "f[B T 8]", "more": "f[B T 8]"}}
+    layer["nodes"] = {
+        **LAYER["nodes"],
+        "again": {"use": "linear@1", "in": {"x": "more"}, "params": {"d_out": 8}},
+    }
+    layer["outputs"] = {**LAYER["outputs"], "again": "again.y"}
+    alone = {**LAYER, "inputs": layer["inputs"], "outputs": {**LAYER["outputs"], "again": "x"}}
+    node = {
+        "repeat": 3,
+        "block": "layer",
+        "carry": ["x"],
+        "collect": ["again"],
+        "instead": {"1": "alone"},
+    }
+    value = {
+        "format": 1,
+        "name": "stack",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]", "more": "f[B T 8]"},
+        "outputs": {"x": "stack.x", "again": "stack.again"},
+        "blocks": {"layer": layer, "alone": alone},
+        "nodes": {"stack": {**node, "in": {"x": "x", "more": "more"}}},
+    }
+
+    assert check(loaded(value).form, registry()).root.nodes[0].instead.keys() == {1}
