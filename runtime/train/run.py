@@ -85,6 +85,9 @@ class Run(Settings):
     accumulate: Positive = 4
     """Batches in one update.  A batch holds sentences of one length, which pads little; an
     update of several batches mixes lengths, without which small corpora are learnt badly."""
+    dropout_from: int = Field(default=0, ge=0)
+    """First update at which anything is dropped: late dropout, Liu et al. 2023, section 5.
+    A small corpus is learnt much sooner so; see docs/decisions/0006."""
     updates: Positive = 100_000
     """Updates in all."""
     optimizer: OptimizerSettings = OptimizerSettings()

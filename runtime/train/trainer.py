@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -97,6 +98,12 @@ class Trainer:
             )
         self.model = build(setting.graph, seed=run.seed, device=setting.place.device)
         self.optimizer = make_optimizer(self.model, run.optimizer)
+        # What drops numbers, and with which probability.
+        self._dropping: list[tuple[Any, float]] = [
+            (module, module.dropout)
+            for module in self.model.modules()
+            if isinstance(getattr(module, "dropout", None), float)
+        ]
         if existing:
             self._take(existing[-1])
         elif run.start is not None:
@@ -212,6 +219,8 @@ class Trainer:
         state, run, place = self.state, self.run, self.setting.place
         number = state.update + 1
         torch.manual_seed(run.seed * 1_000_003 + number)
+        for module, share in self._dropping:
+            module.dropout = share if number >= run.dropout_from else 0.0
         total = sum(batch.target_tokens for batch in batches)
         summed = torch.zeros(2, dtype=torch.float64, device=place.device)
         for batch in batches:

@@ -169,6 +169,30 @@ def test_accumulating_equals_a_larger_batch(toy_run: Maker, tmp_path: Path) -> N
         torch.testing.assert_close(a[name], b[name], atol=2e-5, rtol=1e-4)
 
 
+def test_late_dropout_drops_nothing_before_its_time(toy_run: Maker, tmp_path: Path) -> None:
+    """Until then the run is the one without dropout, after it the one with; resumed or not."""
+    base = toy_run(updates=3, checkpoint={"every": 3, "keep": 3, "average": 2})
+    calm = base.model_copy(update={"params": {**base.params, "dropout": 0.0}})
+    params = {**base.params, "dropout": 0.5}
+    late = base.model_copy(update={"params": params, "dropout_from": 4})
+    longer = late.model_copy(update={"updates": 6})
+
+    plain, three, six = (
+        api.train(run, out=tmp_path / str(i)) for i, run in enumerate((calm, late, longer))
+    )
+    resumed = api.train(longer, out=tmp_path / "1", resume=True)
+    without = api.train(calm.model_copy(update={"updates": 6}), out=tmp_path / "0", resume=True)
+
+    def weights(result: Any) -> Path:
+        return Path(result.checkpoint)
+
+    assert same_bits(tmp_path / "0/checkpoints/000003", tmp_path / "1/checkpoints/000003")
+    assert plain.finished
+    assert three.finished
+    assert same_bits(weights(six), weights(resumed))
+    assert not same_bits(weights(six), weights(without))
+
+
 def test_patience_ends_a_run_that_gets_no_better(toy_run: Maker, tmp_path: Path) -> None:
     """A rate of nearly nothing never gets better than its first validation by much."""
     run = toy_run(
