@@ -6,18 +6,19 @@
 PIP_ARGS ?=
 PYTHON ?=
 PYTEST_ARGS ?=
+FUZZ_SECONDS ?= 60
 BIN := .venv/bin
 READY := .venv/.installed
 export PIP_ARGS PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-gpu lint check golden setup clean
+.PHONY: help demo test test-all test-gpu fuzz lint check golden setup clean
 
 help: ## print this
 	@echo "usage: make TARGET"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
 	@echo
-	@echo "variables: PIP_ARGS (more arguments for pip install), PYTHON (interpreter), PYTEST_ARGS"
+	@echo "variables: PIP_ARGS (more arguments for pip install), PYTHON (interpreter), PYTEST_ARGS, FUZZ_SECONDS"
 
 demo: $(READY) ## make a corpus, train a small translator on it and try it: 6 minutes on 2 cores
 	@$(BIN)/weft demo --out outputs/demo
@@ -31,6 +32,13 @@ test-all: lint ## linters and every test that needs no GPU: minutes
 test-gpu: $(READY) ## the tests and the measurements that need a GPU; skipped without one
 	@$(BIN)/pytest -m gpu $(PYTEST_ARGS)
 	@$(BIN)/python benchmarks/gpu.py
+
+fuzz: $(READY) ## fuzz opening a spec with atheris, for FUZZ_SECONDS; crashes go to outputs/fuzz
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[fuzz]' || \
+	  { echo "atheris has no wheel for $$($(BIN)/python --version): make clean, then PYTHON=python3.11 make fuzz"; exit 1; }
+	@mkdir -p outputs/fuzz/corpus outputs/fuzz/crashes
+	@$(BIN)/python tests/fuzz/fuzz_load.py outputs/fuzz/corpus -artifact_prefix=outputs/fuzz/crashes/ \
+	  -max_total_time=$(FUZZ_SECONDS) -max_len=400000 -timeout=20 -rss_limit_mb=600
 
 lint: $(READY) ## ruff, mypy and the import contracts
 	@$(BIN)/ruff check --quiet .

@@ -190,6 +190,24 @@ def test_words_are_found_in_what_is_no_expression() -> None:
     assert words_in("=4*d_model +* (heads") == {"d_model", "heads"}
 
 
+@pytest.mark.parametrize("text", ["41e999d_model", "4d_model", ".5e3d_model", "1.d_model"])
+def test_letters_of_a_number_are_no_part_of_the_word_behind_it(text: str) -> None:
+    """Params are worked out in the order of these words, so a wrong one leaves a hole."""
+    assert words_in(f"={text}") == set(names_in(text)) == {"d_model"}
+
+
+@given(st.lists(st.sampled_from(["1", ".5", "2e9", "1.", "d", "e9", "_x", "+", "**", "(", " "])))
+def test_every_name_of_an_expression_is_one_of_its_words(parts: list[str]) -> None:
+    """However numbers and names run into one another."""
+    text = "".join(parts)
+    try:
+        names = names_in(text)
+    except ExpressionError:
+        return
+
+    assert words_in(text) == set(names)
+
+
 @pytest.mark.parametrize(("value", "answer"), [("=1", True), ("1", False), (1, False), ("", False)])
 def test_an_expression_begins_with_a_sign(value: object, answer: bool) -> None:
     """Only a text can be one."""

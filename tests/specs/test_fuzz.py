@@ -1,0 +1,86 @@
+"""Fuzz: whatever a file holds, opening it gives a graph or findings, soon, and nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    import random
+    from types import ModuleType
+
+
+def _module() -> ModuleType:
+    """Return `tests/fuzz/mutate.py`, which the fuzzer of `make fuzz` shares."""
+    path = Path(__file__).parents[1] / "fuzz" / "mutate.py"
+    spec = importlib.util.spec_from_file_location("weft_fuzz_mutate", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+mutate = _module()
+SEEDS = {path.stem: path.read_text(encoding="utf-8") for path in mutate.seeds()}
+MOST_SECONDS = 1.0
+"""Time of the processor that one file may take."""
+often = settings(
+    max_examples=150,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def open_within_bounds(folder: Path, data: bytes) -> None:
+    """Open a file that holds some bytes; anything but findings is raised."""
+    path = folder / "spec.json"
+    path.write_bytes(data)
+    start = time.process_time()
+    mutate.opened(path)
+    assert time.process_time() - start < MOST_SECONDS
+
+
+def as_bytes(value: Any) -> bytes:
+    """Return a value as a file; half a surrogate pair is escaped."""
+    return json.dumps(value).encode()
+
+
+@often
+@given(st.sampled_from(sorted(SEEDS)), st.randoms(use_true_random=False), st.integers(1, 6))
+def test_a_shipped_spec_with_any_edits_gives_findings_or_a_graph(
+    tmp_path: Path, seed: str, rng: random.Random, times: int
+) -> None:
+    """Keys gone, types swapped, parts copied, wires moved: never a crash, never a second."""
+    open_within_bounds(tmp_path, as_bytes(mutate.mutated(json.loads(SEEDS[seed]), rng, times)))
+
+
+@often
+@given(st.sampled_from(sorted(SEEDS)), st.randoms(use_true_random=False), st.integers(1, 6))
+def test_a_shipped_spec_with_a_damaged_text_gives_findings_or_a_graph(
+    tmp_path: Path, seed: str, rng: random.Random, times: int
+) -> None:
+    """What is no JSON any more is one finding."""
+    text = mutate.mutated_text(SEEDS[seed], rng, times)
+    open_within_bounds(tmp_path, text.encode())
+
+
+@often
+@given(st.binary(max_size=300))
+@example(b"\xff\xfe{\x00}\x00")
+@example(b"")
+def test_any_bytes_give_findings(tmp_path: Path, data: bytes) -> None:
+    """A file that is no spec at all."""
+    open_within_bounds(tmp_path, data)
+
+
+@pytest.mark.parametrize("seed", sorted(SEEDS))
+def test_every_seed_opens_without_a_crash(tmp_path: Path, seed: str) -> None:
+    """Each once found a fault, or is where fuzzing begins."""
+    open_within_bounds(tmp_path, SEEDS[seed].encode())

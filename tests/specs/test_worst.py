@@ -1,0 +1,183 @@
+"""Worst cases: no file up to the byte bound takes a second, or 200 MB of the whole process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from weft.specs.bounds import MOST_WRITTEN
+from weft.specs.reader import DEEPEST, LARGEST
+
+RUN = """
+import json, resource, sys, time
+from weft.blocks.library import registry
+from weft.graphs.check import analyse
+from weft.specs.findings import InputError
+from weft.specs.load import load
+
+def run(name):
+    try:
+        held = load(name)
+        return [f.code for f in analyse(held.form, registry(), held.overrides)[1]]
+    except InputError as error:
+        return [f.code for f in getattr(error, "findings", ())] or [type(error).__name__]
+
+run("transformer-tiny")
+told = {}
+for path in sys.argv[1:]:
+    start = time.process_time()
+    codes = run(path)
+    told[path] = [codes, time.process_time() - start]
+print(json.dumps([told, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
+"""
+"""Opens files one after another; prints codes and seconds of each, and the peak of memory."""
+
+MOST_SECONDS = 1.0
+MOST_KILOBYTES = 200 * 1024
+NORM = {"inputs": {"x": "f[B T 8]"}, "outputs": {"x": "a.y"}}
+LAYER = {**NORM, "nodes": {"a": {"use": "layer_norm@1", "in": {"x": "x"}}}}
+FULL = MOST_WRITTEN - 10
+
+
+def spec(**parts: Any) -> dict[str, Any]:
+    """Return a small sound spec with other parts."""
+    return {
+        "format": 1,
+        "name": "worst",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]"},
+        "outputs": {"y": "x"},
+        "nodes": {},
+        **parts,
+    }
+
+
+def chain(use: dict[str, Any], count: int = FULL, name: str = "n") -> dict[str, Any]:
+    """Return a spec whose nodes read one another in a row."""
+    names = [f"{name}{i}" for i in range(count)]
+    reads = ["x", *(f"{key}.y" for key in names)]
+    nodes = {key: {**use, "in": {"x": reads[i]}} for i, key in enumerate(names)}
+    return spec(nodes=nodes, outputs={"y": reads[-1]})
+
+
+def nested(depth: int, count: int) -> dict[str, Any]:
+    """Return a spec of repeats inside one another."""
+    blocks: dict[str, Any] = {"t0": LAYER}
+    for i in range(1, depth):
+        node = {"repeat": count, "block": f"t{i - 1}", "carry": ["x"], "in": {"x": "x"}}
+        blocks[f"t{i}"] = {**NORM, "outputs": {"x": "a.x"}, "nodes": {"a": node}}
+    use = {"use": f"t{depth - 1}", "in": {"x": "x"}}
+    return spec(blocks=blocks, nodes={"a": use}, outputs={"y": "a.x"})
+
+
+def repeat(count: Any, **parts: Any) -> dict[str, Any]:
+    """Return a spec with one repeat."""
+    node = {"repeat": count, "block": "t", "carry": ["x"], "in": {"x": "x"}, **parts}
+    return spec(blocks={"t": LAYER}, nodes={"a": node}, outputs={"y": "a.x"})
+
+
+def doubling(depth: int) -> dict[str, Any]:
+    """Return a spec in which each template uses another one twice."""
+    blocks: dict[str, Any] = {"t0": LAYER}
+    for i in range(1, depth):
+        nodes = {"a": {"use": f"t{i - 1}", "in": {"x": "x"}}}
+        nodes["b"] = {"use": f"t{i - 1}", "in": {"x": "a.x"}}
+        blocks[f"t{i}"] = {**NORM, "outputs": {"x": "b.x"}, "nodes": nodes}
+    use = {"use": f"t{depth - 1}", "in": {"x": "x"}}
+    return spec(blocks=blocks, nodes={"a": use}, outputs={"y": "a.x"})
+
+
+def many(count: int, text: str) -> dict[str, Any]:
+    """Return so many names, all of one value."""
+    return {f"k{i}": text.replace("#", str(i)) for i in range(count)}
+
+
+NORMED = {"use": "layer_norm@1"}
+LINEAR = {"use": "linear@1", "params": {"d_out": 8}}
+AXES = "f[" + "1 " * 480 + "8]"
+LONG = "a" * 58
+MISSPELT = {f"{LONG}{i}": {**NORMED, "in": {"x": f"{LONG}Z{i}.y"}} for i in range(FULL)}
+READERS = {key: {**NORMED, "in": {"x": "x"}, "params": {"eps": "=p"}} for key in many(900, "")}
+OPEN = {"inputs": many(900, "f[B T 1#]"), "outputs": {"x": "k0"}, "nodes": {}}
+CIRCLE = {**chain(NORMED)["nodes"], "n0": {**NORMED, "in": {"x": "n9.y"}}}
+TIES = [[f"n{i}.weight", f"n{i}.bias"] for i in range(FULL)]
+WRONG_TIES = [[f"n{i}.wei", f"n{i}.bia"] for i in range(FULL)]
+CASES: dict[str, tuple[Any, str]] = {
+    "nodes in a row": (chain(LINEAR), ""),
+    "nodes that nothing reads": (spec(nodes=dict.fromkeys(many(FULL, ""), LINEAR)), "W01"),
+    "nodes in a circle": (spec(nodes=CIRCLE), "W02"),
+    "too many nodes": (chain(NORMED, 5_000), "S09"),
+    "long names, all misspelt": (spec(nodes=MISSPELT), "N02"),
+    "types of many axes": ({**chain(NORMED), "inputs": {"x": AXES}}, ""),
+    "inputs of many axes": (spec(inputs=many(370, AXES[:900] + "]")), "N02"),
+    "expressions as axes": (spec(inputs=many(370, "f[" + "(1) " * 240 + "]")), "N02"),
+    "long expressions": (spec(params={"d": 0} | many(990, "=" + "*".join(["(d+1)"] * 33))), "W08"),
+    "params in a row": (
+        spec(params={"k": 1} | {f"k{i}": f"=k{i - 1}" for i in range(1, 900)}),
+        "E02",
+    ),
+    "params in circles": (spec(params={f"k{i}": f"=k{i}" for i in range(990)}), "E04"),
+    "towers of exponents": (spec(params=many(990, "=9**9**9**9")), "E01"),
+    "an endless expression": (spec(params={"d": "=" + "1+" * 100_000 + "1"}), "S10"),
+    "an endless name": (spec(name="a" * 300_000), "S10"),
+    "an endless type": (spec(inputs={"x": "f[" + "B " * 100_000 + "]"}), "S10"),
+    "a list without end": (spec(params={"p": [0] * 100_000}), "S11"),
+    "a long list that all read": (spec(params={"p": [0] * 999}, nodes=READERS), "P01"),
+    "wires without end": (spec(nodes={"a": {**NORMED, "in": many(990, "x")}}), "N03"),
+    "ports that are not wired": (spec(blocks={"t": OPEN}, nodes={"a": {"use": "t"}}), "W01"),
+    "a thousand million layers": (repeat(10**9), "P05"),
+    "ten thousand layers": (repeat(10_000), ""),
+    "copies that are others": (repeat(10_000, instead={str(i): "t" for i in range(990)}), ""),
+    "nested repeats": (nested(8, 10_000), "P06"),
+    "deep templates": (nested(200, 1), "W06"),
+    "templates that double": (doubling(30), "P06"),
+    "templates that double and fit": (doubling(16), ""),
+    "ties without end": ({**chain(NORMED), "tie": TIES}, ""),
+    "unknown ties": ({**chain(NORMED), "tie": WRONG_TIES}, "N07"),
+    "one tie of one": ({**chain(NORMED, 1), "tie": [["n0.weight"] * 990]}, "W09"),
+    "requirements": (spec(require=["1 > 2"] * 990), "E05"),
+    "unknown keys": (spec(**many(20_000, "")), "S11"),
+    "brackets": ("[" * (LARGEST - 1), "S06"),
+    "a nest of objects": ('{"a":' * DEEPEST + "1" + "}" * DEEPEST, "S04"),
+    "quotes": ('"' * LARGEST, "S01"),
+    "backslashes": ('"' + "\\" * (LARGEST - 1), "S01"),
+    "doubles": ('{"a": [' + ", ".join(['{"b": 1, "b": 2}'] * 20_000) + "]}", "S02"),
+    "digits": ("[" + "9" * (LARGEST - 2) + "]", "S01"),
+    "a doc as long as the file": (spec(doc="\u0001" * 60_000), ""),
+    "a byte more than allowed": (" " * (LARGEST + 1), "InputError"),
+}
+"""What is written, and the code that must be among those found; none where it is sound."""
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], int]:
+    """Return codes and seconds of each case, and the peak of memory of opening all."""
+    folder = tmp_path_factory.mktemp("worst")
+    paths = {}
+    for number, (name, (value, _)) in enumerate(CASES.items()):
+        paths[name] = folder / f"{number}.json"
+        text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+        paths[name].write_text(text, encoding="utf-8")
+    command = [sys.executable, "-c", RUN, *map(str, paths.values())]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    told, peak = json.loads(done.stdout)
+    return {name: told[str(path)] for name, path in paths.items()}, peak
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_sound_or_has_its_finding_within_a_second(
+    name: str, opened: tuple[dict[str, Any], int]
+) -> None:
+    """The finding is the one meant, so the case is not refused for something else."""
+    (codes, seconds), code = opened[0][name], CASES[name][1]
+
+    assert (code in codes) if code else codes == []
+    assert seconds < MOST_SECONDS
+
+
+def test_all_of_them_together_stay_within_memory(opened: tuple[dict[str, Any], int]) -> None:
+    """The peak of a process that opened every one, Python and the checker included."""
+    assert opened[1] < MOST_KILOBYTES
