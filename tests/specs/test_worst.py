@@ -12,7 +12,8 @@ from weft.specs.bounds import MOST_WRITTEN
 from weft.specs.reader import DEEPEST, LARGEST
 
 RUN = """
-import json, resource, sys, time
+import json, sys, time
+from pathlib import Path
 from weft.blocks.library import registry
 from weft.graphs.check import analyse
 from weft.specs.findings import InputError
@@ -31,7 +32,9 @@ for path in sys.argv[1:]:
     start = time.process_time()
     codes = run(path)
     told[path] = [codes, time.process_time() - start]
-print(json.dumps([told, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
+status = Path("/proc/self/status")  # the system's own figure would count the parent's memory too
+lines = status.read_text().splitlines() if status.exists() else []
+print(json.dumps([told, *[int(line.split()[1]) for line in lines if line.startswith("VmHWM")]]))
 """
 """Opens files one after another; prints codes and seconds of each, and the peak of memory."""
 
@@ -153,8 +156,8 @@ CASES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], int]:
-    """Return codes and seconds of each case, and the peak of memory of opening all."""
+def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[int]]:
+    """Return codes and seconds of each case, and the peak of memory where it can be known."""
     folder = tmp_path_factory.mktemp("worst")
     paths = {}
     for number, (name, (value, _)) in enumerate(CASES.items()):
@@ -163,13 +166,13 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], in
         paths[name].write_text(text, encoding="utf-8")
     command = [sys.executable, "-c", RUN, *map(str, paths.values())]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    told, peak = json.loads(done.stdout)
+    told, *peak = json.loads(done.stdout)
     return {name: told[str(path)] for name, path in paths.items()}, peak
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_sound_or_has_its_finding_within_a_second(
-    name: str, opened: tuple[dict[str, Any], int]
+    name: str, opened: tuple[dict[str, Any], list[int]]
 ) -> None:
     """The finding is the one meant, so the case is not refused for something else."""
     (codes, seconds), code = opened[0][name], CASES[name][1]
@@ -178,6 +181,8 @@ def test_it_is_sound_or_has_its_finding_within_a_second(
     assert seconds < MOST_SECONDS
 
 
-def test_all_of_them_together_stay_within_memory(opened: tuple[dict[str, Any], int]) -> None:
+def test_all_of_them_together_stay_within_memory(opened: tuple[dict[str, Any], list[int]]) -> None:
     """The peak of a process that opened every one, Python and the checker included."""
-    assert opened[1] < MOST_KILOBYTES
+    if not opened[1]:
+        pytest.skip("this system does not say how much memory a process had")
+    assert opened[1][0] < MOST_KILOBYTES
