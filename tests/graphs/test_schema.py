@@ -12,6 +12,7 @@ import pytest
 from weft.blocks.library import registry
 from weft.graphs.schema import DRAFT, schema
 from weft.graphs.shapes import KINDS
+from weft.specs import patch as patches
 from weft.specs.form import RepeatNode, Spec, Step, Template, UseNode
 from weft.specs.reader import SHIPPED
 
@@ -188,6 +189,17 @@ def test_a_wrong_patch_is_underlined(patch: dict[str, Any]) -> None:
 
     assert found
     assert all(path.startswith("$.patch[0]") for path in found)
+
+
+def test_the_actions_are_those_that_are_read() -> None:
+    """And what may stand beside each."""
+    found = schema(registry())["$defs"]["patch"]
+    beside = {"select", "expect"}.union(*patches._BESIDE.values())
+
+    assert [action for [action] in (one["required"] for one in found["oneOf"])] == [
+        *patches.ACTIONS
+    ]
+    assert found["properties"].keys() == beside | {*patches.ACTIONS}
 
 
 def test_a_child_has_no_nodes_and_a_whole_spec_no_patch(edit: Edit) -> None:
