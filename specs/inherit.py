@@ -10,6 +10,7 @@ from typing import Any
 from .expressions import is_expression, words_in
 from .findings import Finding, SpecError, at_most, did_you_mean, pointer
 from .form import Spec
+from .imports import Read, take_in
 from .merge import patched
 from .origins import Origins, parts_of
 from .patch import read_patches
@@ -46,29 +47,18 @@ def inherited(value: Any, path: Path, below: tuple[Path, ...] = ()) -> tuple[Any
         SpecError: what is wrong with a text, a chain or a patch.
     """
     source = str(path)
-    if not isinstance(value, dict) or "extends" not in value:
+    if not isinstance(value, dict):
         return value, Origins((source, ""))
+    if "extends" not in value:
+        return take_in(value, Origins((source, "")), path, _importer(below))
     findings = _form_findings(value, source)
     if findings:
         raise SpecError(findings)
-    name = value["extends"]
-    parent = parent_of(name, path)
-    chain = (*below, path.resolve())
-
-    def fail(code: str, problem: str, help_: str) -> SpecError:
-        found = Finding(code=code, at="/extends", problem=problem, help=help_, source=source)
-        return SpecError([found])
-
-    if parent is None:
-        known = [*shipped_names(*ROOMS), *(p.stem for p in path.parent.glob("*.json"))]
-        raise fail("N08", f"unknown spec '{name}'", did_you_mean(name, set(known) - {path.stem}))
-    if parent.resolve() in chain:
-        raise fail("S07", f"'{name}' extends this spec in turn", "extend a spec that stands alone")
-    if len(chain) >= LONGEST_CHAIN:
-        problem = f"more than {LONGEST_CHAIN} specs extend one another"
-        raise fail("S07", problem, "extend one nearer to the root")
+    parent = _named(value["extends"], path, below)
+    if isinstance(parent, Finding):
+        raise SpecError([parent])
     written = read_value(parent)
-    base, origins = inherited(written, parent, chain)
+    base, origins = inherited(written, parent, (*below, path.resolve()))
     # What is wrong with the form of a parent is wrong there, not in its children.
     if (
         not isinstance(base, dict)
@@ -77,11 +67,48 @@ def inherited(value: Any, path: Path, below: tuple[Path, ...] = ()) -> tuple[Any
         or "blocks" in written
     ):
         parse_placed(base, str(parent), origins)
-    return extended(base, origins, value, source)
+    return extended(base, origins, value, source, below)
+
+
+def _named(name: str, path: Path, below: tuple[Path, ...]) -> Path | Finding:
+    """Return the file of the spec that another one names, or why there is none."""
+    chain = (*below, path.resolve())
+
+    def fail(code: str, problem: str, help_: str) -> Finding:
+        return Finding(code=code, at="/extends", problem=problem, help=help_, source=str(path))
+
+    parent = parent_of(name, path)
+    if parent is None:
+        known = [*shipped_names(*ROOMS), *(p.stem for p in path.parent.glob("*.json"))]
+        return fail("N08", f"unknown spec '{name}'", did_you_mean(name, set(known) - {path.stem}))
+    if parent.resolve() in chain:
+        return fail("S07", f"'{name}' extends this spec in turn", "extend a spec that stands alone")
+    if len(chain) >= LONGEST_CHAIN:
+        problem = f"more than {LONGEST_CHAIN} specs extend one another"
+        return fail("S07", problem, "extend one nearer to the root")
+    return parent
+
+
+def _importer(below: tuple[Path, ...]) -> Read:
+    """Return what reads a spec that is to be a template of another."""
+
+    def read(name: str, path: Path) -> tuple[dict[str, Any], Origins] | Finding:
+        file = _named(name, path, below)
+        if isinstance(file, Finding):
+            return file
+        value, origins = inherited(read_value(file), file, (*below, path.resolve()))
+        parse_placed(value, str(file), origins)
+        return value, origins
+
+    return read
 
 
 def extended(
-    base: Mapping[str, Any], origins: Origins, child: Mapping[str, Any], source: str
+    base: Mapping[str, Any],
+    origins: Origins,
+    child: Mapping[str, Any],
+    source: str,
+    below: tuple[Path, ...] = (),
 ) -> tuple[dict[str, Any], Origins]:
     """Return a parent's value as a child changes it, and where each part was written.
 
@@ -90,6 +117,7 @@ def extended(
         origins: where its parts were written.
         child: the child's own value.
         source: the child's file.
+        below: the files that extend it, one another in a row.
 
     Raises:
         SpecError: what is wrong with its params, templates and patches.
@@ -133,7 +161,7 @@ def extended(
             value[record] = {**value.get(record, {}), **added}
         for key in added:
             merged.put((record, key), (source, pointer(record, key)))
-    return value, merged
+    return take_in(value, merged, Path(source), _importer(below))
 
 
 def parse_placed(value: Any, source: str, origins: Origins) -> Spec:

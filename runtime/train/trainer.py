@@ -100,9 +100,9 @@ class Trainer:
         self.optimizer = make_optimizer(self.model, run.optimizer)
         # What drops numbers, and with which probability.
         self._dropping: list[tuple[Any, float]] = [
-            (module, module.dropout)
+            (module, share)
             for module in self.model.modules()
-            if isinstance(getattr(module, "dropout", None), float)
+            if isinstance(share := getattr(module, "dropout", None), float)
         ]
         if existing:
             self._take(existing[-1])

@@ -1,0 +1,243 @@
+"""Imports: a whole spec as a template of another, its params and templates renamed.
+
+`"blocks": {"tower": {"spec": "encoder", "params": {"layers": 2}}}` takes the nodes of
+the spec `encoder` as the template `tower`.  Its params become `tower__layers` and so
+on, its templates `tower__layer`; its axes become free names, so that the template can
+be used over any axis.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .expressions import is_expression
+from .findings import Finding, SpecError, at_most, did_you_mean, pointer
+from .origins import Origins
+
+Json = dict[str, Any]
+Read = Callable[[str, Path], tuple[Json, Origins] | Finding]
+"""From the name of a spec and the file that names it, to its value, or what is wrong."""
+
+_KEYS = ("spec", "params", "doc")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KIND = re.compile(r"\s*[a-z]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What the words of an imported spec become."""
+
+    params: Mapping[str, str]
+    templates: Mapping[str, str]
+    axes: Mapping[str, str]
+
+
+def is_import(entry: Any) -> bool:
+    """Say whether an entry of `blocks` takes in a whole spec."""
+    return isinstance(entry, dict) and "spec" in entry
+
+
+def take_in(value: Json, origins: Origins, path: Path, read: Read) -> tuple[Json, Origins]:
+    """Return a spec's value with the specs that its `blocks` name written out.
+
+    Args:
+        value: the value; nothing of it is changed.
+        origins: where its parts were written.
+        path: its file.
+        read: gives the value of a spec by name.
+
+    Raises:
+        SpecError: what is wrong with the entries.
+    """
+    blocks = value.get("blocks")
+    if not isinstance(blocks, dict) or not any(map(is_import, blocks.values())):
+        return value, origins
+    merged = origins.twin()
+    full: Json = {**value, "blocks": {}, "params": {**value.get("params", {})}}
+    findings: list[Finding] = []
+    for name, entry in blocks.items():
+        if not is_import(entry):
+            full["blocks"][name] = entry
+            continue
+        found = _form_findings(name, entry, str(path))
+        base = None if found else read(str(entry["spec"]), path)
+        if isinstance(base, Finding):
+            found = [_moved(base, name, str(path))]
+        elif base is not None:
+            found = _misfits(name, entry, base[0], str(path))
+        findings += found
+        if not found and base is not None and not isinstance(base, Finding):
+            _add(full, merged, name, entry, base)
+    if findings:
+        raise SpecError(at_most(findings, str(path)))
+    return full, merged
+
+
+def _moved(finding: Finding, name: str, source: str) -> Finding:
+    """Return a finding of the reader at the place that names the spec."""
+    return Finding(
+        code=finding.code,
+        at=pointer("blocks", name, "spec"),
+        problem=finding.problem,
+        help=finding.help,
+        source=source,
+    )
+
+
+def _form_findings(name: str, entry: Mapping[str, Any], source: str) -> list[Finding]:
+    """Return what is wrong with the form of one entry."""
+    at = pointer("blocks", name)
+    found = [
+        Finding(
+            code="S03",
+            at=at + pointer(key),
+            problem=f"unknown key '{key}' beside 'spec'",
+            help=did_you_mean(key, _KEYS),
+            source=source,
+        )
+        for key in entry
+        if key not in _KEYS
+    ]
+    forms = (("spec", str, "the name of a spec"), ("params", dict, "an object"))
+    return found + [
+        Finding(
+            code="S04",
+            at=at + pointer(key),
+            problem=f"'{key}' is not {wanted}",
+            help=f"write {wanted}",
+            source=source,
+        )
+        for key, form, wanted in forms
+        if key in entry and not isinstance(entry[key], form)
+    ]
+
+
+def _misfits(name: str, entry: Mapping[str, Any], base: Json, source: str) -> list[Finding]:
+    """Return what keeps a spec from being this template."""
+    at, known = pointer("blocks", name), base.get("params", {})
+    found = [
+        Finding(
+            code="P04",
+            at=at + pointer("params", key),
+            problem=f"'{key}' is not a param of '{entry['spec']}'",
+            help=did_you_mean(key, known),
+            source=source,
+        )
+        for key in entry.get("params", {})
+        if key not in known
+    ]
+    if base.get("tie"):
+        found.append(
+            Finding(
+                code="W12",
+                at=at + pointer("spec"),
+                problem=f"'{entry['spec']}' ties parameters, which a template cannot",
+                help="take in a spec without 'tie', and tie where the template is used",
+                source=source,
+            )
+        )
+    return found
+
+
+def _add(
+    full: Json,
+    merged: Origins,
+    name: str,
+    entry: Mapping[str, Any],
+    base: tuple[Json, Origins],
+) -> None:
+    """Write one imported spec into the value that takes it in."""
+    inner, places = base
+    params, templates = inner.get("params", {}), inner.get("blocks", {})
+    names = _Names(
+        {key: f"{name}__{key}" for key in params},
+        {key: f"{name}__{key}" for key in templates},
+        _free_axes(inner.get("axes", {}), {*full["params"], *(f"{name}__{key}" for key in params)}),
+    )
+    place = merged.of(("blocks", name))
+    whole: Json = {key: inner[key] for key in ("inputs", "outputs", "nodes") if key in inner}
+    doc = entry.get("doc") or inner.get("doc", "")
+    full["blocks"][name] = _template(whole | ({"doc": doc} if doc else {}), names)
+    merged.at(("blocks",)).inner[name] = places.copied(())
+    for key, template in templates.items():
+        full["blocks"][names.templates[key]] = _template(template, names)
+        merged.at(("blocks",)).inner[names.templates[key]] = places.copied(("blocks", key))
+    given = entry.get("params", {})
+    for key, written in params.items():
+        new = names.params[key]
+        full["params"][new] = given[key] if key in given else _param(written, names)
+        own = (place[0], place[1] + pointer("params", key))
+        merged.put(("params", new), own if key in given else places.of(("params", key)))
+    require = list(full.get("require", ()))
+    for index, text in enumerate(inner.get("require", ())):
+        merged.put(("require", str(len(require))), places.of(("require", str(index))))
+        require.append(_replaced(text, names.params))
+    if require:
+        full["require"] = require
+
+
+def _free_axes(axes: Iterable[str], taken: set[str]) -> dict[str, str]:
+    """Return a lower-case name for each axis, like no param and no other."""
+    free: dict[str, str] = {}
+    for axis in axes:
+        name = f"axis_{axis.lower()}"
+        while name in taken or name in free.values():
+            name += "_"
+        free[axis] = name
+    return free
+
+
+def _replaced(text: Any, names: Mapping[str, str]) -> Any:
+    """Return a text with its words replaced; what is no text is left to the form's check."""
+    if not isinstance(text, str):
+        return text
+    return _WORD.sub(lambda word: names.get(word[0], word[0]), text)
+
+
+def _expressions(value: Any, names: _Names) -> Any:
+    """Return a value with the expressions in it in new names."""
+    if isinstance(value, dict):
+        return {key: _expressions(inner, names) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_expressions(inner, names) for inner in value]
+    return _replaced(value, names.params) if is_expression(value) else value
+
+
+def _param(value: Any, names: _Names) -> Any:
+    """Return the value of a param; one that chooses a template names it anew."""
+    value = _expressions(value, names)
+    if isinstance(value, dict) and value.get("use") in names.templates:
+        return {**value, "use": names.templates[value["use"]]}
+    return value
+
+
+def _type(text: str, names: _Names) -> str:
+    """Return a type in new names; the kind before its axes is no name."""
+    kind = _KIND.match(text)
+    head = kind[0] if kind else ""
+    words = {**names.params, **names.axes}
+    return head + str(_replaced(text[len(head) :], words))
+
+
+def _template(template: Json, names: _Names) -> Json:
+    """Return a template in new names."""
+    inputs = {key: _type(text, names) for key, text in template.get("inputs", {}).items()}
+    nodes = {key: _node(node, names) for key, node in template.get("nodes", {}).items()}
+    return {**template, "inputs": inputs, "nodes": nodes}
+
+
+def _node(node: Json, names: _Names) -> Json:
+    """Return a node, or what stands in a slot, in new names."""
+    new = {key: inner if key == "in" else _expressions(inner, names) for key, inner in node.items()}
+    for key in ("use", "block"):
+        if new.get(key) in names.templates:
+            new[key] = names.templates[new[key]]
+    if "instead" in node:
+        new["instead"] = {i: names.templates.get(t, t) for i, t in node["instead"].items()}
+    if "fill" in node:
+        new["fill"] = {slot: _node(inner, names) for slot, inner in node["fill"].items()}
+    return new

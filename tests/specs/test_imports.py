@@ -1,0 +1,187 @@
+"""Imports: a whole spec as a template, in names of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from weft.blocks.library import registry
+from weft.graphs.check import check
+from weft.graphs.graph import Graph
+from weft.runtime.compile.build import build
+from weft.specs.findings import SpecError
+from weft.specs.load import load
+
+ENCODER: dict[str, Any] = {
+    "format": 1,
+    "name": "encoder",
+    "doc": "A small encoder.",
+    "params": {"d": 8, "wide": "=2*d", "layers": 2, "map": {"use": "wider"}},
+    "require": ["wide % 2 == 0"],
+    "axes": {"B": "batch", "T": "time"},
+    "inputs": {"x": "f[B T d]", "keep": "keep[B T]"},
+    "outputs": {"x": "stack.x"},
+    "blocks": {
+        "layer": {
+            "inputs": {"x": "f[B T d]", "keep": "keep[B T]"},
+            "outputs": {"x": "map.y"},
+            "nodes": {
+                "read": {
+                    "use": "attention@1",
+                    "in": {"x": "x", "keep": "keep"},
+                    "params": {"heads": "=d//4"},
+                },
+                "map": {"use": "sublayer@1", "in": {"x": "read.y"}, "fill": {"f": {"use": "=map"}}},
+            },
+        },
+        "wider": {
+            "inputs": {"x": "f[B T d]"},
+            "outputs": {"y": "map.y"},
+            "nodes": {
+                "map": {"use": "feed_forward@1", "in": {"x": "x"}, "params": {"d_ff": "=wide"}}
+            },
+        },
+    },
+    "nodes": {
+        "stack": {
+            "repeat": "=layers",
+            "block": "layer",
+            "carry": ["x"],
+            "in": {"x": "x", "keep": "keep"},
+        }
+    },
+}
+TWO = {
+    "format": 1,
+    "name": "two",
+    "params": {"width": 12, "axis_t": 3},
+    "axes": {"B": "batch", "S": "time", "T": "time"},
+    "inputs": {
+        "a": "f[B S width]",
+        "b": "f[B T width]",
+        "a_keep": "keep[B S]",
+        "b_keep": "keep[B T]",
+    },
+    "outputs": {"a": "left.x", "b": "right.y"},
+    "blocks": {"tower": {"spec": "encoder", "params": {"d": "=width", "layers": "=axis_t"}}},
+    "nodes": {
+        "left": {"use": "tower", "in": {"x": "a", "keep": "a_keep"}},
+        "again": {"use": "tower", "in": {"x": "b", "keep": "b_keep"}},
+        "right": {"use": "linear@1", "in": {"x": "again.x"}, "params": {"d_out": 1}},
+    },
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with both specs."""
+    for spec in (ENCODER, TWO):
+        (tmp_path / f"{spec['name']}.json").write_text(json.dumps(spec), encoding="utf-8")
+    return tmp_path
+
+
+def graph_of(path: Path, **params: Any) -> Graph:
+    """Return the graph of a file."""
+    held = load(path)
+    return check(held.form, registry(), params)
+
+
+def test_a_spec_is_a_template_over_any_axis(folder: Path) -> None:
+    """The same tower reads S and T, with the width and the layers of whoever takes it in."""
+    graph = graph_of(folder / "two.json")
+
+    assert str(graph.outputs["a"]) == "f[B S 12]"
+    assert str(graph.outputs["b"]) == "f[B T 1]"
+    weights = graph.weights()
+    assert weights["left.stack.2.map.f.map.inner.weight"] == (24, 12)
+    assert weights["again.stack.0.read.query.weight"] == (12, 12)
+
+
+def test_it_computes_what_the_spec_alone_computes(folder: Path) -> None:
+    """With the same weights."""
+    alone = build(graph_of(folder / "encoder.json", d=12, layers=3)).eval()
+    both: Any = build(graph_of(folder / "two.json")).eval()
+    both.left.load_state_dict(alone.state_dict())
+    x, keep = torch.randn(2, 5, 12), torch.ones(2, 5, dtype=torch.bool)
+
+    given = both(a=x, b=x, a_keep=keep, b_keep=keep)["a"]
+
+    torch.testing.assert_close(given, alone(x=x, keep=keep)["x"], rtol=0, atol=0)
+
+
+def test_its_params_can_be_set_from_outside(folder: Path) -> None:
+    """Under its own name and two underscores; what it requires still holds."""
+    graph = graph_of(folder / "two.json", tower__wide=6)
+
+    assert graph.weights()["left.stack.0.map.f.map.inner.weight"] == (6, 12)
+    with pytest.raises(SpecError, match="'tower__wide % 2 == 0' does not hold"):
+        graph_of(folder / "two.json", tower__wide=5)
+
+
+def test_a_mistake_inside_is_told_where_it_is_written(folder: Path) -> None:
+    """In the file that is taken in, at the place there."""
+    broken = json.loads(json.dumps(ENCODER))
+    broken["blocks"]["layer"]["nodes"]["read"]["params"]["hedas"] = 1
+    (folder / "encoder.json").write_text(json.dumps(broken), encoding="utf-8")
+    held = load(folder / "two.json")
+
+    with pytest.raises(SpecError) as error:
+        check(held.form, registry())
+    placed = [held.place(finding) for finding in error.value.findings]
+
+    assert [(Path(f.source).name, f.code, f.at) for f in placed] == [
+        ("encoder.json", "N04", "/blocks/layer/nodes/read/params/hedas")
+    ]
+
+
+def test_a_child_may_take_one_in(folder: Path) -> None:
+    """Beside `extends`, and patch a node into it."""
+    child = {
+        "format": 1,
+        "name": "child",
+        "extends": "encoder",
+        "blocks": {"more": {"spec": "encoder", "params": {"layers": 1}}},
+        "patch": [
+            {
+                "select": "stack",
+                "insert_after": {"then": {"use": "more", "in": {"x": "@", "keep": "keep"}}},
+                "port": "x",
+                "output": "x",
+            }
+        ],
+    }
+    path = folder / "child.json"
+    path.write_text(json.dumps(child), encoding="utf-8")
+
+    weights = graph_of(path).weights()
+
+    assert "stack.1.read.query.weight" in weights
+    assert "then.stack.0.read.query.weight" in weights
+    assert "then.stack.1.read.query.weight" not in weights
+
+
+def test_a_circle_is_refused(folder: Path) -> None:
+    """A spec that takes itself in, through another."""
+    (folder / "encoder.json").write_text(
+        json.dumps({**ENCODER, "blocks": {**ENCODER["blocks"], "two": {"spec": "two"}}}),
+        encoding="utf-8",
+    )
+
+    with pytest.raises(SpecError) as error:
+        load(folder / "two.json")
+
+    assert [(f.code, f.at) for f in error.value.findings] == [("S07", "/blocks/two/spec")]
+
+
+def test_no_path_leads_out_of_the_folder(folder: Path) -> None:
+    """A name is a name."""
+    value = {**TWO, "blocks": {"tower": {"spec": "../two/encoder"}}}
+    (folder / "two.json").write_text(json.dumps(value), encoding="utf-8")
+
+    with pytest.raises(SpecError) as error:
+        load(folder / "two.json")
+
+    assert [f.code for f in error.value.findings] == ["N08"]
