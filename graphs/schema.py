@@ -44,6 +44,7 @@ def schema(registry: Registry) -> Schema:
     for record in (whole, found["Template"]):
         _each(record["properties"]["inputs"], {"$ref": "#/$defs/type"})
     _each(whole["properties"]["params"], {"$ref": "#/$defs/value"})
+    _each(whole["properties"]["blocks"], {"$ref": "#/$defs/block"})
     for name, ports in (("Use", False), ("UseNode", True)):
         found[name]["properties"]["use"] = _described({"$ref": "#/$defs/name"}, found[name], "use")
         found[name]["allOf"] = [{"$ref": f"#/$defs/{_key(b)}:use"} for b in registry] + [
@@ -96,7 +97,22 @@ def _shared(registry: Registry) -> Schema:
         "name": {"anyOf": [names, template, EXPRESSION]},
         "value": choice,
         "node": node,
+        "block": {
+            "if": {"required": ["spec"]},
+            "then": _imported(),
+            "else": {"$ref": "#/$defs/Template"},
+        },
     }
+
+
+def _imported() -> Schema:
+    """Return the schema of a template that is a whole spec."""
+    properties = {
+        "spec": {"type": "string", "description": "The spec: a shipped one, or one beside."},
+        "params": {"type": "object", "description": "Params of it that get other values."},
+        "doc": {"type": "string"},
+    }
+    return {"properties": properties, "additionalProperties": False}
 
 
 def _block_without_use() -> Schema:

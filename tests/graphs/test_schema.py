@@ -12,6 +12,7 @@ import pytest
 from weft.blocks.library import registry
 from weft.graphs.schema import DRAFT, schema
 from weft.graphs.shapes import KINDS
+from weft.specs import imports
 from weft.specs import patch as patches
 from weft.specs.form import RepeatNode, Spec, Step, Template, UseNode
 from weft.specs.reader import SHIPPED
@@ -200,6 +201,15 @@ def test_the_actions_are_those_that_are_read() -> None:
         *patches.ACTIONS
     ]
     assert found["properties"].keys() == beside | {*patches.ACTIONS}
+
+
+def test_a_template_may_be_a_whole_spec(edit: Edit) -> None:
+    """With the keys that are read, and no other."""
+    properties = schema(registry())["$defs"]["block"]["then"]["properties"]
+
+    assert properties.keys() == {*imports._KEYS}
+    assert wrong(edit({"/blocks/tower": {"spec": "other", "params": {"layers": 2}}})) == []
+    assert wrong(edit({"/blocks/tower": {"spec": "other", "nodes": {}}})) == ["$.blocks.tower"]
 
 
 def test_a_child_has_no_nodes_and_a_whole_spec_no_patch(edit: Edit) -> None:
