@@ -147,7 +147,7 @@ def salient(part: Part) -> Iterator[tuple[str, Any]]:
     """
     width = part.arguments.get("d_model")
     heads = part.arguments.get("heads")
-    written = part.params.model_dump()
+    written = part.params.model_dump(mode="json")
     for name, info in type(part.params).model_fields.items():
         if name not in written:
             continue  # a param that the block got later, at its default

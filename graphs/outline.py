@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from .cost import default_sizes, flops, flops_by_node
 from .diagram_words import salient
 from .graph import Graph, Node, Part, Scope
 from .shapes import ValueType
@@ -52,6 +53,8 @@ class Line:
     """Parameters of all its copies together."""
     tied: int
     """How many of `parameters` count elsewhere, because they are tied to others."""
+    flops: int = 0
+    """Work of all its copies in one forward pass; 0 in slots, whose work is the node's."""
 
 
 def outline(graph: Graph) -> list[Line]:
@@ -62,7 +65,12 @@ def outline(graph: Graph) -> list[Line]:
         for weight in group[1:]:
             for line in _above(find_weight(graph.root, weight).line):
                 tied[line] += prod(shapes[weight])
-    return list(_scope_lines(graph.root, "", 0, 1, tied))
+    work: Counter[str] = Counter()
+    for path, cost in flops_by_node(graph, default_sizes(graph)).items():
+        for line in _above(path.partition("/")[0]):
+            work[line] += cost
+    lines = _scope_lines(graph.root, "", 0, 1, tied)
+    return [replace(line, flops=work[line.path]) for line in lines]
 
 
 def find_weight(scope: Scope, weight: str) -> Held:
@@ -199,7 +207,7 @@ def render(graph: Graph) -> str:
     """Return the outline as text in columns."""
     lines = outline(graph)
     total = graph.parameters()
-    rows = [("node", "block", "types", "each", "parameters", "share")]
+    rows = [("node", "block", "types", "each", "parameters", "share", "MFLOP")]
     for line in lines:
         times = f" × {line.repeat}" if line.repeat is not None else ""
         share = "tied" if line.tied and line.tied == line.parameters else ""
@@ -213,9 +221,13 @@ def render(graph: Graph) -> str:
                 f"{line.each:,}" if line.each and line.each != line.parameters else "",
                 f"{line.parameters:,}" if line.parameters else "",
                 share,
+                f"{line.flops / 1e6:,.1f}" if line.flops else "",
             )
         )
-    rows.append(("total", "", "", "", f"{total:,}", "100.0%" if total else ""))
+    work = sum(line.flops for line in lines if line.depth == 0)
+    rows.append(
+        ("total", "", "", "", f"{total:,}", "100.0%" if total else "", f"{work / 1e6:,.1f}")
+    )
     width = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     aligned = [
         "  ".join(
@@ -256,11 +268,13 @@ def _foot(graph: Graph) -> list[str]:
     """Return what comes after the table: ties, axes, decoding."""
     axes = ", ".join(f"{axis} {kind}" for axis, kind in graph.spec.axes.items())
     axis = graph.step_axis
+    sizes = " ".join(f"{name}={size}" for name, size in default_sizes(graph).items())
     decodes = f"step by step along {axis}" if axis else "no: the spec names no axis in 'step'"
     return [
         *(f"tied     {' = '.join(group)}" for group in graph.ties),
         f"axes     {axes}",
         f"decodes  {decodes}",
+        f"MFLOP    of matrix products in one forward pass of {sizes}",
     ]
 
 
@@ -278,6 +292,7 @@ def as_json(graph: Graph) -> dict[str, Any]:
         "doc": graph.doc,
         "source": graph.source,
         "parameters": graph.parameters(),
+        "flops": {"sizes": default_sizes(graph), "total": flops(graph, default_sizes(graph))},
         "inputs": _types_json(graph.inputs),
         "outputs": _types_json(graph.outputs),
         "axes": dict(graph.spec.axes),
@@ -299,6 +314,7 @@ def _line_json(line: Line) -> dict[str, Any]:
         "each": line.each,
         "parameters": line.parameters,
         "tied": line.tied,
+        "flops": line.flops,
         "weights": {name: list(shape) for name, shape in line.weights.items()},
         "nodes": [],
     }

@@ -149,7 +149,7 @@ def test_every_weight_of_the_model_is_listed_once() -> None:
 
 
 def test_the_text_is_in_columns() -> None:
-    """Block, params that matter, types, one copy, all copies, share."""
+    """Block, params that matter, types, one copy, all copies, share, work."""
     rows = render(base()).splitlines()
 
     def row(start: str) -> list[str]:
@@ -163,24 +163,26 @@ def test_the_text_is_in_columns() -> None:
         "3,152,384",
         "18,914,304",
         "30.0%",
+        f"{6 * 32 * 2 * (4 * 512**2 + 2 * 32 * 512 + 2 * 512 * 2048) / 1e6:,.1f}",
     ]
     assert row("self_attention")[1:4] == ["sublayer@1", "order=post", "dropout=0.1"]
-    assert row("head")[-2:] == ["18,944,000", "tied"]
-    assert row("total") == ["total", "63,082,496", "100.0%"]
+    assert row("head")[-3:] == ["18,944,000", "tied", f"{32 * 2 * 512 * 37_000 / 1e6:,.1f}"]
+    assert row("total")[:3] == ["total", "63,082,496", "100.0%"]
     table = rows[rows.index(next(line for line in rows if line.startswith("node"))) :]
-    ends = {len(line) for line in table[: table.index("")] if line.endswith(("%", "share", "tied"))}
+    ends = {len(line) for line in table[: table.index("")] if line[-1:].isdigit() or line.endswith("P")}
     assert len(ends) == 1
     assert not [line for line in rows if line != line.rstrip()]
 
 
 def test_the_text_ends_with_ties_axes_and_decoding() -> None:
     """What the table cannot say."""
-    end = render(base()).splitlines()[-3:]
+    end = render(base()).splitlines()[-4:]
 
     assert end == [
         "tied     source_embedding.weight = target_embedding.weight = head.weight",
         "axes     B batch, S time, T time",
         "decodes  step by step along T",
+        "MFLOP    of matrix products in one forward pass of B=1 S=32 T=32",
     ]
     assert "decodes  no" in render(tiny())
     assert "tied" not in render(tiny())
