@@ -7,6 +7,7 @@ from typing import Any
 
 from ..specs.findings import Finding, SpecError, did_you_mean, nearest, pointer
 from ..specs.form import Spec
+from ..specs.upgrade import older_blocks, upgrade_uses
 from .decode import find_obstacles
 from .graph import Graph
 from .infer import infer_scope, infer_template, template_ports, type_of_text
@@ -51,6 +52,7 @@ def analyse(
 ) -> tuple[Graph | None, list[Finding]]:
     """Return the graph of a spec, or None and every finding."""
     findings: list[Finding] = []
+    spec, overrides = upgrade_uses(spec, overrides or {}, older_blocks(registry))
     try:
         graph = _analyse(spec, registry, overrides or {}, source, findings)
     except TooManyFindingsError:

@@ -32,6 +32,8 @@ from .shapes import TypeTextError, ValueType, free_names, parse_type, substitute
 from .signature import Port
 from .wires import report_unknown, report_unused
 
+MOST_TYPED = 4_000
+"""Nodes that are typed at most: those of a template once for each set of types of its ports."""
 TYPE_HELP = "a type is a kind and its axes, such as 'f[B S 512]' or 'ids:37000[B T]'"
 
 
@@ -302,6 +304,20 @@ def template_ports(checker: Checker, name: str) -> list[Port] | None:
     return ports if len(ports) == len(texts) else None
 
 
+def _few_enough(checker: Checker, name: str, count: int) -> bool:
+    """Say whether so many more nodes may be typed; once they may not, that is reported."""
+    if checker.worked_out <= MOST_TYPED < checker.worked_out + count:
+        checker.report(
+            code="P06",
+            at=pointer("blocks", name),
+            problem=f"templates are used with so many types that more than {MOST_TYPED:,} nodes"
+            " would have to be worked out",
+            help="use generic templates with fewer types",
+        )
+    checker.worked_out += count
+    return checker.worked_out <= MOST_TYPED
+
+
 def _typed_template(
     checker: Checker, name: str, types: Mapping[str, ValueType | None], absent: frozenset[str]
 ) -> Scope | None:
@@ -310,6 +326,8 @@ def _typed_template(
     if key in checker.typed:
         return cast("Scope | None", checker.typed[key])
     template, own = checker.templates[name], pointer("blocks", name)
+    if not _few_enough(checker, name, len(template.nodes)):
+        return None
     checker.inside.append(name)
     body = infer_scope(
         checker,

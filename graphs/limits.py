@@ -90,16 +90,19 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
             evidence=(f"'{largest}' alone has {_shown(measured[largest][0])}",),
             help="repeat less often, or nest fewer repeats",
         )
-    deepest = max(measured, key=lambda key: measured[key][1], default="")
-    if deepest and measured[deepest][1] > DEEPEST:
+    places = {pointer("nodes", key): depth for key, (_, depth) in measured.items()}
+    places |= {pointer("blocks", name): depth for name, depth in depths.items()}
+    deepest = max(places, key=lambda at: places[at], default="")
+    too_deep = bool(deepest) and places[deepest] > DEEPEST
+    if too_deep:
         report(
             code="W06",
-            at=pointer("nodes", deepest),
-            problem=f"templates stand {measured[deepest][1]} deep inside one another",
+            at=deepest,
+            problem=f"templates stand {places[deepest]} deep inside one another",
             evidence=(f"at most {DEEPEST}",),
             help="use 'repeat' for copies in a row",
         )
-    return total <= MOST_NODES and (not deepest or measured[deepest][1] <= DEEPEST)
+    return total <= MOST_NODES and not too_deep
 
 
 def stand_ins(spec: Spec) -> frozenset[str]:

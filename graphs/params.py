@@ -8,6 +8,7 @@ from typing import Any
 
 import networkx as nx
 
+from ..specs.bounds import LARGEST_VALUE, larger
 from ..specs.expressions import (
     ExpressionError,
     evaluate,
@@ -51,9 +52,13 @@ class Values:
             shown: the words for it in findings, if not its own text.
         """
         if isinstance(value, dict):
-            return {key: self.resolve(v, at + pointer(key)) for key, v in value.items()}
+            return self._bounded(
+                {key: self.resolve(v, at + pointer(key)) for key, v in value.items()}, at
+            )
         if isinstance(value, list | tuple):
-            return [self.resolve(v, at + pointer(i)) for i, v in enumerate(value)]
+            return self._bounded(
+                [self.resolve(v, at + pointer(i)) for i, v in enumerate(value)], at
+            )
         if not is_expression(value):
             return _plain(value)
         try:
@@ -73,6 +78,18 @@ class Values:
                 problem=f"'{shown or value}' has no value: {error}",
                 help="an expression has numbers, params, + - * / // % ** and brackets",
             )
+        return MISSING
+
+    def _bounded(self, value: Any, at: str) -> Any:
+        """Return a value that expressions have not made too large to be looked through."""
+        if not larger(value, LARGEST_VALUE):
+            return value
+        self._report(
+            code="S11",
+            at=at,
+            problem=f"the value is larger than {LARGEST_VALUE:,} characters and values",
+            help="a param is a number, a flag, a word or a block choice",
+        )
         return MISSING
 
     def blame(self, value: Any, at: str) -> str | None:

@@ -83,6 +83,10 @@ def infer_part(
     sizes = {name: value for name, value in bound.items() if isinstance(value, int)}
     try:
         arguments = block.arguments(params, sizes)
+        block.weights(arguments)
+    except KeyError as error:
+        _report_unsized(checker, block, str(error.args[0]), bound, wires_at)
+        return None
     except ValueError as error:
         _report_clash(checker, use, block, error, at)
         return None
@@ -118,6 +122,18 @@ def _report_clash(checker: Checker, use: Use, block: BlockType, error: ValueErro
         problem=f"{block.key}: {problem}",
         help=str(help_[0]) if help_ else "",
     )
+
+
+def _report_unsized(checker: Checker, block: BlockType, name: str, bound: Bound, at: str) -> None:
+    """Report an axis of the graph where a block needs a number; a free word stays silent."""
+    axis = bound.get(name)
+    if isinstance(axis, str) and axis[:1].isupper():
+        checker.report(
+            code="T03",
+            at=at,
+            problem=f"axis '{name}' of {block.key} is {axis}, and must be a number",
+            help="wire a value whose last axes are numbers",
+        )
 
 
 def _look_into(checker: Checker, use: Use, at: str) -> None:
@@ -238,9 +254,10 @@ def template_named(checker: Checker, use: Use) -> str:
         return use.use
     name = use.use[1:].strip() if is_expression(use.use) else ""
     choice = checker.values.known.get(name)
-    if isinstance(choice, dict) and choice.get("use") in checker.templates:
+    used = choice.get("use") if isinstance(choice, dict) else None
+    if isinstance(used, str) and used in checker.templates:
         checker.values.read.add(name)
-        return str(choice["use"])
+        return used
     return ""
 
 
@@ -259,6 +276,8 @@ def refuse_params(checker: Checker, use: Use, name: str, at: str) -> None:
 def _read_use(checker: Checker, use: Use, at: str) -> _Written | None:
     """Return the block that a use names and its params, a block choice followed."""
     params = checker.values.resolve(use.params, at + pointer("params"))
+    if params is MISSING:
+        return None
     places = {name: at + pointer("params", name) for name in params}
     key, key_at = use.use, at + pointer("use")
     if is_expression(key):

@@ -42,6 +42,8 @@ class Checker:
     """What the ports of the present scope take whose wires are missing or do not fit."""
     clashes: set[tuple[str, str]] = field(default_factory=set)
     """Blocks, and what was wrong with params that they share through the spec's."""
+    worked_out: int = 0
+    """Nodes of templates that have been typed."""
     inside: list[str] = field(default_factory=list)
     """Templates that are being typed, the outermost first."""
     typed: dict[Any, Any] = field(default_factory=dict)

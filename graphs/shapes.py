@@ -123,7 +123,9 @@ def _axis(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) 
         if axes is not None and word not in axes:
             raise TypeTextError("N05", f"unknown axis '{word}'", word=word, known=tuple(axes))
         return word
-    if re.fullmatch(r"[a-z_][a-z0-9_]*", word) and word not in params:
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", word) and word not in params:
+        if not _is_free(word):
+            raise TypeTextError("N05", f"unknown axis '{word}'", word=word, known=tuple(axes or ()))
         return word
     if any(name not in params for name in words_in(word)):
         return _arithmetic(word, params, axes)

@@ -75,6 +75,8 @@ class ScopeEdits:
         """Records that are another block now, to the place in a patch that made them so."""
         self._instead: dict[str, _Instead] = {}
         self._gone: set[str] = set()
+        self._read: dict[str, set[str]] | None = None
+        """Node to what is read of it, once it is asked for."""
 
     def add(self, patch: Patch, site: Site) -> None:
         """Take in what one patch does at one site."""
@@ -85,14 +87,27 @@ class ScopeEdits:
 
     def finish(self) -> None:
         """Rewire what reads a value for which another is read now."""
+        ends: dict[str, str] = {}
         for path, value in self._wires():
-            chain, here = [], value
-            while here in self._instead and here not in chain:
-                chain.append(here)
-                here = self._instead[here].value
-            if chain and path[1] not in self._gone:
-                first = self._instead[chain[0]]
-                self.edits.append(Edit(path, here, first.at, first.patch))
+            if value in self._instead and path[1] not in self._gone:
+                first = self._instead[value]
+                end = self._end(value, ends)
+                self.edits.append(Edit(path, end, first.at, first.patch))
+
+    def _end(self, value: str, ends: dict[str, str]) -> str:
+        """Return what is read at last in place of a value; in a circle, any of it.
+
+        Args:
+            value: something for which another is read.
+            ends: what has been followed already; added to.
+        """
+        chain: dict[str, None] = {}
+        while value in self._instead and value not in chain and value not in ends:
+            chain[value] = None
+            value = self._instead[value].value
+        end = ends.get(value, value)
+        ends |= dict.fromkeys(chain, end)
+        return end
 
     def _wires(self) -> Iterator[tuple[Site, str]]:
         """Walk the wires of the scope as the parent wrote it, its outputs among them."""
@@ -246,7 +261,11 @@ class ScopeEdits:
 
     def _values_of(self, name: str) -> list[str]:
         """Return what the scope reads of a node, each once."""
-        return sorted({value for _, value in self._wires() if value.partition(".")[0] == name})
+        if self._read is None:
+            self._read = {}
+            for _, value in self._wires():
+                self._read.setdefault(value.partition(".")[0], set()).add(value)
+        return sorted(self._read.get(name, ()))
 
     def enter(self, patch: Patch, name: str) -> None:
         """Note that a patch selects something inside a node's template."""

@@ -27,7 +27,7 @@ _TOKEN = re.compile(
     r"|(?P<operator>\*\*|//|==|!=|<=|>=|[-+*/%()<>]))",
     re.ASCII,
 )
-_WORD = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
+WORD = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 """A number, in which letters are no word, or a word."""
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -79,7 +79,7 @@ def words_in(text: str) -> frozenset[str]:
     >>> sorted(words_in("f[B S 4*d_model"))
     ['B', 'S', 'd_model', 'f']
     """
-    return frozenset(filter(None, _WORD.findall(text)))
+    return frozenset(filter(None, WORD.findall(text)))
 
 
 def evaluate(text: str, values: Mapping[str, Any]) -> Any:

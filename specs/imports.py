@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .expressions import is_expression
+from .expressions import WORD, is_expression
 from .findings import Finding, SpecError, at_most, did_you_mean, pointer
 from .origins import Origins
 
@@ -23,7 +23,6 @@ Read = Callable[[str, Path], tuple[Json, Origins] | Finding]
 """From the name of a spec and the file that names it, to its value, or what is wrong."""
 
 _KEYS = ("spec", "params", "doc")
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KIND = re.compile(r"\s*[a-z]+")
 
 
@@ -195,7 +194,7 @@ def _replaced(text: Any, names: Mapping[str, str]) -> Any:
     """Return a text with its words replaced; what is no text is left to the form's check."""
     if not isinstance(text, str):
         return text
-    return _WORD.sub(lambda word: names.get(word[0], word[0]), text)
+    return WORD.sub(lambda found: names.get(found[0], found[0]), text)
 
 
 def _expressions(value: Any, names: _Names) -> Any:

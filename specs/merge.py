@@ -21,6 +21,10 @@ from .sites import Run, TooMuchError, Version, Walk, is_repeat
 
 MOST_WRITTEN = 4 * LARGEST
 """Characters that a parent and what patches write may have, copies of templates counted."""
+MOST_EDITS = 4_000
+"""Changes that the patches of one file may make, each key at each site."""
+_MOST_COMPARED = 32
+"""Findings from which on nearest paths are no longer looked for."""
 _KEY = 32
 """Characters for which each key that is written counts, besides its value."""
 LONGEST_NAME = 64
@@ -96,8 +100,17 @@ class _Merge:
             self._too_much("the selections of these patches take too long to follow")
             return
         for patch, found in zip(self.patches, walk.found, strict=True):
-            report_selection(patch, found, walk, self._report)
+            compare = len(self._findings) < _MOST_COMPARED
+            report_selection(patch, found, walk, self._report, compare=compare)
+            if len(self._findings) > MOST:
+                break
         self._raise()
+        edits = sum(
+            len(found.paths) * max(1, len(patch.keys))
+            for patch, found in zip(self.patches, walk.found, strict=True)
+        )
+        if edits > MOST_EDITS:
+            self._too_much(f"these patches make {edits:,} changes, more than {MOST_EDITS:,}")
         for name in walk.order:
             self._make_template(name, walk.versions(name))
         [root] = walk.versions("")

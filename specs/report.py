@@ -14,10 +14,22 @@ from .sites import Found, Site, Walk
 
 _SHOWN = 8
 """Paths that a finding lists at most."""
+_COMPARED = 40
+"""Paths with which one that selects nothing is compared at most."""
 
 
-def report_selection(patch: Patch, found: Found, walk: Walk, report: Report) -> None:
-    """Report a selection that names nothing, or another number than the patch expects."""
+def report_selection(
+    patch: Patch, found: Found, walk: Walk, report: Report, *, compare: bool
+) -> None:
+    """Report a selection that names nothing, or another number than the patch expects.
+
+    Args:
+        patch: the change.
+        found: what it selects.
+        walk: the walk that found it.
+        report: takes the finding.
+        compare: whether to look for the paths most like one that is not there.
+    """
     text, at = patch.selection.text, patch.at("select")
     for why in found.misplaced:
         help_ = "write '*' for every copy" if "share" not in why else "leave the number out"
@@ -31,7 +43,7 @@ def report_selection(patch: Patch, found: Found, walk: Walk, report: Report) -> 
             at=at,
             problem=f"'{text}' selects nothing",
             evidence=_missed(patch, found, walk),
-            help=_nearest(patch, found, walk),
+            help=_nearest(patch, found, walk, compare=compare),
         )
     elif patch.expect is not None and count != patch.expect:
         report(
@@ -69,7 +81,7 @@ def _written(record: Any, key: tuple[str, ...]) -> str:
     return record if isinstance(record, str) else json.dumps(record)
 
 
-def _nearest(patch: Patch, found: Found, walk: Walk) -> str:
+def _nearest(patch: Patch, found: Found, walk: Walk, *, compare: bool) -> str:
     if found.near:
         return "change what stands in brackets, or drop it"
     if patch.selection.target == "templates":
@@ -77,7 +89,11 @@ def _nearest(patch: Patch, found: Found, walk: Walk) -> str:
     else:
         known = found.beside
     wanted = patch.selection.path
-    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5) or sorted(known)[:_SHOWN]
+    most = _COMPARED if len(wanted) <= _COMPARED else _SHOWN
+    if len(known) > most:
+        known = sorted(known, key=lambda path: (abs(len(path) - len(wanted)), path))[:most]
+    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5) if compare else []
+    near = near or sorted(known)[:_SHOWN]
     return f"nearest: {', '.join(near)}" if near else "there is nothing to select"
 
 

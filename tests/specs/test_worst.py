@@ -106,6 +106,18 @@ MISSPELT = {f"{LONG}{i}": {**NORMED, "in": {"x": f"{LONG}Z{i}.y"}} for i in rang
 READERS = {key: {**NORMED, "in": {"x": "x"}, "params": {"eps": "=p"}} for key in many(900, "")}
 OPEN = {"inputs": many(900, "f[B T 1#]"), "outputs": {"x": "k0"}, "nodes": {}}
 CIRCLE = {**chain(NORMED)["nodes"], "n0": {**NORMED, "in": {"x": "n9.y"}}}
+WIDE = chain(NORMED, 480)["nodes"]
+GENERIC = spec(
+    blocks={"t": {"inputs": {"x": "f[... d]"}, "outputs": {"x": "n479.y"}, "nodes": WIDE}},
+    nodes={
+        **{
+            f"l{i}": {"use": "linear@1", "params": {"d_out": i + 1}, "in": {"x": f"t{i - 1}.x"}}
+            for i in range(1, 200)
+        },
+        **{f"t{i}": {"use": "t", "in": {"x": f"l{i}.y" if i else "x"}} for i in range(200)},
+    },
+    outputs={"y": "t199.x"},
+)
 TIES = [[f"n{i}.weight", f"n{i}.bias"] for i in range(FULL)]
 WRONG_TIES = [[f"n{i}.wei", f"n{i}.bia"] for i in range(FULL)]
 CASES: dict[str, tuple[Any, str]] = {
@@ -128,7 +140,7 @@ CASES: dict[str, tuple[Any, str]] = {
     "an endless name": (spec(name="a" * 300_000), "S10"),
     "an endless type": (spec(inputs={"x": "f[" + "B " * 100_000 + "]"}), "S10"),
     "a list without end": (spec(params={"p": [0] * 100_000}), "S11"),
-    "a long list that all read": (spec(params={"p": [0] * 999}, nodes=READERS), "P01"),
+    "a long list that all read": (spec(params={"p": [0] * 900}, nodes=READERS), "P01"),
     "wires without end": (spec(nodes={"a": {**NORMED, "in": many(990, "x")}}), "N03"),
     "ports that are not wired": (spec(blocks={"t": OPEN}, nodes={"a": {"use": "t"}}), "W01"),
     "a thousand million layers": (repeat(10**9), "P05"),
@@ -138,6 +150,12 @@ CASES: dict[str, tuple[Any, str]] = {
     "deep templates": (nested(200, 1), "W06"),
     "templates that double": (doubling(30), "P06"),
     "templates that double and fit": (doubling(16), ""),
+    "deep templates that nobody uses": (spec(blocks=nested(900, 1)["blocks"]), "W06"),
+    "a generic template of many widths": (GENERIC, "P06"),
+    "lists of lists through params": (
+        spec(params={"k0": [0] * 10} | {f"k{i}": [f"=k{i - 1}"] * 2 for i in range(1, 40)}),
+        "S11",
+    ),
     "ties without end": ({**chain(NORMED), "tie": TIES}, ""),
     "unknown ties": ({**chain(NORMED), "tie": WRONG_TIES}, "N07"),
     "one tie of one": ({**chain(NORMED, 1), "tie": [["n0.weight"] * 990]}, "W09"),
