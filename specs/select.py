@@ -165,20 +165,20 @@ def glob(pattern: str, text: str) -> bool:
     """
     if len(text) > LONGEST_VALUE:
         return pattern in ("*", text)
-    at = here = 0
-    star, resume = -1, 0
-    while here < len(text):
-        if at < len(pattern) and pattern[at] == "*":
-            star, resume = at, here
-            at += 1
-        elif at < len(pattern) and pattern[at] == text[here]:
-            at, here = at + 1, here + 1
-        elif star >= 0:
-            resume += 1
-            at, here = star + 1, resume
-        else:
+    first, *rest = pattern.split("*")
+    if not rest:
+        return pattern == text
+    *inner, last = rest
+    fits = text.startswith(first) and text.endswith(last)
+    if not fits or len(text) < len(first) + len(last):
+        return False
+    at, end = len(first), len(text) - len(last)
+    for part in inner:
+        found = text.find(part, at, end)
+        if found < 0:
             return False
-    return not pattern[at:].strip("*")
+        at = found + len(part)
+    return True
 
 
 def _equals(text: str, value: Any) -> bool:
