@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 
 from ..graphs.signature import BlockType, Registry
 from .attention import ATTENTION, GROUPED_QUERY_ATTENTION
+from .convolution import CONVOLUTION
 from .embedding import EMBEDDING
 from .feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
 from .norm import LAYER_NORM, RMS_NORM
@@ -26,6 +27,7 @@ STANDARD: tuple[BlockType, ...] = (
     GROUPED_QUERY_ATTENTION,
     FEED_FORWARD,
     GATED_FEED_FORWARD,
+    CONVOLUTION,
     LAYER_NORM,
     RMS_NORM,
     SUBLAYER,

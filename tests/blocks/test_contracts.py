@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from weft.blocks.attention import ATTENTION, GROUPED_QUERY_ATTENTION
+from weft.blocks.convolution import CONVOLUTION
 from weft.blocks.embedding import EMBEDDING
 from weft.blocks.feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
 from weft.blocks.library import registry
@@ -71,6 +72,11 @@ VARIANTS: dict[str, BlockType] = {
     "grouped, window": grouped(SELF, window=2),
     "grouped, all": grouped(KEPT, causal=True, **LOCAL),
     "grouped, a memory and all": grouped(CROSSED, causal=True, **LOCAL),
+    "convolution, centred": replace(CONVOLUTION, example={"d_out": 6, "kernel": 3, "bias": False}),
+    "convolution, dilated": replace(
+        CONVOLUTION, example={"d_out": 8, "kernel": 2, "dilation": 2, "causal": True}
+    ),
+    "convolution, of one": replace(CONVOLUTION, example={"d_out": 4, "kernel": 1, "causal": True}),
     "embedding, frozen": replace(EMBEDDING, example={"d_model": 8, "frozen": True}),
     "feed_forward, gelu": replace(
         FEED_FORWARD, example={"d_ff": 16, "activation": "gelu", "bias": False}

@@ -98,6 +98,16 @@ def many(count: int, text: str) -> dict[str, Any]:
     return {f"k{i}": text.replace("#", str(i)) for i in range(count)}
 
 
+def child(*patch: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    """Return a child of a spec of as many nodes as may be, which stands beside it."""
+    return {"format": 1, "name": "c", "extends": "big", "patch": list(patch), **keys}
+
+
+def inserted(name: str) -> dict[str, Any]:
+    """Return a patch that puts a node behind every other."""
+    return {"select": "**", "insert_after": {name: {"use": "layer_norm@1", "in": {"x": "@"}}}}
+
+
 NORMED = {"use": "layer_norm@1"}
 LINEAR = {"use": "linear@1", "params": {"d_out": 8}}
 AXES = "f[" + "1 " * 480 + "8]"
@@ -168,6 +178,29 @@ CASES: dict[str, tuple[Any, str]] = {
     "doubles": ('{"a": [' + ", ".join(['{"b": 1, "b": 2}'] * 20_000) + "]}", "S02"),
     "digits": ("[" + "9" * (LARGEST - 2) + "]", "S01"),
     "a doc as long as the file": (spec(doc="\u0001" * 60_000), ""),
+    "256 patches of everything": (
+        child(*({"select": "**", "set": {f"params.k{i}": 1}} for i in range(256))),
+        "X08",
+    ),
+    "256 patches of one key": (
+        child(*({"select": "**", "set": {"params.bias": bool(i % 2)}} for i in range(256))),
+        "X08",
+    ),
+    "256 nodes behind every node": (child(*(inserted(f"z{i}") for i in range(256))), "X08"),
+    "a node behind every node": (child(inserted("z")), "X04"),
+    "every node removed": (child({"select": "**", "remove": True, "through": "x"}), "W08"),
+    "256 selections of nothing": (
+        child(*({"select": "a" * 60 + f"q{i}", "set": {"doc": "x"}} for i in range(256))),
+        "X01",
+    ),
+    "256 towers of stars": (
+        child(*({"select": "*n" * 20 + f"q{i}", "set": {"doc": "x"}} for i in range(256))),
+        "X01",
+    ),
+    "100 towers of double stars": (
+        child(*({"select": "/".join(["**"] * 100) + "/q", "set": {"doc": "x"}},) * 100),
+        "X01",
+    ),
     "a byte more than allowed": (" " * (LARGEST + 1), "InputError"),
 }
 """What is written, and the code that must be among those found; none where it is sound."""
@@ -177,6 +210,8 @@ CASES: dict[str, tuple[Any, str]] = {
 def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[int]]:
     """Return codes and seconds of each case, and the peak of memory where it can be known."""
     folder = tmp_path_factory.mktemp("worst")
+    parent = {**chain({**LINEAR, "params": {"d_out": "=d"}}), "params": {"d": 8}}
+    (folder / "big.json").write_text(json.dumps({**parent, "name": "big"}), encoding="utf-8")
     paths = {}
     for number, (name, (value, _)) in enumerate(CASES.items()):
         paths[name] = folder / f"{number}.json"
