@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 
 from ..graphs.signature import BlockType, Registry
 from .attention import ATTENTION, GROUPED_QUERY_ATTENTION
+from .combine import ADD, CONCATENATE, LENGTHS_TO_KEEP
 from .convolution import CONVOLUTION
 from .embedding import EMBEDDING
 from .feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
@@ -33,6 +34,9 @@ STANDARD: tuple[BlockType, ...] = (
     SUBLAYER,
     LINEAR,
     DROPOUT,
+    ADD,
+    CONCATENATE,
+    LENGTHS_TO_KEEP,
     PREPEND,
 )
 

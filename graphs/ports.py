@@ -18,7 +18,7 @@ ADAPTERS = {
     ("bias", "keep"): "wire the keep mask from which the bias was made",
     ("ids", "f"): "put an 'embedding@1' on this wire",
     ("f", "keep"): "a mask is not made from activations: wire a keep input",
-    ("len", "keep"): "give the mask itself as an input of kind keep",
+    ("len", "keep"): "put a 'lengths_to_keep@1' on this wire",
 }
 """(given kind, wanted kind) to the way out."""
 

@@ -1,0 +1,77 @@
+"""Combine: blocks that make one value of two, and masks of what they are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..graphs.signature import BlockType, NoParams, Signature, port
+
+
+def _nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
+    """The modules take no arguments: widths do not matter to them."""
+    return {}
+
+
+def _add_signature(_: NoParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(
+            port("x", "f[... d_model]", "vectors"),
+            port("z", "f[... d_model]", "vectors of the same width"),
+        ),
+        outputs=(port("y", "f[... d_model]", "their sum"),),
+    )
+
+
+ADD = BlockType(
+    name="add",
+    doc="The sum of two values; x + z.",
+    source="He et al. 2016, section 3.2",
+    signature=_add_signature,
+    arguments=_nothing,
+    module="combine:Add",
+    example_inputs={"x": "f[B T 8]", "z": "f[B T 8]"},
+)
+
+
+def _concatenate_signature(_: NoParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(
+            port("x", "f[... d_x]", "vectors"),
+            port("z", "f[... d_z]", "vectors over the same axes"),
+        ),
+        outputs=(port("y", "f[... d_x+d_z]", "the first, then the second"),),
+    )
+
+
+CONCATENATE = BlockType(
+    name="concatenate",
+    doc="Two vectors as one longer one; y = [x; z].",
+    source="Bahdanau et al. 2015, section 3.2",
+    signature=_concatenate_signature,
+    arguments=_nothing,
+    module="combine:Concatenate",
+    example_inputs={"x": "f[B T 8]", "z": "f[B T 5]"},
+)
+
+
+def _lengths_signature(_: NoParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(
+            port("lengths", "len[b]", "how many positions of each row are no padding"),
+            port("x", "f[b t d_model]", "the vectors whose positions are meant"),
+        ),
+        outputs=(port("keep", "keep[b t]", "true where a position is no padding"),),
+    )
+
+
+LENGTHS_TO_KEEP = BlockType(
+    name="lengths_to_keep",
+    doc="The mask that goes with lengths; keep_t = t < length.",
+    source="Vaswani et al. 2017, section 3.2.3",
+    signature=_lengths_signature,
+    arguments=_nothing,
+    module="combine:LengthsToKeep",
+    steps=True,
+    example_inputs={"lengths": "len[B]", "x": "f[B T 8]"},
+)

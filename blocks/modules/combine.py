@@ -1,0 +1,53 @@
+"""Combine: modules that make one value of two, and masks of what they are made from.
+
+Axes: B sequences, T positions; R rows = N sentences x beams.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .state import Room, State
+
+
+class Add(nn.Module):
+    """The sum of two values.
+
+    Source: He et al. 2016, section 3.2.
+    """
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:
+        """Return x + z, both [..., D]."""
+        return x + z
+
+
+class Concatenate(nn.Module):
+    """Two vectors as one longer one.
+
+    Source: Bahdanau et al. 2015, section 3.2.
+    """
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:
+        """Join x [..., D] and z [..., E] into [..., D + E]."""
+        return torch.cat([x, z], -1)
+
+
+class LengthsToKeep(nn.Module):
+    """The mask that goes with lengths.
+
+    Source: Vaswani et al. 2017, section 3.2.3.
+    """
+
+    def forward(self, lengths: Tensor, x: Tensor) -> Tensor:
+        """Return [B, T], true at positions of x [B, T, D] below lengths [B]."""
+        return torch.arange(x.size(1), device=x.device) < lengths[:, None]
+
+    def begin(self, room: Room, lengths: Tensor) -> State:  # noqa: ARG002 - the contract
+        """Remember the lengths, [N]."""
+        return State(fixed={"lengths": lengths})
+
+    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
+        """Return [R, 1], true where the position of x [R, 1, D] is below the row's length."""
+        lengths = state.fixed["lengths"]
+        return (lengths > position).repeat_interleave(x.size(0) // lengths.size(0))[:, None]

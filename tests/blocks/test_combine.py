@@ -1,0 +1,65 @@
+"""Adding, joining and masks from lengths, by hand."""
+
+from __future__ import annotations
+
+import torch
+from weft.blocks.library import registry
+from weft.blocks.modules.combine import Add, Concatenate, LengthsToKeep
+from weft.blocks.modules.state import Room
+from weft.graphs.check import analyse, check
+from weft.specs.load import loaded
+
+
+def test_two_values_are_added_or_joined() -> None:
+    """Number by number, and end to end."""
+    x, z = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 5.0]])
+
+    assert Add()(x, z).tolist() == [[4.0, 7.0]]
+    assert Concatenate()(x, z).tolist() == [[1.0, 2.0, 3.0, 5.0]]
+
+
+def test_lengths_become_a_mask() -> None:
+    """Also one position at a time, for every beam of a sentence."""
+    lengths, x = torch.tensor([3, 1]), torch.zeros(2, 4, 8)
+    block = LengthsToKeep()
+    whole = block(lengths, x)
+
+    assert whole.tolist() == [[True, True, True, False], [True, False, False, False]]
+    state = block.begin(Room(2, 2, 4, torch.float32, torch.device("cpu")), lengths)
+    for t in range(4):
+        step = block.step(torch.zeros(4, 1, 8), state=state, position=t)
+        assert torch.equal(step, whole[:, t : t + 1].repeat_interleave(2, 0))
+
+
+SPEC = {
+    "format": 1,
+    "name": "both",
+    "axes": {"B": "batch", "T": "time"},
+    "inputs": {"a": "f[B T 8]", "b": "f[B T 5]", "lengths": "len[B]"},
+    "outputs": {"y": "read.y"},
+    "nodes": {
+        "join": {"use": "concatenate@1", "in": {"x": "a", "z": "b"}},
+        "mask": {"use": "lengths_to_keep@1", "in": {"lengths": "lengths", "x": "join.y"}},
+        "read": {
+            "use": "attention@1",
+            "in": {"x": "join.y", "keep": "mask.keep"},
+            "params": {"heads": 1},
+        },
+    },
+}
+
+
+def test_widths_add_up_in_a_graph() -> None:
+    """8 and 5 are 13, and the mask fits the joined sequence."""
+    assert str(check(loaded(SPEC).form, registry()).outputs["y"]) == "f[B T 13]"
+
+
+def test_lengths_for_a_mask_name_the_adapter() -> None:
+    """The way out is the block that stands between."""
+    read = {**SPEC["nodes"]["read"], "in": {"x": "join.y", "keep": "lengths"}}
+    nodes = {"join": SPEC["nodes"]["join"], "read": read}
+    _, findings = analyse(loaded({**SPEC, "nodes": nodes}).form, registry())
+
+    assert [(f.code, f.help) for f in findings] == [
+        ("T02", "put a 'lengths_to_keep@1' on this wire")
+    ]
