@@ -17,7 +17,7 @@ from ..specs.findings import did_you_mean, nearest, pointer
 from ..specs.form import RepeatNode, UseNode
 from .graph import Node, Scope
 from .params import MISSING
-from .parts import infer_part, refuse_params, template_named
+from .parts import infer_part
 from .ports import (
     Checker,
     Given,
@@ -30,6 +30,7 @@ from .ports import (
 from .repeats import fit_repeat, fits_count, read_count
 from .shapes import TypeTextError, ValueType, free_names, parse_type, substitute
 from .signature import Port
+from .uses import refuse_params, template_named
 from .wires import report_unknown, report_unused
 
 MOST_TYPED = 4_000

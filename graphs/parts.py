@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
-
 from ..specs.expressions import is_expression, words_in
-from ..specs.findings import did_you_mean, nearest, pointer
+from ..specs.findings import did_you_mean, pointer
 from ..specs.form import Use
 from .graph import Part, Scope
-from .params import MISSING, holds_missing
 from .ports import (
     Checker,
     Given,
@@ -27,19 +18,7 @@ from .ports import (
 )
 from .shapes import Bound, Misfit, fit, free_names, substitute
 from .signature import BlockType, NoParams, Signature, Slot
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """A use as written: its block, and its params with the place of each."""
-
-    block: BlockType
-    texts: Mapping[str, Any]
-    """Params as they stand at the use; those that a block choice gives are left out."""
-    params: dict[str, Any]
-    places: dict[str, str]
-    chosen: bool
-    """Whether a param chose the block."""
+from .uses import read_use, refuse_params, template_named, validated
 
 
 def infer_part(
@@ -63,8 +42,8 @@ def infer_part(
     Returns:
         The part; None when something is wrong with it, which is then reported.
     """
-    written = _read_use(checker, use, at)
-    params = _validate(checker, written, at) if written else None
+    written = read_use(checker, use, at)
+    params = validated(checker, written, at) if written else None
     if written is None or params is None:
         _look_into(checker, use, at)
         return None
@@ -140,9 +119,9 @@ def _look_into(checker: Checker, use: Use, at: str) -> None:
     """Report what is wrong in the slots of a use that cannot itself be typed."""
     for slot, inner in use.fill.items():
         here = at + pointer("fill", slot)
-        written = _read_use(checker, inner, here)
+        written = read_use(checker, inner, here)
         if written is not None:
-            _validate(checker, written, here)
+            validated(checker, written, here)
         _look_into(checker, inner, here)
 
 
@@ -245,172 +224,4 @@ def _as_block(name: str, body: Scope, doc: str) -> BlockType:
         weights=lambda _: body.weights(),
         module="",
         steps=True,
-    )
-
-
-def template_named(checker: Checker, use: Use) -> str:
-    """Return the template that a use names, a block choice followed, or ``""``."""
-    if use.use in checker.templates:
-        return use.use
-    name = use.use[1:].strip() if is_expression(use.use) else ""
-    choice = checker.values.known.get(name)
-    used = choice.get("use") if isinstance(choice, dict) else None
-    if isinstance(used, str) and used in checker.templates:
-        checker.values.read.add(name)
-        return used
-    return ""
-
-
-def refuse_params(checker: Checker, use: Use, name: str, at: str) -> None:
-    """Report params or slots that are given to a template, which has none."""
-    if use.params or use.fill:
-        what = "params" if use.params else "fill"
-        checker.report(
-            code="N04",
-            at=at + pointer(what),
-            problem=f"template '{name}' takes no {what}",
-            help="templates read the spec's params",
-        )
-
-
-def _read_use(checker: Checker, use: Use, at: str) -> _Written | None:
-    """Return the block that a use names and its params, a block choice followed."""
-    params = checker.values.resolve(use.params, at + pointer("params"))
-    if params is MISSING:
-        return None
-    places = {name: at + pointer("params", name) for name in params}
-    key, key_at = use.use, at + pointer("use")
-    if is_expression(key):
-        choice = checker.values.resolve(key, key_at)
-        name = key[1:].strip()
-        home = checker.values.place_of(name) if name in checker.values.written else key_at
-        if choice is MISSING or not _is_choice(checker, key, choice, key_at, home):
-            return None
-        key, key_at = choice["use"], home + pointer("use")
-        params |= choice.get("params", {})
-        places |= {name: home + pointer("params", name) for name in choice.get("params", {})}
-    block = checker.registry.get(key)
-    if block is None:
-        _report_unknown_block(checker, key, key_at)
-        return None
-    texts = {name: text for name, text in use.params.items() if places[name].startswith(at)}
-    return _Written(block, texts, params, places, chosen=is_expression(use.use))
-
-
-def _is_choice(checker: Checker, key: str, choice: Any, at: str, home: str) -> bool:
-    """Say whether a param's value chooses a block, reporting it when it does not.
-
-    Args:
-        checker: what the scopes share.
-        key: the expression that reads the param.
-        choice: its value.
-        at: JSON Pointer of the expression.
-        home: JSON Pointer of the param.
-    """
-    example = 'give the param a value such as {"use": "relu@1"}'
-    if not isinstance(choice, dict) or "use" not in choice:
-        checker.report(code="P03", at=at, problem=f"'{key}' is not a block choice", help=example)
-        return False
-    for name in choice:
-        if name not in _CHOICE_KEYS:
-            checker.report(
-                code="P03",
-                at=home + pointer(name),
-                problem=f"a block choice has no key '{name}'",
-                help=did_you_mean(name, _CHOICE_KEYS),
-            )
-    if choice["use"] is MISSING or choice.get("params") is MISSING:
-        return False
-    for name, form, what in (("use", str, "a block's name"), ("params", dict, "an object")):
-        if name in choice and not isinstance(choice[name], form):
-            checker.report(
-                code="P03",
-                at=home + pointer(name),
-                problem=f"'{name}' of a block choice is not {what}",
-                help=example,
-            )
-            return False
-    return True
-
-
-_CHOICE_KEYS = ("use", "params")
-
-
-def _report_unknown_block(checker: Checker, key: str, at: str) -> None:
-    """Report a name that is no block's, and excuse the template that it most likely meant."""
-    near = checker.registry.suggest(key)
-    if near.partition("@")[0] == key.partition("@")[0]:
-        help_ = f"did you mean '{near}'?"
-    else:
-        known = [*checker.registry.keys(), *checker.templates]
-        checker.excused.add(nearest(key, checker.templates))
-        help_ = did_you_mean(key, known) if nearest(key, known) else "see 'weft blocks'"
-    checker.report(code="N01", at=at, problem=f"unknown block '{key}'", help=help_)
-
-
-def _validate(checker: Checker, written: _Written, at: str) -> BaseModel | None:
-    """Return a block's params in their form, or report each that is wrong.
-
-    An unknown param is reported and left out, or taken for the missing one that it is
-    most like, so that the rest of the use is still checked.
-    """
-    block, places = written.block, dict(written.places)
-    fields = block.params.model_fields
-    values = {name: value for name, value in written.params.items() if name in fields}
-    unknown = [name for name in written.params if name not in fields]
-    for name in unknown:
-        near = nearest(name, fields)
-        checker.report(
-            code="N04",
-            at=places[name],
-            problem=f"{block.key} has no param '{name}'",
-            help=did_you_mean(name, fields) or f"{block.key} has no params",
-        )
-        if near and near not in values:
-            values[near], places[near] = written.params[name], places[name]
-    if holds_missing(values):
-        return None
-    try:
-        # From JSON text, strictly: a text is no number there, and a flag no probability.
-        return block.params.model_validate_json(json.dumps(values, default=str), strict=True)
-    except ValidationError as errors:
-        # An unknown param like no other may be the missing one under another name.
-        lost = any(not nearest(name, fields) for name in unknown) and not written.chosen
-        for error in errors.errors():
-            if not (lost and error["type"] == "missing"):
-                _report_param(checker, block, error, written.texts, places, at)
-    return None
-
-
-def _report_param(
-    checker: Checker,
-    block: BlockType,
-    error: ErrorDetails,
-    texts: Mapping[str, Any],
-    places: Mapping[str, str],
-    at: str,
-) -> None:
-    """Report one param that is missing or has no right value."""
-    name = str(error["loc"][0]) if error["loc"] else ""
-    if error["type"] == "missing" and len(error["loc"]) == 1:
-        checker.report(
-            code="W07",
-            at=at,
-            problem=f"param '{name}' of {block.key} is missing",
-            help=f"add '{name}' to 'params'",
-        )
-        return
-    where = checker.values.blame(texts.get(name), places.get(name, at))
-    if where is None:
-        return
-    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    field = block.params.model_fields.get(name)
-    meaning = (field.description or "") if field else ""
-    read = () if where == places.get(name, at) else (f"read at {places[name]}",)
-    checker.report(
-        code="P01",
-        at=where,
-        problem=f"param '{name}' of {block.key} {message[:1].lower()}{message[1:]}",
-        evidence=(f"given  {json.dumps(error['input'], default=str)}", *read),
-        help=f"'{name}' is: {meaning.partition('. ')[0].rstrip('.')}" if meaning else "",
     )
