@@ -9,12 +9,12 @@ be used over any axis.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .expressions import WORD, is_expression
+from .expressions import WORD, is_expression, words_in
 from .findings import Finding, SpecError, at_most, did_you_mean, pointer
 from .origins import Origins
 
@@ -22,6 +22,8 @@ Json = dict[str, Any]
 Read = Callable[[str, Path], tuple[Json, Origins] | Finding]
 """From the name of a spec and the file that names it, to its value, or what is wrong."""
 
+BUDGETS = frozenset({"parameters"})
+"""What a requirement may read besides params: sizes of the whole graph."""
 _KEYS = ("spec", "params", "doc")
 _KIND = re.compile(r"\s*[a-z]+")
 
@@ -33,6 +35,8 @@ class _Names:
     params: Mapping[str, str]
     templates: Mapping[str, str]
     axes: Mapping[str, str]
+    taken: Collection[str]
+    """Params of the spec that takes it in, which no free word may be."""
 
 
 def is_import(entry: Any) -> bool:
@@ -64,10 +68,12 @@ def take_in(value: Json, origins: Origins, path: Path, read: Read) -> tuple[Json
             continue
         found = _form_findings(name, entry, str(path))
         base = None if found else read(str(entry["spec"]), path)
+        taken = {*full["params"]}, {*blocks, *full["blocks"]}
         if isinstance(base, Finding):
             found = [_moved(base, name, str(path))]
         elif base is not None:
             found = _misfits(name, entry, base[0], str(path))
+            found += _twice(name, base[0], *taken, str(path))
         findings += found
         if not found and base is not None and not isinstance(base, Finding):
             _add(full, merged, name, entry, base)
@@ -142,6 +148,28 @@ def _misfits(name: str, entry: Mapping[str, Any], base: Json, source: str) -> li
     return found
 
 
+def _twice(
+    name: str, base: Json, params: Collection[str], templates: Collection[str], source: str
+) -> list[Finding]:
+    """Return what is written under a name that the params or templates of a spec take here."""
+    parts = (
+        ("param", base.get("params", {}), params),
+        ("template", base.get("blocks", {}), templates),
+    )
+    return [
+        Finding(
+            code="X04",
+            at=pointer("blocks", name),
+            problem=f"{what} '{key}' of the spec is '{name}__{key}' here, which is written already",
+            help=f"give it in 'params' of '{name}'" if what == "param" else "rename one of the two",
+            source=source,
+        )
+        for what, inner, taken in parts
+        for key in inner
+        if f"{name}__{key}" in taken
+    ]
+
+
 def _add(
     full: Json,
     merged: Origins,
@@ -152,10 +180,13 @@ def _add(
     """Write one imported spec into the value that takes it in."""
     inner, places = base
     params, templates = inner.get("params", {}), inner.get("blocks", {})
+    own_names = {key: f"{name}__{key}" for key in params}
+    taken = {*full["params"], *own_names.values()}
     names = _Names(
-        {key: f"{name}__{key}" for key in params},
+        own_names,
         {key: f"{name}__{key}" for key in templates},
-        _free_axes(inner.get("axes", {}), {*full["params"], *(f"{name}__{key}" for key in params)}),
+        _free_axes(inner.get("axes", {}), taken),
+        taken,
     )
     place = merged.of(("blocks", name))
     whole: Json = {key: inner[key] for key in ("inputs", "outputs", "nodes") if key in inner}
@@ -173,6 +204,8 @@ def _add(
         merged.put(("params", new), own if key in given else places.of(("params", key)))
     require = list(full.get("require", ()))
     for index, text in enumerate(inner.get("require", ())):
+        if words_in(text) & BUDGETS:
+            continue  # It measures that spec alone, and here it would measure the whole.
         merged.put(("require", str(len(require))), places.of(("require", str(index))))
         require.append(_replaced(text, names.params))
     if require:
@@ -188,6 +221,17 @@ def _free_axes(axes: Iterable[str], taken: set[str]) -> dict[str, str]:
             name += "_"
         free[axis] = name
     return free
+
+
+def _free_words(words: Collection[str], taken: Collection[str]) -> dict[str, str]:
+    """Return another name for each free word of a type that is a param outside."""
+    found: dict[str, str] = {}
+    for word in sorted(words):
+        name = word
+        while name in taken:
+            name += "_"
+        found[word] = name
+    return found
 
 
 def _replaced(text: Any, names: Mapping[str, str]) -> Any:
@@ -218,8 +262,10 @@ def _type(text: str, names: _Names) -> str:
     """Return a type in new names; the kind before its axes is no name."""
     kind = _KIND.match(text)
     head = kind[0] if kind else ""
-    words = {**names.params, **names.axes}
-    return head + str(_replaced(text[len(head) :], words))
+    rest = text[len(head) :]
+    free = words_in(rest) - names.params.keys() - names.axes.keys()
+    words = {**_free_words(free, names.taken), **names.params, **names.axes}
+    return head + str(_replaced(rest, words))
 
 
 def _template(template: Json, names: _Names) -> Json:

@@ -11,8 +11,10 @@ import torch
 from weft.blocks.library import registry
 from weft.graphs.check import check
 from weft.graphs.graph import Graph
+from weft.graphs.params import BUDGETS as KNOWN
 from weft.runtime.compile.build import build
 from weft.specs.findings import SpecError
+from weft.specs.imports import BUDGETS
 from weft.specs.load import load
 
 ENCODER: dict[str, Any] = {
@@ -185,3 +187,52 @@ def test_no_path_leads_out_of_the_folder(folder: Path) -> None:
         load(folder / "two.json")
 
     assert [f.code for f in error.value.findings] == ["N08"]
+
+
+def placed(folder: Path, **keys: Any) -> list[tuple[str, str]]:
+    """Return code and place of what is wrong with the spec that takes one in."""
+    (folder / "two.json").write_text(json.dumps({**TWO, **keys}), encoding="utf-8")
+    with pytest.raises(SpecError) as error:
+        load(folder / "two.json")
+    return [(f.code, f.at) for f in error.value.findings]
+
+
+def test_no_name_is_written_over(folder: Path) -> None:
+    """A param or a template that has the name already, before or after, is no other."""
+    own = {"inputs": {"x": "f[B T 8]"}, "outputs": {"x": "x"}, "nodes": {}}
+    params = {**TWO["params"], "tower__layers": 5}
+
+    assert placed(folder, params=params) == [("X04", "/blocks/tower")]
+    for blocks in (
+        {"tower__layer": own, **TWO["blocks"]},
+        {**TWO["blocks"], "tower__layer": own},
+    ):
+        assert placed(folder, blocks=blocks) == [("X04", "/blocks/tower")]
+
+
+def test_a_free_word_stays_free(folder: Path) -> None:
+    """Though a param outside has its name."""
+    generic = json.loads(json.dumps(ENCODER))
+    generic["blocks"]["wider"]["inputs"]["x"] = "f[B T width]"
+    (folder / "encoder.json").write_text(json.dumps(generic), encoding="utf-8")
+    tower = {"spec": "encoder", "params": {"d": 8, "layers": 1}}
+    inputs = {**TWO["inputs"], "a": "f[B S 8]", "b": "f[B T 8]"}
+    value = {**TWO, "inputs": {**inputs, "c": "f[B T width]"}, "blocks": {"tower": tower}}
+    value["params"] = {"width": 12}
+    value["outputs"] = {**TWO["outputs"], "c": "c"}
+    (folder / "two.json").write_text(json.dumps(value), encoding="utf-8")
+
+    weights = graph_of(folder / "two.json").weights()
+
+    assert weights["left.stack.0.map.f.map.inner.weight"] == (16, 8)
+
+
+def test_budgets_stay_with_the_spec_that_they_measure(folder: Path) -> None:
+    """They would count everything here; the other requirements come along."""
+    small = {**ENCODER, "require": [*ENCODER["require"], "parameters <= 2000"]}
+    (folder / "encoder.json").write_text(json.dumps(small), encoding="utf-8")
+
+    assert graph_of(folder / "encoder.json").parameters() <= 2000
+    assert graph_of(folder / "two.json").parameters() > 2000
+    assert load(folder / "two.json").form.require == ("tower__wide % 2 == 0",)
+    assert KNOWN.keys() == BUDGETS
