@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -217,13 +217,24 @@ def _name_templates(
     """Note which scope each template of a full form is."""
     placed = {node.name: node for node in scope.nodes}
     for name, written in nodes.items():
-        node = placed[name]
-        if node.body is None:
-            continue
-        pairs = [(written.get("block", written.get("use")), node.body)]
-        for index, other in written.get("instead", {}).items():
-            pairs.append((other, node.instead[int(index)]))
-        for template, body in pairs:
+        for template, body in _inside(written, placed[name]):
             if template not in names:
                 names[template] = body
                 _name_templates(full, full["blocks"][template]["nodes"], body, names)
+
+
+def _inside(written: Mapping[str, Any], node: Node) -> Iterator[tuple[str, Scope]]:
+    """Walk the templates that one node of a full form uses: name, and what it is."""
+    if node.part is not None:
+        yield from _in_slots(written, node.part)
+    elif node.body is not None:
+        yield written.get("block", written.get("use", "")), node.body
+        for index, other in written.get("instead", {}).items():
+            yield other, node.instead[int(index)]
+
+
+def _in_slots(written: Mapping[str, Any], part: Part) -> Iterator[tuple[str, Scope]]:
+    for slot, inner in part.fill.items():
+        if inner.body is not None:
+            yield written["fill"][slot]["use"], inner.body
+        yield from _in_slots(written["fill"][slot], inner)

@@ -192,3 +192,37 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path, capsys: Capture) -> No
     lines = capsys.readouterr().out.splitlines()
     assert f'/name  "transformer-base"  <- {path}#/name' in lines
     assert f'/axes/B  "batch"  <- {PARENT}#/axes/B' in lines
+
+
+def test_a_template_in_a_slot_has_its_origins(tmp_path: Path) -> None:
+    """Named there, or chosen by a param; the values inside are the template's."""
+    wide = {
+        "inputs": {"x": "f[B T 8]"},
+        "outputs": {"y": "map.y"},
+        "nodes": {"map": {"use": "feed_forward@1", "in": {"x": "x"}, "params": {"d_ff": 16}}},
+    }
+    for use, params in (("wide", {}), ("=inner", {"params": {"inner": {"use": "wide"}}})):
+        outer = {
+            "use": "sublayer@1",
+            "fill": {"f": {"use": "sublayer@1", "fill": {"f": {"use": use}}}},
+        }
+        value = {
+            "format": 1,
+            "name": "slots",
+            "axes": {"B": "batch", "T": "time"},
+            "inputs": {"x": "f[B T 8]"},
+            "outputs": {"y": "outer.y"},
+            "blocks": {"wide": wide},
+            "nodes": {"outer": {**outer, "in": {"x": "x"}}},
+            **params,
+        }
+        path = tmp_path / "slots.json"
+        path.write_text(json.dumps(value))
+        held = load(path)
+        graph = graph_of(held)
+        found = provenance(graph, held)
+
+        at = "/blocks/wide/nodes/map/params/d_ff"
+        assert found[at] == {"value": 16, "how": "written", "file": str(path), "pointer": at}
+        assert found["/nodes/outer/fill/f/fill/f/use"]["value"] == "wide"
+        assert {leaf for leaf in leaves(canonical(graph)) if "/carry/" not in leaf} == found.keys()
