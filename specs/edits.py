@@ -89,7 +89,8 @@ class ScopeEdits:
         """Rewire what reads a value for which another is read now."""
         ends: dict[str, str] = {}
         for path, value in self._wires():
-            if value in self._instead and path[1] not in self._gone:
+            stays = path[0] == "outputs" or path[1] not in self._gone
+            if value in self._instead and stays:
                 first = self._instead[value]
                 end = self._end(value, ends)
                 self.edits.append(Edit(path, end, first.at, first.patch))

@@ -130,6 +130,17 @@ def test_remove_rewires_through_a_port() -> None:
     assert value["nodes"].keys() == {"left", "right", "many"}
 
 
+def test_an_output_with_the_name_of_a_removed_node_is_rewired_too() -> None:
+    """Names of outputs and of nodes are names of their own."""
+    base = {**ROOT, "outputs": {"last": "last.y"}}
+    patch = {"select": "last", "remove": True, "through": "x"}
+    value = {"format": 1, "name": "c", "extends": "root", "patch": [patch]}
+
+    made, _ = extended(base, Origins(("root.json", "")), value, "child.json")
+
+    assert made["outputs"] == {"last": "middle.y"}
+
+
 def test_remove_without_a_port_leaves_the_wires() -> None:
     """The checker says what is broken."""
     value, _ = child({"select": "middle", "remove": True})
