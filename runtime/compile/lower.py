@@ -138,8 +138,9 @@ def _scope_class(
         _forward(scope, names, root=root),
     ]
     if steps:
+        batches = [axis for axis, kind in writer.graph.spec.axes.items() if kind == "batch"]
         blocks += [
-            begin_text(scope, names, moving, moving_in, root=root),
+            begin_text(scope, names, moving, moving_in, batches=batches, root=root),
             step_text(scope, names, moving, moving_in, root=root),
         ]
     return writer.add_class(class_name(scope.name), "\n".join(blocks).rstrip("\n"))

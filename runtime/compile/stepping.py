@@ -5,9 +5,8 @@ What does not depend on the moving inputs runs once in `begin`, the rest in `ste
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from ...graphs.axes import Axis
 from ...graphs.decode import moving_ports
 from ...graphs.graph import Node, Scope
 from .statements import call, given_ports, loop_lines, returned, run_lines, targets
@@ -19,6 +18,7 @@ def begin_text(
     moving: frozenset[str],
     moving_in: frozenset[str],
     *,
+    batches: Collection[str],
     root: bool,
 ) -> str:
     """Return the method that computes and keeps all that does not move.
@@ -28,6 +28,7 @@ def begin_text(
         names: value to local variable.
         moving: values that depend on moving inputs.
         moving_in: the moving inputs.
+        batches: the graph's batch axes, along which beams stand.
         root: whether the scope is the whole graph.
     """
     fixed = [name for name in scope.inputs if name not in moving_in]
@@ -51,11 +52,11 @@ def begin_text(
         else:
             call = f"[{_begin_call('layer', wires, names)} for layer in self.{node.name}]"
         states.append(f'"{node.name}": {call},')
-    batch = _batch_axis(scope)
     for value in _saved(scope, moving, root=root):
         kept, axes = names[value], scope.type_of(value).axes
-        if batch in axes:
-            kept = f"{kept}.repeat_interleave(room.beams, {axes.index(batch)})"
+        place = next((i for i, axis in enumerate(axes) if axis in batches), None)
+        if place is not None:
+            kept = f"{kept}.repeat_interleave(room.beams, {place})"
         states.append(f'"={value}": {kept},')
     lines.append("        return {")
     lines += [f"            {text}" for text in states]
@@ -116,11 +117,6 @@ def _saved(scope: Scope, moving: frozenset[str], *, root: bool) -> list[str]:
 def _remembers(node: Node) -> bool:
     """Say whether a moving node has anything to begin."""
     return node.body is not None or (node.part is not None and node.part.steps)
-
-
-def _batch_axis(scope: Scope) -> Axis | None:
-    """Return the first axis of the first input: the batch, by the graph's convention."""
-    return next((type_.axes[0] for type_ in scope.inputs.values() if type_.axes), None)
 
 
 def _begin_call(target: str, wires: Mapping[str, str], names: Mapping[str, str]) -> str:

@@ -187,6 +187,7 @@ def test_a_class_is_written_once_for_copies_alike() -> None:
 def test_one_graph_serves_shared_copies(x: Tensor) -> None:
     """One module called four times is one compiled graph, and gives the same."""
     graph = graph_of(share=True)
+    x.requires_grad_()  # as what enters from an embedding; the second copy's input does anyway
     eager, model = build(graph), build(graph)
     report = compile_model(model, "layers")
 
@@ -231,3 +232,42 @@ def test_a_stand_in_need_not_read_every_wire() -> None:
     }
 
     assert check(loaded(value).form, registry()).root.nodes[0].instead.keys() == {1}
+
+
+def test_beams_stand_along_the_batch_wherever_it_is() -> None:
+    """What is collected has the number of copies first; a template that keeps it spreads rows."""
+    encode = {
+        "inputs": {"x": "f[B S 8]"},
+        "outputs": {"x": "map.y"},
+        "nodes": {"map": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 8}}},
+    }
+    decode = {
+        "inputs": {"layers": "f[4 B 8 8]", "x": "f[B T 8]"},
+        "outputs": {"x": "x", "layers": "layers"},
+        "nodes": {},
+    }
+    value = {
+        "format": 1,
+        "name": "collected",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"source": "f[B 8 8]", "x": "f[B T 8]"},
+        "outputs": {"x": "decode.x"},
+        "blocks": {"encode": {**encode, "inputs": {"x": "f[B 8 8]"}}, "decode": decode},
+        "nodes": {
+            "encode": {
+                "repeat": 4,
+                "block": "encode",
+                "collect": ["x"],
+                "in": {"x": "source"},
+            },
+            "decode": {"use": "decode", "in": {"layers": "encode.x", "x": "x"}},
+        },
+        "step": {"axis": "T"},
+    }
+    model: Any = build(check(loaded(value).form, registry())).eval()
+    source = torch.randn(2, 8, 8)
+    state = model.begin(Room(2, 3, 5, source.dtype, source.device), source=source)
+
+    kept = state["decode"]["=layers"]
+    expected = torch.stack([layer(source) for layer in model.encode]).repeat_interleave(3, 1)
+    torch.testing.assert_close(kept, expected, rtol=0, atol=0)
