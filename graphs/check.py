@@ -139,6 +139,8 @@ def _check_step(graph: Graph, spec: Spec, report: Report) -> None:
 
 def _check_unused(checker: Checker, spec: Spec) -> None:
     """Report templates and params that nothing uses, and look into those templates."""
+    # What a param chooses as written is there to be used, though another is set from outside.
+    choices = [value.get("use") for value in spec.params.values() if isinstance(value, dict)]
     for name in unused_templates(spec, checker.values.known):
         given = {
             port.name: Given(port.type, f"input {port.name}")
@@ -146,7 +148,7 @@ def _check_unused(checker: Checker, spec: Spec) -> None:
         }
         at = pointer("blocks", name)
         infer_template(checker, name, given, at)
-        if name not in checker.excused:
+        if name not in checker.excused and name not in choices:
             checker.report(
                 code="W03",
                 at=at,

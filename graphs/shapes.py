@@ -127,7 +127,7 @@ def _axis(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) 
         if not _is_free(word):
             raise TypeTextError("N05", f"unknown axis '{word}'", word=word, known=tuple(axes or ()))
         return word
-    if any(name not in params for name in words_in(word)):
+    if any(name not in params or name in (axes or ()) for name in words_in(word)):
         return _arithmetic(word, params, axes)
     try:
         value = evaluate(word, params)

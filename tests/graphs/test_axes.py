@@ -154,3 +154,11 @@ def test_the_old_mask_does_not_fit_the_longer_sequence() -> None:
     assert graph is None
     assert [(f.code, f.at) for f in findings] == [("T03", "/nodes/read/in/keep")]
     assert findings[0].problem == "axis is T+1 but T at port 'keep'"
+
+
+def test_an_axis_is_an_axis_beside_a_param_of_its_name() -> None:
+    """`T+1` is no number where `T` is an axis, whatever param T is."""
+    axes = {"B": "batch", "T": "time"}
+    params = {"T": 5, "d": 8}
+
+    assert parse_type("f[B T T+1 d+1]", params, axes)[0].axes == ("B", "T", "T+1", 9)

@@ -9,7 +9,7 @@ import torch
 from weft.blocks.library import registry
 from weft.blocks.modules.state import Room
 from weft.graphs.canonical import canonical
-from weft.graphs.check import check
+from weft.graphs.check import analyse, check
 from weft.graphs.cost import default_sizes, flops
 from weft.graphs.diagram import diagram
 from weft.graphs.graph import Graph
@@ -31,6 +31,11 @@ TWO = {
         },
         "feed": {**FEED, "in": {"x": "cross.y"}},
     },
+}
+OWN = {
+    "inputs": {"x": "f[B T 8]"},
+    "outputs": {"y": "feed.y"},
+    "nodes": {"feed": {"use": "feed_forward@1", "params": {"d_ff": "=wide"}, "in": {"x": "x"}}},
 }
 
 
@@ -143,3 +148,28 @@ def test_a_template_may_be_chosen_for_a_node(inputs: dict[str, torch.Tensor]) ->
 
     assert canonical(chosen) == canonical(named)
     torch.testing.assert_close(build(chosen).eval()(**inputs), build(named).eval()(**inputs))
+
+
+def test_another_choice_from_outside_leaves_no_template_unused() -> None:
+    """What the spec itself chooses is not there for nothing; it is checked all the same."""
+    held = loaded(
+        {
+            "format": 1,
+            "name": "choice",
+            "params": {"inner": {"use": "own"}, "wide": 16},
+            "axes": {"B": "batch", "T": "time"},
+            "inputs": {"x": "f[B T 8]"},
+            "outputs": {"y": "outer.y"},
+            "blocks": {"own": OWN},
+            "nodes": {
+                "outer": {"use": "sublayer@1", "in": {"x": "x"}, "fill": {"f": {"use": "=inner"}}}
+            },
+        }
+    ).form
+    other = {"inner": {"use": "feed_forward@1", "params": {"d_ff": 4}}}
+
+    assert "outer.f.feed.inner.weight" in check(held, registry()).weights()
+    assert check(held, registry(), other).weights()["outer.f.inner.weight"] == (4, 8)
+    wrong = held.blocks["own"].model_copy(update={"outputs": {"y": "fed.y"}})
+    _, findings = analyse(held.model_copy(update={"blocks": {"own": wrong}}), registry(), other)
+    assert ("N02", "/blocks/own/outputs/y") in [(f.code, f.at) for f in findings]
