@@ -37,6 +37,8 @@ VARIANTS = {
     # Two more tables of 37000 x 512.
     "transformer-untied": BASE + 2 * 37_000 * 512,
     "transformer-frozen": BASE,
+    # A vocabulary of 40960.
+    "transformer-released": BASE + 3_960 * 512,
 }
 EVERY = pytest.mark.parametrize("name", VARIANTS)
 SMALL = {"d_model": 32, "heads": 4, "d_ff": 48, "layers": 2, "vocab": 30}
@@ -48,8 +50,10 @@ def graph(name: str, **params: Any) -> Graph:
 
 
 def test_all_that_is_shipped_is_here() -> None:
-    """No variant without a count by hand."""
-    assert {path.stem for path in (SHIPPED / "variants").glob("*.json")} == set(VARIANTS)
+    """No variant without a count by hand; the rows of table 3 have a test of their own."""
+    shipped = {path.stem for path in (SHIPPED / "variants").glob("*.json")}
+
+    assert {name for name in shipped if not name.startswith("table3-")} == set(VARIANTS)
 
 
 @EVERY
