@@ -228,7 +228,7 @@ def _matched(want: Axis, give: Axis, learnt: Bound) -> Axis:
     if len(open_) != 1:
         return known
     value = solve(known, give, open_[0]) if is_arithmetic(known) else give
-    if value is None:
+    if value is None or (isinstance(value, int) and value < 1 and is_arithmetic(known)):
         return known
     learnt[open_[0]] = value
     return give

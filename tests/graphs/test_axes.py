@@ -162,3 +162,16 @@ def test_an_axis_is_an_axis_beside_a_param_of_its_name() -> None:
     params = {"T": 5, "d": 8}
 
     assert parse_type("f[B T T+1 d+1]", params, axes)[0].axes == ("B", "T", "T+1", 9)
+
+
+@pytest.mark.parametrize(
+    ("given_", "fits"), [("f[6 8]", True), ("f[5 8]", False), ("f[3 8]", False)]
+)
+def test_no_axis_is_shorter_than_one(given_: str, fits: bool) -> None:
+    """`t+5` of 6 is a `t` of 1; there is no `t` of 0 or of -2."""
+    wanted, value = parse_type("f[t+5 8]", {})[0], parse_type(given_, {})[0]
+
+    found = fit(wanted, value, {}, {})
+
+    assert found == ({"t": 1} if fits else found)
+    assert isinstance(found, Misfit) is not fits
