@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..graphs.canonical import fingerprint
 from ..graphs.diff import diff
 from ..graphs.graph import Graph
 from ..graphs.survival import Survival
@@ -52,7 +53,7 @@ def adapted(held: Checkpoint, graph: Graph, seed: int) -> tuple[Checkpoint, Surv
     """
     model = build(graph, seed=seed)
     survival = carry_over(model, held.weights, held.graph, graph)
-    begun = {"adapted_from": str(held.state["fingerprint"]), "update": 0}
+    begun = {"adapted_from": fingerprint(held.graph), "update": 0}
     run = {key: value for key, value in held.run.items() if key not in ("spec", "params")}
     weights = {path: tensor.clone() for path, tensor in weights_of(model, graph).items()}
     made = replace(held, graph=graph, weights=weights, run=run, state=begun)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import weft
-from weft.graphs.canonical import canonical
+from weft.graphs.canonical import canonical, fingerprint
 from weft.runtime import api
 from weft.runtime.checkpoint import read_tensors
 from weft.runtime.train.run import Run
@@ -102,6 +102,16 @@ def test_it_is_saved_as_a_checkpoint(trained: api.Model, tmp_path: Path) -> None
     assert opened.checkpoint.state["adapted_from"] == trained.checkpoint.state["fingerprint"]
     assert opened.checkpoint.state["fingerprint"] != trained.checkpoint.state["fingerprint"]
     assert opened.checkpoint.state["update"] == 0
+
+
+def test_what_was_adapted_is_adapted_again(trained: api.Model) -> None:
+    """There and back, without a folder in between; it says which graph it came from last."""
+    deeper = trained.adapt(weft.load("transformer-tiny", **{**SMALL, "layers": 2}))
+
+    back = deeper.adapt(weft.load("transformer-tiny", **SMALL))
+
+    assert back.translate(LINES) == trained.translate(LINES)
+    assert back.checkpoint.state["adapted_from"] == fingerprint(deeper.graph)
 
 
 def test_another_vocabulary_is_refused(trained: api.Model) -> None:
