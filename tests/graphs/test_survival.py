@@ -6,7 +6,10 @@ import json
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from weft.blocks.library import registry
+from weft.graphs.check import check
 from weft.graphs.survival import survival
+from weft.specs.load import loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,3 +137,23 @@ def test_every_parameter_is_counted_once(edit: Edit, graph_of: GraphOf) -> None:
     assert {*found.carried, *found.new, *found.reshaped} == set(new.weights())
     assert sizes["new"] == sum(map(prod, found.new.values()))
     assert json.loads(json.dumps(found.as_json()))["parameters"] == sizes
+
+
+def test_a_new_tie_begins_as_the_one_that_fits() -> None:
+    """Of two weights that become one tensor, that which had its shape before."""
+
+    def graph_of(width: int, **keys: Any) -> Graph:
+        nodes = {
+            "one": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": width}},
+            "two": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 8}},
+        }
+        value = {"format": 1, "name": "pair", "axes": {"B": "batch"}, "inputs": {"x": "f[B 4]"}}
+        outputs = {"one": "one.y", "two": "two.y"}
+        return check(loaded({**value, "outputs": outputs, "nodes": nodes, **keys}).form, registry())
+
+    found = survival(graph_of(6), graph_of(8, tie=[["one.weight", "two.weight"]]))
+
+    assert found.sources["one.weight"] == "two.weight"
+    assert found.carried["one.weight"] == (8, 4)
+    assert found.lost == {"one.weight": (6, 4)}
+    assert found.reshaped == {"one.bias": ((6,), (8,))}

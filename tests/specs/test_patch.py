@@ -652,3 +652,23 @@ def test_too_many_patches_and_too_much_written_are_refused() -> None:
         extended({**ROOT, "nodes": nodes}, Origins(("root.json", "")), written, "child.json")
     assert [finding.code for finding in error.value.findings] == ["X08"]
     assert time.perf_counter() - start < 1
+
+
+def test_copies_that_are_the_rule_now_are_no_exceptions() -> None:
+    """Two of three copies were another template, and the third becomes a third one."""
+    many = {**ROOT["nodes"]["many"], "repeat": 3, "instead": {"1": "wide", "2": "wide"}}
+    base = {
+        **ROOT,
+        "blocks": {**ROOT["blocks"], "wide": ROOT["blocks"]["layer"]},
+        "nodes": {**ROOT["nodes"], "many": many},
+    }
+    patch = {"select": "many.0.first", "set": {"params.bias": False}}
+    value = {"format": 1, "name": "c", "extends": "root", "patch": [patch]}
+
+    made, _ = extended(base, Origins(("root.json", "")), value, "child.json")
+
+    node = made["nodes"]["many"]
+    assert (node["block"], node["instead"].keys()) == ("wide", {"0"})
+    first = made["blocks"][node["instead"]["0"]]["nodes"]["first"]
+    assert first["params"] == {"d_out": 4, "bias": False}
+    assert made["blocks"]["layer"] == ROOT["blocks"]["layer"]
