@@ -117,6 +117,19 @@ def bottom_up(blocks: Mapping[str, Any]) -> list[str]:
     return [name for name in order if depth[name] <= DEEPEST]
 
 
+def _used_apart(spec: Mapping[str, Any]) -> set[str]:
+    """Return what is used where no selection leads: in slots, and as the choice of a param."""
+    choices = spec.get("params", {}).values()
+    found = [choice.get("use") for choice in choices if isinstance(choice, dict)]
+    scopes = [spec["nodes"], *(block["nodes"] for block in spec.get("blocks", {}).values())]
+    waiting = [node for nodes in scopes for node in nodes.values()]
+    while waiting:
+        inner = waiting.pop().get("fill", {}).values()
+        found += [use.get("use") for use in inner]
+        waiting += inner
+    return {name for name in found if isinstance(name, str)}
+
+
 class Walk:
     """Follows every selection of a file through a spec."""
 
@@ -141,8 +154,9 @@ class Walk:
             (i, self._closed(i, 1)) for i, s in enumerate(selections) if s.target == "nodes"
         )
         self._enter("", start, "", "")
+        apart = _used_apart(spec)
         for name in self.order:
-            if not self.versions(name):
+            if name in apart or not self.versions(name):
                 self._enter(name, (), f"{name}: ", name)
 
     def versions(self, scope: str) -> list[Version]:

@@ -672,3 +672,29 @@ def test_copies_that_are_the_rule_now_are_no_exceptions() -> None:
     first = made["blocks"][node["instead"]["0"]]["nodes"]["first"]
     assert first["params"] == {"d_out": 4, "bias": False}
     assert made["blocks"]["layer"] == ROOT["blocks"]["layer"]
+
+
+@pytest.mark.parametrize("use", ["layer", "=inner"])
+def test_a_use_that_is_not_selected_stays_in_slots_and_choices_too(use: str) -> None:
+    """Selections enter neither, so what stands there is the template as it was."""
+    slot = {"use": "sublayer@1", "fill": {"f": {"use": use}}}
+    nodes = {
+        "many": ROOT["nodes"]["many"] | {"in": {"x": "x"}},
+        "outer": {"use": "sublayer@1", "fill": {"f": slot}, "in": {"x": "many.x"}},
+    }
+    base = {
+        **ROOT,
+        "params": {"inner": {"use": "layer"}},
+        "outputs": {"y": "outer.y"},
+        "blocks": {"layer": ROOT["blocks"]["layer"]},
+        "nodes": nodes,
+    }
+    patch = {"select": "many.*.first", "set": {"params.bias": False}}
+    value = {"format": 1, "name": "c", "extends": "root", "patch": [patch]}
+
+    made, _ = extended(base, Origins(("root.json", "")), value, "child.json")
+
+    assert made["blocks"]["layer"] == ROOT["blocks"]["layer"]
+    changed = made["blocks"][made["nodes"]["many"]["block"]]
+    assert changed["nodes"]["first"]["params"] == {"d_out": 4, "bias": False}
+    assert made["nodes"]["outer"] == nodes["outer"]
