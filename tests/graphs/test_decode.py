@@ -60,6 +60,22 @@ def test_attention_without_causal_is_named_with_its_path(
         ]
 
 
+def test_attention_in_a_template_in_a_slot_is_named_there(
+    edit: Edit, findings_of: FindingsOf
+) -> None:
+    """One that may look ahead is found, and one that is causal is sound."""
+    node = {"use": "attention@1", "in": {"x": "x"}}
+    ports = {"inputs": {"x": "f[B T d_model]"}, "outputs": {"y": "read.y"}}
+    found = []
+    for causal in (True, False):
+        read = {**node, "params": {"heads": "=heads", "causal": causal}}
+        inner = {**ports, "nodes": {"read": read}}
+        edits = {f"{DECODER}/self_attention/fill/f": {"use": "inner"}, "/blocks/inner": inner}
+        found.append([(f.code, f.at) for f in findings_of(edit(edits))])
+
+    assert found == [[], [("D01", "/blocks/inner/nodes/read")]]
+
+
 def test_without_a_step_nothing_need_be_causal(edit: Edit, findings_of: FindingsOf) -> None:
     """A model that is not decoded may look wherever it likes."""
     spec = edit({}, [f"{DECODER}/self_attention/fill/f/params/causal", "/step"])

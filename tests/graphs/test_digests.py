@@ -58,6 +58,21 @@ def test_a_change_is_at_its_node(
     assert changed_paths(before, now) == paths
 
 
+def test_a_template_in_a_slot_has_its_own(edit: Edit, graph_of: GraphOf) -> None:
+    """What is changed inside it is named there."""
+    inner = {"inputs": {"x": "f[B S d_model]"}, "outputs": {"y": "map.y"}}
+    node = {"use": "feed_forward@1", "in": {"x": "x"}, "params": {"d_ff": 64}}
+    at = "/blocks/encoder_layer/nodes/feed_forward/fill/f"
+    slot = {at: {"use": "inner"}}
+
+    def made(d_ff: int) -> dict[str, str]:
+        map_ = {**node, "params": {"d_ff": d_ff}}
+        edits = {**slot, "/blocks/inner": {**inner, "nodes": {"map": map_}}}
+        return digests(graph_of(edit(edits)))
+
+    assert changed_paths(made(64), made(32)) == ["encoder.*.feed_forward/f.map"]
+
+
 def test_nodes_that_come_and_go_are_named() -> None:
     """Those that are there first, then those that are gone."""
     now = {"head": "1", "new": "2"}

@@ -236,3 +236,17 @@ def test_budgets_stay_with_the_spec_that_they_measure(folder: Path) -> None:
     assert graph_of(folder / "two.json").parameters() > 2000
     assert load(folder / "two.json").form.require == ("tower__wide % 2 == 0",)
     assert KNOWN.keys() == BUDGETS
+
+
+def test_a_copy_that_is_another_template_is_so_inside(folder: Path) -> None:
+    """Under the name that the template has outside."""
+    value = json.loads(json.dumps(ENCODER))
+    value["blocks"]["other"] = json.loads(json.dumps(ENCODER["blocks"]["layer"]))
+    value["blocks"]["other"]["nodes"]["read"]["params"]["heads"] = 1
+    value["nodes"]["stack"]["instead"] = {"1": "other"}
+    (folder / "encoder.json").write_text(json.dumps(value), encoding="utf-8")
+
+    form = load(folder / "two.json").form
+
+    assert form.blocks["tower"].nodes["stack"].instead == {"1": "tower__other"}
+    assert graph_of(folder / "two.json").weights()
