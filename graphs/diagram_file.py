@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import graphviz
 
+from ..specs.files import write_beside
 from ..specs.findings import InputError
 
 SUFFIXES = ("svg", "png", "pdf", "dot")
@@ -39,17 +39,7 @@ def write_picture(picture: graphviz.Digraph, out: Path) -> Path:
     """
     suffix = check_suffix(out)
     content = picture.source.encode() if suffix == "dot" else _render(picture, suffix, out)
-    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            beside.write_bytes(content)
-            beside.replace(out)
-        finally:
-            beside.unlink(missing_ok=True)
-    except OSError as error:
-        problem = f"cannot write the diagram: {error.strerror}"
-        raise InputError(problem, place=str(out), help="choose another place with -o") from error
+    write_beside(out, content, "diagram")
     return out
 
 

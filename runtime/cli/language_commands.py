@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 from ...blocks.library import registry
 from ...graphs.schema import as_text
 from ...graphs.schema import schema as schema_of
-from ...specs.findings import InputError, SpecError
+from ...specs.files import write_beside
+from ...specs.findings import SpecError
 from ...specs.form import Spec
 from ...specs.load import load_as
 from ...specs.reader import find, parse, read_json, read_text
@@ -53,27 +53,8 @@ def _give(text: str, out: str | None) -> None:
     if out is None:
         sys.stdout.write(text)
         return
-    _write(Path(out), text)
+    write_beside(Path(out), text.encode(), "file")
     print(out)
-
-
-def _write(out: Path, text: str) -> None:
-    """Write a file beside and rename it.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(out)
-        finally:
-            beside.unlink(missing_ok=True)
-    except OSError as error:
-        problem = f"cannot write the file: {error.strerror}"
-        raise InputError(problem, place=str(out), help="choose another place with -o") from error
 
 
 def _laid_out(value: Any, indent: str = "", before: int = 0) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from argparse import Namespace
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...graphs.survival import Survival, survival
+from ...specs.files import write_beside
 from ...specs.findings import InputError, SpecError
 from ...specs.inherit import parent_of
 from ...specs.load import ROOMS, load, parse_overrides
@@ -49,7 +49,7 @@ def swap(options: Namespace) -> None:
     except SpecError:
         print(f"{options.out} is not written, for it would not check:\n", file=sys.stderr)
         raise
-    _write(out, spec_text(made.child))
+    write_beside(out, spec_text(made.child).encode(), "spec")
     weights = survival(before, made.graph)
     if options.json:
         print(json.dumps({"spec": made.child, "weights": weights.as_json()}, indent=2))
@@ -100,22 +100,3 @@ def spec_text(child: Mapping[str, Any]) -> str:
         patches.append(f"    {text}")
     lines[-1] = '  "patch": [\n' + ",\n".join(patches) + "\n  ]"
     return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _write(out: Path, text: str) -> None:
-    """Write a file beside and rename it.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(out)
-        finally:
-            beside.unlink(missing_ok=True)
-    except OSError as error:
-        problem = f"cannot write the spec: {error.strerror}"
-        raise InputError(problem, place=str(out), help="choose another place with -o") from error
