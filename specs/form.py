@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, Tag
 
 FORMAT = 1
 """The version of the spec language that this code writes."""
@@ -57,7 +57,7 @@ class RepeatNode(Record):
     """Ports whose output is the next copy's input; the other inputs go to every copy."""
     collect: tuple[Name, ...] = ()
     """Outputs of the template of which those of all copies are stacked, along a new first axis."""
-    share: bool = False
+    share: StrictBool = False
     """Whether all copies have one set of weights."""
     instead: dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,4})$")], str] = {}
     """Copies that are another template, by index; patches of one copy write this."""

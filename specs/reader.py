@@ -55,16 +55,20 @@ def find(name: str, *rooms: str) -> Path:
     try:
         if path.is_file():
             return path
+        if path.is_dir() and name not in known:
+            raise InputError("this is a folder", place=name, help="name a file in it")
         beside = [str(p) for p in path.parent.glob("*.json")] if path.parent.is_dir() else []
     except (OSError, ValueError) as error:
         raise InputError("this cannot be the name of a file", place=name[:80]) from error
     if name in known:
         return known[name]
-    if "/" in name or name.endswith(".json"):
-        raise InputError("no such file", place=name, help=did_you_mean(name, beside))
-    raise InputError(
-        f"'{name}' is neither a file nor shipped with weft", help=did_you_mean(name, known)
-    )
+    meant = [file for file in beside if Path(file) == Path(f"{name}.json")]
+    beside = [file for file in beside if Path(file) != path]
+    help_ = f"did you mean '{meant[0]}'?" if meant else ""
+    if "/" in name or name.endswith(".json") or not rooms:
+        raise InputError("no such file", place=name, help=help_ or did_you_mean(name, beside))
+    problem = f"'{name}' is neither a file nor shipped with weft"
+    raise InputError(problem, help=help_ or did_you_mean(name, known))
 
 
 def read_text(path: Path) -> str:
@@ -254,6 +258,7 @@ _WORDS = {
     "dict_type": "an object",
     "string_type": "a text",
     "tuple_type": "a list",
+    "bool_type": "true or false",
     "too_short": "an object with at least one key",
 }
 """Kinds of pydantic's errors, and what should stand there instead."""
@@ -261,6 +266,7 @@ _NAMES = {
     "": "a name is a letter, then letters, digits and underscores, 64 in all",
     "axes": "an axis is a capital letter, then letters and digits, 16 in all",
     "name": "the name of a spec is letters, digits, '_', '.' and '-', 100 in all",
+    "instead": "write the number of a copy, counted from 0, such as '4'",
 }
 """What names look like, by the key under which they stand."""
 
@@ -290,7 +296,7 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
             code="N06",
             at=at,
             problem=f"'{error['input']}' cannot be a name"[:120],
-            help=_NAMES.get(str(place[0]) if place else "", _NAMES[""]),
+            help=_NAMES.get(_key_above(place), _NAMES[""]),
             source=source,
         )
     wanted = _WORDS.get(error["type"]) or error.get("ctx", {}).get("expected")
@@ -303,6 +309,13 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
         help=f"write {wanted}" if wanted else "",
         source=source,
     )
+
+
+def _key_above(place: list[int | str]) -> str:
+    """Return the key that says what the name at a place is the name of."""
+    if place[-2:-1] == ["instead"]:
+        return "instead"
+    return str(place[0]) if place else ""
 
 
 def _json(value: Any) -> str:

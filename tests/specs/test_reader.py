@@ -241,3 +241,42 @@ def test_a_file_beside_is_suggested(tmp_path: Path) -> None:
         find(str(tmp_path / "mime.json"), "models")
 
     assert error.value.help == f"did you mean '{tmp_path / 'mine.json'}'?"
+
+
+def test_a_name_without_its_suffix_is_told_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`mine`, where `mine.json` lies, is the file's name and no shipped one."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.json").write_text("{}")
+
+    with pytest.raises(InputError) as error:
+        find("mine", "models")
+
+    assert error.value.help == "did you mean 'mine.json'?"
+
+
+def test_a_folder_is_said_to_be_one(tmp_path: Path) -> None:
+    """It exists, so it is not missing, and it is not its own suggestion."""
+    folder = tmp_path / "mine.json"
+    folder.mkdir()
+
+    with pytest.raises(InputError, match="this is a folder"):
+        find(str(folder), "models")
+
+
+def test_a_link_to_nothing_is_not_its_own_suggestion(tmp_path: Path) -> None:
+    """The help names another file, or none."""
+    link = tmp_path / "mine.json"
+    link.symlink_to(tmp_path / "gone.json")
+
+    with pytest.raises(InputError, match="no such file") as error:
+        find(str(link), "models")
+
+    assert "did you mean" not in error.value.help
+
+
+def test_where_only_files_are_meant_none_is_said_to_be_shipped() -> None:
+    """`weft migrate transformer-base`: that is shipped, and the message must not deny it."""
+    with pytest.raises(InputError, match="no such file"):
+        find("transformer-base")
