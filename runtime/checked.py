@@ -39,4 +39,4 @@ def analysed(spec: LoadedSpec | str | Path) -> tuple[Graph | None, list[Finding]
     """
     held = spec if isinstance(spec, LoadedSpec) else load(spec)
     graph, findings = analyse(held.form, registry(), held.overrides, source=held.source)
-    return graph, [held.place(finding) for finding in findings]
+    return graph, held.place_all(findings)

@@ -89,7 +89,7 @@ def swap(
         child = {**child, "patch": [*patches, gone]}
     # The old spec was sound, so a param that nothing reads follows from the rest.
     shown = [finding for finding in findings if finding.code != "W08"] or findings
-    raise SpecError(variant.place(finding) for finding in shown)
+    raise SpecError(variant.place_all(shown))
 
 
 def _patches(

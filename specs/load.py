@@ -41,6 +41,10 @@ class LoadedSpec:
             return replace(finding, source=OVERRIDES)
         return place(finding, self.origins or Origins((self.source, "")))
 
+    def place_all(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Return findings in their files; a patch that is wrong in several places is one."""
+        return list(dict.fromkeys(self.place(finding) for finding in findings))
+
     def origin_of(self, at: str) -> Place:
         """Return the file, and the pointer in it, at which a part of the value was written."""
         if self._overridden(at):

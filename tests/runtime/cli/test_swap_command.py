@@ -198,3 +198,12 @@ def test_from_python_a_wrong_swap_raises() -> None:
     }
     with pytest.raises(InputError):
         base.swap("**", "linear@1")
+
+
+def test_what_is_wrong_with_one_patch_is_said_once(tmp_path: Path, capsys: Capture) -> None:
+    """The patch writes the misspelt block in three places; it stands once in the file."""
+    swap = ["swap", "transformer-base", ATTENTION, "--use", "atention@1"]
+
+    assert main([*swap, "-o", str(tmp_path / "mine.json")]) == 1
+
+    assert capsys.readouterr().err.count("error[N01]") == 1
