@@ -103,15 +103,19 @@ def _write(picture: Picture, graph: Graph, *, typed: bool) -> graphviz.Digraph:
     for box, column in columns.items():
         dot.node(box, group=column)
     for (source, target), types in picture.wires.items():
-        thin = _thin(types)
-        label = "\n".join(f" {type_} " for type_ in types) if typed else ""
-        style = {"label": plain(label)} if label else {}
-        if thin:
-            style |= {"style": "dashed", "color": FAINT, "penwidth": "0.7", "arrowsize": "0.55"}
-            style["weight"] = "0"
-        else:
-            style |= {"tailport": "n", "weight": _weight(picture, source, target)}
-        dot.edge(source, target, **style)
+        # A mask has a line of its own beside what it goes with.
+        masks = [type_ for type_ in types if type_.kind in MASKS]
+        rest = [type_ for type_ in types if type_.kind not in MASKS]
+        for drawn in filter(None, (rest, masks)):
+            thin = drawn is masks
+            label = "\n".join(f" {type_} " for type_ in drawn) if typed else ""
+            style = {"label": plain(label)} if label else {}
+            if thin:
+                style |= {"style": "dashed", "color": FAINT, "penwidth": "0.7"}
+                style |= {"arrowsize": "0.55", "weight": "0"}
+            else:
+                style |= {"tailport": "n", "weight": _weight(picture, source, target)}
+            dot.edge(source, target, **style)
     return dot
 
 

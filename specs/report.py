@@ -92,6 +92,10 @@ def _nearest(patch: Patch, found: Found, walk: Walk, *, compare: bool) -> str:
     most = _COMPARED if len(wanted) <= _COMPARED else _SHOWN
     if len(known) > most:
         known = sorted(known, key=lambda path: (abs(len(path) - len(wanted)), path))[:most]
+    # What is most often forgotten is the piece for the copy of a repeat.
+    meant = [path for path in walk.paths.values() if path.replace(".*.", ".") == wanted]
+    if compare and meant:
+        return f"did you mean '{meant[0]}'?"
     near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5) if compare else []
     near = near or sorted(known)[:_SHOWN]
     return f"nearest: {', '.join(near)}" if near else "there is nothing to select"

@@ -447,3 +447,27 @@ def test_long_text_is_cut() -> None:
     """A name may have 64 characters, and a box has no room for them."""
     assert len(short("x" * 99)) == 48
     assert short("x" * 48) == "x" * 48
+
+
+def test_a_mask_has_a_line_of_its_own_beside_a_thick_one() -> None:
+    """Else what `prepend@1` gives would look unmasked."""
+    spec = {
+        "format": 1,
+        "name": "masked",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]", "keep": "keep[B T]"},
+        "outputs": {"y": "read.y"},
+        "nodes": {
+            "start": {"use": "prepend@1", "in": {"x": "x", "keep": "keep"}},
+            "read": {
+                "use": "attention@1",
+                "in": {"x": "start.y", "keep": "start.keep"},
+                "params": {"heads": 2},
+            },
+        },
+    }
+    source = draw_dot(check(loaded(spec).form, registry()), "typed").source
+    lines = [line for line in source.splitlines() if '"node/start" -> "node/read"' in line]
+
+    assert len(lines) == 2
+    assert sum("dashed" in line for line in lines) == 1

@@ -169,7 +169,9 @@ def test_the_text_is_in_columns() -> None:
     assert row("head")[-3:] == ["18,944,000", "tied", f"{32 * 2 * 512 * 37_000 / 1e6:,.1f}"]
     assert row("total")[:3] == ["total", "63,082,496", "100.0%"]
     table = rows[rows.index(next(line for line in rows if line.startswith("node"))) :]
-    ends = {len(line) for line in table[: table.index("")] if line[-1:].isdigit() or line.endswith("P")}
+    ends = {
+        len(line) for line in table[: table.index("")] if line[-1:].isdigit() or line.endswith("P")
+    }
     assert len(ends) == 1
     assert not [line for line in rows if line != line.rstrip()]
 
