@@ -8,6 +8,9 @@ from typing import Annotated, Any, Literal
 from ..graphs.signature import BlockType, Signature, port
 from .fields import LATER, Base, Count, Flag, Params, Probability
 
+DISTANT = ("alibi", "relative_bias")
+"""Values of `position` that add to each score what its distance is worth."""
+
 
 class AttentionParams(Params):
     """Params of `attention`."""
@@ -24,12 +27,20 @@ class AttentionParams(Params):
     """Whether the four projections have biases."""
     dropout: Probability = 0.0
     """Probability of dropping an attention weight while training."""
-    position: Annotated[Literal["none", "rotary"], LATER] = "none"
-    """`rotary` turns pairs (2i, 2i+1) of q and k by pos * base^(-2i/d_k); only without `memory`."""
+    position: Annotated[Literal["none", "rotary", "alibi", "relative_bias"], LATER] = "none"
+    """`rotary` turns pairs (2i, 2i+1) of q and k by pos * base^(-2i/d_k), only without `memory`;
+    `alibi` takes 2^(-8h/heads) * distance off the scores of head h, from 1; `relative_bias` adds
+    a learned number for each head and bucket of distances.  The last two leave no `memory`."""
     rotary_base: Annotated[Base, LATER] = 10_000.0
     """Base of the angles of `rotary`; a larger one turns more slowly."""
     window: Annotated[Count | None, LATER] = None
     """Farthest position that is read, counted from the reader; only without `memory`."""
+    buckets: Annotated[Count, LATER] = 32
+    """Buckets of distances of `relative_bias`; when not `causal`, half for what stands after."""
+    max_distance: Annotated[Count, LATER] = 128
+    """Distance of `relative_bias` from which on all share the last bucket."""
+    scale: Annotated[Literal["sqrt", "none"], LATER] = "sqrt"
+    """`sqrt` divides scores by sqrt(d_k); `none` leaves the dot products as they are."""
 
 
 class GroupedQueryAttentionParams(AttentionParams):
@@ -40,12 +51,14 @@ class GroupedQueryAttentionParams(AttentionParams):
 
 
 def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
-    """Self-attention when `memory` is not wired: then s is t."""
-    crossed = "memory" in wired
+    """Self-attention when `memory` is not wired, then s is t; always where distance counts."""
+    memory = port("memory", "f[b s d_memory]?", "what is read; x itself when not wired")
+    read = () if params.position in DISTANT else (memory,)
+    crossed = "memory" in wired and bool(read)
     return Signature(
         inputs=(
             port("x", "f[b t d_model]", "what reads"),
-            port("memory", "f[b s d_memory]?", "what is read; x itself when not wired"),
+            *read,
             port("keep", "keep[b s]?", "which positions may be read"),
         ),
         outputs=(port("y", "f[b t d_model]", "what each position read"),),
@@ -64,9 +77,11 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
     if params.position == "rotary" and d_k % 2:
         msg = f"d_k is {d_k}, which is odd, but rotary positions turn pairs of numbers"
         raise ValueError(msg, f"give a d_k that is even, such as {d_k + 1}, or another 'heads'")
+    if params.position == "relative_bias":
+        _check_buckets(params)
     return {
         "d_model": d_model,
-        "d_memory": sizes["d_memory"],
+        "d_memory": sizes.get("d_memory", d_model),
         "heads": heads,
         "d_k": d_k,
         "d_v": params.d_v or d_k,
@@ -77,7 +92,24 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
         "position": params.position,
         "rotary_base": params.rotary_base,
         "window": params.window,
+        "scale": params.scale,
+        "buckets": params.buckets,
+        "max_distance": params.max_distance,
     }
+
+
+def _check_buckets(params: AttentionParams) -> None:
+    """Refuse buckets that cannot be halved, and those of one distance that reach too far."""
+    parts = 2 if params.causal else 4
+    if params.buckets % (parts // 2) or params.buckets < parts:
+        msg = f"{params.buckets} buckets do not divide into near and far, before and after"
+        if params.causal:
+            msg = f"{params.buckets} buckets do not divide into near and far"
+        raise ValueError(msg, f"use {max(parts, params.buckets + params.buckets % 2)} buckets")
+    exact = params.buckets // parts
+    if params.max_distance <= exact:
+        msg = f"max_distance is {params.max_distance}, but buckets of one distance reach {exact}"
+        raise ValueError(msg, f"use a max_distance above {exact}, or fewer buckets")
 
 
 def _grouped_arguments(
@@ -108,6 +140,8 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         weights[f"{name}.weight"] = shape
         if a["bias"]:
             weights[f"{name}.bias"] = shape[:1]
+    if a["position"] == "relative_bias":
+        weights["relative_bias.weight"] = (a["buckets"], a["heads"])
     return weights
 
 
@@ -125,7 +159,8 @@ ATTENTION = BlockType(
     name="attention",
     doc="Multi-head scaled dot-product attention; softmax(q k^T / sqrt(d_k)) v in each head.",
     source="Vaswani et al. 2017, section 3.2; rotary: Su et al. 2021, section 3.4; "
-    "window: Beltagy et al. 2020, section 3.1",
+    "window: Beltagy et al. 2020, section 3.1; no scale: Luong et al. 2015, section 3.1; "
+    "alibi: Press et al. 2022, section 3; relative bias: Raffel et al. 2020, section 2.1",
     params=AttentionParams,
     signature=_signature,
     arguments=_arguments,

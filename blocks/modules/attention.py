@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .core import attend
 from .draw import draw_linear
-from .position import rotated
+from .position import RelativeBias, alibi, distances, rotated
 from .state import Room, State
 
 
@@ -24,7 +24,9 @@ class Attention(nn.Module):
     H / G heads in a row read the same ones.
 
     Source: Vaswani et al. 2017, section 3.2; shared keys: Ainslie et al. 2023, section
-    2.2; rotary: Su et al. 2021, section 3.4; window: Beltagy et al. 2020, section 3.1.
+    2.2; rotary: Su et al. 2021, section 3.4; window: Beltagy et al. 2020, section 3.1;
+    scores without a scale: Luong et al. 2015, section 3.1; alibi: Press et al. 2022,
+    section 3; relative bias: Raffel et al. 2020, section 2.1.
     """
 
     def __init__(  # noqa: PLR0913 - the params of a block
@@ -42,12 +44,20 @@ class Attention(nn.Module):
         position: str = "none",
         rotary_base: float = 10_000.0,
         window: int | None = None,
+        scale: str = "sqrt",
+        buckets: int = 32,
+        max_distance: int = 128,
     ) -> None:
-        """Make the four projections."""
+        """Make the four projections, and the table of a learned bias."""
         super().__init__()
         self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
         self.causal, self.dropout, self.window = causal, dropout, window
+        self.scale = 1.0 if scale == "none" else None
         self.base = rotary_base if position == "rotary" else None
+        self.alibi = position == "alibi"
+        self.relative_bias: RelativeBias | None = None
+        if position == "relative_bias":
+            self.relative_bias = RelativeBias(heads, buckets, max_distance, causal=causal)
         self.query = nn.Linear(d_model, heads * d_k, bias)
         self.key = nn.Linear(d_memory, self.kv_heads * d_k, bias)
         self.value = nn.Linear(d_memory, self.kv_heads * d_v, bias)
@@ -83,6 +93,8 @@ class Attention(nn.Module):
             causal=self.causal and own,
             window=self.window if own else None,
             dropout=self.dropout if self.training else 0.0,
+            scale=self.scale,
+            bias=self._bias(query_BHTK, key_BGSK) if own else None,
         )
         return self._merge(y_BHTV)
 
@@ -116,7 +128,8 @@ class Attention(nn.Module):
         if state.fixed:
             key = state.fixed["key"]
             query = query_RHTK.unflatten(0, (key.size(0), -1)).squeeze(3).transpose(1, 2)
-            y = attend(query, key, state.fixed["value"], state.fixed.get("keep"))
+            value, keep = state.fixed["value"], state.fixed.get("keep")
+            y = attend(query, key, value, keep, scale=self.scale)
             return self._merge(y.transpose(1, 2).flatten(0, 1).unsqueeze(2))
         key, value = self._offered(x)
         query_RHTK, key = self._placed(query_RHTK, key, position)
@@ -129,7 +142,8 @@ class Attention(nn.Module):
             kept = state.appended.setdefault("keep", keep.new_zeros(keep.size(0), length, 1))
             kept[:, position] = keep
             keep = kept[:, first : position + 1, 0]
-        return self._merge(attend(query_RHTK, key, value, keep))
+        bias = self._bias(query_RHTK, key)
+        return self._merge(attend(query_RHTK, key, value, keep, scale=self.scale, bias=bias))
 
     def _offered(self, read: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys [B, G, S, K] and values [B, G, S, V] of what is read, [B, S, D']."""
@@ -147,6 +161,16 @@ class Attention(nn.Module):
             rotated(query_BHTK, positions_T, self.base),
             rotated(key_BGTK, positions_T, self.base),
         )
+
+    def _bias(self, query_BHTK: Tensor, key_BGSK: Tensor) -> Tensor | None:
+        """Return what distance adds to the scores; those that read are the last of those read."""
+        if self.relative_bias is None and not self.alibi:
+            return None
+        distance_TS = distances(query_BHTK.size(2), key_BGSK.size(2), query_BHTK.device)
+        if self.relative_bias is None:
+            return alibi(distance_TS, self.heads)
+        bias: Tensor = self.relative_bias(distance_TS)
+        return bias
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
         """[B, T, H * K] to [B, H, T, K]."""

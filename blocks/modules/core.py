@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def attend(
+def attend(  # noqa: PLR0913 - the parts of one formula
     query_BHTK: Tensor,
     key_BGSK: Tensor,
     value_BGSV: Tensor,
@@ -20,6 +20,8 @@ def attend(
     causal: bool = False,
     window: int | None = None,
     dropout: float = 0.0,
+    scale: float | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Let every query read the values whose keys it matches.
 
@@ -31,6 +33,8 @@ def attend(
         causal: whether position t reads none later than t; needs T = S.
         window: how far apart reader and read may stand; needs T = S.
         dropout: probability of dropping one attention weight, 0 when not training.
+        scale: times which scores are taken; 1 / sqrt(K) when None.
+        bias: what is added to the scores, [H, T, S] or [B, H, T, S].
 
     Returns:
         softmax(q k^T / sqrt(K)) v, B x H x T x V.  A row that may read nothing gives
@@ -42,7 +46,8 @@ def attend(
     # The fused kernel's backward is several times slower than plain products here.
     plain = query_BHTK.device.type == "cpu" and query_BHTK.dtype == torch.bfloat16
     mask = None if keep_BS is None else keep_BS[:, None, None, :]
-    if window is not None or (causal and (mask is not None or (plain and shared > 1))):
+    given = mask is not None or bias is not None
+    if window is not None or (causal and (given or (plain and shared > 1))):
         near = _near(query_BHTK.size(2), query_BHTK.device, causal=causal, window=window)
         mask, causal = near if mask is None else mask & near, False
         if shared > 1:
@@ -55,16 +60,31 @@ def attend(
             dropout_p=dropout,
             is_causal=True,
             enable_gqa=shared > 1,
+            scale=scale,
         )
     # Heads with one key read as more positions of one head: no key is copied.
     query = query_BHTK
     if shared > 1:
         query = query_BHTK.unflatten(1, (-1, shared)).flatten(2, 3)
+    if bias is not None:
+        bias = bias.to(query.dtype)
+        bias = bias.unflatten(-3, (-1, shared)).flatten(-3, -2) if shared > 1 else bias
     if plain:
-        y = plain_attend(query, key_BGSK, value_BGSV, mask, causal=causal, dropout=dropout)
+        y = plain_attend(
+            query,
+            key_BGSK,
+            value_BGSV,
+            mask,
+            causal=causal,
+            dropout=dropout,
+            scale=scale,
+            bias=bias,
+        )
     else:
+        if bias is not None:
+            mask = bias if mask is None else torch.where(mask, bias, float("-inf"))
         y = F.scaled_dot_product_attention(
-            query, key_BGSK, value_BGSV, attn_mask=mask, dropout_p=dropout
+            query, key_BGSK, value_BGSV, attn_mask=mask, dropout_p=dropout, scale=scale
         )
     return y.unflatten(2, (shared, -1)).flatten(1, 2) if shared > 1 else y
 
@@ -77,6 +97,8 @@ def plain_attend(
     *,
     causal: bool,
     dropout: float,
+    scale: float | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """Compute `attend` as the paper writes it, with two matrix products.
 
@@ -87,8 +109,13 @@ def plain_attend(
         mask: bool, true may be read, to be broadcast to B x H x T x S.
         causal: whether position t reads none later than t.
         dropout: probability of dropping one attention weight.
+        scale: times which scores are taken; 1 / sqrt(K) when None.
+        bias: what is added to the scores, to be broadcast to B x H x T x S.
     """
-    score_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1) * query_BHTK.size(-1) ** -0.5
+    times = query_BHTK.size(-1) ** -0.5 if scale is None else scale
+    score_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1) * times
+    if bias is not None:
+        score_BHTS = score_BHTS + bias
     if causal:
         past = _near(query_BHTK.size(2), query_BHTK.device, causal=True)
         mask = past if mask is None else mask & past

@@ -182,3 +182,18 @@ def test_a_width_that_heads_cannot_share_is_refused_with_a_way_out() -> None:
         ATTENTION.arguments(AttentionParams(heads=3), {"d_model": 8, "d_memory": 8})
 
     assert caught.value.args[1] == "use 2 heads, or give d_k"
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
+def test_without_a_scale_queries_are_as_if_longer(keep: Tensor | None, *, causal: bool) -> None:
+    """Q k^T = (sqrt(d_k) q) k^T / sqrt(d_k), with d_k = 4."""
+    plain = Attention(8, 8, 2, 4, 4, causal=causal, scale="none").double()
+    longer = Attention(8, 8, 2, 4, 4, causal=causal).double()
+    longer.load_state_dict(plain.state_dict())
+    with torch.no_grad():
+        for weight in longer.query.parameters():
+            weight.mul_(2.0)
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+
+    torch.testing.assert_close(plain(x, keep=keep), longer(x, keep=keep), rtol=0, atol=1e-12)

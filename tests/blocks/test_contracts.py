@@ -40,6 +40,7 @@ SELF = {"x": "f[B T 8]"}
 KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
 CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"}
 CROSS = {"f": {"use": "attention@1", "params": {"heads": 2}}}
+FEW = {"buckets": 4, "max_distance": 3}
 LOCAL = {"position": "rotary", "rotary_base": 100.0, "window": 2}
 
 
@@ -63,6 +64,16 @@ VARIANTS: dict[str, BlockType] = {
     "attention, window": attention(KEPT, window=2),
     "attention, window and causal": attention(SELF, window=2, causal=True),
     "attention, window of one and causal": attention(SELF, window=1, causal=True),
+    "attention, no scale": attention(KEPT, causal=True, scale="none"),
+    "attention, a memory and no scale": attention(CROSSED, scale="none"),
+    "attention, alibi": attention(KEPT, position="alibi"),
+    "attention, alibi and causal": attention(KEPT, position="alibi", causal=True, scale="none"),
+    "attention, alibi and window": attention(SELF, position="alibi", causal=True, window=2),
+    "attention, relative bias": attention(KEPT, position="relative_bias", **FEW),
+    "attention, relative bias and causal": attention(
+        KEPT, position="relative_bias", causal=True, window=3, **FEW
+    ),
+    "attention, relative bias of 32": attention(SELF, position="relative_bias", bias=False),
     "attention, all": attention(KEPT, causal=True, **LOCAL),
     "attention, a memory and all": attention(CROSSED, causal=True, **LOCAL),
     "grouped, itself": grouped(KEPT),
@@ -70,6 +81,13 @@ VARIANTS: dict[str, BlockType] = {
     "grouped, causal and kept": grouped(KEPT, causal=True, d_k=3, d_v=5, bias=False),
     "grouped, multi-query": grouped(KEPT, kv_heads=1, causal=True),
     "grouped, window": grouped(SELF, window=2),
+    "grouped, no scale": grouped(SELF, causal=True, scale="none"),
+    "grouped, alibi": grouped(KEPT, position="alibi"),
+    "grouped, alibi, window and causal": grouped(KEPT, position="alibi", causal=True, window=2),
+    "grouped, relative bias": grouped(SELF, position="relative_bias", **FEW),
+    "grouped, relative bias and causal": grouped(
+        KEPT, position="relative_bias", kv_heads=1, causal=True, **FEW
+    ),
     "grouped, all": grouped(KEPT, causal=True, **LOCAL),
     "grouped, a memory and all": grouped(CROSSED, causal=True, **LOCAL),
     "convolution, centred": replace(CONVOLUTION, example={"d_out": 6, "kernel": 3, "bias": False}),

@@ -56,6 +56,21 @@ def test_scores_are_divided_by_the_root_of_the_width() -> None:
         assert found.item() == pytest.approx(share, rel=1e-6)
 
 
+def test_scores_without_a_scale_are_the_dot_products() -> None:
+    """The same two keys: scores 8 and 0."""
+    query = torch.tensor([2.0, 2.0, 0.0, 0.0]).view(1, 1, 1, 4)
+    key = torch.tensor([[2.0, 2.0, 0.0, 0.0], [0.0, 0.0, 3.0, 3.0]]).view(1, 1, 2, 4)
+    value = torch.tensor([[1.0], [0.0]]).view(1, 1, 2, 1)
+
+    share = math.exp(8) / (math.exp(8) + 1)
+    for found in (
+        attend(query, key, value, scale=1.0),
+        attend(query, key, value, torch.ones(1, 2, dtype=torch.bool), scale=1.0),
+        plain_attend(query, key, value, None, causal=False, dropout=0.0, scale=1.0),
+    ):
+        assert found.item() == pytest.approx(share, rel=1e-6)
+
+
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_a_row_that_may_read_nothing_gives_zeros(*, causal: bool) -> None:
     """Both ways give zeros and a finite slope, never NaN."""
