@@ -53,6 +53,78 @@ def rotated(x_BHTK: Tensor, positions_T: Tensor, base: float) -> Tensor:
     return pairs.flatten(-2).to(x_BHTK.dtype)
 
 
+def distances(readers: int, read: int, device: torch.device) -> Tensor:
+    """Return how far before its reader each position stands, [T, S]; negative after it.
+
+    Args:
+        readers: positions T, the last of those that are read.
+        read: positions S.
+        device: where the numbers lie.
+    """
+    read_S = torch.arange(read, device=device)
+    return read_S[read - readers :, None] - read_S
+
+
+def alibi(distance_TS: Tensor, heads: int) -> Tensor:
+    """Return what is added to the scores: less, the further apart, [H, T, S] in float32.
+
+    Head h of 1 to H takes off 2^(-8h/H) for each step, to either side.
+
+    Source: Press et al. 2022, section 3.
+    """
+    index_H = torch.arange(1, heads + 1, device=distance_TS.device, dtype=torch.float32)
+    slope_H = torch.exp2(index_H * (-8 / heads))
+    return -slope_H[:, None, None] * distance_TS.abs()
+
+
+def distance_buckets(distance_TS: Tensor, buckets: int, longest: int, *, causal: bool) -> Tensor:
+    """Return the bucket of each distance, [T, S], from 0 to buckets - 1.
+
+    Half of the buckets hold one distance each, from 0 on; the rest have bounds that grow
+    by one factor, up to `longest`, and the last holds all that are further.  When not
+    causal, half of them are for what stands after the reader, counted likewise.
+
+    Source: Raffel et al. 2020, section 2.1.
+    """
+    after = torch.zeros_like(distance_TS)
+    if causal:
+        distance_TS = distance_TS.clamp(min=0)
+    else:
+        buckets //= 2
+        after = (distance_TS < 0) * buckets
+        distance_TS = distance_TS.abs()
+    exact = buckets // 2
+    factor = math.log(longest / exact)
+    steps_TS = torch.log(distance_TS.clamp(min=exact).float() / exact) / factor
+    grown_TS = exact + (steps_TS * (buckets - exact)).long()
+    bucket_TS = torch.where(distance_TS < exact, distance_TS, grown_TS.clamp(max=buckets - 1))
+    return after + bucket_TS
+
+
+class RelativeBias(nn.Module):
+    """A learned number for each head and bucket of distances, added to the scores.
+
+    Source: Raffel et al. 2020, section 2.1.
+    """
+
+    def __init__(self, heads: int, buckets: int, longest: int, *, causal: bool) -> None:
+        """Make the table, buckets x heads."""
+        super().__init__()
+        self.longest, self.causal = longest, causal
+        self.weight = nn.Parameter(torch.empty(buckets, heads))
+
+    def initialize(self, generator: torch.Generator) -> None:  # noqa: ARG002 - as every module
+        """Start at zero: every distance alike."""
+        nn.init.zeros_(self.weight)
+
+    def forward(self, distance_TS: Tensor) -> Tensor:
+        """Return what is added to the scores, [H, T, S]."""
+        bucket_TS = distance_buckets(
+            distance_TS, self.weight.size(0), self.longest, causal=self.causal
+        )
+        return F.embedding(bucket_TS, self.weight).permute(2, 0, 1)
+
+
 class SinusoidalPosition(nn.Module):
     """Add waves of many lengths, then drop out.
 

@@ -1,0 +1,268 @@
+"""What distance adds to the scores of attention: ALiBi in loops, T5's buckets in whole numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounter
+from weft.blocks.attention import ATTENTION, AttentionParams
+from weft.blocks.library import registry
+from weft.blocks.modules.attention import Attention
+from weft.blocks.modules.core import attend, plain_attend
+from weft.blocks.modules.position import alibi, distance_buckets, distances
+from weft.graphs.check import check
+from weft.specs.findings import SpecError
+from weft.specs.load import loaded
+
+BOTH = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+KEEP = torch.tensor([[1, 1, 0, 0, 0, 1], [0, 1, 1, 1, 1, 0]]).bool()
+
+
+def attention(**how: Any) -> Attention:
+    """Return attention of four heads, no weight at a value that hides a fault."""
+    made = Attention(8, 8, 4, 3, 2, **how).double().eval()
+    for weight in made.parameters():
+        nn.init.normal_(weight, std=0.5)
+    return made
+
+
+def by_loops(block: Attention, x: Tensor, keep: Tensor, added: Any) -> Tensor:
+    """Return attention one score at a time, with `added(head, t, s)`; None where not read."""
+    rows, length, shared = *x.shape[:2], block.heads // block.kv_heads
+    query = block.query(x).view(rows, length, block.heads, -1)
+    key, value = (
+        part(x).view(rows, length, block.kv_heads, -1) for part in (block.key, block.value)
+    )
+    read = torch.zeros(rows, length, block.heads, value.size(-1), dtype=x.dtype)
+    for b in range(rows):
+        for h in range(block.heads):
+            for t in range(length):
+                share = {}
+                for s in range(length):
+                    more = added(h, t, s) if keep[b, s] else None
+                    if more is not None:
+                        score = query[b, t, h] @ key[b, s, h // shared] / math.sqrt(3)
+                        share[s] = math.exp(score + more)
+                for s, part in share.items():
+                    read[b, t, h] += part / sum(share.values()) * value[b, s, h // shared]
+    return block.out(read.flatten(2))
+
+
+@BOTH
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+@pytest.mark.parametrize("window", [None, 2])
+def test_alibi_is_a_loop_over_scores(window: int | None, kv_heads: int, *, causal: bool) -> None:
+    """With 4 heads the slopes are 1/4, 1/16, 1/64 and 1/256; padding and window hide as ever."""
+    block = attention(position="alibi", causal=causal, kv_heads=kv_heads, window=window)
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+    slopes = [1 / 4, 1 / 16, 1 / 64, 1 / 256]
+
+    def added(head: int, t: int, s: int) -> float | None:
+        hidden = (causal and s > t) or (window is not None and abs(t - s) > window)
+        return None if hidden else -slopes[head] * abs(t - s)
+
+    with torch.no_grad():
+        expected = by_loops(block, x, KEEP, added)
+        torch.testing.assert_close(block(x, keep=KEEP), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("heads", "slopes"),
+    [
+        (1, [2**-8]),
+        (8, [2**-1, 2**-2, 2**-3, 2**-4, 2**-5, 2**-6, 2**-7, 2**-8]),
+        (16, [2 ** (-h / 2) for h in range(1, 17)]),
+    ],
+)
+def test_slopes_are_those_of_the_paper(heads: int, slopes: list[float]) -> None:
+    """Section 3: for 8 heads 1/2 to 1/256; for 16 every second one lies half way between."""
+    found = alibi(torch.tensor([[3], [0], [-2]]), heads)
+
+    expected = [[[-3 * slope], [0.0], [-2 * slope]] for slope in slopes]
+    torch.testing.assert_close(found, torch.tensor(expected))
+
+
+def test_those_that_read_are_the_last_of_those_that_are_read() -> None:
+    """As in a step, where the newest position reads all before it."""
+    assert distances(2, 4, torch.device("cpu")).tolist() == [[2, 1, 0, -1], [3, 2, 1, 0]]
+
+
+def bucket(distance: int, buckets: int, longest: int, *, causal: bool) -> int:
+    """Return the bucket of one distance in whole numbers.
+
+    On one side of n buckets, e = n // 2 hold one distance each.  Bucket e + j begins at
+    e * (longest / e)^(j / (n - e)), so d is in it or further when
+    d^(n-e) * e^j >= e^(n-e) * longest^j.
+    """
+    n, first = (buckets, 0) if causal else (buckets // 2, buckets // 2 if distance < 0 else 0)
+    d = max(distance, 0) if causal else abs(distance)
+    e = n // 2
+    if d < e:
+        return first + d
+    reached = [j for j in range(n - e) if d ** (n - e) * e**j >= e ** (n - e) * longest**j]
+    return first + e + max(reached)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("buckets", "longest"), [(32, 128), (4, 3), (8, 20), (6, 40), (16, 1000), (64, 256)]
+)
+def test_buckets_grow_by_one_factor(buckets: int, longest: int, *, causal: bool) -> None:
+    """Section 2.1: 32 embeddings, whose ranges grow logarithmically up to an offset of 128."""
+    read = torch.arange(-300, 301)
+
+    found = distance_buckets(read, buckets, longest, causal=causal)
+
+    expected = [bucket(d, buckets, longest, causal=causal) for d in range(-300, 301)]
+    assert found.tolist() == expected
+
+
+def test_buckets_of_t5_by_hand() -> None:
+    """8 of one distance each; then 8 * 2^(j/2) begins the j-th: 8, 11.3, 16, 22.6, ... 90.5."""
+    at = [0, 1, 7, 8, 11, 12, 15, 16, 22, 23, 31, 32, 45, 46, 63, 64, 90, 91, 127, 128, 9999]
+    there = [0, 1, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 15, 15]
+    # Distance 0 has one bucket: that of "0 after" stays empty.
+    after = [16 + there[i] if d else 0 for i, d in enumerate(at)]
+
+    assert distance_buckets(torch.tensor(at), 32, 128, causal=False).tolist() == there
+    assert distance_buckets(-torch.tensor(at), 32, 128, causal=False).tolist() == after
+
+
+@BOTH
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_a_relative_bias_is_a_row_of_the_table(kv_heads: int, *, causal: bool) -> None:
+    """The number of a head and bucket is added to the score, scaled or not."""
+    how = {"buckets": 8, "max_distance": 5, "causal": causal, "kv_heads": kv_heads}
+    block = attention(position="relative_bias", **how)
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+
+    assert block.relative_bias is not None
+    table = block.relative_bias.weight.tolist()
+
+    def added(head: int, t: int, s: int) -> float | None:
+        row = bucket(t - s, 8, 5, causal=causal)
+        return None if causal and s > t else table[row][head]
+
+    with torch.no_grad():
+        expected = by_loops(block, x, KEEP, added)
+        torch.testing.assert_close(block(x, keep=KEEP), expected, rtol=0, atol=1e-12)
+
+
+def test_fresh_tables_add_nothing() -> None:
+    """Training starts from attention that does not know distance."""
+    block, plain = attention(position="relative_bias"), attention()
+    assert block.relative_bias is not None
+    block.relative_bias.initialize(torch.Generator())
+    plain.load_state_dict(
+        {path: weight for path, weight in block.state_dict().items() if "relative" not in path}
+    )
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+
+    torch.testing.assert_close(block(x), plain(x), rtol=0, atol=1e-12)
+
+
+@BOTH
+@pytest.mark.parametrize("each", [False, True], ids=["one for all", "one for each sequence"])
+@pytest.mark.parametrize("keep", [None, KEEP[:, :5]], ids=["all kept", "padding"])
+def test_two_products_add_the_bias_that_the_fused_kernel_adds(
+    keep: Tensor | None, *, each: bool, causal: bool
+) -> None:
+    """Also for heads that share a key, and where a row may read nothing: zeros, finite slopes."""
+    keep = None if keep is None else keep & torch.tensor([[True], [False]])
+    query = torch.randn(2, 4, 5, 3, dtype=torch.float64, requires_grad=True)
+    key, value = torch.randn(2, 2, 2, 5, 3, dtype=torch.float64)
+    bias = torch.randn(*([2] if each else []), 4, 5, 5, dtype=torch.float64, requires_grad=True)
+
+    fused = attend(query, key, value, keep, causal=causal, bias=bias)
+    slopes = torch.autograd.grad((fused * fused).sum(), [query, bias], retain_graph=True)
+
+    mask = None if keep is None else keep[:, None, None, :]
+    whole = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
+    plain = plain_attend(query, *whole, mask, causal=causal, dropout=0.0, bias=bias)
+    torch.testing.assert_close(fused, plain, rtol=0, atol=1e-12)
+    expected = torch.autograd.grad((plain * plain).sum(), [query, bias])
+    torch.testing.assert_close(slopes, expected, rtol=0, atol=1e-12)
+    if keep is not None:
+        assert (fused[1] == 0).all()
+    half = attend(
+        query.bfloat16(), key.bfloat16(), value.bfloat16(), keep, causal=causal, bias=bias
+    )
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.double(), plain, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("how", "problem", "help_"),
+    [
+        ({"buckets": 3}, "3 buckets do not divide into near and far, before and after", "use 4"),
+        ({"buckets": 2}, "2 buckets do not divide", "use 4 buckets"),
+        ({"buckets": 1, "causal": True}, "1 buckets do not divide into near and far", "use 2"),
+        ({"max_distance": 8}, "max_distance is 8, but buckets of one distance reach 8", "above 8"),
+        ({"max_distance": 16, "causal": True}, "max_distance is 16, but", "above 16"),
+    ],
+    ids=str,
+)
+def test_buckets_that_cannot_be_are_refused(how: dict[str, Any], problem: str, help_: str) -> None:
+    """Half of them hold one distance each, and the rest must reach further."""
+    params = AttentionParams(heads=2, position="relative_bias", **how)
+
+    with pytest.raises(ValueError, match=problem) as caught:
+        ATTENTION.arguments(params, {"d_model": 8})
+
+    assert help_ in caught.value.args[1]
+    unused = params.model_copy(update={"position": "none"})
+    assert ATTENTION.arguments(unused, {"d_model": 8})["heads"] == 2
+
+
+@pytest.mark.parametrize("position", ["alibi", "relative_bias"])
+def test_a_memory_stands_at_no_distance(position: str) -> None:
+    """There is no such port then: its positions are not the reader's."""
+    use = {"use": "attention@1", "params": {"heads": 2, "position": position}}
+    spec: dict[str, Any] = {
+        "format": 1,
+        "name": "one",
+        "axes": {"B": "batch", "T": "time", "S": "time"},
+        "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]"},
+        "outputs": {"y": "node.y"},
+        "nodes": {"node": {**use, "in": {"x": "x", "memory": "memory"}}},
+    }
+
+    with pytest.raises(SpecError, match="attention@1 has no port 'memory'"):
+        check(loaded(spec).form, registry())
+
+
+@pytest.fixture
+def _compiler() -> Iterator[None]:
+    """Forget what torch compiled, before and after."""
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("_compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"position": "alibi", "causal": True, "window": 2, "kv_heads": 1},
+        {"position": "relative_bias"},
+    ],
+    ids=str,
+)
+def test_one_graph_serves_every_size(how: dict[str, Any]) -> None:
+    """Compiled without a break, and not again for other batches or lengths."""
+    block = attention(**how)
+    counter = CompileCounter()
+    compiled = torch.compile(block, backend=counter, fullgraph=True, dynamic=True)
+
+    for rows, length in ((2, 6), (3, 7), (4, 11)):
+        x = torch.randn(rows, length, 8, dtype=torch.float64)
+        keep = torch.rand(rows, length) > 0.3
+        torch.testing.assert_close(compiled(x, keep=keep), block(x, keep=keep))
+
+    assert counter.frame_count == 1
