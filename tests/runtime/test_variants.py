@@ -37,6 +37,9 @@ VARIANTS = {
     # Two more tables of 37000 x 512.
     "transformer-untied": BASE + 2 * 37_000 * 512,
     "transformer-frozen": BASE,
+    "transformer-alibi": BASE,
+    # A table of 32 x 8 in each of 12 self-attentions.
+    "transformer-t5-bias": BASE + 12 * 32 * 8,
     # A vocabulary of 40960.
     "transformer-released": BASE + 3_960 * 512,
 }
