@@ -17,6 +17,7 @@ from .embedding import EMBEDDING
 from .feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
 from .norm import LAYER_NORM, RMS_NORM
 from .position import LEARNED_POSITION, SINUSOIDAL_POSITION
+from .recurrent import GRU, LSTM, RNN
 from .sequence import PREPEND
 from .wiring import DROPOUT, LINEAR, SUBLAYER
 
@@ -29,6 +30,9 @@ STANDARD: tuple[BlockType, ...] = (
     FEED_FORWARD,
     GATED_FEED_FORWARD,
     CONVOLUTION,
+    RNN,
+    GRU,
+    LSTM,
     LAYER_NORM,
     RMS_NORM,
     SUBLAYER,

@@ -1,0 +1,181 @@
+"""Recurrent: position after position, a state that remembers what came before.
+
+Axes: B sequences, T positions, D width in, H width of the state, G vectors that a cell
+computes; R rows = N sentences x beams.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from .state import Room, State
+
+_NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+_How = tuple[bool, int, float, bool, bool, bool]
+"""Whether there are biases, layers, dropout, training, both directions, batch first."""
+
+
+class _Recurrent(nn.Module):
+    """What the three recurrences share; they differ in their cell alone."""
+
+    gates: ClassVar[int]
+    remembered: ClassVar[tuple[str, ...]] = ("hidden",)
+
+    def __init__(
+        self, d_in: int, d_hidden: int, direction: str = "forward", *, bias: bool = True
+    ) -> None:
+        """Make the weights of each direction, (G * H) x D and (G * H) x H."""
+        super().__init__()
+        self.d_hidden, self.bias = d_hidden, bias
+        rows = self.gates * d_hidden
+        shapes = [(rows, d_in), (rows, d_hidden), (rows,), (rows,)]
+        self.ways = [("", direction == "backward")]
+        if direction == "both":
+            self.ways.append(("_reverse", True))
+        for suffix, _ in self.ways:
+            for name, shape in zip(self._names(), shapes, strict=False):
+                self.register_parameter(name + suffix, nn.Parameter(torch.empty(shape)))
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw all weights uniformly within 1 / sqrt(H), as torch.nn does."""
+        bound = 1 / math.sqrt(self.d_hidden)
+        for weight in self.parameters():
+            nn.init.uniform_(weight, -bound, bound, generator=generator)
+
+    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Return the states after each position of x [B, T, D], both directions side by side.
+
+        Args:
+            x: vectors.
+            keep: [B, T]; where false the state stays as it was, and zeros are given.
+        """
+        return torch.cat([self._run(x, keep, suffix, back=back) for suffix, back in self.ways], -1)
+
+    def begin(self, room: Room) -> State:
+        """Start every row with a state of zeros."""
+        shape = (room.rows, self.d_hidden)
+        return State(
+            carried={
+                name: torch.zeros(shape, dtype=room.dtype, device=room.device)
+                for name in self.remembered
+            }
+        )
+
+    def step(self, x: Tensor, keep: Tensor | None = None, *, state: State, position: int) -> Tensor:  # noqa: ARG002
+        """Move every row by one position, x [R, 1, D]; keep is [R, 1]."""
+        weights = self._weights("", x)
+        x_RD = x[:, 0].to(weights[0].dtype)
+        old = [state.carried[name].to(x_RD.dtype) for name in self.remembered]
+        new = self._cell(x_RD, old, weights)
+        y_RH = new[0]
+        if keep is not None:
+            y_RH = y_RH.masked_fill(~keep, 0.0)
+            new = [after.where(keep, before) for after, before in zip(new, old, strict=True)]
+        for name, value in zip(self.remembered, new, strict=True):
+            state.carried[name].copy_(value)
+        return y_RH[:, None]
+
+    def _run(self, x: Tensor, keep: Tensor | None, suffix: str, *, back: bool) -> Tensor:
+        """Run one direction over x [B, T, D].
+
+        What is not kept leaves the state alone, so each row is run over its kept
+        positions only: they are moved to the front, in order, and back afterwards.
+        What then stands behind them is run over too, but nothing kept comes after it.
+        """
+        weights = self._weights(suffix, x)
+        x = x.to(weights[0].dtype)
+        if back:
+            x, keep = x.flip(1), None if keep is None else keep.flip(1)
+        if keep is None:
+            y = self._scan(x, weights)
+        else:
+            order_BT1 = (~keep).to(torch.uint8).argsort(dim=1, stable=True)[..., None]
+            moved = self._scan(x.gather(1, order_BT1.expand_as(x)), weights)
+            y = torch.zeros_like(moved).scatter(1, order_BT1.expand_as(moved), moved)
+            y = y.masked_fill(~keep[..., None], 0.0)
+        return y.flip(1) if back else y
+
+    def _scan(self, x: Tensor, weights: list[Tensor]) -> Tensor:
+        """Run torch's fused kernel over x [B, T, D], from a state of zeros."""
+        start = [x.new_zeros(1, x.size(0), self.d_hidden) for _ in self.remembered]
+        # One layer without dropout; cuDNN can go backward only in training mode.
+        how = (self.bias, 1, 0.0, torch.is_grad_enabled(), False, True)
+        with warnings.catch_warnings():
+            # cuDNN copies the weights into one chunk anew: little work, and they stay ours.
+            warnings.filterwarnings("ignore", message="RNN module weights are not part of single")
+            y_BTH: Tensor = self._kernel(x, start, weights, how)
+        return y_BTH
+
+    def _names(self) -> tuple[str, ...]:
+        return _NAMES if self.bias else _NAMES[:2]
+
+    def _weights(self, suffix: str, x: Tensor) -> list[Tensor]:
+        """Return the weights of a direction, in autocast's precision where that is on."""
+        weights: list[Tensor] = [self.get_parameter(name + suffix) for name in self._names()]
+        kind = x.device.type
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            return [weight.to(torch.get_autocast_dtype(kind)) for weight in weights]
+        return weights
+
+    def _kernel(self, x: Tensor, start: list[Tensor], weights: list[Tensor], how: _How) -> Tensor:
+        raise NotImplementedError
+
+    def _cell(self, x: Tensor, old: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+        raise NotImplementedError
+
+
+class RNN(_Recurrent):
+    """Simple recurrence: h_t = tanh(W x_t + b + U h_{t-1} + b').
+
+    Source: Elman 1990.
+    """
+
+    gates = 1
+
+    def _kernel(self, x: Tensor, start: list[Tensor], weights: list[Tensor], how: _How) -> Tensor:
+        return torch.rnn_tanh(x, start[0], weights, *how)[0]
+
+    def _cell(self, x: Tensor, old: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+        return [torch.rnn_tanh_cell(x, old[0], *weights)]
+
+
+class GRU(_Recurrent):
+    """Gated recurrent unit.
+
+    With gates r and z of x_t and h_{t-1}, h_t = (1 - z) n + z h_{t-1} where n =
+    tanh(W x_t + b + r (U h_{t-1} + b')).
+
+    Source: Cho et al. 2014, section 2.3, which applies r before U; this is torch.nn.GRU.
+    """
+
+    gates = 3
+
+    def _kernel(self, x: Tensor, start: list[Tensor], weights: list[Tensor], how: _How) -> Tensor:
+        return torch.gru(x, start[0], weights, *how)[0]
+
+    def _cell(self, x: Tensor, old: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+        return [torch.gru_cell(x, old[0], *weights)]
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory.
+
+    With gates i, f and o of x_t and h_{t-1}, c_t = f c_{t-1} + i g and h_t = o tanh(c_t)
+    where g = tanh(W x_t + b + U h_{t-1} + b').
+
+    Source: Hochreiter & Schmidhuber 1997; forget gate: Gers et al. 2000.
+    """
+
+    gates = 4
+    remembered = ("hidden", "cell")
+
+    def _kernel(self, x: Tensor, start: list[Tensor], weights: list[Tensor], how: _How) -> Tensor:
+        return torch.lstm(x, start, weights, *how)[0]
+
+    def _cell(self, x: Tensor, old: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
+        return list(torch.lstm_cell(x, old, *weights))

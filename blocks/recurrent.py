@@ -1,0 +1,102 @@
+"""Recurrent: position after position, a state that remembers what came before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ..graphs.signature import Behavior, BlockType, Signature, port
+from .fields import Count, Flag, Params
+
+
+class RecurrentParams(Params):
+    """Params of `rnn`, `gru` and `lstm`."""
+
+    d_hidden: Count
+    """Width of the state, and of what one direction gives."""
+    direction: Literal["forward", "backward", "both"] = "forward"
+    """`backward` starts at the last position; `both` joins the two, 2 * d_hidden wide."""
+    bias: Flag = True
+    """Whether biases are added, one for the input and one for the state."""
+
+
+def _ways(direction: str) -> int:
+    return 2 if direction == "both" else 1
+
+
+def _signature(params: RecurrentParams, _: frozenset[str]) -> Signature:
+    reads: Behavior = "causal" if params.direction == "forward" else "full"
+    width = params.d_hidden * _ways(params.direction)
+    return Signature(
+        inputs=(
+            port("x", "f[b t d_in]", "vectors"),
+            port("keep", "keep[b t]?", "which positions change the state; the others give zeros"),
+        ),
+        outputs=(port("y", f"f[b t {width}]", "the state after each position"),),
+        behavior={"t": reads},
+    )
+
+
+def _weights(arguments: Mapping[str, Any], gates: int) -> dict[str, tuple[int, ...]]:
+    rows, suffixes = gates * arguments["d_hidden"], ("", "_reverse")
+    weights: dict[str, tuple[int, ...]] = {}
+    for suffix in suffixes[: _ways(arguments["direction"])]:
+        weights[f"weight_ih{suffix}"] = (rows, arguments["d_in"])
+        weights[f"weight_hh{suffix}"] = (rows, arguments["d_hidden"])
+        if arguments["bias"]:
+            weights |= {f"bias_ih{suffix}": (rows,), f"bias_hh{suffix}": (rows,)}
+    return weights
+
+
+def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int], gates: int) -> int:
+    """Count the products of input and state with their weights, at every position."""
+    d_in, d_hidden = arguments["d_in"], arguments["d_hidden"]
+    each: int = gates * d_hidden * (d_in + d_hidden) * _ways(arguments["direction"])
+    return 2 * sizes["b"] * sizes["t"] * each
+
+
+def _block(name: str, doc: str, source: str, *, gates: int) -> BlockType:
+    """Return a recurrent block; they differ in their cell alone.
+
+    Args:
+        name: of the block, and in capitals of its module.
+        doc: as of `BlockType`.
+        source: as of `BlockType`.
+        gates: how many vectors as wide as the state its cell computes.
+    """
+    return BlockType(
+        name=name,
+        doc=doc,
+        source=source,
+        params=RecurrentParams,
+        signature=_signature,
+        weights=lambda arguments: _weights(arguments, gates),
+        flops=lambda arguments, sizes: _flops(arguments, sizes, gates),
+        module=f"recurrent:{name.upper()}",
+        steps=True,
+        example={"d_hidden": 6},
+        example_inputs={"x": "f[B T 8]"},
+    )
+
+
+RNN = _block(
+    "rnn",
+    "Simple recurrence; h_t = tanh(W x_t + U h_{t-1} + b).",
+    "Elman 1990",
+    gates=1,
+)
+
+GRU = _block(
+    "gru",
+    "Gated recurrent unit; h_t = (1 - z) n + z h_{t-1}, n = tanh(W x_t + r (U h_{t-1})), "
+    "gates r and z.",
+    "Cho et al. 2014, section 2.3, with r after U as in torch.nn.GRU",
+    gates=3,
+)
+
+LSTM = _block(
+    "lstm",
+    "Long short-term memory; c_t = f c_{t-1} + i g, h_t = o tanh(c_t), gates i, f and o.",
+    "Hochreiter & Schmidhuber 1997; forget gate: Gers et al. 2000",
+    gates=4,
+)

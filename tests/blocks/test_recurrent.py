@@ -1,0 +1,140 @@
+"""Recurrences against torch's own, and rows of padding against rows run alone."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+from weft.blocks.modules.recurrent import GRU, LSTM, RNN
+from weft.blocks.modules.state import Room
+from weft.blocks.recurrent import LSTM as LSTM_BLOCK
+
+PAIRS = {"rnn": (RNN, nn.RNN), "gru": (GRU, nn.GRU), "lstm": (LSTM, nn.LSTM)}
+EVERY = pytest.mark.parametrize("name", PAIRS)
+DIRECTIONS = pytest.mark.parametrize("direction", ["forward", "backward", "both"])
+KEEP = torch.tensor([[1, 1, 1, 1, 0, 0], [0, 1, 0, 1, 1, 0], [0, 0, 0, 0, 0, 0]]).bool()
+"""Padding behind, padding anywhere, and nothing else."""
+
+
+def made(name: str, direction: str = "forward", *, bias: bool = True) -> Any:
+    """Return one of ours, drawn, in float64."""
+    ours = PAIRS[name][0](4, 5, direction, bias=bias)
+    ours.initialize(torch.Generator().manual_seed(1))
+    return ours.double()
+
+
+@EVERY
+@DIRECTIONS
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+def test_it_is_torchs(name: str, direction: str, *, bias: bool) -> None:
+    """With torch's weights under torch's names, less the number of the layer."""
+    ours = made(name, direction, bias=bias)
+    both = direction == "both"
+    theirs = PAIRS[name][1](4, 5, bias=bias, batch_first=True, bidirectional=both).double()
+    weights = ours.state_dict()
+    theirs.load_state_dict({re.sub("(?<=ih|hh)", "_l0", name): weights[name] for name in weights})
+    x = torch.randn(3, 6, 4, dtype=torch.float64)
+
+    wanted = theirs(x.flip(1))[0].flip(1) if direction == "backward" else theirs(x)[0]
+
+    torch.testing.assert_close(ours(x), wanted, rtol=0, atol=1e-12)
+
+
+@EVERY
+@DIRECTIONS
+def test_padding_is_as_if_it_were_not_there(name: str, direction: str) -> None:
+    """Each row gives at its kept positions what these give alone, and zeros elsewhere."""
+    ours = made(name, direction)
+    x = torch.randn(3, 6, 4, dtype=torch.float64)
+
+    found = ours(x, KEEP)
+
+    for row, keep in enumerate(KEEP):
+        if keep.any():
+            alone = ours(x[row : row + 1, keep])[0]
+            torch.testing.assert_close(found[row, keep], alone, rtol=0, atol=1e-12)
+    assert found[~KEEP].abs().max() == 0
+
+
+@EVERY
+@DIRECTIONS
+def test_padding_takes_no_part_in_learning(name: str, direction: str) -> None:
+    """The slope of every weight is the sum of those of the rows run alone; of padding it is 0."""
+    ours = made(name, direction)
+    x = torch.randn(3, 6, 4, dtype=torch.float64, requires_grad=True)
+    weights = list(ours.parameters())
+
+    slope, *found = torch.autograd.grad(ours(x, KEEP).square().sum(), [x, *weights])
+
+    alone = [ours(x[r : r + 1, keep]).square().sum() for r, keep in enumerate(KEEP) if keep.any()]
+    expected = torch.autograd.grad(torch.stack(alone).sum(), weights)
+    torch.testing.assert_close(found, list(expected), rtol=0, atol=1e-12)
+    assert slope[~KEEP].abs().max() == 0
+    assert slope[KEEP].abs().min() > 0
+
+
+@EVERY
+def test_a_step_that_is_not_kept_leaves_the_state(name: str) -> None:
+    """Steps over padding give zeros, and the next kept one goes on from the last."""
+    ours = made(name)
+    x = torch.randn(3, 6, 4, dtype=torch.float64)
+    state = ours.begin(Room(3, 1, 6, torch.float64, torch.device("cpu")))
+
+    steps = [
+        ours.step(x[:, t : t + 1], KEEP[:, t : t + 1], state=state, position=t) for t in range(6)
+    ]
+
+    torch.testing.assert_close(torch.cat(steps, 1), ours(x, KEEP), rtol=0, atol=1e-12)
+    assert all(value[2].abs().max() == 0 for value in state.carried.values())
+
+
+def test_gru_by_hand() -> None:
+    """One step of width 1 from h = 0, weights 1, no biases: r = z = s(1), n = tanh(1)."""
+    gru = GRU(1, 1, bias=False)
+    with torch.no_grad():
+        for weight in gru.parameters():
+            weight.fill_(1.0)
+    z = torch.sigmoid(torch.tensor(1.0))
+    first = (1 - z) * torch.tanh(torch.tensor(1.0))
+    r2 = z2 = torch.sigmoid(1 + first)
+    second = (1 - z2) * torch.tanh(1 + r2 * first) + z2 * first
+
+    found = gru(torch.ones(1, 2, 1)).flatten()
+
+    torch.testing.assert_close(found, torch.stack([first, second]))
+
+
+def test_the_formula_counts_a_cell_run_by_hand() -> None:
+    """Torch's counter does not see inside the fused LSTM, but it sees every cell."""
+    ours = LSTM(4, 5)
+    ours.initialize(torch.Generator().manual_seed(1))
+    state = ours.begin(Room(3, 1, 6, torch.float32, torch.device("cpu")))
+
+    with FlopCounterMode(display=False) as counter:
+        for position in range(6):
+            ours.step(torch.randn(3, 1, 4), state=state, position=position)
+
+    arguments = {"d_in": 4, "d_hidden": 5, "direction": "forward", "bias": True}
+    assert LSTM_BLOCK.flops(arguments, {"b": 3, "t": 6}) == counter.get_total_flops()
+    assert counter.get_total_flops() == 2 * 3 * 6 * 20 * (4 + 5)
+
+
+@EVERY
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16], ids=str)
+def test_autocast_reaches_the_recurrence(name: str, given: torch.dtype) -> None:
+    """Weights and inputs meet in autocast's precision, whichever the input comes in."""
+    ours = made(name, "both").float()
+    x = torch.randn(3, 6, 4)
+    whole = ours(x, KEEP)
+
+    with torch.autocast("cpu", torch.bfloat16):
+        half: Tensor = ours(x.to(given), KEEP)
+        state = ours.begin(Room(3, 1, 6, torch.bfloat16, torch.device("cpu")))
+        stepped = ours.step(x[:, :1].to(given), state=state, position=0)
+
+    assert half.dtype == stepped.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), whole, rtol=0.05, atol=0.02)
