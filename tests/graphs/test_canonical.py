@@ -210,18 +210,22 @@ def others(block: BlockType, name: str, params: dict[str, Any]) -> list[Any]:
 
 
 def alone(block: BlockType, params: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec of one block with the ports of its example wired."""
+    """Return a spec of one block with the ports of its example wired that these params leave it."""
+    given = block.params.model_validate(params)
+    signature = block.signature(given, frozenset(block.example_inputs))
+    left = {port.name for port in signature.inputs}
+    wired = {name: type_ for name, type_ in block.example_inputs.items() if name in left}
+    if len(wired) < len(block.example_inputs):
+        # What is read is then x itself.
+        wired = {name: type_.replace("S", "T") for name, type_ in wired.items()}
     node = {
         "use": block.key,
         "params": params,
-        "in": {name: name for name in block.example_inputs},
+        "in": {name: name for name in wired},
         "fill": dict(block.example_fill),
     }
     spec = {"format": 1, "name": "alone", "axes": {"B": "batch", "T": "time", "S": "time"}}
-    out = block.signature(
-        block.params.model_validate(params), frozenset(block.example_inputs)
-    ).outputs[0]
-    rest = {"inputs": dict(block.example_inputs), "outputs": {"y": f"only.{out.name}"}}
+    rest = {"inputs": wired, "outputs": {"y": f"only.{signature.outputs[0].name}"}}
     return {**spec, **rest, "nodes": {"only": node}}
 
 
