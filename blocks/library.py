@@ -10,6 +10,7 @@ import functools
 from importlib.metadata import entry_points
 
 from ..graphs.signature import BlockType, Registry
+from .additive_attention import ADDITIVE_ATTENTION
 from .attention import ATTENTION, GROUPED_QUERY_ATTENTION
 from .combine import ADD, CONCATENATE, LENGTHS_TO_KEEP
 from .convolution import CONVOLUTION
@@ -27,6 +28,7 @@ STANDARD: tuple[BlockType, ...] = (
     LEARNED_POSITION,
     ATTENTION,
     GROUPED_QUERY_ATTENTION,
+    ADDITIVE_ATTENTION,
     FEED_FORWARD,
     GATED_FEED_FORWARD,
     CONVOLUTION,

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+from weft.blocks.additive_attention import ADDITIVE_ATTENTION
 from weft.blocks.attention import ATTENTION, GROUPED_QUERY_ATTENTION
 from weft.blocks.convolution import CONVOLUTION
 from weft.blocks.embedding import EMBEDDING
@@ -75,6 +76,11 @@ VARIANTS: dict[str, BlockType] = {
         KEPT, position="relative_bias", causal=True, window=3, **FEW
     ),
     "attention, relative bias of 32": attention(SELF, position="relative_bias", bias=False),
+    "attention, relative key": attention(KEPT, position="relative_key", reach=2),
+    "attention, relative key and causal": attention(
+        KEPT, position="relative_key", reach=1, causal=True, window=3, scale="none"
+    ),
+    "attention, relative key of 16": attention(SELF, position="relative_key", d_k=3, d_v=5),
     "attention, all": attention(KEPT, causal=True, **LOCAL),
     "attention, a memory and all": attention(CROSSED, causal=True, **LOCAL),
     "grouped, itself": grouped(KEPT),
@@ -89,8 +95,15 @@ VARIANTS: dict[str, BlockType] = {
     "grouped, relative bias and causal": grouped(
         KEPT, position="relative_bias", kv_heads=1, causal=True, **FEW
     ),
+    "grouped, relative key": grouped(SELF, position="relative_key", reach=2),
+    "grouped, relative key and causal": grouped(
+        KEPT, position="relative_key", reach=2, kv_heads=1, causal=True
+    ),
     "grouped, all": grouped(KEPT, causal=True, **LOCAL),
     "grouped, a memory and all": grouped(CROSSED, causal=True, **LOCAL),
+    "additive, no keep": replace(
+        ADDITIVE_ATTENTION, example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]"}
+    ),
     "convolution, centred": replace(CONVOLUTION, example={"d_out": 6, "kernel": 3, "bias": False}),
     "convolution, dilated": replace(
         CONVOLUTION, example={"d_out": 8, "kernel": 2, "dilation": 2, "causal": True}

@@ -1,0 +1,73 @@
+"""Additive attention: a small network says how well a query and a memory's position match.
+
+Axes: B sequences, T positions that read, S positions that are read, D width of the
+model, M width of the memory, A width of the comparison; R rows = N sentences x beams.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .draw import draw_linear
+from .state import Room, State
+
+
+class AdditiveAttention(nn.Module):
+    """Attention by a network of one hidden layer.
+
+    A position h of the memory has the score v^T tanh(W q + U h) for a query q; the
+    softmax of the scores weighs the memory itself.
+
+    Source: Bahdanau et al. 2015, section 3.1 and appendix A.1.2.
+    """
+
+    def __init__(self, d_model: int, d_memory: int, d_attention: int) -> None:
+        """Make W, U and v."""
+        super().__init__()
+        self.query = nn.Linear(d_model, d_attention, bias=False)
+        self.key = nn.Linear(d_memory, d_attention, bias=False)
+        self.score = nn.Linear(d_attention, 1, bias=False)
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw Xavier-uniform weights."""
+        draw_linear(generator, self.query, self.key, self.score)
+
+    def forward(self, x: Tensor, memory: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Let every position of x [B, T, D] read memory [B, S, M].
+
+        Args:
+            x: what reads.
+            memory: what is read.
+            keep: [B, S], true where it may be read.
+
+        Returns:
+            Weighted sums of the memory, [B, T, M]; zeros where nothing may be read.
+        """
+        return self._read(x, self.key(memory), memory, keep)
+
+    def begin(self, room: Room, memory: Tensor, keep: Tensor | None = None) -> State:  # noqa: ARG002
+        """Remember the memory and U h of each of its positions, computed once."""
+        fixed = {"memory": memory, "key": self.key(memory)}
+        return State(fixed=fixed if keep is None else {**fixed, "keep": keep})
+
+    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
+        """Let one position of every row, x [R, 1, D], read; beams are queries of their sentence."""
+        fixed = state.fixed
+        x_NKD = x.unflatten(0, (fixed["memory"].size(0), -1)).squeeze(2)
+        y_NKM = self._read(x_NKD, fixed["key"], fixed["memory"], fixed.get("keep"))
+        return y_NKM.flatten(0, 1).unsqueeze(1)
+
+    def _read(
+        self, x: Tensor, key_BSA: Tensor, memory_BSM: Tensor, keep_BS: Tensor | None
+    ) -> Tensor:
+        """Weigh the memory for every query in x [B, T, D]; compares B x T x S x A numbers."""
+        query_BTA = self.query(x)
+        score_BTS: Tensor = self.score((query_BTA[:, :, None] + key_BSA[:, None]).tanh()).squeeze(-1)
+        if keep_BS is None:
+            weight_BTS = score_BTS.softmax(-1)
+            return weight_BTS @ memory_BSM
+        hidden = ~keep_BS[:, None]
+        # A row that may read nothing: its softmax is no number, and is masked again.
+        weight_BTS = score_BTS.masked_fill(hidden, float("-inf")).softmax(-1)
+        return weight_BTS.masked_fill(hidden, 0.0) @ memory_BSM
