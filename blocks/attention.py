@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from ..graphs.signature import BlockType, Signature, port
 from .fields import LATER, Base, Count, Flag, Params, Probability
 
-DISTANT = ("alibi", "relative_bias")
+DISTANT = ("alibi", "relative_bias", "relative_key")
 """Values of `position` that add to each score what its distance is worth."""
 
 
@@ -27,10 +27,13 @@ class AttentionParams(Params):
     """Whether the four projections have biases."""
     dropout: Probability = 0.0
     """Probability of dropping an attention weight while training."""
-    position: Annotated[Literal["none", "rotary", "alibi", "relative_bias"], LATER] = "none"
+    position: Annotated[
+        Literal["none", "rotary", "alibi", "relative_bias", "relative_key"], LATER
+    ] = "none"
     """`rotary` turns pairs (2i, 2i+1) of q and k by pos * base^(-2i/d_k), only without `memory`;
     `alibi` takes 2^(-8h/heads) * distance off the scores of head h, from 1; `relative_bias` adds
-    a learned number for each head and bucket of distances.  The last two leave no `memory`."""
+    a learned number for each head and bucket of distances; `relative_key` adds to each key a
+    learned one for its distance, the same in all heads.  The last three leave no `memory`."""
     rotary_base: Annotated[Base, LATER] = 10_000.0
     """Base of the angles of `rotary`; a larger one turns more slowly."""
     window: Annotated[Count | None, LATER] = None
@@ -39,6 +42,8 @@ class AttentionParams(Params):
     """Buckets of distances of `relative_bias`; when not `causal`, half for what stands after."""
     max_distance: Annotated[Count, LATER] = 128
     """Distance of `relative_bias` from which on all share the last bucket."""
+    reach: Annotated[Count, LATER] = 16
+    """Distance of `relative_key` from which on all share a key, to either side."""
     scale: Annotated[Literal["sqrt", "none"], LATER] = "sqrt"
     """`sqrt` divides scores by sqrt(d_k); `none` leaves the dot products as they are."""
 
@@ -95,6 +100,7 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
         "scale": params.scale,
         "buckets": params.buckets,
         "max_distance": params.max_distance,
+        "reach": params.reach,
     }
 
 
@@ -142,15 +148,28 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
             weights[f"{name}.bias"] = shape[:1]
     if a["position"] == "relative_bias":
         weights["relative_bias.weight"] = (a["buckets"], a["heads"])
+    if a["position"] == "relative_key":
+        weights["relative_key.weight"] = (_relative_keys(a), a["d_k"])
     return weights
 
 
+def _relative_keys(arguments: Mapping[str, Any]) -> int:
+    """Return how many distances have a key of their own."""
+    reach: int = arguments["reach"]
+    return reach + 1 if arguments["causal"] else 2 * reach + 1
+
+
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the four projections, and the two products of every head in full."""
+    """Count the four projections, and the two products of every head in full.
+
+    With relative keys, also their products with every query.
+    """
     a, reads, is_read = arguments, sizes["t"], sizes["s"]
     both = a["d_k"] + a["d_v"]
     ours = reads * a["d_model"] * a["heads"] * both
     theirs = is_read * a["d_memory"] * a["kv_heads"] * both
+    if a["position"] == "relative_key":
+        ours += reads * a["heads"] * a["d_k"] * _relative_keys(a)
     work: int = 2 * sizes["b"] * (ours + theirs + a["heads"] * reads * is_read * both)
     return work
 
@@ -160,7 +179,8 @@ ATTENTION = BlockType(
     doc="Multi-head scaled dot-product attention; softmax(q k^T / sqrt(d_k)) v in each head.",
     source="Vaswani et al. 2017, section 3.2; rotary: Su et al. 2021, section 3.4; "
     "window: Beltagy et al. 2020, section 3.1; no scale: Luong et al. 2015, section 3.1; "
-    "alibi: Press et al. 2022, section 3; relative bias: Raffel et al. 2020, section 2.1",
+    "alibi: Press et al. 2022, section 3; relative bias: Raffel et al. 2020, section 2.1; "
+    "relative keys: Shaw et al. 2018, section 3.2",
     params=AttentionParams,
     signature=_signature,
     arguments=_arguments,

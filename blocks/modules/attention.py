@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .core import attend
 from .draw import draw_linear
-from .position import RelativeBias, alibi, distances, rotated
+from .position import RelativeBias, RelativeKey, alibi, distances, rotated
 from .state import Room, State
 
 
@@ -26,7 +26,8 @@ class Attention(nn.Module):
     Source: Vaswani et al. 2017, section 3.2; shared keys: Ainslie et al. 2023, section
     2.2; rotary: Su et al. 2021, section 3.4; window: Beltagy et al. 2020, section 3.1;
     scores without a scale: Luong et al. 2015, section 3.1; alibi: Press et al. 2022,
-    section 3; relative bias: Raffel et al. 2020, section 2.1.
+    section 3; relative bias: Raffel et al. 2020, section 2.1; relative keys: Shaw et al.
+    2018, section 3.2.
     """
 
     def __init__(  # noqa: PLR0913 - the params of a block
@@ -47,8 +48,9 @@ class Attention(nn.Module):
         scale: str = "sqrt",
         buckets: int = 32,
         max_distance: int = 128,
+        reach: int = 16,
     ) -> None:
-        """Make the four projections, and the table of a learned bias."""
+        """Make the four projections, and the table of learned distances."""
         super().__init__()
         self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
         self.causal, self.dropout, self.window = causal, dropout, window
@@ -58,6 +60,9 @@ class Attention(nn.Module):
         self.relative_bias: RelativeBias | None = None
         if position == "relative_bias":
             self.relative_bias = RelativeBias(heads, buckets, max_distance, causal=causal)
+        self.relative_key: RelativeKey | None = None
+        if position == "relative_key":
+            self.relative_key = RelativeKey(d_k, reach, causal=causal)
         self.query = nn.Linear(d_model, heads * d_k, bias)
         self.key = nn.Linear(d_memory, self.kv_heads * d_k, bias)
         self.value = nn.Linear(d_memory, self.kv_heads * d_v, bias)
@@ -164,12 +169,17 @@ class Attention(nn.Module):
 
     def _bias(self, query_BHTK: Tensor, key_BGSK: Tensor) -> Tensor | None:
         """Return what distance adds to the scores; those that read are the last of those read."""
-        if self.relative_bias is None and not self.alibi:
+        if self.relative_bias is None and self.relative_key is None and not self.alibi:
             return None
         distance_TS = distances(query_BHTK.size(2), key_BGSK.size(2), query_BHTK.device)
-        if self.relative_bias is None:
-            return alibi(distance_TS, self.heads)
-        bias: Tensor = self.relative_bias(distance_TS)
+        bias: Tensor
+        if self.relative_bias is not None:
+            bias = self.relative_bias(distance_TS)
+        elif self.relative_key is not None:
+            times = query_BHTK.size(-1) ** -0.5 if self.scale is None else self.scale
+            bias = self.relative_key(query_BHTK, distance_TS) * times
+        else:
+            bias = alibi(distance_TS, self.heads)
         return bias
 
     def _split(self, x: Tensor, heads: int) -> Tensor:

@@ -125,6 +125,29 @@ class RelativeBias(nn.Module):
         return F.embedding(bucket_TS, self.weight).permute(2, 0, 1)
 
 
+class RelativeKey(nn.Module):
+    """A learned key for each distance up to `reach`, which every head's queries match too.
+
+    Source: Shaw et al. 2018, sections 3.1 and 3.2, keys alone.
+    """
+
+    def __init__(self, d_k: int, reach: int, *, causal: bool) -> None:
+        """Make the table: rows from `reach` before the reader to `reach` after it, or to itself."""
+        super().__init__()
+        self.reach, self.after = reach, 0 if causal else reach
+        self.weight = nn.Parameter(torch.empty(reach + self.after + 1, d_k))
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw Xavier-uniform weights."""
+        nn.init.xavier_uniform_(self.weight, generator=generator)
+
+    def forward(self, query_BHTK: Tensor, distance_TS: Tensor) -> Tensor:
+        """Return the products of queries and keys of distances, [B, H, T, S]."""
+        product_BHTR = query_BHTK @ self.weight.T
+        row_TS = (-distance_TS).clamp(-self.reach, self.after) + self.reach
+        return product_BHTR.gather(-1, row_TS.expand(*query_BHTK.shape[:2], -1, -1))
+
+
 class SinusoidalPosition(nn.Module):
     """Add waves of many lengths, then drop out.
 

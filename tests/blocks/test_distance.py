@@ -153,6 +153,36 @@ def test_a_relative_bias_is_a_row_of_the_table(kv_heads: int, *, causal: bool) -
         torch.testing.assert_close(block(x, keep=KEEP), expected, rtol=0, atol=1e-12)
 
 
+@BOTH
+@pytest.mark.parametrize("scale", ["sqrt", "none"])
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_relative_keys_are_added_to_the_keys(kv_heads: int, scale: str, *, causal: bool) -> None:
+    """Equation 4 of Shaw et al.: e_ts = q_t (k_s + a_ts) / sqrt(d_k), a = w_clip(s - t, 2)."""
+    how = {"causal": causal, "kv_heads": kv_heads, "scale": scale}
+    block = attention(position="relative_key", reach=2, **how)
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+    assert block.relative_key is not None
+    table = block.relative_key.weight
+    assert table.shape == ((3, 3) if causal else (5, 3))
+
+    found = block(x, keep=KEEP)
+
+    query = block.query(x).view(2, 6, 4, 3)
+    key, value = (
+        part(x).view(2, 6, kv_heads, -1).repeat_interleave(4 // kv_heads, 2)
+        for part in (block.key, block.value)
+    )
+    score = torch.full((2, 4, 6, 6), -math.inf, dtype=torch.float64)
+    for t in range(6):
+        for s in range(t + 1 if causal else 6):
+            own = table[2 + max(-2, min(s - t, 2))]
+            score[:, :, t, s] = (query[:, t] * (key[:, s] + own)).sum(-1)
+    score = score.masked_fill(~KEEP[:, None, None], -math.inf)
+    share = (score / (math.sqrt(3) if scale == "sqrt" else 1)).softmax(-1).nan_to_num(0.0)
+    read = torch.einsum("bhts,bshv->bthv", share, value)
+    torch.testing.assert_close(found, block.out(read.flatten(2)), rtol=0, atol=1e-12)
+
+
 def test_fresh_tables_add_nothing() -> None:
     """Training starts from attention that does not know distance."""
     block, plain = attention(position="relative_bias"), attention()
@@ -219,7 +249,7 @@ def test_buckets_that_cannot_be_are_refused(how: dict[str, Any], problem: str, h
     assert ATTENTION.arguments(unused, {"d_model": 8})["heads"] == 2
 
 
-@pytest.mark.parametrize("position", ["alibi", "relative_bias"])
+@pytest.mark.parametrize("position", ["alibi", "relative_bias", "relative_key"])
 def test_a_memory_stands_at_no_distance(position: str) -> None:
     """There is no such port then: its positions are not the reader's."""
     use = {"use": "attention@1", "params": {"heads": 2, "position": position}}
@@ -251,6 +281,7 @@ def _compiler() -> Iterator[None]:
     [
         {"position": "alibi", "causal": True, "window": 2, "kv_heads": 1},
         {"position": "relative_bias"},
+        {"position": "relative_key", "reach": 3, "causal": True, "kv_heads": 2},
     ],
     ids=str,
 )
