@@ -63,7 +63,8 @@ class AdditiveAttention(nn.Module):
     ) -> Tensor:
         """Weigh the memory for every query in x [B, T, D]; compares B x T x S x A numbers."""
         query_BTA = self.query(x)
-        score_BTS: Tensor = self.score((query_BTA[:, :, None] + key_BSA[:, None]).tanh()).squeeze(-1)
+        both_BTSA = (query_BTA[:, :, None] + key_BSA[:, None]).tanh()
+        score_BTS: Tensor = self.score(both_BTSA).squeeze(-1)
         if keep_BS is None:
             weight_BTS = score_BTS.softmax(-1)
             return weight_BTS @ memory_BSM
