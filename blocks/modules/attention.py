@@ -168,18 +168,21 @@ class Attention(nn.Module):
         )
 
     def _bias(self, query_BHTK: Tensor, key_BGSK: Tensor) -> Tensor | None:
-        """Return what distance adds to the scores; those that read are the last of those read."""
+        """Return what distance adds to the scores, [B or 1, H, T, S].
+
+        Those that read are the last of those that are read.
+        """
         if self.relative_bias is None and self.relative_key is None and not self.alibi:
             return None
         distance_TS = distances(query_BHTK.size(2), key_BGSK.size(2), query_BHTK.device)
         bias: Tensor
         if self.relative_bias is not None:
-            bias = self.relative_bias(distance_TS)
+            bias = self.relative_bias(distance_TS)[None]
         elif self.relative_key is not None:
             times = query_BHTK.size(-1) ** -0.5 if self.scale is None else self.scale
             bias = self.relative_key(query_BHTK, distance_TS) * times
         else:
-            bias = alibi(distance_TS, self.heads)
+            bias = alibi(distance_TS, self.heads)[None]
         return bias
 
     def _split(self, x: Tensor, heads: int) -> Tensor:

@@ -34,7 +34,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
         window: how far apart reader and read may stand; needs T = S.
         dropout: probability of dropping one attention weight, 0 when not training.
         scale: times which scores are taken; 1 / sqrt(K) when None.
-        bias: what is added to the scores, [H, T, S] or [B, H, T, S].
+        bias: what is added to the scores, [B or 1, H, T, S].
 
     Returns:
         softmax(q k^T / sqrt(K)) v, B x H x T x V.  A row that may read nothing gives
@@ -68,7 +68,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
         query = query_BHTK.unflatten(1, (-1, shared)).flatten(2, 3)
     if bias is not None:
         bias = bias.to(query.dtype)
-        bias = bias.unflatten(-3, (-1, shared)).flatten(-3, -2) if shared > 1 else bias
+        bias = bias.unflatten(1, (-1, shared)).flatten(2, 3) if shared > 1 else bias
     if plain:
         y = plain_attend(
             query,

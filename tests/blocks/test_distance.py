@@ -206,7 +206,7 @@ def test_two_products_add_the_bias_that_the_fused_kernel_adds(
     keep = None if keep is None else keep & torch.tensor([[True], [False]])
     query = torch.randn(2, 4, 5, 3, dtype=torch.float64, requires_grad=True)
     key, value = torch.randn(2, 2, 2, 5, 3, dtype=torch.float64)
-    bias = torch.randn(*([2] if each else []), 4, 5, 5, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(2 if each else 1, 4, 5, 5, dtype=torch.float64, requires_grad=True)
 
     fused = attend(query, key, value, keep, causal=causal, bias=bias)
     slopes = torch.autograd.grad((fused * fused).sum(), [query, bias], retain_graph=True)
