@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,13 @@ from .state import Room, State
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 _How = tuple[bool, int, float, bool, bool, bool]
 """Whether there are biases, layers, dropout, training, both directions, batch first."""
+_Function = TypeVar("_Function", bound=Callable[..., Tensor])
+
+
+def _uncompiled(function: _Function) -> _Function:
+    """Keep torch.compile out: it would write every position out, anew for each length."""
+    kept: _Function = torch.compiler.disable(function)
+    return kept
 
 
 class _Recurrent(nn.Module):
@@ -47,6 +55,7 @@ class _Recurrent(nn.Module):
         for weight in self.parameters():
             nn.init.uniform_(weight, -bound, bound, generator=generator)
 
+    @_uncompiled
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
         """Return the states after each position of x [B, T, D], both directions side by side.
 

@@ -138,3 +138,30 @@ def test_autocast_reaches_the_recurrence(name: str, given: torch.dtype) -> None:
 
     assert half.dtype == stepped.dtype == torch.bfloat16
     torch.testing.assert_close(half.float(), whole, rtol=0.05, atol=0.02)
+
+
+@EVERY
+@torch.no_grad()
+def test_compiling_around_it_makes_two_graphs_for_all_lengths(name: str) -> None:
+    """One before and one after: the recurrence stays torch's kernel, no position written out."""
+    ours = made(name, "both")
+
+    def around(x: Tensor) -> Tensor:
+        result: Tensor = ours(2 * x) + 1
+        return result
+
+    inputs = [torch.ones(2, length, 4, dtype=torch.float64) for length in (3, 5, 8)]
+    wanted = [around(x) for x in inputs]
+    torch._dynamo.reset()
+    graphs: list[int] = []
+
+    def count(module: Any, _: Any) -> Any:
+        graphs.append(len(module.graph.nodes))
+        return module.forward
+
+    compiled = torch.compile(around, backend=count, dynamic=True)
+    found = [compiled(x) for x in inputs]
+
+    torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    assert len(graphs) == 2
+    torch._dynamo.reset()
