@@ -100,7 +100,9 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
     for name, stands_for in part.axes.items():
         if stands_for == axis and part.signature.behavior.get(name) == "full":
             problem = f"{key} looks at later positions of {axis}"
-            help_ = f"give {key} the param 'causal': true, or wire it to values without {axis}"
+            turned = "direction" in type(part.params).model_fields
+            way = "'direction': \"forward\"" if turned else "'causal': true"
+            help_ = f"give {key} the param {way}, or wire it to values without {axis}"
             own.append(Obstacle(at, problem, help_))
     for port in sorted(ports):
         type_ = part.inputs.get(port)

@@ -61,6 +61,9 @@ _NAMES: dict[str, str] = {
     "feed_forward": "feed-forward",
     "gated_feed_forward": "gated feed-forward",
     "rms_norm": "RMS norm",
+    "gru": "GRU",
+    "lstm": "LSTM",
+    "rnn": "RNN",
     "sinusoidal_position": "sinusoidal positions",
     "learned_position": "learned positions",
 }
