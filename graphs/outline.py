@@ -152,6 +152,7 @@ def _template_line(
     scope: Scope, node: Node, path: str, depth: int, copies: int, tied: Mapping[str, int]
 ) -> Line:
     total = node.parameters() * copies
+    count = 1 if node.share else node.repeat or 1
     return Line(
         depth=depth,
         path=path,
@@ -163,7 +164,7 @@ def _template_line(
         inputs={port: scope.type_of(value) for port, value in node.wires.items()},
         outputs=node.outputs,
         weights={},
-        each=total // (copies * (1 if node.share else node.repeat or 1)),
+        each=0 if node.instead else total // (copies * count),  # copies differ
         parameters=total,
         tied=tied.get(path, 0),
     )

@@ -160,13 +160,13 @@ def _table(rows: Mapping[str, str], among: Iterable[str], *, counted: bool = Tru
     whole: dict[str, list[tuple[int, ...]]] = {}
     for path in among:
         pattern, index = _fold(path)
-        whole.setdefault(pattern, []).append(index)
+        whole.setdefault(_repeats(pattern), []).append(index)
     groups: dict[tuple[str, str], list[tuple[int, ...]]] = {}
     for path, said in rows.items():
         pattern, index = _fold(path)
         groups.setdefault((pattern, said), []).append(index)
     found = [
-        (_unfold(pattern, indices, whole.get(pattern, indices)), len(indices), said)
+        (_unfold(pattern, indices, whole.get(_repeats(pattern), indices)), len(indices), said)
         for (pattern, said), indices in groups.items()
     ]
     width = max(len(path) for path, _, _ in found)
@@ -180,6 +180,11 @@ def _table(rows: Mapping[str, str], among: Iterable[str], *, counted: bool = Tru
 def _fold(path: str) -> tuple[str, tuple[int, ...]]:
     """Return a path with `*` for the numbers of copies, and those numbers."""
     return _INDEX.sub("*", path), tuple(map(int, _INDEX.findall(path)))
+
+
+def _repeats(pattern: str) -> str:
+    """Return a pattern up to its last repeat, whose copies may hold different weights."""
+    return pattern[: pattern.rfind("*") + 1]
 
 
 def _unfold(pattern: str, some: list[tuple[int, ...]], every: list[tuple[int, ...]]) -> str:

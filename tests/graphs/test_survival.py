@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.blocks.library import registry
 from weft.graphs.check import check
 from weft.graphs.survival import survival
-from weft.specs.load import loaded
+from weft.specs.load import load, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,3 +158,27 @@ def test_a_new_tie_begins_as_the_one_that_fits() -> None:
     assert found.carried["one.weight"] == (8, 4)
     assert found.lost == {"one.weight": (6, 4)}
     assert found.reshaped == {"one.bias": ((6,), (8,))}
+
+
+def test_a_weight_of_one_copy_is_told_with_its_number(tmp_path: Path) -> None:
+    """Although no other copy has one of that name."""
+    child = {
+        "format": 1,
+        "name": "one",
+        "extends": "transformer-tiny",
+        "patch": [
+            {
+                "select": "decoder.1.feed_forward/f",
+                "set": {"use": "gated_feed_forward@1"},
+            }
+        ],
+    }
+    path = tmp_path / "one.json"
+    path.write_text(json.dumps(child), encoding="utf-8")
+    old = check(load("transformer-tiny").form, registry())
+    new = check(load(path).form, registry())
+
+    told = survival(old, new).render()
+
+    assert "decoder.1.feed_forward.f.gate.weight" in told
+    assert "decoder.*.feed_forward.f.gate" not in told
