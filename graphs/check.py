@@ -97,7 +97,7 @@ def _analyse(
         ties=spec.tie,
         step_axis=spec.step.axis if spec.step else None,
         inputs=root.inputs,
-        outputs={port: root.type_of(value) for port, value in root.outputs.items()},
+        outputs=root.gives(),
     )
     if graph.step_axis is not None:
         _check_step(graph, spec, report)

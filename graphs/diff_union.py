@@ -137,7 +137,7 @@ class _Uniter:
                     self.paths[side, prefix, one.name] = path  # type: ignore[index]
             pair = (old.name if old else "", new.name if new else "")
             changes = self.changes[pair, name] if was and node else []
-            alike = was is None or node is None or _both_parts(was, node) is not None
+            alike = was is None or node is None or (was.part is None) == (node.part is None)
             apart = any(change.kind == "replaced" and change.node == name for change in changes)
             if not alike or (apart and node is not None and node.part is None):
                 self._place_node(frame, was, None, old, None, path, [])
@@ -253,9 +253,3 @@ class _Uniter:
         types = self.union.wires.setdefault((source, target), {}).setdefault(side, [])
         if type_ not in types:
             types.append(type_)
-
-
-def _both_parts(one: Node, other: Node) -> bool | None:
-    """Say whether two nodes are both blocks, or both templates; None if they differ in this."""
-    kinds = one.part is not None, other.part is not None
-    return kinds[0] if kinds[0] == kinds[1] else None

@@ -202,6 +202,10 @@ class Scope:
         """Return the type of a value: `node.port`, or the name of an input."""
         return self._types[value]
 
+    def gives(self) -> dict[str, ValueType]:
+        """Return the type of every output, by port."""
+        return {port: self._types[value] for port, value in self.outputs.items()}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
@@ -300,7 +304,7 @@ def _flatten_repeat(
         entered |= {port: left[port] for port in node.carry}
         for port in node.collect:
             _wire(flat, left[port], f"{path}:{port}", port)
-    return given | {port: entered[port] for port in node.carry if port not in node.collect}
+    return given | {port: entered[port] for port in node.carry}
 
 
 def walk(scope: Scope, prefix: str = "") -> Iterator[tuple[str, Node]]:

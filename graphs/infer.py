@@ -220,8 +220,7 @@ def _infer_use(
         body = infer_template(checker, name, given, at)
         if body is None:
             return None
-        types = {port_: body.type_of(value) for port_, value in body.outputs.items()}
-        return Node(name=key, at=at, wires=node.in_, outputs=types, body=body)
+        return Node(name=key, at=at, wires=node.in_, outputs=body.gives(), body=body)
     part = infer_part(checker, node, given, at, wires_at=at + pointer("in"))
     if part is None:
         return None

@@ -140,7 +140,7 @@ def _copies_line(body: Scope, path: str, depth: int, count: int, copies: int) ->
         said="",
         repeat=count if count > 1 else None,
         inputs=dict(body.inputs),
-        outputs={port: body.type_of(value) for port, value in body.outputs.items()},
+        outputs=body.gives(),
         weights={},
         each=each,
         parameters=each * count * copies,

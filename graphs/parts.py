@@ -191,7 +191,7 @@ def _infer_filling(checker: Checker, use: Use, given: Reads, at: str, wires_at: 
     body = checker.infer_template(checker, name, given, wires_at.removesuffix("/in"))
     if body is None:
         return None
-    types = {port_: body.type_of(value) for port_, value in body.outputs.items()}
+    types = body.gives()
     if len(types) > 1:
         checker.report(
             code="W11",

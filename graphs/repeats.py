@@ -79,9 +79,9 @@ def fit_repeat(
         others: the insides of copies that are another template.
         at: JSON Pointer of the node.
     """
-    sound = _carries(checker, node, body, node.block, at)
+    sound = _carries(checker, node, body, at)
     sound = _collects(checker, node, body, at) and sound
-    types = _types(body)
+    types = body.gives()
     for index, other in others.items():
         where = at + pointer("instead", index)
         sound = _gives_alike(checker, node, types, other, where) and sound
@@ -108,13 +108,9 @@ def fit_repeat(
     )
 
 
-def _types(body: Scope) -> dict[str, ValueType]:
-    return {port: body.type_of(value) for port, value in body.outputs.items()}
-
-
-def _carries(checker: Checker, node: RepeatNode, body: Scope, name: str, at: str) -> bool:
+def _carries(checker: Checker, node: RepeatNode, body: Scope, at: str) -> bool:
     """Report what is carried and is no port, or changes its type."""
-    types, ok = _types(body), True
+    name, types, ok = node.block, body.gives(), True
     for index, port in enumerate(node.carry):
         here = at + pointer("carry", index)
         if port not in types or port not in node.in_:
@@ -177,7 +173,7 @@ def _gives_alike(
     checker: Checker, node: RepeatNode, types: Mapping[str, ValueType], other: Scope, at: str
 ) -> bool:
     """Report outputs of another template that are not those of the rest of the copies."""
-    given, ok = _types(other), True
+    given, ok = other.gives(), True
     for port in (*node.carry, *node.collect):
         if port in types and given.get(port) != types[port]:
             leaves = f"gives  {given[port]}" if port in given else f"'{other.name}' has no '{port}'"

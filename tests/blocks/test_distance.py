@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._dynamo.testing import CompileCounter
 from weft.blocks.attention import ATTENTION, AttentionParams
 from weft.blocks.library import registry
 from weft.blocks.modules.attention import Attention
@@ -266,15 +265,6 @@ def test_a_memory_stands_at_no_distance(position: str) -> None:
         check(loaded(spec).form, registry())
 
 
-@pytest.fixture
-def _compiler() -> Iterator[None]:
-    """Forget what torch compiled, before and after."""
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
-
-
-@pytest.mark.usefixtures("_compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     "how",
@@ -285,15 +275,8 @@ def _compiler() -> Iterator[None]:
     ],
     ids=str,
 )
-def test_one_graph_serves_every_size(how: dict[str, Any]) -> None:
+def test_one_graph_serves_every_size(
+    how: dict[str, Any], compiles_once: Callable[[nn.Module], None]
+) -> None:
     """Compiled without a break, and not again for other batches or lengths."""
-    block = attention(**how)
-    counter = CompileCounter()
-    compiled = torch.compile(block, backend=counter, fullgraph=True, dynamic=True)
-
-    for rows, length in ((2, 6), (3, 7), (4, 11)):
-        x = torch.randn(rows, length, 8, dtype=torch.float64)
-        keep = torch.rand(rows, length) > 0.3
-        torch.testing.assert_close(compiled(x, keep=keep), block(x, keep=keep))
-
-    assert counter.frame_count == 1
+    compiles_once(attention(**how))

@@ -1,0 +1,30 @@
+"""What tests of blocks share: a check that one compiled graph serves every size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounter
+
+
+@pytest.fixture
+def compiles_once() -> Iterator[Callable[[nn.Module], None]]:
+    """Return a check of self-attention; what torch compiled is forgotten before and after."""
+
+    def check(block: nn.Module) -> None:
+        counter = CompileCounter()
+        compiled = torch.compile(block, backend=counter, fullgraph=True, dynamic=True)
+
+        for rows, length in ((2, 6), (3, 7), (4, 11)):
+            x = torch.randn(rows, length, 8, dtype=torch.float64)
+            keep = torch.rand(rows, length) > 0.3
+            torch.testing.assert_close(compiled(x, keep=keep), block(x, keep=keep))
+
+        assert counter.frame_count == 1
+
+    torch.compiler.reset()
+    yield check
+    torch.compiler.reset()
