@@ -1,16 +1,18 @@
 """What every block promises, said once and run on the whole registry.
 
 Each block is checked and built as a user's would be: as the only node of a spec.
-A new block is tested by standing in the registry; `VARIANTS` adds the uses whose
-ports or behaviour differ from the example's.
+A new block is tested by standing in the registry; a file of `variants/` adds, as
+`VARIANTS`, the uses whose ports or behaviour differ from the example's, and, as `FREE`,
+the names of blocks that multiply no matrices.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import runpy
 from collections.abc import Mapping
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,16 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from weft.blocks.additive_attention import ADDITIVE_ATTENTION
-from weft.blocks.attention import ATTENTION, GROUPED_QUERY_ATTENTION
-from weft.blocks.convolution import CONVOLUTION
-from weft.blocks.embedding import EMBEDDING
-from weft.blocks.feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
 from weft.blocks.library import registry
 from weft.blocks.modules.state import Room
-from weft.blocks.position import SINUSOIDAL_POSITION
-from weft.blocks.recurrent import GRU, LSTM, RNN
-from weft.blocks.wiring import LINEAR, SUBLAYER
 from weft.graphs.axes import evaluate
 from weft.graphs.check import check
 from weft.graphs.cost import flops
@@ -38,120 +32,13 @@ from weft.runtime.decode.stepper import reorder
 from weft.specs.findings import SpecError
 from weft.specs.load import loaded
 
-SELF = {"x": "f[B T 8]"}
-KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
-CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"}
-CROSS = {"f": {"use": "attention@1", "params": {"heads": 2}}}
-FEW = {"buckets": 4, "max_distance": 3}
-LOCAL = {"position": "rotary", "rotary_base": 100.0, "window": 2}
-
-
-def attention(inputs: Mapping[str, str], **params: Any) -> BlockType:
-    """Return attention with these params and inputs as its example."""
-    return replace(ATTENTION, example={"heads": 2, **params}, example_inputs=inputs)
-
-
-def grouped(inputs: Mapping[str, str], **params: Any) -> BlockType:
-    """Return grouped-query attention with these params and inputs as its example."""
-    example = {"heads": 4, "kv_heads": 2, **params}
-    return replace(GROUPED_QUERY_ATTENTION, example=example, example_inputs=inputs)
-
-
-VARIANTS: dict[str, BlockType] = {
-    "attention, itself": attention(KEPT),
-    "attention, free widths": attention(SELF, heads=3, d_k=5, d_v=2, causal=True, bias=False),
-    "attention, causal and kept": attention(KEPT, causal=True),
-    "attention, rotary": attention(SELF, position="rotary"),
-    "attention, rotary and causal": attention(KEPT, position="rotary", causal=True, d_k=6),
-    "attention, window": attention(KEPT, window=2),
-    "attention, window and causal": attention(SELF, window=2, causal=True),
-    "attention, window of one and causal": attention(SELF, window=1, causal=True),
-    "attention, no scale": attention(KEPT, causal=True, scale="none"),
-    "attention, a memory and no scale": attention(CROSSED, scale="none"),
-    "attention, alibi": attention(KEPT, position="alibi"),
-    "attention, alibi and causal": attention(KEPT, position="alibi", causal=True, scale="none"),
-    "attention, alibi and window": attention(SELF, position="alibi", causal=True, window=2),
-    "attention, relative bias": attention(KEPT, position="relative_bias", **FEW),
-    "attention, relative bias and causal": attention(
-        KEPT, position="relative_bias", causal=True, window=3, **FEW
-    ),
-    "attention, relative bias of 32": attention(SELF, position="relative_bias", bias=False),
-    "attention, relative key": attention(KEPT, position="relative_key", reach=2),
-    "attention, relative key and causal": attention(
-        KEPT, position="relative_key", reach=1, causal=True, window=3, scale="none"
-    ),
-    "attention, relative key of 16": attention(SELF, position="relative_key", d_k=3, d_v=5),
-    "attention, all": attention(KEPT, causal=True, **LOCAL),
-    "attention, a memory and all": attention(CROSSED, causal=True, **LOCAL),
-    "grouped, itself": grouped(KEPT),
-    "grouped, causal": grouped(SELF, causal=True),
-    "grouped, causal and kept": grouped(KEPT, causal=True, d_k=3, d_v=5, bias=False),
-    "grouped, multi-query": grouped(KEPT, kv_heads=1, causal=True),
-    "grouped, window": grouped(SELF, window=2),
-    "grouped, no scale": grouped(SELF, causal=True, scale="none"),
-    "grouped, alibi": grouped(KEPT, position="alibi"),
-    "grouped, alibi, window and causal": grouped(KEPT, position="alibi", causal=True, window=2),
-    "grouped, relative bias": grouped(SELF, position="relative_bias", **FEW),
-    "grouped, relative bias and causal": grouped(
-        KEPT, position="relative_bias", kv_heads=1, causal=True, **FEW
-    ),
-    "grouped, relative key": grouped(SELF, position="relative_key", reach=2),
-    "grouped, relative key and causal": grouped(
-        KEPT, position="relative_key", reach=2, kv_heads=1, causal=True
-    ),
-    "grouped, all": grouped(KEPT, causal=True, **LOCAL),
-    "grouped, a memory and all": grouped(CROSSED, causal=True, **LOCAL),
-    "additive, no keep": replace(
-        ADDITIVE_ATTENTION, example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]"}
-    ),
-    "convolution, centred": replace(CONVOLUTION, example={"d_out": 6, "kernel": 3, "bias": False}),
-    "convolution, dilated": replace(
-        CONVOLUTION, example={"d_out": 8, "kernel": 2, "dilation": 2, "causal": True}
-    ),
-    "convolution, of one": replace(CONVOLUTION, example={"d_out": 4, "kernel": 1, "causal": True}),
-    "embedding, frozen": replace(EMBEDDING, example={"d_model": 8, "frozen": True}),
-    "feed_forward, gelu": replace(
-        FEED_FORWARD, example={"d_ff": 16, "activation": "gelu", "bias": False}
-    ),
-    "feed_forward, silu": replace(FEED_FORWARD, example={"d_ff": 16, "activation": "silu"}),
-    "gated, gelu": replace(
-        GATED_FEED_FORWARD, example={"d_ff": 16, "activation": "gelu", "bias": False}
-    ),
-    "gated, relu": replace(GATED_FEED_FORWARD, example={"d_ff": 16, "activation": "relu"}),
-    "gated, sigmoid": replace(GATED_FEED_FORWARD, example={"d_ff": 16, "activation": "sigmoid"}),
-    "linear, no bias": replace(LINEAR, example={"d_out": 6, "bias": False}),
-    "sinusoidal, concatenated": replace(SINUSOIDAL_POSITION, example={"form": "concatenated"}),
-    "sublayer, pre": replace(SUBLAYER, example={"order": "pre"}),
-    "sublayer, rms_norm": replace(SUBLAYER, example={"order": "pre", "norm": "rms_norm"}),
-    "sublayer, post rms_norm": replace(SUBLAYER, example={"norm": "rms_norm"}),
-    "sublayer, grouped": replace(
-        SUBLAYER,
-        example_inputs=KEPT,
-        example_fill={
-            "f": {
-                "use": "grouped_query_attention@1",
-                "params": {"heads": 4, "kv_heads": 2, "causal": True, **LOCAL},
-            }
-        },
-    ),
-    "sublayer, crossed": replace(SUBLAYER, example_inputs=CROSSED, example_fill=CROSS),
-    "sublayer, feed_forward": replace(
-        SUBLAYER, example_fill={"f": {"use": "feed_forward@1", "params": {"d_ff": 16}}}
-    ),
-}
-for _block in (RNN, GRU, LSTM):
-    VARIANTS |= {
-        f"{_block.name}, kept": replace(_block, example_inputs=KEPT),
-        f"{_block.name}, backward": replace(
-            _block, example={"d_hidden": 6, "direction": "backward"}, example_inputs=KEPT
-        ),
-        f"{_block.name}, both": replace(
-            _block, example={"d_hidden": 6, "direction": "both", "bias": False}
-        ),
-        f"{_block.name}, both and kept": replace(
-            _block, example={"d_hidden": 6, "direction": "both"}, example_inputs=KEPT
-        ),
-    }
+VARIANTS: dict[str, BlockType] = {}
+FREE: set[str] = set()
+"""Names of the blocks that multiply no matrices."""
+for _file in sorted((Path(__file__).parent / "variants").glob("*.py")):
+    _names = runpy.run_path(str(_file))
+    VARIANTS |= _names.get("VARIANTS", {})
+    FREE |= _names.get("FREE", set())
 CASES = {block.key: block for block in registry()} | VARIANTS
 PRIMES = ({"B": 2, "T": 11, "S": 13}, {"B": 3, "T": 17, "S": 19})
 """Sizes of axes, each a prime of its own, so that no two are mixed up unseen."""
@@ -326,18 +213,7 @@ def test_blocks_that_multiply_no_matrices_are_free() -> None:
     """Look-ups, positions, norms and dropout; whoever is not among them has a formula."""
     work = {block.name: flops(graph_of(block), PRIMES[0]) for block in registry()}
 
-    assert {name for name, cost in work.items() if cost == 0} == {
-        "embedding",
-        "sinusoidal_position",
-        "learned_position",
-        "layer_norm",
-        "rms_norm",
-        "dropout",
-        "prepend",
-        "add",
-        "concatenate",
-        "lengths_to_keep",
-    }
+    assert {name for name, cost in work.items() if cost == 0} == FREE
 
 
 @EVERY_CASE

@@ -1,0 +1,78 @@
+"""Attention: uses whose ports or behaviour differ from the examples'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from weft.blocks.additive_attention import ADDITIVE_ATTENTION
+from weft.blocks.attention import ATTENTION, GROUPED_QUERY_ATTENTION
+from weft.graphs.signature import BlockType
+
+SELF = {"x": "f[B T 8]"}
+KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
+CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"}
+FEW = {"buckets": 4, "max_distance": 3}
+LOCAL = {"position": "rotary", "rotary_base": 100.0, "window": 2}
+
+
+def attention(inputs: Mapping[str, str], **params: Any) -> BlockType:
+    """Return attention with these params and inputs as its example."""
+    return replace(ATTENTION, example={"heads": 2, **params}, example_inputs=inputs)
+
+
+def grouped(inputs: Mapping[str, str], **params: Any) -> BlockType:
+    """Return grouped-query attention with these params and inputs as its example."""
+    example = {"heads": 4, "kv_heads": 2, **params}
+    return replace(GROUPED_QUERY_ATTENTION, example=example, example_inputs=inputs)
+
+
+VARIANTS: dict[str, BlockType] = {
+    "attention, itself": attention(KEPT),
+    "attention, free widths": attention(SELF, heads=3, d_k=5, d_v=2, causal=True, bias=False),
+    "attention, causal and kept": attention(KEPT, causal=True),
+    "attention, rotary": attention(SELF, position="rotary"),
+    "attention, rotary and causal": attention(KEPT, position="rotary", causal=True, d_k=6),
+    "attention, window": attention(KEPT, window=2),
+    "attention, window and causal": attention(SELF, window=2, causal=True),
+    "attention, window of one and causal": attention(SELF, window=1, causal=True),
+    "attention, no scale": attention(KEPT, causal=True, scale="none"),
+    "attention, a memory and no scale": attention(CROSSED, scale="none"),
+    "attention, alibi": attention(KEPT, position="alibi"),
+    "attention, alibi and causal": attention(KEPT, position="alibi", causal=True, scale="none"),
+    "attention, alibi and window": attention(SELF, position="alibi", causal=True, window=2),
+    "attention, relative bias": attention(KEPT, position="relative_bias", **FEW),
+    "attention, relative bias and causal": attention(
+        KEPT, position="relative_bias", causal=True, window=3, **FEW
+    ),
+    "attention, relative bias of 32": attention(SELF, position="relative_bias", bias=False),
+    "attention, relative key": attention(KEPT, position="relative_key", reach=2),
+    "attention, relative key and causal": attention(
+        KEPT, position="relative_key", reach=1, causal=True, window=3, scale="none"
+    ),
+    "attention, relative key of 16": attention(SELF, position="relative_key", d_k=3, d_v=5),
+    "attention, all": attention(KEPT, causal=True, **LOCAL),
+    "attention, a memory and all": attention(CROSSED, causal=True, **LOCAL),
+    "grouped, itself": grouped(KEPT),
+    "grouped, causal": grouped(SELF, causal=True),
+    "grouped, causal and kept": grouped(KEPT, causal=True, d_k=3, d_v=5, bias=False),
+    "grouped, multi-query": grouped(KEPT, kv_heads=1, causal=True),
+    "grouped, window": grouped(SELF, window=2),
+    "grouped, no scale": grouped(SELF, causal=True, scale="none"),
+    "grouped, alibi": grouped(KEPT, position="alibi"),
+    "grouped, alibi, window and causal": grouped(KEPT, position="alibi", causal=True, window=2),
+    "grouped, relative bias": grouped(SELF, position="relative_bias", **FEW),
+    "grouped, relative bias and causal": grouped(
+        KEPT, position="relative_bias", kv_heads=1, causal=True, **FEW
+    ),
+    "grouped, relative key": grouped(SELF, position="relative_key", reach=2),
+    "grouped, relative key and causal": grouped(
+        KEPT, position="relative_key", reach=2, kv_heads=1, causal=True
+    ),
+    "grouped, all": grouped(KEPT, causal=True, **LOCAL),
+    "grouped, a memory and all": grouped(CROSSED, causal=True, **LOCAL),
+    "additive, no keep": replace(
+        ADDITIVE_ATTENTION, example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]"}
+    ),
+}

@@ -1,0 +1,20 @@
+"""Feed-forward: uses whose ports or behaviour differ from the examples'."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.blocks.feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
+from weft.graphs.signature import BlockType
+
+VARIANTS: dict[str, BlockType] = {
+    "feed_forward, gelu": replace(
+        FEED_FORWARD, example={"d_ff": 16, "activation": "gelu", "bias": False}
+    ),
+    "feed_forward, silu": replace(FEED_FORWARD, example={"d_ff": 16, "activation": "silu"}),
+    "gated, gelu": replace(
+        GATED_FEED_FORWARD, example={"d_ff": 16, "activation": "gelu", "bias": False}
+    ),
+    "gated, relu": replace(GATED_FEED_FORWARD, example={"d_ff": 16, "activation": "relu"}),
+    "gated, sigmoid": replace(GATED_FEED_FORWARD, example={"d_ff": 16, "activation": "sigmoid"}),
+}

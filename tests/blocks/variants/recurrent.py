@@ -1,0 +1,25 @@
+"""Recurrent: uses whose ports or behaviour differ from the examples'."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.blocks.recurrent import GRU, LSTM, RNN
+from weft.graphs.signature import BlockType
+
+KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
+
+VARIANTS: dict[str, BlockType] = {}
+for _block in (RNN, GRU, LSTM):
+    VARIANTS |= {
+        f"{_block.name}, kept": replace(_block, example_inputs=KEPT),
+        f"{_block.name}, backward": replace(
+            _block, example={"d_hidden": 6, "direction": "backward"}, example_inputs=KEPT
+        ),
+        f"{_block.name}, both": replace(
+            _block, example={"d_hidden": 6, "direction": "both", "bias": False}
+        ),
+        f"{_block.name}, both and kept": replace(
+            _block, example={"d_hidden": 6, "direction": "both"}, example_inputs=KEPT
+        ),
+    }

@@ -1,0 +1,52 @@
+"""Embedding, positions and wiring: uses whose ports or behaviour differ from the examples'."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.blocks.embedding import EMBEDDING
+from weft.blocks.position import SINUSOIDAL_POSITION
+from weft.blocks.wiring import LINEAR, SUBLAYER
+from weft.graphs.signature import BlockType
+
+KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
+CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"}
+CROSS = {"f": {"use": "attention@1", "params": {"heads": 2}}}
+LOCAL = {"position": "rotary", "rotary_base": 100.0, "window": 2}
+
+FREE = {
+    "embedding",
+    "sinusoidal_position",
+    "learned_position",
+    "layer_norm",
+    "rms_norm",
+    "dropout",
+    "prepend",
+    "add",
+    "concatenate",
+    "lengths_to_keep",
+}
+"""Blocks that multiply no matrices: look-ups, positions, norms, dropout."""
+
+VARIANTS: dict[str, BlockType] = {
+    "embedding, frozen": replace(EMBEDDING, example={"d_model": 8, "frozen": True}),
+    "linear, no bias": replace(LINEAR, example={"d_out": 6, "bias": False}),
+    "sinusoidal, concatenated": replace(SINUSOIDAL_POSITION, example={"form": "concatenated"}),
+    "sublayer, pre": replace(SUBLAYER, example={"order": "pre"}),
+    "sublayer, rms_norm": replace(SUBLAYER, example={"order": "pre", "norm": "rms_norm"}),
+    "sublayer, post rms_norm": replace(SUBLAYER, example={"norm": "rms_norm"}),
+    "sublayer, grouped": replace(
+        SUBLAYER,
+        example_inputs=KEPT,
+        example_fill={
+            "f": {
+                "use": "grouped_query_attention@1",
+                "params": {"heads": 4, "kv_heads": 2, "causal": True, **LOCAL},
+            }
+        },
+    ),
+    "sublayer, crossed": replace(SUBLAYER, example_inputs=CROSSED, example_fill=CROSS),
+    "sublayer, feed_forward": replace(
+        SUBLAYER, example_fill={"f": {"use": "feed_forward@1", "params": {"d_ff": 16}}}
+    ),
+}
