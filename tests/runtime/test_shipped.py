@@ -1,0 +1,338 @@
+"""What every shipped spec promises, said once and run on all of them.
+
+A file of `models/` tells of its family, as `MODELS` and `VARIANTS` (the specs of
+`specs/models` and `specs/variants`), by name: `parameters`, counted by hand; `small`, params
+that make it tiny; and, where the usual lengths do not do, `sizes` of its axes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from weft.blocks.library import registry
+from weft.blocks.modules.state import Room
+from weft.graphs.axes import evaluate, is_arithmetic, names_of
+from weft.graphs.check import check
+from weft.graphs.diagram import diagram
+from weft.graphs.graph import Graph
+from weft.graphs.shapes import ValueType
+from weft.runtime import api
+from weft.runtime.compile.build import build
+from weft.specs.load import load
+from weft.specs.reader import SHIPPED
+
+MODELS: dict[str, dict[str, Any]] = {}
+VARIANTS: dict[str, dict[str, Any]] = {}
+for _file in sorted((Path(__file__).parent / "models").glob("*.py")):
+    _names = runpy.run_path(str(_file))
+    MODELS |= _names.get("MODELS", {})
+    VARIANTS |= _names.get("VARIANTS", {})
+ENTRIES = MODELS | VARIANTS
+EVERY = pytest.mark.parametrize("name", ENTRIES)
+STEP_LENGTH, LENGTH = 7, 40
+"""Positions of the step axis, and of any other time axis."""
+SENTENCES, BEAMS = 2, 2
+UNSEEN = re.compile(r"(.*\.)?key\.bias")
+"""A key's bias shifts all scores of a query alike, which softmax does not see."""
+
+
+def graph(name: str, **params: Any) -> Graph:
+    """Return a shipped spec, checked, with some params set."""
+    return check(load(name).form, registry(), params)
+
+
+def small(name: str) -> Graph:
+    """Return a shipped spec, checked, at its small size."""
+    return graph(name, **ENTRIES[name]["small"])
+
+
+def sizes_of(name: str, made: Graph) -> dict[str, int]:
+    """Return how long the axes of a spec are here."""
+    usual = {
+        axis: SENTENCES * BEAMS
+        if kind == "batch"
+        else STEP_LENGTH
+        if axis == made.step_axis
+        else LENGTH
+        for axis, kind in made.spec.axes.items()
+    }
+    return {**usual, **ENTRIES[name].get("sizes", {})}
+
+
+def value_of(type_: ValueType, sizes: Mapping[str, int], generator: torch.Generator) -> Tensor:
+    """Return a random value of a type; what is kept are the first positions of each row."""
+    shape = [evaluate(axis, sizes) for axis in type_.axes]
+    if type_.kind in ("f", "bias", "score"):
+        return torch.randn(shape, generator=generator)
+    if type_.kind in ("ids", "label"):
+        return torch.randint(evaluate(type_.size or 0, sizes), shape, generator=generator)
+    if type_.kind == "len":
+        return torch.randint(1, min(sizes.values()), shape, generator=generator)
+    if type_.kind == "pos":
+        return torch.arange(shape[-1]).expand(shape)
+    if type_.kind == "keep":
+        lengths = torch.arange(shape[0])[:, None] % 3 + shape[-1] - 2
+        return torch.arange(shape[-1]) < lengths
+    return pytest.fail(f"teach this test to draw values of kind '{type_.kind}'")
+
+
+def inputs_of(name: str, made: Graph) -> dict[str, Tensor]:
+    """Return random inputs of a spec."""
+    generator, sizes = torch.Generator().manual_seed(2), sizes_of(name, made)
+    return {port: value_of(type_, sizes, generator) for port, type_ in made.inputs.items()}
+
+
+def scattered(model: nn.Module) -> nn.Module:
+    """Move every weight, so that no bias is zero, no gate shut and no scale one."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.1 * torch.randn(weight.shape, generator=generator))
+    return model.eval()
+
+
+def doubled(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return values with their floats in double precision."""
+    return {port: v.double() if v.is_floating_point() else v for port, v in values.items()}
+
+
+def spread_along(type_: ValueType, made: Graph) -> int | None:
+    """Return which dimension of a value is the batch; None if there is none."""
+    batches = [i for i, a in enumerate(type_.axes) if made.spec.axes.get(str(a)) == "batch"]
+    return batches[0] if batches else None
+
+
+def loss_of(made: Graph, outputs: Mapping[str, Tensor]) -> Tensor:
+    """Return a loss in which every output has a part that its weights can lower."""
+    generator, total = torch.Generator().manual_seed(3), torch.zeros(())
+    for port, type_ in made.outputs.items():
+        given = outputs[port]
+        if type_.kind in ("logits", "logp"):
+            right = torch.randint(given.size(-1), given.shape[:-1], generator=generator)
+            total = total + F.cross_entropy(given.flatten(0, -2), right.flatten())
+        elif type_.kind in ("f", "score"):
+            total = total + F.mse_loss(given, torch.randn(given.shape, generator=generator))
+        elif type_.kind == "loss":
+            total = total + given.sum()
+    return total
+
+
+TRANSLATORS = [
+    name
+    for name in ENTRIES
+    if set(inputs := graph(name).inputs) == {"source", "source_keep", "target"}
+    and inputs["source"].kind == "ids"
+]
+STEPPED = [name for name in ENTRIES if graph(name).step_axis]
+PADDED = [name for name in ENTRIES if any(t.kind == "keep" for t in graph(name).inputs.values())]
+
+
+def test_all_that_is_shipped_is_here_and_nothing_else() -> None:
+    """No spec without a count by hand; the rows of table 3 have a test of their own."""
+    shipped = {
+        room: {path.stem for path in (SHIPPED / room).glob("*.json")}
+        for room in ("models", "variants")
+    }
+
+    assert shipped["models"] == set(MODELS)
+    assert {n for n in shipped["variants"] if not n.startswith("table3-")} == set(VARIANTS)
+
+
+@EVERY
+def test_the_file_is_called_as_the_spec_and_says_what_it_is(name: str) -> None:
+    """In one line, with a source."""
+    form = load(name).form
+
+    assert form.name == name
+    assert form.doc.endswith(".")
+    assert "\n" not in form.doc
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_of_the_base_is_a_patch_of_a_dozen_lines(name: str) -> None:
+    """It says only what differs."""
+    text = (SHIPPED / "variants" / f"{name}.json").read_text(encoding="utf-8")
+    written = json.loads(text)
+
+    assert "extends" in written
+    assert "nodes" not in written
+    assert len(text.splitlines()) <= 12 or written["extends"] != "transformer-base"
+
+
+@EVERY
+def test_parameters_by_hand(name: str) -> None:
+    """Each count is worked out in the file of its family."""
+    assert graph(name).parameters() == ENTRIES[name]["parameters"]
+
+
+@EVERY
+def test_it_draws(name: str) -> None:
+    """Every input and output stands in the picture, and so does its name."""
+    made = graph(name)
+    text = diagram(made).source
+
+    assert text.startswith("digraph")
+    assert name in text
+    assert [port for port in (*made.inputs, *made.outputs) if port not in text] == []
+
+
+@EVERY
+def test_the_small_one_gives_the_declared_shapes(name: str) -> None:
+    """Whatever the lengths."""
+    made = small(name)
+    sizes = sizes_of(name, made)
+
+    with torch.inference_mode():
+        outputs = build(made).eval()(**inputs_of(name, made))
+
+    for port, type_ in made.outputs.items():
+        axes = type_.axes if type_.size is None or type_.kind in ("ids", "label") else None
+        wanted = [evaluate(axis, sizes) for axis in axes or (*type_.axes, type_.size or 0)]
+        assert list(outputs[port].shape) == wanted, port
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_stepping_equals_the_parallel_pass(name: str) -> None:
+    """One position at a time, two beams a sentence, gives what all at once gives."""
+    made = small(name)
+    axis = made.step_axis
+    model: Any = scattered(build(made)).double()
+    inputs = doubled(inputs_of(name, made))
+    moving = {port for port, type_ in made.inputs.items() if axis in type_.axes}
+    length = sizes_of(name, made)[axis or ""]
+    fixed, whole = {}, {}
+    for port, value in inputs.items():
+        place = None if port in moving else spread_along(made.inputs[port], made)
+        if place is None:
+            whole[port] = value
+            fixed |= {} if port in moving else {port: value}
+        else:
+            fixed[port] = value.index_select(place, torch.arange(0, value.size(place), BEAMS))
+            whole[port] = fixed[port].repeat_interleave(BEAMS, place)
+
+    with torch.inference_mode():
+        expected = model(**whole)
+        room = Room(SENTENCES, BEAMS, length, torch.float64, torch.device("cpu"))
+        state = model.begin(room, **fixed)
+        steps = []
+        for position in range(length):
+            one = {
+                port: inputs[port].narrow(made.inputs[port].axes.index(axis or ""), position, 1)
+                for port in moving
+            }
+            steps.append(model.step(**one, state=state, position=position))
+
+    ports = [port for port, type_ in made.outputs.items() if axis in type_.axes]
+    assert ports
+    for port in ports:
+        place = made.outputs[port].axes.index(axis or "")
+        stepped = torch.cat([step[port] for step in steps], place)
+        torch.testing.assert_close(stepped, expected[port], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_what_stands_at_padded_positions_changes_nothing(name: str) -> None:
+    """Neither outputs at positions that are kept, nor those that are not one for each."""
+    made = small(name)
+    model = scattered(build(made)).double()
+    inputs = doubled(inputs_of(name, made))
+    changed, kept = dict(inputs), dict[str, Tensor]()
+    for keep, type_ in made.inputs.items():
+        if type_.kind == "keep":
+            axis = str(type_.axes[-1])
+            kept[axis] = inputs[keep]
+            for port, other in made.inputs.items():
+                if other.kind in ("ids", "f") and other.axes[:2] == type_.axes:
+                    ids, was = other.kind == "ids", changed[port]
+                    rubbish = (was + 1) % evaluate(other.size or 0, {}) if ids else was + 50.0
+                    keep_ = inputs[keep].view(*inputs[keep].shape, *[1] * (was.dim() - 2))
+                    changed[port] = torch.where(keep_, was, rubbish)
+    assert any(not torch.equal(changed[port], inputs[port]) for port in inputs)
+
+    with torch.inference_mode():
+        before, after = model(**inputs), model(**changed)
+
+    for port, type_ in made.outputs.items():
+        axis = type_.axes[1] if len(type_.axes) > 1 else 1
+        if is_arithmetic(axis) and names_of(axis) & kept.keys():
+            continue  # a longer or shorter sequence, in which other positions are kept
+        keep_ = kept.get(str(axis), torch.ones(before[port].shape[:2], dtype=torch.bool))
+        torch.testing.assert_close(before[port][keep_], after[port][keep_])
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_a_translator_takes_and_gives_what_the_transformer_does(name: str) -> None:
+    """So one run document trains any of them."""
+    ours, base = graph(name, vocab=30), graph("transformer-base", vocab=30)
+
+    assert ours.inputs == base.inputs
+    assert ours.outputs["logits"] == base.outputs["logits"]
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_padding_of_the_source_is_as_if_it_were_not_there(name: str) -> None:
+    """A sentence gives the same logits alone as beside a longer one."""
+    made = small(name)
+    model = scattered(build(made)).double()
+    inputs = inputs_of(name, made)
+    inputs["source_keep"] = torch.arange(LENGTH).expand(SENTENCES * BEAMS, LENGTH) < 25
+    short = {port: v[:, :25] if port.startswith("source") else v for port, v in inputs.items()}
+
+    with torch.inference_mode():
+        padded, alone = model(**inputs)["logits"], model(**short)["logits"]
+
+    torch.testing.assert_close(padded, alone)
+
+
+@pytest.mark.slow
+@EVERY
+def test_two_updates_move_every_weight(name: str) -> None:
+    """In float32, with a loss made of the outputs; what is frozen, and what ties to it, stays."""
+    made = small(name)
+    model = build(made, seed=1).train()
+    inputs = inputs_of(name, made)
+    before = {path: weight.clone() for path, weight in model.named_parameters()}
+    optimizer = torch.optim.Adam([w for w in model.parameters() if w.requires_grad], 1e-3)
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = loss_of(made, model(**inputs))
+        loss.backward()
+        optimizer.step()
+        assert torch.isfinite(loss)
+
+    after = dict(model.named_parameters())
+    assert all(
+        weight.dtype == torch.float32 and weight.isfinite().all() for weight in after.values()
+    )
+    moves = {path for path, weight in after.items() if weight.requires_grad}
+    still = {path for path in moves if torch.equal(after[path], before[path])}
+    assert {path for path in still if not UNSEEN.fullmatch(path)} == set()
+    assert all(torch.equal(after[path], before[path]) for path in set(after) - moves)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_a_translator_trains(name: str, toy_run: Callable[..., Any], tmp_path: Path) -> None:
+    """Two updates of a run move every weight that is not frozen, and the checkpoint translates."""
+    params = {key: value for key, value in ENTRIES[name]["small"].items() if key != "vocab"}
+    run = toy_run(spec=name, params=params, updates=2)
+    result = api.train(run, out=tmp_path / "out")
+    assert result.checkpoint is not None
+    model = api.open_model(result.checkpoint)
+    fresh = build(model.graph, seed=run.seed).state_dict()
+    learnt = model.module.state_dict()
+
+    still = {path for path, value in learnt.items() if torch.equal(value, fresh[path])}
+    frozen = {path for path, w in model.module.named_parameters() if not w.requires_grad}
+    tied = {path for group in model.graph.ties for path in group if frozen & {*group}}
+    assert {path for path in still if not UNSEEN.fullmatch(path)} <= frozen | tied
+    assert len(model.translate(["sun moon"])) == 1
