@@ -23,6 +23,8 @@ Epsilon = Annotated[float, Field(gt=0.0, lt=1.0)]
 """A small number that keeps a division finite."""
 Base = Annotated[float, Field(gt=0.0, le=1e12)]
 """A positive number of which powers are taken."""
+Number = Annotated[float, Field(allow_inf_nan=False)]
+"""Any finite number."""
 
 LATER = "later"
 """Marks a param that a block got after its first specs, as `Annotated[Flag, LATER]`.

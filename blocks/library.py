@@ -17,9 +17,10 @@ from .convolution import CONVOLUTION
 from .embedding import EMBEDDING
 from .feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
 from .norm import LAYER_NORM, RMS_NORM
+from .pointwise import ACTIVATION, GATE, SCALE
 from .position import LEARNED_POSITION, SINUSOIDAL_POSITION
 from .recurrent import GRU, LSTM, RNN
-from .sequence import PREPEND
+from .sequence import POOL, PREPEND
 from .wiring import DROPOUT, LINEAR, SUBLAYER
 
 STANDARD: tuple[BlockType, ...] = (
@@ -40,10 +41,14 @@ STANDARD: tuple[BlockType, ...] = (
     SUBLAYER,
     LINEAR,
     DROPOUT,
+    ACTIVATION,
+    SCALE,
+    GATE,
     ADD,
     CONCATENATE,
     LENGTHS_TO_KEEP,
     PREPEND,
+    POOL,
 )
 
 

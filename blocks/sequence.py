@@ -1,9 +1,9 @@
-"""Sequence: blocks that make a sequence longer or shorter."""
+"""Sequence: blocks that make a sequence longer or shorter, or one vector."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ..graphs.signature import BlockType, Signature, port
 from .fields import Count, Params
@@ -45,5 +45,41 @@ PREPEND = BlockType(
     weights=_prepend_weights,
     module="sequence:Prepend",
     example={"count": 2},
+    example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
+)
+
+
+class PoolParams(Params):
+    """Params of `pool`."""
+
+    kind: Literal["first", "last", "mean", "max"] = "mean"
+    """Which vector of those that may be read, or what of all of them, number by number."""
+
+
+def _pool_signature(_: PoolParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(
+            port("x", "f[b t d_model]", "vectors"),
+            port("keep", "keep[b t]?", "which of them may be read"),
+        ),
+        outputs=(port("y", "f[b d_model]", "one vector; zeros where none may be read"),),
+        behavior={"t": "full"},
+    )
+
+
+def _pool_arguments(params: PoolParams, _: Mapping[str, Any]) -> dict[str, Any]:
+    return params.model_dump()
+
+
+POOL = BlockType(
+    name="pool",
+    doc="One vector for a sequence: its first, its last, the mean or the greatest numbers.",
+    source="first: Devlin et al. 2019, section 3.2; last: Radford et al. 2018, section 3.2; "
+    "mean and max: Reimers and Gurevych 2019, section 3",
+    params=PoolParams,
+    signature=_pool_signature,
+    arguments=_pool_arguments,
+    module="sequence:Pool",
+    example={"kind": "mean"},
     example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
 )

@@ -1,4 +1,4 @@
-"""Sequence: modules that make a sequence longer or shorter.
+"""Sequence: modules that make a sequence longer or shorter, or one vector.
 
 Axes: B sequences, T positions, N learned vectors, D width of the model.
 """
@@ -39,3 +39,50 @@ class Prepend(nn.Module):
         if keep is None:
             return y
         return y, torch.cat([keep.new_ones(x.size(0), self.weight.size(0)), keep], 1)
+
+
+class Pool(nn.Module):
+    """One vector for a sequence.
+
+    Source: first: Devlin et al. 2019, section 3.2; last: Radford et al. 2018, section 3.2;
+    mean and max: Reimers and Gurevych 2019, section 3.
+    """
+
+    def __init__(self, kind: str) -> None:
+        """Keep which vector, or what of all of them."""
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Make one vector of x [B, T, D].
+
+        Args:
+            x: the sequence.
+            keep: [B, T], true where it may be read; everywhere when None.
+
+        Returns:
+            [B, D]; zeros for a row in which nothing may be read.
+        """
+        if keep is None:
+            return self._plain(x)
+        x = x.masked_fill(~keep[..., None], 0.0)
+        if self.kind == "mean":
+            return x.sum(1) / keep.sum(1, keepdim=True).clamp(min=1).to(x.dtype)
+        if self.kind == "max":
+            lowest = torch.finfo(x.dtype).min
+            greatest = x.masked_fill(~keep[..., None], lowest).amax(1)
+            return greatest.masked_fill(~keep.any(1, keepdim=True), 0.0)
+        places_T = torch.arange(keep.size(1), device=keep.device)
+        if self.kind == "first":
+            chosen_B = torch.where(keep, places_T, keep.size(1) - 1).amin(1)
+        else:
+            chosen_B = torch.where(keep, places_T, 0).amax(1)
+        return x.gather(1, chosen_B[:, None, None].expand(-1, 1, x.size(2))).squeeze(1)
+
+    def _plain(self, x: Tensor) -> Tensor:
+        """Do so for sequences of which all may be read."""
+        if self.kind == "mean":
+            return x.mean(1)
+        if self.kind == "max":
+            return x.amax(1)
+        return x[:, 0] if self.kind == "first" else x[:, -1]

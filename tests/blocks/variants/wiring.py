@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.blocks.embedding import EMBEDDING
+from weft.blocks.pointwise import ACTIVATION
 from weft.blocks.position import SINUSOIDAL_POSITION
+from weft.blocks.sequence import POOL
 from weft.blocks.wiring import LINEAR, SUBLAYER
 from weft.graphs.signature import BlockType
 
@@ -25,10 +27,18 @@ FREE = {
     "add",
     "concatenate",
     "lengths_to_keep",
+    "activation",
+    "scale",
+    "pool",
 }
 """Blocks that multiply no matrices: look-ups, positions, norms, dropout."""
 
 VARIANTS: dict[str, BlockType] = {
+    "activation, tanh": replace(ACTIVATION, example={"activation": "tanh"}),
+    "pool, first": replace(POOL, example={"kind": "first"}),
+    "pool, last": replace(POOL, example={"kind": "last"}),
+    "pool, max": replace(POOL, example={"kind": "max"}),
+    "pool, no keep": replace(POOL, example_inputs={"x": "f[B T 8]"}),
     "embedding, frozen": replace(EMBEDDING, example={"d_model": 8, "frozen": True}),
     "linear, no bias": replace(LINEAR, example={"d_out": 6, "bias": False}),
     "sinusoidal, concatenated": replace(SINUSOIDAL_POSITION, example={"form": "concatenated"}),

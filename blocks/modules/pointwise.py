@@ -1,0 +1,75 @@
+"""Pointwise: modules that change each number by itself, or choose between two."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .draw import draw_linear
+from .feed_forward import ACTIVATIONS
+
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    **ACTIVATIONS,
+    "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
+    "tanh": torch.tanh,
+}
+"""Name in a spec to what it computes."""
+
+
+class Activation(nn.Module):
+    """A function of each number.
+
+    Source: relu: Nair and Hinton 2010, section 2; gelu: Hendrycks and Gimpel 2016, section 2;
+    silu: Ramachandran et al. 2017, section 4.
+    """
+
+    def __init__(self, activation: str) -> None:
+        """Keep the function."""
+        super().__init__()
+        self.activation = FUNCTIONS[activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the function of each number of x, of any shape."""
+        return self.activation(x)
+
+
+class Scale(nn.Module):
+    """Every number times a constant.
+
+    Source: Vaswani et al. 2017, section 3.4; Raffel et al. 2020, section 2.1.
+    """
+
+    def __init__(self, by: float) -> None:
+        """Keep the constant."""
+        super().__init__()
+        self.by = by
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x, of any shape, times the constant."""
+        return x * self.by
+
+
+class Gate(nn.Linear):
+    """A learned mean of two values: a highway's gate.
+
+    Source: Srivastava et al. 2015, section 2; the bias that starts below 0: section 2.2.
+    """
+
+    def __init__(self, d_model: int, start: float) -> None:
+        """Make the map from which the gate is taken, D x D."""
+        super().__init__(d_model, d_model)
+        self.start = start
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw Xavier-uniform weights; the bias starts where it was asked to."""
+        draw_linear(generator, self)
+        nn.init.constant_(self.bias, self.start)
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:  # type: ignore[override]
+        """Return g z + (1 - g) x, all [..., D]."""
+        gate = torch.sigmoid(super().forward(x))
+        return gate * z + (1 - gate) * x

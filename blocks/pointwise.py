@@ -1,0 +1,110 @@
+"""Pointwise: blocks that change each number by itself, or choose between two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from ..graphs.signature import BlockType, Signature, port
+from .fields import Number, Params
+
+
+class ActivationParams(Params):
+    """Params of `activation`."""
+
+    activation: Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"] = "relu"
+    """Which function; `gelu_tanh` is the approximation of gelu by tanh."""
+
+
+class ScaleParams(Params):
+    """Params of `scale`."""
+
+    by: Number
+    """What every number is multiplied by."""
+
+
+class GateParams(Params):
+    """Params of `gate`."""
+
+    start: Number = -1.0
+    """Bias of a fresh gate; below 0 it lets more of `x` through than of `z`."""
+
+
+def _arguments(params: Params, _: Mapping[str, Any]) -> dict[str, Any]:
+    """The modules take the params alone: widths do not matter to them."""
+    return params.model_dump()
+
+
+def _activation_signature(_: ActivationParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("x", "f[...]", "numbers"),),
+        outputs=(port("y", "f[...]", "the function of each"),),
+    )
+
+
+ACTIVATION = BlockType(
+    name="activation",
+    doc="A function of each number; relu(x) = max(0, x).",
+    source="relu: Nair and Hinton 2010, section 2; gelu and gelu_tanh: Hendrycks and Gimpel 2016, "
+    "section 2; silu: Ramachandran et al. 2017, section 4",
+    params=ActivationParams,
+    signature=_activation_signature,
+    arguments=_arguments,
+    module="pointwise:Activation",
+    example={"activation": "gelu"},
+    example_inputs={"x": "f[B T 8]"},
+)
+
+
+def _scale_signature(_: ScaleParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("x", "f[...]", "numbers"),),
+        outputs=(port("y", "f[...]", "each times the constant"),),
+    )
+
+
+SCALE = BlockType(
+    name="scale",
+    doc="Every number times a constant; y = by * x.",
+    source="Vaswani et al. 2017, section 3.4; Raffel et al. 2020, section 2.1",
+    params=ScaleParams,
+    signature=_scale_signature,
+    arguments=_arguments,
+    module="pointwise:Scale",
+    example={"by": 0.5},
+    example_inputs={"x": "f[B T 8]"},
+)
+
+
+def _gate_signature(_: GateParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(
+            port("x", "f[... d_model]", "what is carried; it decides the gate"),
+            port("z", "f[... d_model]", "what was made of it"),
+        ),
+        outputs=(port("y", "f[... d_model]", "a mean of both, weighed number by number"),),
+    )
+
+
+def _gate_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    d_model = arguments["d_model"]
+    return {"weight": (d_model, d_model), "bias": (d_model,)}
+
+
+def _gate_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    work: int = 2 * sizes["..."] * arguments["d_model"] ** 2
+    return work
+
+
+GATE = BlockType(
+    name="gate",
+    doc="A learned mean of two values; y = g z + (1 - g) x, g = sigmoid(x W^T + b).",
+    source="Srivastava et al. 2015, section 2",
+    params=GateParams,
+    signature=_gate_signature,
+    weights=_gate_weights,
+    flops=_gate_flops,
+    module="pointwise:Gate",
+    example={},
+    example_inputs={"x": "f[B T 8]", "z": "f[B T 8]"},
+)

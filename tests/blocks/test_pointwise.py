@@ -1,0 +1,110 @@
+"""Activations, constants, gates and pooling, by hand and against torch's modules."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from weft.blocks.library import registry
+from weft.blocks.modules.pointwise import Activation, Gate, Scale
+from weft.blocks.modules.sequence import Pool
+from weft.graphs.check import analyse
+from weft.specs.load import loaded
+
+TORCH = {
+    "relu": nn.ReLU(),
+    "gelu": nn.GELU(),
+    "gelu_tanh": nn.GELU(approximate="tanh"),
+    "silu": nn.SiLU(),
+    "tanh": nn.Tanh(),
+    "sigmoid": nn.Sigmoid(),
+}
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_an_activation_is_that_of_torch(name: str) -> None:
+    """Each is the module of that name."""
+    x = torch.linspace(-4, 4, 33)
+
+    assert torch.equal(Activation(name)(x), TORCH[name](x))
+
+
+def test_a_scale_multiplies() -> None:
+    """By hand."""
+    assert Scale(-0.5)(torch.tensor([[2.0, 3.0]])).tolist() == [[-1.0, -1.5]]
+
+
+def test_a_gate_weighs_what_was_made_against_what_is_carried() -> None:
+    """By hand: sigmoid(log 3) = 3/4 and sigmoid(0) = 1/2."""
+    block = Gate(2, -1.0)
+    with torch.no_grad():
+        block.weight.copy_(torch.tensor([[math.log(3), 0.0], [0.0, 0.0]]))
+        block.bias.zero_()
+
+    found = block(torch.tensor([[1.0, 8.0]]), torch.tensor([[5.0, 4.0]]))
+
+    torch.testing.assert_close(found, torch.tensor([[4.0, 6.0]]))
+
+
+def test_a_fresh_gate_carries() -> None:
+    """Section 2.2 of the highway paper: the bias starts below 0, so that x passes."""
+    block = Gate(4, -3.0)
+    block.initialize(torch.Generator())
+
+    assert block.bias.tolist() == [-3.0] * 4
+    assert block.weight.abs().max() > 0
+
+
+ROWS = torch.tensor([[[1.0, 9.0], [2.0, -8.0], [6.0, 7.0]], [[1.0, 9.0], [2.0, -8.0], [6.0, 7.0]]])
+KEEP = torch.tensor([[True, True, False], [False, True, True]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "whole"),
+    [
+        ("first", [[1.0, 9.0], [2.0, -8.0]], [1.0, 9.0]),
+        ("last", [[2.0, -8.0], [6.0, 7.0]], [6.0, 7.0]),
+        ("mean", [[1.5, 0.5], [4.0, -0.5]], [3.0, 8 / 3]),
+        ("max", [[2.0, 9.0], [6.0, 7.0]], [6.0, 9.0]),
+    ],
+)
+def test_a_sequence_becomes_one_vector(
+    kind: str, kept: list[list[float]], whole: list[float]
+) -> None:
+    """By hand, with padding at either end, without, and where nothing may be read."""
+    block = Pool(kind)
+
+    torch.testing.assert_close(block(ROWS, KEEP), torch.tensor(kept))
+    torch.testing.assert_close(block(ROWS)[1], torch.tensor(whole))
+    assert block(ROWS, torch.zeros_like(KEEP)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+def test_negative_numbers_are_not_below_padding() -> None:
+    """A maximum over what is kept, though what is padded counts as zero elsewhere."""
+    found = Pool("max")(-ROWS, KEEP)
+
+    assert found.tolist() == [[-1.0, 8.0], [-2.0, 8.0]]
+
+
+def test_a_pool_over_the_step_axis_is_told_without_a_param_it_has_not() -> None:
+    """It has no `causal`, so the way out is to read something else."""
+    spec = {
+        "format": 1,
+        "name": "one",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]"},
+        "outputs": {"y": "pool.y"},
+        "nodes": {"pool": {"use": "pool@1", "in": {"x": "x"}}},
+        "step": {"axis": "T"},
+    }
+
+    _, findings = analyse(loaded(spec).form, registry())
+
+    assert [(f.problem, f.help) for f in findings] == [
+        (
+            "the graph cannot be decoded along T: pool@1 looks at later positions of T",
+            "wire it to values without T",
+        )
+    ]
