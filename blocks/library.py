@@ -12,10 +12,12 @@ from importlib.metadata import entry_points
 from ..graphs.signature import BlockType, Registry
 from .additive_attention import ADDITIVE_ATTENTION
 from .attention import ATTENTION, GROUPED_QUERY_ATTENTION
+from .audio import DOWNSAMPLE_CONVOLUTION, LOG_MEL
 from .combine import ADD, CONCATENATE, LENGTHS_TO_KEEP
 from .convolution import CONVOLUTION
 from .embedding import EMBEDDING
 from .feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
+from .image import PATCH_EMBEDDING
 from .norm import LAYER_NORM, RMS_NORM
 from .pointwise import ACTIVATION, GATE, SCALE
 from .position import LEARNED_POSITION, SINUSOIDAL_POSITION
@@ -33,6 +35,9 @@ STANDARD: tuple[BlockType, ...] = (
     FEED_FORWARD,
     GATED_FEED_FORWARD,
     CONVOLUTION,
+    DOWNSAMPLE_CONVOLUTION,
+    LOG_MEL,
+    PATCH_EMBEDDING,
     RNN,
     GRU,
     LSTM,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..specs.expressions import is_expression, words_in
 from ..specs.findings import did_you_mean, pointer
 from ..specs.form import Use
+from .axes import names_of
 from .graph import Part, Scope
 from .ports import (
     Checker,
@@ -59,7 +60,7 @@ def infer_part(
     report_unwired(checker, signature.inputs, given, block.key, wires_at.removesuffix("/in"))
     if bound is None:
         return None
-    sizes = {name: value for name, value in bound.items() if isinstance(value, int)}
+    sizes = _widths(signature, bound)
     try:
         arguments = block.arguments(params, sizes)
         block.weights(arguments)
@@ -83,6 +84,19 @@ def infer_part(
         axes={name: bound[name] for name in names if name in bound},
         fill=fill,
     )
+
+
+def _widths(signature: Signature, bound: Bound) -> dict[str, int]:
+    """Return the sizes that weights may depend on: widths of vectors, and what ids stay below.
+
+    How many vectors there are is no such size, even where it is a number, as of patches.
+    """
+    names = set[str]()
+    for port_ in signature.inputs:
+        last = port_.type.axes[-1:] if port_.type.kind == "f" else ()
+        for part in (*last, port_.type.size):
+            names |= names_of(part) if part is not None else frozenset()
+    return {name: size for name, size in bound.items() if name in names and isinstance(size, int)}
 
 
 def _report_clash(checker: Checker, use: Use, block: BlockType, error: ValueError, at: str) -> None:

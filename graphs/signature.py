@@ -98,7 +98,9 @@ class BlockType:
     signature: Callable[[Any, frozenset[str]], Signature]
     """From params and the names of the wired ports to the ports."""
     arguments: Callable[[Any, Arguments], dict[str, Any]] = merged
-    """From params and inferred sizes to constructor arguments; ValueError if they clash."""
+    """From params and inferred sizes to constructor arguments; ValueError if they clash.
+
+    Sizes are those of the last axes of `f` ports and of kinds that count something."""
     weights: Callable[[Arguments], Mapping[str, tuple[int, ...]]] = no_weights
     """Shape of every parameter, by its name in the module."""
     flops: Callable[[Arguments, Mapping[str, int]], int] = no_flops

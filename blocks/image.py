@@ -1,0 +1,82 @@
+"""Image: from a picture to a sequence of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..graphs.signature import BlockType, Signature, port
+from .fields import Count, Flag, Params
+
+
+class PatchEmbeddingParams(Params):
+    """Params of `patch_embedding`."""
+
+    d_model: Count
+    """Width of a vector."""
+    patch: Count
+    """Height and width of a patch, in pixels."""
+    height: Count
+    """Height of a picture, in pixels."""
+    width: Count
+    """Width of a picture, in pixels."""
+    channels: Count = 3
+    """Numbers of a pixel."""
+    bias: Flag = True
+    """Whether a bias is added."""
+
+
+def _patches(params: PatchEmbeddingParams) -> int:
+    """Return how many patches a picture has; at least one, for a type that can be written."""
+    return max(1, (params.height // params.patch) * (params.width // params.patch))
+
+
+def _signature(params: PatchEmbeddingParams, _: frozenset[str]) -> Signature:
+    picture = f"f[b {params.channels} {params.height} {params.width}]"
+    return Signature(
+        inputs=(port("image", picture, "pictures"),),
+        outputs=(
+            port(
+                "y",
+                f"f[b {_patches(params)} {params.d_model}]",
+                "their patches, row by row from the top left",
+            ),
+        ),
+    )
+
+
+def _arguments(params: PatchEmbeddingParams, _: Mapping[str, Any]) -> dict[str, Any]:
+    for name, pixels in (("height", params.height), ("width", params.width)):
+        if pixels % params.patch:
+            msg = f"a {name} of {pixels} pixels does not divide into patches of {params.patch}"
+            near = max(1, round(pixels / params.patch)) * params.patch
+            raise ValueError(msg, f"use a {name} of {near}, or another 'patch'")
+    return params.model_dump()
+
+
+def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    a = arguments
+    weight = {"weight": (a["d_model"], a["channels"], a["patch"], a["patch"])}
+    return weight | ({"bias": (a["d_model"],)} if a["bias"] else {})
+
+
+def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Count one map of every pixel to the width of the model."""
+    a = arguments
+    pixels = a["height"] * a["width"] * a["channels"]
+    return 2 * sizes["b"] * int(pixels * a["d_model"])
+
+
+PATCH_EMBEDDING = BlockType(
+    name="patch_embedding",
+    doc="Cut pictures into square patches and map each to a vector; y_i = W x_i + b.",
+    source="Dosovitskiy et al. 2021, section 3.1",
+    params=PatchEmbeddingParams,
+    signature=_signature,
+    arguments=_arguments,
+    weights=_weights,
+    flops=_flops,
+    module="image:PatchEmbedding",
+    example={"d_model": 8, "patch": 2, "height": 4, "width": 6},
+    example_inputs={"image": "f[B 3 4 6]"},
+)

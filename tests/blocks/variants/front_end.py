@@ -1,0 +1,32 @@
+"""Audio and images: uses whose ports or behaviour differ from the examples'."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.blocks.audio import DOWNSAMPLE_CONVOLUTION, LOG_MEL
+from weft.blocks.image import PATCH_EMBEDDING
+from weft.graphs.signature import BlockType
+
+VARIANTS: dict[str, BlockType] = {
+    "patch_embedding, one channel": replace(
+        PATCH_EMBEDDING,
+        example={"d_model": 4, "patch": 3, "height": 6, "width": 3, "channels": 1, "bias": False},
+        example_inputs={"image": "f[B 1 6 3]"},
+    ),
+    "log_mel, other frames": replace(
+        LOG_MEL,
+        example={"mels": 20, "rate": 8000, "window": 255, "hop": 100},
+        example_inputs={"x": "f[B 100*T]"},
+    ),
+    "downsample_convolution, of three": replace(
+        DOWNSAMPLE_CONVOLUTION,
+        example={"d_out": 4, "kernel": 5, "stride": 3, "bias": False},
+        example_inputs={"x": "f[B 3*T 8]"},
+    ),
+    "downsample_convolution, of one": replace(
+        DOWNSAMPLE_CONVOLUTION,
+        example={"d_out": 4, "stride": 1},
+        example_inputs={"x": "f[B T 8]"},
+    ),
+}
