@@ -10,7 +10,7 @@ from .fields import Count, Flag, Params
 
 
 class ConvolutionParams(Params):
-    """Params of `convolution`."""
+    """Params of `convolution`, `separable_convolution` and `gated_convolution`."""
 
     d_out: Count
     """Width of the result."""
@@ -27,7 +27,10 @@ class ConvolutionParams(Params):
 def _signature(params: ConvolutionParams, _: frozenset[str]) -> Signature:
     reads: Behavior = "causal" if params.causal else "full"
     return Signature(
-        inputs=(port("x", "f[b t d_in]", "vectors"),),
+        inputs=(
+            port("x", "f[b t d_in]", "vectors"),
+            port("keep", "keep[b t]?", "which positions are read; the others count as zeros"),
+        ),
         outputs=(port("y", f"f[b t {params.d_out}]", "what each neighbourhood gave"),),
         behavior={} if params.kernel == 1 else {"t": reads},
     )
@@ -40,15 +43,31 @@ def _arguments(params: ConvolutionParams, sizes: Mapping[str, Any]) -> dict[str,
     return {**sizes, **params.model_dump()}
 
 
-def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    a = arguments
-    weight = {"weight": (a["d_out"], a["d_in"], a["kernel"])}
-    return weight | ({"bias": (a["d_out"],)} if a["bias"] else {})
+def _weights(arguments: Mapping[str, Any], copies: int = 1) -> dict[str, tuple[int, ...]]:
+    """Return the weights of a convolution to so many times the width of the result."""
+    a, width = arguments, copies * arguments["d_out"]
+    weight = {"weight": (width, a["d_in"], a["kernel"])}
+    return weight | ({"bias": (width,)} if a["bias"] else {})
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     a = arguments
     return 2 * sizes["b"] * sizes["t"] * int(a["d_in"] * a["d_out"] * a["kernel"])
+
+
+def _separable_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    a = arguments
+    weights: dict[str, tuple[int, ...]] = {
+        "depthwise": (a["d_in"], 1, a["kernel"]),
+        "pointwise.weight": (a["d_out"], a["d_in"]),
+    }
+    return weights | ({"pointwise.bias": (a["d_out"],)} if a["bias"] else {})
+
+
+def _separable_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Count the convolution of each number by itself, and the map of each position."""
+    a = arguments
+    return 2 * sizes["b"] * sizes["t"] * int(a["d_in"] * (a["kernel"] + a["d_out"]))
 
 
 CONVOLUTION = BlockType(
@@ -61,6 +80,38 @@ CONVOLUTION = BlockType(
     weights=_weights,
     flops=_flops,
     module="convolution:Convolution",
+    steps=True,
+    example={"d_out": 6, "kernel": 3, "causal": True},
+    example_inputs={"x": "f[B T 8]"},
+)
+
+SEPARABLE_CONVOLUTION = BlockType(
+    name="separable_convolution",
+    doc="Convolution of each number of the vectors by itself, then a map of each position; "
+    "W (sum_k v_k * x_{t+k}) + b.",
+    source="Chollet 2017, section 3; over time: Kaiser et al. 2017, section 2.1",
+    params=ConvolutionParams,
+    signature=_signature,
+    arguments=_arguments,
+    weights=_separable_weights,
+    flops=_separable_flops,
+    module="convolution:SeparableConvolution",
+    steps=True,
+    example={"d_out": 6, "kernel": 3, "causal": True},
+    example_inputs={"x": "f[B T 8]"},
+)
+
+GATED_CONVOLUTION = BlockType(
+    name="gated_convolution",
+    doc="Two convolutions, one the other's gate; (sum_k W_k x_{t+k} + b) * "
+    "sigmoid(sum_k V_k x_{t+k} + c).",
+    source="Dauphin et al. 2017, section 2; Gehring et al. 2017, section 3.2",
+    params=ConvolutionParams,
+    signature=_signature,
+    arguments=_arguments,
+    weights=lambda arguments: _weights(arguments, 2),
+    flops=lambda arguments, sizes: 2 * _flops(arguments, sizes),
+    module="convolution:GatedConvolution",
     steps=True,
     example={"d_out": 6, "kernel": 3, "causal": True},
     example_inputs={"x": "f[B T 8]"},

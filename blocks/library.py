@@ -14,7 +14,7 @@ from .additive_attention import ADDITIVE_ATTENTION
 from .attention import ATTENTION, GROUPED_QUERY_ATTENTION
 from .audio import DOWNSAMPLE_CONVOLUTION, LOG_MEL
 from .combine import ADD, CONCATENATE, LENGTHS_TO_KEEP
-from .convolution import CONVOLUTION
+from .convolution import CONVOLUTION, GATED_CONVOLUTION, SEPARABLE_CONVOLUTION
 from .embedding import EMBEDDING
 from .feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
 from .image import PATCH_EMBEDDING
@@ -35,6 +35,8 @@ STANDARD: tuple[BlockType, ...] = (
     FEED_FORWARD,
     GATED_FEED_FORWARD,
     CONVOLUTION,
+    SEPARABLE_CONVOLUTION,
+    GATED_CONVOLUTION,
     DOWNSAMPLE_CONVOLUTION,
     LOG_MEL,
     PATCH_EMBEDDING,

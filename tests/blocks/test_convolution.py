@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from weft.blocks.modules.convolution import Convolution
+from weft.blocks.modules.convolution import (
+    Convolution,
+    GatedConvolution,
+    SeparableConvolution,
+)
 
 
 @pytest.mark.parametrize(("kernel", "dilation"), [(1, 1), (3, 1), (5, 2), (3, 4)])
@@ -37,3 +41,67 @@ def test_causal_by_hand() -> None:
     y = ours(torch.tensor([[[1.0], [2.0], [3.0]]]))
 
     assert y.flatten().tolist() == [100.5, 210.5, 321.5]
+
+
+@pytest.mark.parametrize(("kernel", "dilation"), [(3, 1), (5, 2)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_separable_is_torchs_convolution_in_groups_of_one_and_a_linear_map(
+    kernel: int, dilation: int, *, causal: bool
+) -> None:
+    """Each channel has its own kernel; the only bias is the map's."""
+    ours = SeparableConvolution(4, 6, kernel, dilation, causal=causal)
+    ours.initialize(torch.Generator().manual_seed(1))
+    reach = (kernel - 1) * dilation
+    theirs = nn.Conv1d(
+        4,
+        4,
+        kernel,
+        dilation=dilation,
+        groups=4,
+        bias=False,
+        padding=reach if causal else "same",
+    )
+    theirs.weight = ours.depthwise
+    x = torch.randn(2, 9, 4)
+
+    between = theirs(x.transpose(1, 2))[..., :9].transpose(1, 2)
+    wanted = between @ ours.pointwise.weight.T + ours.pointwise.bias
+
+    torch.testing.assert_close(ours(x), wanted)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gated_is_torchs_convolution_and_glu(*, causal: bool) -> None:
+    """The first half of the channels passes, the second is the gate."""
+    ours = GatedConvolution(4, 6, 3, causal=causal)
+    ours.initialize(torch.Generator().manual_seed(1))
+    theirs = nn.Conv1d(4, 12, 3, padding=2 if causal else "same")
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 9, 4)
+
+    wanted = nn.GLU(1)(theirs(x.transpose(1, 2))[..., :9]).transpose(1, 2)
+
+    torch.testing.assert_close(ours(x), wanted)
+
+
+@pytest.mark.parametrize("block", [Convolution, SeparableConvolution, GatedConvolution])
+def test_what_is_not_kept_is_as_if_the_sequence_ended_there(
+    block: type[Convolution | SeparableConvolution | GatedConvolution],
+) -> None:
+    """Padding at either end changes no kept result, as if it had been cut off."""
+    ours = block(4, 6, 5)
+    ours.initialize(torch.Generator().manual_seed(1))
+    x = torch.randn(2, 9, 4)
+    keep = torch.zeros(2, 9, dtype=torch.bool)
+    keep[:, 2:7] = True
+
+    torch.testing.assert_close(ours(x, keep)[:, 2:7], ours(x[:, 2:7]))
+
+
+def test_fresh_gated_weights_keep_the_variance() -> None:
+    """Gehring et al. 2017, section 3.5: numbers of variance 1 come out near variance 1."""
+    ours = GatedConvolution(256, 256, 3)
+    ours.initialize(torch.Generator().manual_seed(1))
+    x = torch.randn(4, 64, 256, generator=torch.Generator().manual_seed(2))
+
+    assert 0.7 < ours(x)[:, 1:-1].var().item() < 1.4

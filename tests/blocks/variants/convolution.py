@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.blocks.convolution import CONVOLUTION
+from weft.blocks.convolution import CONVOLUTION, GATED_CONVOLUTION, SEPARABLE_CONVOLUTION
 from weft.graphs.signature import BlockType
 
+KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
+
 VARIANTS: dict[str, BlockType] = {
-    "convolution, centred": replace(CONVOLUTION, example={"d_out": 6, "kernel": 3, "bias": False}),
     "convolution, dilated": replace(
         CONVOLUTION, example={"d_out": 8, "kernel": 2, "dilation": 2, "causal": True}
     ),
     "convolution, of one": replace(CONVOLUTION, example={"d_out": 4, "kernel": 1, "causal": True}),
 }
+for _block in (CONVOLUTION, SEPARABLE_CONVOLUTION, GATED_CONVOLUTION):
+    VARIANTS |= {
+        f"{_block.name}, centred": replace(
+            _block, example={"d_out": 6, "kernel": 3, "bias": False}
+        ),
+        f"{_block.name}, causal and kept": replace(_block, example_inputs=KEPT),
+        f"{_block.name}, centred and kept": replace(
+            _block, example={"d_out": 6, "kernel": 5, "dilation": 2}, example_inputs=KEPT
+        ),
+    }
