@@ -46,6 +46,9 @@ class AttentionParams(Params):
     """Distance of `relative_key` from which on all share a key, to either side."""
     scale: Annotated[Literal["sqrt", "none"], LATER] = "sqrt"
     """`sqrt` divides scores by sqrt(d_k); `none` leaves the dot products as they are."""
+    head_gates: Annotated[Flag, LATER] = False
+    """Whether what each head read is multiplied by a learned number that starts at 1; its slope
+    says how much the head counts."""
 
 
 class GroupedQueryAttentionParams(AttentionParams):
@@ -65,6 +68,7 @@ def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
             port("x", "f[b t d_model]", "what reads"),
             *read,
             port("keep", "keep[b s]?", "which positions may be read"),
+            port("bias", "bias[b t s]?", "what is added to the scores; -inf where none may read"),
         ),
         outputs=(port("y", "f[b t d_model]", "what each position read"),),
         same={} if crossed else {"s": "t", "d_memory": "d_model"},
@@ -101,6 +105,7 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
         "buckets": params.buckets,
         "max_distance": params.max_distance,
         "reach": params.reach,
+        "head_gates": params.head_gates,
     }
 
 
@@ -146,6 +151,8 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
         weights[f"{name}.weight"] = shape
         if a["bias"]:
             weights[f"{name}.bias"] = shape[:1]
+    if a["head_gates"]:
+        weights["head_gate"] = (a["heads"],)
     if a["position"] == "relative_bias":
         weights["relative_bias.weight"] = (a["buckets"], a["heads"])
     if a["position"] == "relative_key":
@@ -180,7 +187,7 @@ ATTENTION = BlockType(
     source="Vaswani et al. 2017, section 3.2; rotary: Su et al. 2021, section 3.4; "
     "window: Beltagy et al. 2020, section 3.1; no scale: Luong et al. 2015, section 3.1; "
     "alibi: Press et al. 2022, section 3; relative bias: Raffel et al. 2020, section 2.1; "
-    "relative keys: Shaw et al. 2018, section 3.2",
+    "relative keys: Shaw et al. 2018, section 3.2; head gates: Michel et al. 2019, section 2.3",
     params=AttentionParams,
     signature=_signature,
     arguments=_arguments,

@@ -75,3 +75,26 @@ LENGTHS_TO_KEEP = BlockType(
     steps=True,
     example_inputs={"lengths": "len[B]", "x": "f[B T 8]"},
 )
+
+
+def _keep_to_bias_signature(_: NoParams, __: frozenset[str]) -> Signature:
+    """Which may be read is the same for all that read; s may be t, and then stands for all."""
+    return Signature(
+        inputs=(
+            port("keep", "keep[b s]", "which positions may be read"),
+            port("x", "f[b t d_model]", "the vectors that read; only their number counts"),
+        ),
+        outputs=(port("bias", "bias[b t s]", "0 where a position may be read, else -inf"),),
+        behavior={"s": "full"},
+    )
+
+
+KEEP_TO_BIAS = BlockType(
+    name="keep_to_bias",
+    doc="A mask as numbers that are added to scores; 0 where kept, else -inf.",
+    source="Vaswani et al. 2017, section 3.2.3",
+    signature=_keep_to_bias_signature,
+    arguments=_nothing,
+    module="combine:KeepToBias",
+    example_inputs={"keep": "keep[B S]", "x": "f[B T 8]"},
+)

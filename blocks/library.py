@@ -13,7 +13,7 @@ from ..graphs.signature import BlockType, Registry
 from .additive_attention import ADDITIVE_ATTENTION
 from .attention import ATTENTION, GROUPED_QUERY_ATTENTION
 from .audio import DOWNSAMPLE_CONVOLUTION, LOG_MEL
-from .combine import ADD, CONCATENATE, LENGTHS_TO_KEEP
+from .combine import ADD, CONCATENATE, KEEP_TO_BIAS, LENGTHS_TO_KEEP
 from .convolution import CONVOLUTION, GATED_CONVOLUTION, SEPARABLE_CONVOLUTION
 from .embedding import EMBEDDING
 from .feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
@@ -54,6 +54,7 @@ STANDARD: tuple[BlockType, ...] = (
     ADD,
     CONCATENATE,
     LENGTHS_TO_KEEP,
+    KEEP_TO_BIAS,
     PREPEND,
     POOL,
 )

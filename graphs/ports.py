@@ -14,7 +14,7 @@ from .shapes import Bound, Misfit, ValueType, fit
 from .signature import Port, Registry
 
 ADAPTERS = {
-    ("keep", "bias"): "no block turns keep into bias by itself: wire the keep mask",
+    ("keep", "bias"): "put a 'keep_to_bias@1' on this wire, or wire it to a port of kind keep",
     ("bias", "keep"): "wire the keep mask from which the bias was made",
     ("ids", "f"): "put an 'embedding@1' on this wire",
     ("f", "keep"): "a mask is not made from activations: wire a keep input",

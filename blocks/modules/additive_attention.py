@@ -58,17 +58,23 @@ class AdditiveAttention(nn.Module):
         y_NKM = self._read(x_NKD, fixed["key"], fixed["memory"], fixed.get("keep"))
         return y_NKM.flatten(0, 1).unsqueeze(1)
 
+    def attention_weights(self, x: Tensor, memory: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Return how much of each position is read, [B, 1, T, S]; arguments as of `forward`."""
+        return self._weights(x, self.key(memory), keep)[:, None]
+
     def _read(
         self, x: Tensor, key_BSA: Tensor, memory_BSM: Tensor, keep_BS: Tensor | None
     ) -> Tensor:
-        """Weigh the memory for every query in x [B, T, D]; compares B x T x S x A numbers."""
+        """Weigh the memory for every query in x [B, T, D]."""
+        return self._weights(x, key_BSA, keep_BS) @ memory_BSM
+
+    def _weights(self, x: Tensor, key_BSA: Tensor, keep_BS: Tensor | None) -> Tensor:
+        """Return weights [B, T, S]; compares B x T x S x A numbers."""
         query_BTA = self.query(x)
         both_BTSA = (query_BTA[:, :, None] + key_BSA[:, None]).tanh()
         score_BTS: Tensor = self.score(both_BTSA).squeeze(-1)
         if keep_BS is None:
-            weight_BTS = score_BTS.softmax(-1)
-            return weight_BTS @ memory_BSM
+            return score_BTS.softmax(-1)
         hidden = ~keep_BS[:, None]
         # A row that may read nothing: its softmax is no number, and is masked again.
-        weight_BTS = score_BTS.masked_fill(hidden, float("-inf")).softmax(-1)
-        return weight_BTS.masked_fill(hidden, 0.0) @ memory_BSM
+        return score_BTS.masked_fill(hidden, float("-inf")).softmax(-1).masked_fill(hidden, 0.0)

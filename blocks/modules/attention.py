@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .core import attend
+from .core import attend, weigh
 from .draw import draw_linear
 from .position import RelativeBias, RelativeKey, alibi, distances, rotated
 from .state import Room, State
@@ -27,7 +27,7 @@ class Attention(nn.Module):
     2.2; rotary: Su et al. 2021, section 3.4; window: Beltagy et al. 2020, section 3.1;
     scores without a scale: Luong et al. 2015, section 3.1; alibi: Press et al. 2022,
     section 3; relative bias: Raffel et al. 2020, section 2.1; relative keys: Shaw et al.
-    2018, section 3.2.
+    2018, section 3.2; head gates: Michel et al. 2019, section 2.3.
     """
 
     def __init__(  # noqa: PLR0913 - the params of a block
@@ -49,8 +49,9 @@ class Attention(nn.Module):
         buckets: int = 32,
         max_distance: int = 128,
         reach: int = 16,
+        head_gates: bool = False,
     ) -> None:
-        """Make the four projections, and the table of learned distances."""
+        """Make the four projections, the table of learned distances, a gate for each head."""
         super().__init__()
         self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
         self.causal, self.dropout, self.window = causal, dropout, window
@@ -67,13 +68,20 @@ class Attention(nn.Module):
         self.key = nn.Linear(d_memory, self.kv_heads * d_k, bias)
         self.value = nn.Linear(d_memory, self.kv_heads * d_v, bias)
         self.out = nn.Linear(heads * d_v, d_model, bias)
+        self.head_gate = nn.Parameter(torch.ones(heads)) if head_gates else None
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw Xavier-uniform weights; biases start at zero."""
+        """Draw Xavier-uniform weights; biases start at zero, gates at one."""
         draw_linear(generator, self.query, self.key, self.value, self.out)
+        if self.head_gate is not None:
+            nn.init.ones_(self.head_gate)
 
     def forward(
-        self, x: Tensor, memory: Tensor | None = None, keep: Tensor | None = None
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        keep: Tensor | None = None,
+        bias: Tensor | None = None,
     ) -> Tensor:
         """Let every position of x [B, T, D] read memory [B, S, D'], or x itself.
 
@@ -81,6 +89,7 @@ class Attention(nn.Module):
             x: what reads.
             memory: what is read.
             keep: [B, S], true where it may be read.
+            bias: [B, T, S], added to the scores of every head; -inf where none may read.
 
         Returns:
             What each position read, [B, T, D]; zeros mixed where nothing may be read.
@@ -99,9 +108,41 @@ class Attention(nn.Module):
             window=self.window if own else None,
             dropout=self.dropout if self.training else 0.0,
             scale=self.scale,
-            bias=self._bias(query_BHTK, key_BGSK) if own else None,
+            bias=self._bias(query_BHTK, key_BGSK, bias, own=own),
         )
         return self._merge(y_BHTV)
+
+    def attention_weights(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        keep: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """Return how much each head reads of each position, [B, H, T, S].
+
+        Rows add up to 1, or are zeros where nothing may be read.  No dropout.
+
+        Args:
+            x: as of `forward`.
+            memory: as of `forward`.
+            keep: as of `forward`.
+            bias: as of `forward`.
+        """
+        own = memory is None
+        query_BHTK = self._split(self.query(x), self.heads)
+        key_BGSK = self._split(self.key(x if memory is None else memory), self.kv_heads)
+        if own:
+            query_BHTK, key_BGSK = self._placed(query_BHTK, key_BGSK, 0)
+        return weigh(
+            query_BHTK,
+            key_BGSK,
+            keep,
+            causal=self.causal and own,
+            window=self.window if own else None,
+            scale=self.scale,
+            bias=self._bias(query_BHTK, key_BGSK, bias, own=own),
+        )
 
     def begin(self, room: Room, memory: Tensor | None = None, keep: Tensor | None = None) -> State:
         """Return buffers for own keys and values, or those of the memory, computed once."""
@@ -117,7 +158,15 @@ class Attention(nn.Module):
 
         return State(appended={"key": buffer(self.key), "value": buffer(self.value)})
 
-    def step(self, x: Tensor, keep: Tensor | None = None, *, state: State, position: int) -> Tensor:
+    def step(
+        self,
+        x: Tensor,
+        keep: Tensor | None = None,
+        bias: Tensor | None = None,
+        *,
+        state: State,
+        position: int,
+    ) -> Tensor:
         """Let one position of every row, x [R, 1, D], read.
 
         With a memory, the beams of a sentence are its query positions, so the memory's
@@ -126,6 +175,7 @@ class Attention(nn.Module):
         Args:
             x: what reads.
             keep: [R, 1], true where later positions may read this one; without a memory.
+            bias: [R, 1, S], added to the scores; without a memory S reaches at least to here.
             state: what `begin` returned.
             position: where the rows stand, counted from 0.
         """
@@ -134,7 +184,9 @@ class Attention(nn.Module):
             key = state.fixed["key"]
             query = query_RHTK.unflatten(0, (key.size(0), -1)).squeeze(3).transpose(1, 2)
             value, keep = state.fixed["value"], state.fixed.get("keep")
-            y = attend(query, key, value, keep, scale=self.scale)
+            if bias is not None:
+                bias = bias.unflatten(0, (key.size(0), -1)).squeeze(2)[:, None]
+            y = attend(query, key, value, keep, scale=self.scale, bias=bias)
             return self._merge(y.transpose(1, 2).flatten(0, 1).unsqueeze(2))
         key, value = self._offered(x)
         query_RHTK, key = self._placed(query_RHTK, key, position)
@@ -147,7 +199,9 @@ class Attention(nn.Module):
             kept = state.appended.setdefault("keep", keep.new_zeros(keep.size(0), length, 1))
             kept[:, position] = keep
             keep = kept[:, first : position + 1, 0]
-        bias = self._bias(query_RHTK, key)
+        if bias is not None:
+            bias = bias[:, :, first : position + 1]
+        bias = self._bias(query_RHTK, key, bias, own=True)
         return self._merge(attend(query_RHTK, key, value, keep, scale=self.scale, bias=bias))
 
     def _offered(self, read: Tensor) -> tuple[Tensor, Tensor]:
@@ -167,7 +221,16 @@ class Attention(nn.Module):
             rotated(key_BGTK, positions_T, self.base),
         )
 
-    def _bias(self, query_BHTK: Tensor, key_BGSK: Tensor) -> Tensor | None:
+    def _bias(
+        self, query_BHTK: Tensor, key_BGSK: Tensor, bias_BTS: Tensor | None, *, own: bool
+    ) -> Tensor | None:
+        """Return what is added to the scores, [B or 1, H or 1, T, S]: by distance, by wire."""
+        far = self._distant(query_BHTK, key_BGSK) if own else None
+        if bias_BTS is None:
+            return far
+        return bias_BTS[:, None] if far is None else far + bias_BTS[:, None]
+
+    def _distant(self, query_BHTK: Tensor, key_BGSK: Tensor) -> Tensor | None:
         """Return what distance adds to the scores, [B or 1, H, T, S].
 
         Those that read are the last of those that are read.
@@ -191,6 +254,8 @@ class Attention(nn.Module):
         return x_BTHK.transpose(1, 2)
 
     def _merge(self, y_BHTV: Tensor) -> Tensor:
-        """[B, H, T, V] to [B, T, D], the heads mixed."""
+        """[B, H, T, V] to [B, T, D], the heads gated and mixed."""
+        if self.head_gate is not None:
+            y_BHTV = y_BHTV * self.head_gate[:, None, None].to(y_BHTV.dtype)
         out: Tensor = self.out(y_BHTV.transpose(1, 2).flatten(2))
         return out

@@ -1,6 +1,6 @@
 """Combine: modules that make one value of two, and masks of what they are made from.
 
-Axes: B sequences, T positions; R rows = N sentences x beams.
+Axes: B sequences, T positions, S positions that are read; R rows = N sentences x beams.
 """
 
 from __future__ import annotations
@@ -51,3 +51,15 @@ class LengthsToKeep(nn.Module):
         """Return [R, 1], true where the position of x [R, 1, D] is below the row's length."""
         lengths = state.fixed["lengths"]
         return (lengths > position).repeat_interleave(x.size(0) // lengths.size(0))[:, None]
+
+
+class KeepToBias(nn.Module):
+    """A mask as numbers that are added to scores.
+
+    Source: Vaswani et al. 2017, section 3.2.3.
+    """
+
+    def forward(self, keep: Tensor, x: Tensor) -> Tensor:
+        """Return [B, T, S] for keep [B, S] and x [B, T, D]: 0 where kept, else -inf."""
+        bias_BS = x.new_zeros(keep.shape).masked_fill(~keep, float("-inf"))
+        return bias_BS[:, None].expand(-1, x.size(1), -1)

@@ -34,7 +34,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
         window: how far apart reader and read may stand; needs T = S.
         dropout: probability of dropping one attention weight, 0 when not training.
         scale: times which scores are taken; 1 / sqrt(K) when None.
-        bias: what is added to the scores, [B or 1, H, T, S].
+        bias: what is added to the scores, [B or 1, H or 1, T, S]; -inf where none may read.
 
     Returns:
         softmax(q k^T / sqrt(K)) v, B x H x T x V.  A row that may read nothing gives
@@ -67,8 +67,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
     if shared > 1:
         query = query_BHTK.unflatten(1, (-1, shared)).flatten(2, 3)
     if bias is not None:
-        bias = bias.to(query.dtype)
-        bias = bias.unflatten(1, (-1, shared)).flatten(2, 3) if shared > 1 else bias
+        bias = _shared_bias(bias.to(query.dtype), shared)
     if plain:
         y = plain_attend(
             query,
@@ -112,19 +111,65 @@ def plain_attend(
         scale: times which scores are taken; 1 / sqrt(K) when None.
         bias: what is added to the scores, to be broadcast to B x H x T x S.
     """
+    weight_BHTS = plain_weights(query_BHTK, key_BHSK, mask, causal=causal, scale=scale, bias=bias)
+    return F.dropout(weight_BHTS, dropout) @ value_BHSV
+
+
+def plain_weights(
+    query_BHTK: Tensor,
+    key_BHSK: Tensor,
+    mask: Tensor | None,
+    *,
+    causal: bool,
+    scale: float | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Return softmax(q k^T / sqrt(K)), B x H x T x S; arguments as of `plain_attend`.
+
+    A row that may read nothing is zeros, and so is its slope.
+    """
     times = query_BHTK.size(-1) ** -0.5 if scale is None else scale
     score_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1) * times
-    if bias is not None:
-        score_BHTS = score_BHTS + bias
     if causal:
         past = _near(query_BHTK.size(2), query_BHTK.device, causal=True)
         mask = past if mask is None else mask & past
+    if bias is not None:
+        score_BHTS = score_BHTS + bias
+        readable = bias > float("-inf")
+        mask = readable if mask is None else mask & readable
     if mask is not None:
         score_BHTS = score_BHTS.masked_fill(~mask, float("-inf"))
     weight_BHTS = score_BHTS.softmax(-1)
-    if mask is not None:
-        weight_BHTS = weight_BHTS.masked_fill(~mask, 0.0)
-    return F.dropout(weight_BHTS, dropout) @ value_BHSV
+    return weight_BHTS if mask is None else weight_BHTS.masked_fill(~mask, 0.0)
+
+
+def weigh(
+    query_BHTK: Tensor,
+    key_BGSK: Tensor,
+    keep_BS: Tensor | None = None,
+    *,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Return the weights by which `attend` sums values, B x H x T x S; arguments are its own."""
+    mask = None if keep_BS is None else keep_BS[:, None, None, :]
+    if causal or window is not None:
+        near = _near(query_BHTK.size(2), query_BHTK.device, causal=causal, window=window)
+        mask = near if mask is None else mask & near
+    key_BHSK = key_BGSK.repeat_interleave(query_BHTK.size(1) // key_BGSK.size(1), 1)
+    return plain_weights(query_BHTK, key_BHSK, mask, causal=False, scale=scale, bias=bias)
+
+
+def _shared_bias(bias: Tensor, shared: int) -> Tensor:
+    """Return a bias [B, H or 1, T, S] for heads that are read as positions, `shared` in a row."""
+    if shared == 1:
+        return bias
+    if bias.size(1) == 1:
+        return torch.cat([bias] * shared, 2)
+    grouped: Tensor = bias.unflatten(1, (-1, shared)).flatten(2, 3)
+    return grouped
 
 
 def _near(length: int, device: torch.device, *, causal: bool, window: int | None = None) -> Tensor:

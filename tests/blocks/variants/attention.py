@@ -13,6 +13,8 @@ from weft.graphs.signature import BlockType
 SELF = {"x": "f[B T 8]"}
 KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
 CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"}
+BIASED = {"x": "f[B T 8]", "keep": "keep[B T]", "bias": "bias[B T T]"}
+CROSS_BIASED = {**CROSSED, "bias": "bias[B T S]"}
 FEW = {"buckets": 4, "max_distance": 3}
 LOCAL = {"position": "rotary", "rotary_base": 100.0, "window": 2}
 
@@ -52,6 +54,10 @@ VARIANTS: dict[str, BlockType] = {
         KEPT, position="relative_key", reach=1, causal=True, window=3, scale="none"
     ),
     "attention, relative key of 16": attention(SELF, position="relative_key", d_k=3, d_v=5),
+    "attention, bias": attention(BIASED),
+    "attention, bias and causal": attention(BIASED, causal=True, window=2, position="alibi"),
+    "attention, a memory and bias": attention(CROSS_BIASED, scale="none"),
+    "attention, head gates": attention(KEPT, head_gates=True, causal=True),
     "attention, all": attention(KEPT, causal=True, **LOCAL),
     "attention, a memory and all": attention(CROSSED, causal=True, **LOCAL),
     "grouped, itself": grouped(KEPT),
@@ -70,6 +76,8 @@ VARIANTS: dict[str, BlockType] = {
     "grouped, relative key and causal": grouped(
         KEPT, position="relative_key", reach=2, kv_heads=1, causal=True
     ),
+    "grouped, bias": grouped(BIASED, causal=True),
+    "grouped, a memory, bias and gates": grouped(CROSS_BIASED, head_gates=True),
     "grouped, all": grouped(KEPT, causal=True, **LOCAL),
     "grouped, a memory and all": grouped(CROSSED, causal=True, **LOCAL),
     "additive, no keep": replace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.blocks.combine import KEEP_TO_BIAS
 from weft.blocks.embedding import EMBEDDING
 from weft.blocks.pointwise import ACTIVATION
 from weft.blocks.position import SINUSOIDAL_POSITION
@@ -27,6 +28,7 @@ FREE = {
     "add",
     "concatenate",
     "lengths_to_keep",
+    "keep_to_bias",
     "activation",
     "scale",
     "pool",
@@ -34,6 +36,7 @@ FREE = {
 """Blocks that multiply no matrices: look-ups, positions, norms, dropout."""
 
 VARIANTS: dict[str, BlockType] = {
+    "keep_to_bias, itself": replace(KEEP_TO_BIAS, example_inputs=KEPT),
     "activation, tanh": replace(ACTIVATION, example={"activation": "tanh"}),
     "pool, first": replace(POOL, example={"kind": "first"}),
     "pool, last": replace(POOL, example={"kind": "last"}),

@@ -1,0 +1,211 @@
+"""What is done to scores and heads from outside: a bias by wire, gates, and the weights shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from weft.blocks.library import registry
+from weft.blocks.modules.additive_attention import AdditiveAttention
+from weft.blocks.modules.attention import Attention
+from weft.blocks.modules.combine import KeepToBias
+from weft.blocks.modules.core import attend, plain_attend
+from weft.graphs.check import analyse
+from weft.specs.load import loaded
+
+KEEP = torch.tensor([[1, 1, 0, 1, 0, 1], [0, 1, 1, 1, 1, 0]]).bool()
+NOTHING = torch.tensor([[1, 1, 0, 1, 0, 1], [0, 0, 0, 0, 0, 0]]).bool()
+GROUPS = pytest.mark.parametrize("kv_heads", [1, 2, 4])
+
+
+def attention(kv_heads: int = 4, **how: Any) -> Attention:
+    """Return attention of four heads of width 3, no weight at a value that hides a fault."""
+    made = Attention(8, 8, 4, 3, 2, kv_heads=kv_heads, **how).double().eval()
+    for weight in made.parameters():
+        nn.init.normal_(weight, std=0.5)
+    return made
+
+
+@torch.no_grad()
+def by_loops(block: Attention, x: Tensor, keep: Tensor, bias: Tensor) -> Tensor:
+    """Return weights [B, H, T, S] of self-attention, one number at a time."""
+    query = block.query(x).unflatten(-1, (4, 3))
+    key = block.key(x).unflatten(-1, (block.kv_heads, 3))
+    weight = torch.zeros(x.size(0), 4, x.size(1), x.size(1), dtype=x.dtype)
+    for b, h, t in ((b, h, t) for b in range(2) for h in range(4) for t in range(6)):
+        of = h * block.kv_heads // 4
+        share = {
+            s: math.exp(float(query[b, t, h] @ key[b, s, of]) / math.sqrt(3) + float(bias[b, t, s]))
+            for s in range(t + 1 if block.causal else 6)
+            if keep[b, s]
+        }
+        total = sum(share.values())
+        for s, part in share.items():
+            weight[b, h, t, s] = part / total if total else 0.0
+    return weight
+
+
+@GROUPS
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+def test_weights_are_those_of_the_definition(kv_heads: int, *, causal: bool) -> None:
+    """Softmax by loops, with padding, a bias by wire that hides some, and shared keys."""
+    block = attention(kv_heads, causal=causal)
+    x, bias = torch.randn(2, 6, 8).double(), torch.randn(2, 6, 6).double()
+    bias[:, 3:, 1] = -math.inf
+
+    expected = by_loops(block, x, KEEP, bias)
+    found = block.attention_weights(x, keep=KEEP, bias=bias)
+
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    value = block.value(x).unflatten(-1, (kv_heads, 2)).repeat_interleave(4 // kv_heads, 2)
+    read = torch.einsum("bhts,bshv->bthv", expected, value).flatten(2)
+    given = block(x, keep=KEEP, bias=bias)
+    torch.testing.assert_close(given, block.out(read), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("position", ["none", "alibi", "relative_bias", "relative_key", "rotary"])
+def test_weights_shown_are_those_used(position: str) -> None:
+    """Whatever distance adds, values weighed by what is shown are what is read."""
+    d_k = 4 if position == "rotary" else 3
+    block = Attention(8, 8, 4, d_k, 2, kv_heads=2, position=position, window=3).double().eval()
+    for weight in block.parameters():
+        nn.init.normal_(weight, std=0.5)
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+
+    weights = block.attention_weights(x, keep=KEEP)
+
+    value = block.value(x).unflatten(-1, (2, 2)).repeat_interleave(2, 2)
+    read = torch.einsum("bhts,bshv->bthv", weights, value).flatten(2)
+    torch.testing.assert_close(block(x, keep=KEEP), block.out(read), rtol=0, atol=1e-12)
+
+
+def test_additive_weights_are_those_used() -> None:
+    """The memory weighed by what is shown is what is read; padding has no weight."""
+    block = AdditiveAttention(8, 6, 5).double()
+    x, memory = torch.randn(2, 3, 8).double(), torch.randn(2, 6, 6).double()
+
+    weights = block.attention_weights(x, memory, NOTHING)
+
+    assert weights.shape == (2, 1, 3, 6)
+    assert not weights[:, 0].masked_select(~NOTHING[:, None]).any()
+    torch.testing.assert_close(weights[:, 0] @ memory, block(x, memory, NOTHING))
+
+
+@GROUPS
+@pytest.mark.parametrize("keep", [KEEP, NOTHING], ids=["padding", "a row without any"])
+def test_a_mask_as_a_bias_hides_the_same(keep: Tensor, kv_heads: int) -> None:
+    """Also with finite slopes where nothing may be read."""
+    block = attention(kv_heads)
+    x = torch.randn(2, 6, 8, dtype=torch.float64, requires_grad=True)
+
+    masked = block(x, keep=keep)
+    biased = block(x, bias=KeepToBias()(keep, x))
+
+    torch.testing.assert_close(biased, masked, rtol=0, atol=1e-12)
+    slope = torch.autograd.grad(biased.square().sum(), x)[0]
+    expected = torch.autograd.grad(masked.square().sum(), x)[0]
+    torch.testing.assert_close(slope, expected, rtol=0, atol=1e-12)
+
+
+def test_two_products_hide_what_the_fused_kernel_hides() -> None:
+    """A bias of -inf in a whole row gives zeros and zero slopes, not NaN."""
+    query, key, value = torch.randn(3, 2, 4, 6, 3, dtype=torch.float64)
+    query.requires_grad_()
+    bias = KeepToBias()(NOTHING, torch.zeros(2, 6, 1, dtype=torch.float64))[:, None]
+
+    plain = plain_attend(query, key, value, None, causal=False, dropout=0.0, bias=bias)
+
+    torch.testing.assert_close(plain, attend(query, key, value, NOTHING), rtol=0, atol=1e-12)
+    slope = torch.autograd.grad(plain.square().sum(), query)[0]
+    assert slope[0].any()
+    assert not slope[1].any()
+
+
+@GROUPS
+def test_a_bias_is_torchs_float_mask(kv_heads: int) -> None:
+    """One for all heads, over a memory of another length."""
+    block = attention(kv_heads)
+    x, memory = torch.randn(2, 6, 8).double(), torch.randn(2, 5, 8).double()
+    bias = torch.randn(2, 6, 5, dtype=torch.float64)
+
+    query, key, value = (
+        part(of).unflatten(-1, (heads, -1)).transpose(1, 2)
+        for part, of, heads in (
+            (block.query, x, 4),
+            (block.key, memory, kv_heads),
+            (block.value, memory, kv_heads),
+        )
+    )
+    read = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=bias[:, None], enable_gqa=True
+    )
+    expected = block.out(read.transpose(1, 2).flatten(2))
+    torch.testing.assert_close(block(x, memory, bias=bias), expected, rtol=0, atol=1e-12)
+
+
+def test_a_gate_of_one_changes_nothing_and_of_zero_silences_its_head() -> None:
+    """Section 2.3 of Michel et al.: the output of head h is multiplied by xi_h."""
+    gated, plain = attention(head_gates=True), attention()
+    plain.load_state_dict({k: v for k, v in gated.state_dict().items() if k != "head_gate"})
+    x = torch.randn(2, 6, 8, dtype=torch.float64)
+    assert gated.head_gate is not None
+
+    gated.initialize(torch.Generator().manual_seed(1))
+    plain.initialize(torch.Generator().manual_seed(1))
+    assert torch.equal(gated(x), plain(x))
+    with torch.no_grad():
+        gated.head_gate.copy_(torch.tensor([1.0, 0.0, 0.5, 1.0]))
+        plain.out.weight[:, 2:4] = 0.0
+        plain.out.weight[:, 4:6] *= 0.5
+    torch.testing.assert_close(gated(x), plain(x), rtol=0, atol=1e-12)
+
+
+def test_a_mask_for_a_bias_names_the_adapter() -> None:
+    """The way out is the block that stands between."""
+    spec: dict[str, Any] = {
+        "format": 1,
+        "name": "one",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]", "keep": "keep[B T]"},
+        "outputs": {"y": "read.y"},
+        "nodes": {
+            "read": {
+                "use": "attention@1",
+                "in": {"x": "x", "bias": "keep"},
+                "params": {"heads": 2},
+            }
+        },
+    }
+
+    _, findings = analyse(loaded(spec).form, registry())
+
+    assert [f.code for f in findings] == ["T02"]
+    assert "keep_to_bias@1" in findings[0].help
+
+
+def test_a_mask_of_the_step_axis_is_no_bias_while_decoding() -> None:
+    """It would show positions that are not there yet."""
+    spec: dict[str, Any] = {
+        "format": 1,
+        "name": "one",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]", "keep": "keep[B T]"},
+        "outputs": {"bias": "mask.bias"},
+        "nodes": {"mask": {"use": "keep_to_bias@1", "in": {"x": "x", "keep": "keep"}}},
+        "step": {"axis": "T"},
+    }
+
+    _, findings = analyse(loaded(spec).form, registry())
+
+    assert "keep_to_bias@1 looks at later positions of T" in findings[0].problem
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_one_graph_serves_every_size(compiles_once: Callable[[nn.Module], None]) -> None:
+    """Compiled without a break, and not again for other batches or lengths."""
+    compiles_once(attention(2, head_gates=True))
