@@ -1,0 +1,23 @@
+"""The shipped decoder-only specs: counts by hand, and small sizes to run."""
+
+
+def llama(d_model: int, d_k: int, heads: int, kv_heads: int, d_ff: int) -> int:
+    """Count a layer: queries and output, keys and values, three maps, two norms."""
+    attention = 2 * heads * d_k * d_model + 2 * kv_heads * d_k * d_model
+    return attention + 3 * d_model * d_ff + 2 * d_model
+
+
+SMALL = {"d_model": 32, "heads": 4, "kv_heads": 2, "d_k": 8, "d_ff": 48, "layers": 2, "vocab": 30}
+
+MODELS = {
+    # Two tables, 32 layers, a norm: 6,738,415,616.
+    "llama": {
+        "parameters": 2 * 32_000 * 4096 + 32 * llama(4096, 128, 32, 32, 11_008) + 4096,
+        "small": SMALL,
+    },
+    # 7,241,732,096.
+    "mistral": {
+        "parameters": 2 * 32_000 * 4096 + 32 * llama(4096, 128, 32, 8, 14_336) + 4096,
+        "small": {**SMALL, "sliding_window": 4},
+    },
+}
