@@ -8,6 +8,7 @@
     weft.compile(model)                               # torch.compile per template
     result = weft.train("multi30k-en-de", out="outputs/m30k")
     weft.open(result.averaged).translate(["A dog runs."])
+    weft.import_hf("bert-base-uncased", "bert").save("outputs/bert")
 
 Importing this loads nothing else: `load`, `check`, `draw` and `diff` never load torch.
 """
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
     from .graphs.diff import Diff
     from .runtime.api import Model
     from .runtime.compile.compile import CompileReport, Mode
+    from .runtime.importing.hf import Imported
     from .runtime.spec import Spec
     from .runtime.train.run import Run
     from .runtime.train.setting import Listener, Result
     from .specs.findings import Finding
     from .specs.load import LoadedSpec
 
-__all__ = ["build", "check", "compile", "diff", "draw", "load", "open", "train"]
+__all__ = ["build", "check", "compile", "diff", "draw", "import_hf", "load", "open", "train"]
 
 
 def load(name: str | Path, **params: Any) -> Spec:
@@ -194,3 +196,23 @@ def open(  # noqa: A001 - a checkpoint opens as a file does
     from .runtime.api import open_model
 
     return open_model(folder, search=search, device=device, precision=precision)
+
+
+def import_hf(folder: str | Path, table: str | Path | None = None) -> Imported:
+    """Read a local folder of Hugging Face's library as a model of a spec; no network.
+
+    Args:
+        folder: what `save_pretrained` wrote: `config.json` and safetensors.
+        table: a shipped table such as `bert`, or a table file; by the model's type when
+            left out.
+
+    Returns:
+        The model in memory: `build()` gives the module, `save(folder)` writes a checkpoint.
+
+    Raises:
+        InputError: the folder or a file in it cannot be read.
+        SpecError: the table is wrong, or the model is not what it is for.
+    """
+    from .runtime.importing.hf import import_hf as import_folder
+
+    return import_folder(folder, table)

@@ -71,17 +71,21 @@ def find(name: str, *rooms: str) -> Path:
     raise InputError(problem, help=help_ or did_you_mean(name, known))
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, largest: int = LARGEST) -> str:
     """Return the text of a JSON file, bounded.
+
+    Args:
+        path: the file.
+        largest: bytes that it may have.
 
     Raises:
         InputError: the file cannot be read, is too large or is not UTF-8.
     """
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise InputError(f"larger than {LARGEST} bytes", place=str(path))
+            data = file.read(largest + 1)
+        if len(data) > largest:
+            raise InputError(f"larger than {largest} bytes", place=str(path))
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import keyword
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -50,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
             epilog=f"example:\n  {example}\n\n{EXIT_CODES}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        made.set_defaults(module=module, function=name)
+        made.set_defaults(module=module, function=f"{name}_" if keyword.iskeyword(name) else name)
         return made
 
     _add_spec_commands(add)
@@ -219,6 +220,26 @@ def _add_run_commands(add: Add) -> None:
     )
     average.add_argument("checkpoint", nargs="+", help="checkpoint folders of one run")
     average.add_argument("-o", "--out", required=True, help="checkpoint folder to write")
+
+    _add_import(add)
+
+
+def _add_import(add: Add) -> None:
+    made = add(
+        "import",
+        "import_command",
+        "write a checkpoint from a folder of another library, without running any of it",
+        "weft import hf ../bert-base-uncased --as bert --out outputs/bert",
+    )
+    made.add_argument("library", choices=("hf",), help="hf: a folder that save_pretrained wrote")
+    made.add_argument("folder", help="holds config.json and model.safetensors")
+    made.add_argument(
+        "--as",
+        dest="table",
+        metavar="TABLE",
+        help="a shipped table, such as bert, or a table file (default: by the model's type)",
+    )
+    made.add_argument("--out", help="checkpoint folder to write (default: outputs/NAME)")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,1 @@
+"""Importing: checkpoints of other libraries, by tables that are data."""

@@ -1,0 +1,403 @@
+"""Import: tensors end where the table says, and nothing is lost or left empty."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import weft
+from safetensors.torch import save_file
+from weft.runtime.checkpoint import open_checkpoint
+from weft.runtime.cli.main import main
+from weft.runtime.importing.table import load_table
+from weft.specs.findings import InputError, SpecError
+
+Tagger = Callable[..., tuple[Path, Path]]
+ROOT = Path(__file__).parents[3]
+
+SPEC: dict[str, Any] = {
+    "format": 1,
+    "name": "tagger",
+    "params": {"d_model": 4, "layers": 2, "vocab": 5, "activation": "relu"},
+    "axes": {"B": "batch", "T": "time"},
+    "inputs": {"tokens": "ids:vocab[B T]"},
+    "outputs": {"logits": "head.y"},
+    "blocks": {
+        "layer": {
+            "inputs": {"x": "f[B T d_model]"},
+            "outputs": {"x": "map.y"},
+            "nodes": {
+                "map": {
+                    "use": "feed_forward@1",
+                    "in": {"x": "x"},
+                    "params": {"d_ff": 6, "activation": "=activation"},
+                }
+            },
+        }
+    },
+    "nodes": {
+        "embedding": {
+            "use": "embedding@1",
+            "in": {"ids": "tokens"},
+            "params": {"d_model": "=d_model"},
+        },
+        "encoder": {
+            "repeat": "=layers",
+            "block": "layer",
+            "carry": ["x"],
+            "in": {"x": "embedding.y"},
+        },
+        "head": {"use": "linear@1", "in": {"x": "encoder.x"}, "params": {"d_out": "=vocab"}},
+    },
+    "tie": [["embedding.weight", "head.weight"]],
+}
+TABLE: dict[str, Any] = {
+    "format": 1,
+    "name": "hf-tagger",
+    "doc": "A tagger.",
+    "spec": "tagger.json",
+    "model_type": ["tagger"],
+    "architectures": ["Tagger"],
+    "defaults": {"act": "relu", "inner": "=1*size + 2"},
+    "require": [
+        {"that": "inner == 6", "else": "another inner width"},
+        {"key": "kind", "among": ["plain", None], "else": "kinds that are not plain"},
+    ],
+    "params": {
+        "d_model": "=size",
+        "layers": "=depth__layers",
+        "vocab": "=vocab",
+        "activation": {"by": "act", "cases": {"relu": "relu", "gelu_new": "gelu"}},
+    },
+    "prefix": "base.",
+    "endings": {".gamma": ".weight"},
+    "weights": {
+        "embedding.weight": ["embed.weight", "out.weight"],
+        "encoder.{i}.map.inner.weight": {
+            "from": "block.{i}.fused",
+            "permute": [1, 0],
+            "rows": [0, 6],
+        },
+        "encoder.{i}.map.inner.bias": {"fill": 0.5},
+        "encoder.{i}.map.outer.{p}": "block.{i}.down.{p}",
+        "head.bias": {"from": "out.bias", "reshape": [-1], "times": 2, "add": "=1/size"},
+    },
+    "ignore": ["{i}.table"],
+}
+CONFIG: dict[str, Any] = {
+    "model_type": "tagger",
+    "architectures": ["Tagger"],
+    "size": 4,
+    "depth": {"layers": 2},
+    "vocab": 5,
+    "kind": None,
+}
+
+
+def their_tensors() -> dict[str, torch.Tensor]:
+    """Return tensors of theirs, each number once."""
+    shapes = {
+        "base.embed.gamma": (5, 4),
+        "out.bias": (1, 5),
+        "base.sines.table": (3,),
+        **{f"base.block.{i}.fused": (4, 8) for i in range(2)},
+        **{f"base.block.{i}.down.weight": (4, 6) for i in range(2)},
+        **{f"base.block.{i}.down.bias": (4,) for i in range(2)},
+    }
+    count = iter(range(1000))
+    return {
+        name: torch.tensor([float(next(count)) for _ in range(torch.Size(shape).numel())]).reshape(
+            shape
+        )
+        for name, shape in shapes.items()
+    }
+
+
+@pytest.fixture
+def tagger(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
+    """Return a writer of the folder and the table; changes replace keys, None takes them away."""
+
+    def write(
+        config: Mapping[str, Any] | None = None,
+        table: Mapping[str, Any] | None = None,
+        tensors: Mapping[str, torch.Tensor | None] | None = None,
+    ) -> tuple[Path, Path]:
+        folder = tmp_path / "theirs"
+        folder.mkdir(exist_ok=True)
+        held = {**their_tensors(), **(tensors or {})}
+        save_file({k: v for k, v in held.items() if v is not None}, folder / "model.safetensors")
+        settings = {k: v for k, v in {**CONFIG, **(config or {})}.items() if v != "(gone)"}
+        (folder / "config.json").write_text(json.dumps(settings))
+        (tmp_path / "tagger.json").write_text(json.dumps(SPEC))
+        path = tmp_path / "table.json"
+        path.write_text(json.dumps({**TABLE, **(table or {})}))
+        return folder, path
+
+    return write
+
+
+def code_and_text(error: pytest.ExceptionInfo[SpecError]) -> list[tuple[str, str]]:
+    """Return code and problem of every finding."""
+    return [(finding.code, finding.problem) for finding in error.value.findings]
+
+
+def test_every_weight_is_what_the_table_makes_of_theirs(tagger: Tagger) -> None:
+    """Transposed and cut, filled, reshaped, multiplied and added to; endings and prefix apply."""
+    folder, table = tagger()
+    theirs = their_tensors()
+
+    weights = weft.import_hf(folder, table).weights
+
+    assert set(weights) == {
+        "embedding.weight",
+        "head.bias",
+        *(
+            f"encoder.{i}.map.{m}.{p}"
+            for i in (0, 1)
+            for m in ("inner", "outer")
+            for p in ("weight", "bias")
+        ),
+    }
+    for i in (0, 1):
+        fused = theirs[f"base.block.{i}.fused"]
+        assert torch.equal(weights[f"encoder.{i}.map.inner.weight"], fused.T[:6])
+        assert torch.equal(weights[f"encoder.{i}.map.inner.bias"], torch.full((6,), 0.5))
+        assert torch.equal(
+            weights[f"encoder.{i}.map.outer.weight"], theirs[f"base.block.{i}.down.weight"]
+        )
+    assert torch.equal(weights["embedding.weight"], theirs["base.embed.gamma"])
+    assert torch.equal(weights["head.bias"], 2 * theirs["out.bias"][0] + 0.25)
+
+
+def test_the_checkpoint_opens_and_computes_the_same(tagger: Tagger, tmp_path: Path) -> None:
+    """Saved by the command, it gives what the module in memory gives."""
+    folder, table = tagger()
+    tokens = torch.tensor([[0, 3, 4]])
+
+    assert (
+        main(["import", "hf", str(folder), "--as", str(table), "--out", str(tmp_path / "c")]) == 0
+    )
+
+    held = open_checkpoint(tmp_path / "c")
+    ours = weft.import_hf(folder, table).build()
+    with torch.no_grad():
+        assert torch.equal(held.build()(tokens=tokens)["logits"], ours(tokens=tokens)["logits"])
+    assert held.state["imported"]["table"] == "hf-tagger"
+
+
+def test_several_files_are_read_by_their_index(tagger: Tagger) -> None:
+    """As large models are saved."""
+    folder, table = tagger()
+    whole = weft.import_hf(folder, table).weights
+    (folder / "model.safetensors").unlink()
+    places = {}
+    for number, name in enumerate(their_tensors()):
+        places[name] = f"part-{number % 2}.safetensors"
+    for file in set(places.values()):
+        save_file({n: t for n, t in their_tensors().items() if places[n] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+
+    parts = weft.import_hf(folder, table).weights
+
+    assert all(torch.equal(parts[path], tensor) for path, tensor in whole.items())
+
+
+@pytest.mark.parametrize("file", ["../out.safetensors", "part.bin", "/etc/hosts"])
+def test_an_index_leads_nowhere_else(tagger: Tagger, file: str) -> None:
+    """Names of files beside it, and safetensors alone."""
+    folder, table = tagger()
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": file}}))
+
+    with pytest.raises(InputError, match="no safetensors file beside it"):
+        weft.import_hf(folder, table)
+
+
+def test_pickled_weights_are_not_opened(tagger: Tagger) -> None:
+    """They could run code."""
+    folder, table = tagger()
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+    with pytest.raises(InputError, match=r"'pytorch_model\.bin' is a pickle"):
+        weft.import_hf(folder, table)
+
+
+def test_both_lists_are_named_when_names_differ(tagger: Tagger) -> None:
+    """One finding: what of ours stays empty, and what of theirs is unused."""
+    missing, extra = "base.block.1.down.bias", "base.block.1.dwn.bias"
+    folder, table = tagger(tensors={missing: None, extra: torch.zeros(4)})
+
+    with pytest.raises(SpecError) as error:
+        weft.import_hf(folder, table)
+
+    [finding] = error.value.findings
+    assert finding.code == "I04"
+    assert finding.evidence == (
+        "empty  encoder.1.map.outer.bias  from block.1.down.bias",
+        "unused block.1.dwn.bias  [4]",
+    )
+    assert finding.help == "did you mean 'block.1.dwn.bias'?"
+
+
+def test_a_path_that_no_line_fits_is_named(tagger: Tagger) -> None:
+    """Together with the tensor that nothing reads then."""
+    weights = {k: v for k, v in TABLE["weights"].items() if k != "head.bias"}
+    folder, table = tagger(table={"weights": weights})
+
+    with pytest.raises(SpecError, match=r"head\.bias  no line of the table fits it") as error:
+        weft.import_hf(folder, table)
+
+    assert "unused out.bias  [1, 5]" in str(error.value)
+
+
+def test_tensors_under_two_names_must_be_equal(tagger: Tagger) -> None:
+    """Equal ones are one tensor; others are no tied weights."""
+    same = their_tensors()["base.embed.gamma"]
+    folder, table = tagger(tensors={"out.weight": same.clone()})
+    assert torch.equal(weft.import_hf(folder, table).weights["embedding.weight"], same)
+
+    folder, table = tagger(tensors={"out.weight": same + 1})
+    with pytest.raises(SpecError) as error:
+        weft.import_hf(folder, table)
+
+    assert code_and_text(error) == [
+        ("I05", "'embed.weight' and 'out.weight' are one tensor here, and differ there")
+    ]
+
+
+def test_shapes_that_do_not_fit_are_all_named(tagger: Tagger) -> None:
+    """Also those that a change cannot be made to."""
+    folder, table = tagger(
+        tensors={"base.block.0.fused": torch.zeros(4, 5), "base.block.1.down.bias": torch.zeros(3)}
+    )
+
+    with pytest.raises(SpecError) as error:
+        weft.import_hf(folder, table)
+
+    assert code_and_text(error) == [
+        (
+            "I05",
+            "'block.0.fused' cannot become 'encoder.0.map.inner.weight': "
+            "rows 0 to 6 do not lie in its 5",
+        ),
+        ("I05", "'encoder.1.map.outer.bias' has another shape"),
+    ]
+
+
+CONFIGS: list[tuple[dict[str, Any], list[tuple[str, str, str]]]] = [
+    (
+        {"model_type": "parser"},
+        [
+            (
+                "I03",
+                "/model_type",
+                "the model is of type parser, and the table 'hf-tagger' is not for it",
+            )
+        ],
+    ),
+    (
+        {"architectures": ["Parser"]},
+        [("I03", "/architectures", "weights of Parser are not supported")],
+    ),
+    (
+        {"kind": "odd", "inner": 7},
+        [("I03", "", "another inner width"), ("I03", "/kind", "kinds that are not plain")],
+    ),
+    ({"act": "tanh"}, [("I03", "", "'act' is tanh, and supported are relu, gelu_new")]),
+    ({"vocab": "(gone)"}, [("I02", "", "the configuration has no 'vocab'")]),
+    ({"kind": "(gone)"}, [("I02", "", "the configuration has no 'kind'")]),
+    (
+        {"depth": {"layers": "two"}, "size": "(gone)"},
+        [("I02", "", "the configuration has no 'size'")] * 2,
+    ),
+]
+
+
+@pytest.mark.parametrize(("config", "wanted"), CONFIGS)
+def test_a_configuration_that_is_not_supported_says_why(
+    tagger: Tagger, config: dict[str, Any], wanted: list[tuple[str, str, str]]
+) -> None:
+    """Everything at once, each with its place."""
+    folder, table = tagger(config=config)
+
+    with pytest.raises(SpecError) as error:
+        weft.import_hf(folder, table)
+
+    assert [(f.code, f.at, f.problem) for f in error.value.findings] == wanted
+    assert {f.source for f in error.value.findings} == {str(folder / "config.json")}
+
+
+def test_defaults_that_lead_in_a_circle_end(tagger: Tagger) -> None:
+    """They are a mistake, not a crash."""
+    folder, table = tagger(
+        table={"defaults": {"inner": "=other", "other": "=inner", "act": "relu"}}
+    )
+
+    with pytest.raises(SpecError, match="defaults lead in a circle: inner -> other -> inner"):
+        weft.import_hf(folder, table)
+
+
+TABLES: list[tuple[dict[str, Any], str, str]] = [
+    ({"weigths": {}}, "/weigths", "unknown key 'weigths'"),
+    ({"require": [{"else": "x"}]}, "/require/0", "a condition has either 'that' or 'key'"),
+    ({"weights": {"a": {"times": 2}}}, "/weights/a", "a weight has either 'from' or 'fill'"),
+    (
+        {"weights": {"a.{i}": "b.{j}"}},
+        "/weights/a.{i}",
+        "'{j}' of 'b.{j}' does not stand in the path of ours",
+    ),
+    (
+        {"weights": {"a": {"from": "b", "transpose": True}}},
+        "/weights/a/transpose",
+        "unknown key 'transpose'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "at", "problem"), TABLES)
+def test_a_wrong_table_says_where(
+    tagger: Tagger, change: dict[str, Any], at: str, problem: str
+) -> None:
+    """By pointer, before anything of the folder is read."""
+    _, table = tagger(table=change)
+
+    with pytest.raises(SpecError) as error:
+        load_table(table)
+
+    [finding] = error.value.findings
+    assert (finding.at, finding.problem) == (at, problem)
+
+
+def test_two_lines_for_one_path_are_a_mistake(tagger: Tagger) -> None:
+    """Which would count must not depend on their order."""
+    weights = {**TABLE["weights"], "encoder.{i}.map.{m}.weight": "block.{i}.x"}
+    folder, table = tagger(table={"weights": weights})
+
+    with pytest.raises(
+        SpecError,
+        match=r"fits 'encoder\.\{i\}\.map\.inner\.weight' and 'encoder\.\{i\}\.map\.\{m\}",
+    ):
+        weft.import_hf(folder, table)
+
+
+def test_a_table_may_name_a_spec_beside_it_and_no_other_file(tagger: Tagger) -> None:
+    """A path does not lead out of its folder."""
+    folder, table = tagger(table={"spec": "../tagger.json"})
+
+    with pytest.raises(InputError, match=r"no spec '\.\./tagger\.json' beside the table"):
+        weft.import_hf(folder, table)
+
+
+def test_codes_and_keys_are_those_of_the_page() -> None:
+    """`docs/importing.md` has every code of a finding, and its table is one."""
+    page = (ROOT / "docs" / "importing.md").read_text(encoding="utf-8")
+    sources = "".join(p.read_text() for p in (ROOT / "runtime" / "importing").glob("*.py"))
+
+    assert set(re.findall(r"^\| (I\d\d) \|", page, re.MULTILINE)) == set(
+        re.findall(r'"(I\d\d)"', sources)
+    )
