@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from .data.prepare import Report as PrepareReport
 from .data.tokenizer import Tokenizer
 from .decode.search import SearchSettings
 from .decode.translate import BUFFER, Translator, Warn
+from .prune import pruned
 from .tasks import translation
 from .train.device import choose
 from .train.run import LossSettings, Run, load_run, spec_of
@@ -70,13 +71,20 @@ class Model:
         ready = _ready(made, search.model_dump(), str(device), half=self.translator.half)
         return Adapted(ready.checkpoint, ready.module, ready.translator, survival)
 
+    def prune(self, heads: Mapping[str, Collection[int]]) -> Model:
+        """Return this model without some of its attention heads; this one stays as it is.
 
-@dataclass(frozen=True, slots=True)
-class Adapted(Model):
-    """A model with the weights of another one, as far as they fit."""
+        Args:
+            heads: path of an attention, such as `encoder.0.self_attention.f`, to the heads
+                to take out, counted from 0.
 
-    survival: Survival
-    """Which weights were carried over, and from where; the others are drawn anew."""
+        Raises:
+            InputError: a path is no attention, it has no such head, or none would be left.
+            SpecError: the spec does not check without these heads.
+        """
+        device = next(self.module.parameters()).device
+        search, half = self.translator.search.model_dump(), self.translator.half
+        return _ready(pruned(self.checkpoint, heads), search, str(device), half=half)
 
     def save(self, folder: Path | str) -> Path:
         """Write it as a checkpoint, which opens, translates and starts a run as any other.
@@ -94,6 +102,14 @@ class Adapted(Model):
             tokenizers=held.tokenizers,
         )
         return save(Path(folder), contents)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted(Model):
+    """A model with the weights of another one, as far as they fit."""
+
+    survival: Survival
+    """Which weights were carried over, and from where; the others are drawn anew."""
 
 
 def open_model(

@@ -240,6 +240,22 @@ def _add_import(add: Add) -> None:
         help="a shipped table, such as bert, or a table file (default: by the model's type)",
     )
     made.add_argument("--out", help="checkpoint folder to write (default: outputs/NAME)")
+    prune = add(
+        "prune",
+        "prune_command",
+        "write a checkpoint without some of its attention heads",
+        "weft prune outputs/demo/averaged --heads encoder.0.self_attention.f:0,3 "
+        "-o outputs/demo/pruned",
+    )
+    prune.add_argument("checkpoint", help=CHECKPOINT)
+    prune.add_argument(
+        "--heads",
+        action="append",
+        required=True,
+        metavar="PATH:0,3",
+        help="an attention and the heads to take out, counted from 0, as often as needed",
+    )
+    prune.add_argument("-o", "--out", required=True, help="checkpoint folder to write")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,230 @@
+"""Heads that are taken out: the model without them is the model in which they give zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import weft
+from torch import Tensor, nn
+from weft.blocks.library import registry
+from weft.graphs.canonical import fingerprint
+from weft.graphs.check import check
+from weft.runtime import api
+from weft.runtime.checkpoint import Checkpoint, Contents, open_checkpoint, save, weights_of
+from weft.runtime.cli.main import main
+from weft.runtime.compile.build import build
+from weft.runtime.prune import attentions, pruned
+from weft.runtime.train.run import Run
+from weft.specs.findings import InputError, SpecError
+from weft.specs.load import loaded
+
+SPEC: dict[str, Any] = {
+    "format": 1,
+    "name": "pair",
+    "axes": {"B": "batch", "S": "time", "T": "time"},
+    "inputs": {"x": "f[B T 8]", "memory": "f[B S 6]"},
+    "outputs": {"y": "stack.x"},
+    "blocks": {
+        "layer": {
+            "inputs": {"x": "f[B T 8]", "memory": "f[B S 6]"},
+            "outputs": {"x": "across.y"},
+            "nodes": {
+                "itself": {
+                    "use": "sublayer@1",
+                    "in": {"x": "x"},
+                    "fill": {
+                        "f": {
+                            "use": "attention@1",
+                            "params": {"heads": 4, "causal": True, "head_gates": True},
+                        }
+                    },
+                },
+                "across": {
+                    "use": "grouped_query_attention@1",
+                    "in": {"x": "itself.y", "memory": "memory"},
+                    "params": {"heads": 4, "kv_heads": 2, "d_k": 3, "d_v": 5, "head_gates": True},
+                },
+            },
+        }
+    },
+    "nodes": {
+        "stack": {
+            "repeat": 3,
+            "block": "layer",
+            "carry": ["x"],
+            "in": {"x": "x", "memory": "memory"},
+        }
+    },
+    "step": {"axis": "T"},
+}
+GONE = {
+    "stack.0.itself.f": [0, 3],
+    "stack.2.itself.f": [1],
+    "stack.1.across": [2, 3],
+    "stack.2.across": [0, 1],
+}
+
+
+def with_params(**params: Any) -> dict[str, Any]:
+    """Return the spec with some params of its self-attention changed."""
+    layer = SPEC["blocks"]["layer"]
+    itself = layer["nodes"]["itself"]
+    fill = {"f": {"use": "attention@1", "params": {**itself["fill"]["f"]["params"], **params}}}
+    nodes = {**layer["nodes"], "itself": {**itself, "fill": fill}}
+    return {**SPEC, "blocks": {"layer": {**layer, "nodes": nodes}}}
+
+
+def held_by(spec: dict[str, Any], folder: Path) -> tuple[Checkpoint, nn.Module]:
+    """Return a checkpoint of a spec, no weight at a value that hides a fault, and its model."""
+    graph = check(loaded(spec).form, registry())
+    model = build(graph).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn_like(weight))
+    contents = Contents(graph=graph, weights=weights_of(model, graph))
+    return open_checkpoint(save(folder, contents)), model
+
+
+def inputs() -> dict[str, Tensor]:
+    """Return values of both inputs."""
+    return {"x": torch.randn(2, 5, 8), "memory": torch.randn(2, 4, 6)}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"position": "relative_bias"}, {"position": "relative_key", "bias": False}],
+    ids=str,
+)
+def test_without_a_head_is_with_its_gate_at_zero(params: dict[str, Any], tmp_path: Path) -> None:
+    """In some copies of a repeat, of several widths, of heads that share keys."""
+    held, model = held_by(with_params(**params), tmp_path / "whole")
+    given = inputs()
+
+    made = pruned(held, GONE)
+
+    with torch.no_grad():
+        for path, heads in GONE.items():
+            model.get_parameter(f"{path}.head_gate")[heads] = 0.0
+    torch.testing.assert_close(made.build()(**given)["y"], model(**given)["y"])
+    left = {place.path: len(place.kept) for place in attentions(made.graph)}
+    assert left == {
+        "stack.0.itself.f": 2,
+        "stack.0.across": 4,
+        "stack.1.itself.f": 4,
+        "stack.1.across": 2,
+        "stack.2.itself.f": 3,
+        "stack.2.across": 2,
+    }
+    assert made.graph.root.shape_of("stack.2.across.key.weight") == (3, 6)
+    assert made.graph.root.shape_of("stack.0.itself.f.query.weight") == (4, 8)
+    assert made.state["pruned_from"] == fingerprint(held.graph)
+
+
+def test_nothing_taken_out_changes_nothing(tmp_path: Path) -> None:
+    """No heads, no other spec."""
+    held, model = held_by(SPEC, tmp_path / "whole")
+    given = inputs()
+
+    made = pruned(held, {"stack.0.across": []})
+
+    assert fingerprint(made.graph) == fingerprint(held.graph)
+    assert torch.equal(made.build()(**given)["y"], model(**given)["y"])
+
+
+@pytest.mark.parametrize(
+    ("heads", "problem", "help_"),
+    [
+        ({"stack.0.itself": [0]}, "'stack.0.itself' is no attention", "'stack.0.itself.f'"),
+        ({"stack.0.itself.f": [4]}, "has no head 4", "its heads are 0 to 3"),
+        ({"stack.0.itself.f": [-1]}, "has no head -1", "its heads are 0 to 3"),
+        ({"stack.0.itself.f": range(4)}, "no head of 'stack.0.itself.f' would be left", "keep"),
+        ({"stack.0.across": [1]}, "share keys in groups of 2", "take out heads such as 0, 1"),
+        ({"stack.0.across": [1, 2]}, "share keys in groups of 2", "take out heads such as 0, 1"),
+    ],
+    ids=str,
+)
+def test_heads_that_cannot_go_are_refused(
+    heads: dict[str, Any], problem: str, help_: str, tmp_path: Path
+) -> None:
+    """Each with its way out."""
+    held, _ = held_by(SPEC, tmp_path / "whole")
+
+    with pytest.raises(InputError, match=problem) as caught:
+        pruned(held, heads)
+
+    assert help_ in caught.value.help
+
+
+def test_slopes_that_count_heads_keep_them(tmp_path: Path) -> None:
+    """With fewer heads, those that stay would have other slopes."""
+    held, _ = held_by(with_params(position="alibi"), tmp_path / "whole")
+
+    with pytest.raises(InputError, match="follow from the number of its heads"):
+        pruned(held, {"stack.0.itself.f": [1]})
+
+
+def test_tied_heads_go_together_or_not_at_all(tmp_path: Path) -> None:
+    """One tensor cannot have two sizes; where both lose the same head, it has one."""
+    tie = [["stack.0.itself.f.key.weight", "stack.1.itself.f.key.weight"]]
+    held, model = held_by({**SPEC, "tie": tie}, tmp_path / "whole")
+    given = inputs()
+
+    with pytest.raises(SpecError):
+        pruned(held, {"stack.0.itself.f": [1]})
+
+    both = {"stack.0.itself.f": [1], "stack.1.itself.f": [1]}
+    with torch.no_grad():
+        for path in both:
+            model.get_parameter(f"{path}.head_gate")[1] = 0.0
+    torch.testing.assert_close(pruned(held, both).build()(**given)["y"], model(**given)["y"])
+
+
+@pytest.fixture
+def trained(toy_run: Callable[..., Run], tmp_path: Path) -> api.Model:
+    """Return a model after a few updates."""
+    return weft.open(str(api.train(toy_run(), out=tmp_path / "run").averaged))
+
+
+def test_a_pruned_model_translates_and_is_saved(
+    trained: api.Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From Python and by the command; both give the model in which the head reads nothing."""
+    path, lines = "decoder.0.cross_attention.f", ["sun moon", "river stone bird"]
+
+    made = trained.prune({path: [1]})
+    folder = str(trained.checkpoint.folder)
+    out = str(tmp_path / "less")
+    assert main(["prune", folder, "--heads", f"{path}:1", "-o", out]) == 0
+
+    said = capsys.readouterr().out.splitlines()
+    # A head of width 8 in a model of 16: three maps of 8 x 16 with biases, and columns of one.
+    before = trained.graph.parameters()
+    assert said == [
+        f"{path}  2 -> 1 heads",
+        f"parameters  {before:,} -> {before - (3 * (8 * 16 + 8) + 16 * 8):,}",
+        out,
+    ]
+    with torch.no_grad():
+        trained.module.get_parameter(f"{path}.out.weight")[:, 8:] = 0.0
+    expected = trained.translate(lines)
+    assert made.translate(lines) == expected
+    assert weft.open(out).translate(lines) == expected
+    assert weft.open(made.save(tmp_path / "again")).translate(lines) == expected
+
+
+@pytest.mark.parametrize("text", ["decoder.0.self_attention.f", "a:", "a:1,b", "a:-1"])
+def test_a_text_that_is_no_path_with_heads_is_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, the form to write, and no folder."""
+    held, _ = held_by(SPEC, tmp_path / "whole")
+    out = tmp_path / "less"
+
+    assert main(["prune", str(held.folder), "--heads", text, "-o", str(out)]) == 1
+
+    assert "write --heads" in capsys.readouterr().err
+    assert not out.exists()
