@@ -57,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     _add_spec_commands(add)
     _add_language_commands(add)
     _add_run_commands(add)
+    _add_tree_commands(add)
     return top
 
 
@@ -256,6 +257,40 @@ def _add_import(add: Add) -> None:
         help="an attention and the heads to take out, counted from 0, as often as needed",
     )
     prune.add_argument("-o", "--out", required=True, help="checkpoint folder to write")
+
+
+def _add_tree_commands(add: Add) -> None:
+    trees = add(
+        "trees",
+        "tree_commands",
+        "count, clean or rewrite the trees of a treebank",
+        "weft trees dev.trees.gz --clean --form vinyals -o dev.symbols",
+    )
+    trees.add_argument("files", nargs="+", metavar="file", help="bracketed trees, plain or gzip")
+    trees.add_argument(
+        "--clean",
+        action="store_true",
+        help="take out traces and function tags, and put TOP around each",
+    )
+    trees.add_argument(
+        "--form",
+        choices=("line", "pretty", "words", "vinyals", "tensor2tensor", "top_down"),
+        help="print the trees: as brackets on one line or many, their words, or as symbols "
+        "(default: print counts; with -o, line)",
+    )
+    trees.add_argument("-o", "--out", help="file to write (default: print)")
+    score = add(
+        "score-trees",
+        "tree_commands",
+        "score parses against gold trees as EVALB does",
+        "weft score-trees gold.trees parsed.trees --prm COLLINS.prm",
+    )
+    score.set_defaults(function="score_trees")
+    score.add_argument("gold", help="gold trees, one a line")
+    score.add_argument("test", help="parses in the same order, an empty line where there is none")
+    score.add_argument("--prm", help="settings of EVALB (default: those of Collins)")
+    score.add_argument("--json", action="store_true", help="print JSON")
+    score.add_argument("-o", "--out", help="file to write (default: print)")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

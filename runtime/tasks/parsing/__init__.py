@@ -1,0 +1,1 @@
+"""Parsing: trees as brackets and as sequences, and how good parses are."""

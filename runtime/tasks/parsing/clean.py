@@ -1,0 +1,100 @@
+"""Clean: what parsers are trained on, made of trees as they are annotated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .trees import OUTER, Leaf, Tree
+
+TRACE = "-NONE-"
+"""Tag of what is understood but not said."""
+
+
+def bare(label: str) -> str:
+    """Return a constituent's label without function tags and indices.
+
+    A label that begins with the mark, such as `-LRB-`, stays whole.
+
+    >>> bare("NP-SBJ-1"), bare("NP=2"), bare("-LRB-")
+    ('NP', 'NP', '-LRB-')
+    """
+    return label if label[:1] in ("-", "=") else label.partition("-")[0].partition("=")[0]
+
+
+def clean(tree: Tree) -> Tree | None:
+    """Return a tree without traces, function tags and constituents of no words.
+
+    Its outer label is TOP, put around it when it has none.
+
+    Returns:
+        The tree, or None when no word is left.
+    """
+    if tree.label not in OUTER:
+        tree = Tree("TOP", (tree,))
+    kept = _kept(tree.children)
+    return Tree("TOP", kept) if kept else None
+
+
+def _kept(children: Iterable[Tree | Leaf]) -> tuple[Tree | Leaf, ...]:
+    kept: list[Tree | Leaf] = []
+    for child in children:
+        if isinstance(child, Leaf):
+            if child.tag != TRACE:
+                kept.append(child)
+        elif inner := _kept(child.children):
+            kept.append(Tree(bare(child.label), inner))
+    return tuple(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a treebank holds."""
+
+    trees: int
+    words: int
+    longest: int
+    """Words of the longest tree."""
+    deepest: int
+    """Constituents inside one another, in the deepest tree."""
+    labels: Counter[str]
+    tags: Counter[str]
+    unaries: int
+    """Constituents, the outermost aside, whose only part is a constituent."""
+
+    def render(self) -> str:
+        """Return the statistics as text, commonest labels and tags first."""
+
+        def common(counts: Counter[str]) -> str:
+            return ", ".join(f"{name} {count:,}" for name, count in counts.most_common(12))
+
+        return (
+            f"{self.trees:,} trees, {self.words:,} words, longest {self.longest}, "
+            f"deepest {self.deepest}, {self.unaries:,} unary constituents\n"
+            f"{len(self.labels)} labels: {common(self.labels)}\n"
+            f"{len(self.tags)} tags: {common(self.tags)}"
+        )
+
+
+def statistics(trees: Iterable[Tree]) -> Statistics:
+    """Count what trees hold; outer labels are not counted as constituents."""
+    labels: Counter[str] = Counter()
+    tags: Counter[str] = Counter()
+    count = longest = deepest = unaries = 0
+    for tree in trees:
+        leaves = list(tree.leaves())
+        tags.update(leaf.tag for leaf in leaves)
+        inside = [part for part in tree.constituents() if part.label not in OUTER]
+        labels.update(part.label for part in inside)
+        unaries += sum(
+            len(part.children) == 1 and isinstance(part.children[0], Tree) for part in inside
+        )
+        count, longest = count + 1, max(longest, len(leaves))
+        deepest = max(deepest, _depth(tree))
+    return Statistics(count, tags.total(), longest, deepest, labels, tags, unaries)
+
+
+def _depth(tree: Tree) -> int:
+    below = max((_depth(c) for c in tree.children if isinstance(c, Tree)), default=0)
+    return below + (tree.label not in OUTER)

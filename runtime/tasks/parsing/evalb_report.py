@@ -1,0 +1,70 @@
+"""EVALB report: scores of parses, laid out as the program prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .evalb import Scores, SentenceScore, Summary, percent
+
+_STATUS = {"valid": 0, "error": 1, "skip": 2}
+_RULE = "=" * 76
+_HEAD = (
+    "  Sent.                        Matched  Bracket   Cross        Correct Tag\n"
+    " ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy"
+)
+
+
+def report(scores: Scores) -> str:
+    """Return the table of sentences and both summaries, to the character as the program does."""
+    return "\n".join(_lines(scores)) + "\n"
+
+
+def _lines(scores: Scores) -> Iterator[str]:
+    yield _HEAD
+    yield _RULE
+    yield from map(_row, scores.sentences)
+    yield _RULE
+    total = scores.all
+    yield (
+        f"{'':15} {total.recall:6.2f} {total.precision:6.2f} {total.matched:6d} {total.gold:5d}"
+        f" {total.test:5d}  {total.crossing:5d}  {total.words:5d} {total.tags:5d}"
+        f"   {total.tagging:6.2f}"
+    )
+    yield "=== Summary ==="
+    yield ""
+    yield "-- All --"
+    yield from _summary(total)
+    yield ""
+    yield f"-- len<={scores.cutoff} --"
+    yield from _summary(scores.short)
+
+
+def _row(one: SentenceScore) -> str:
+    recall, precision = percent(one.matched, one.gold), percent(one.matched, one.test)
+    return (
+        f"{one.number:4d}  {one.length:3d}    {_STATUS[one.status]}  {recall:6.2f} {precision:6.2f}"
+        f" {one.matched:5d}  {one.gold:5d} {one.test:4d}  {one.crossing:5d}  {one.words:5d}"
+        f" {one.tags:5d}   {percent(one.tags, one.words):6.2f}"
+    )
+
+
+def _summary(summary: Summary) -> Iterator[str]:
+    figures = summary.as_json()
+    for name, count in (
+        ("Number of sentence", summary.sentences),
+        ("Number of Error sentence", summary.errors),
+        ("Number of Skip  sentence", summary.skipped),
+        ("Number of Valid sentence", summary.valid),
+    ):
+        yield f"{name:<25} = {count:6d}"
+    for name, key in (
+        ("Bracketing Recall", "recall"),
+        ("Bracketing Precision", "precision"),
+        ("Bracketing FMeasure", "f1"),
+        ("Complete match", "complete_match"),
+        ("Average crossing", "average_crossing"),
+        ("No crossing", "no_crossing"),
+        ("2 or less crossing", "two_or_less_crossing"),
+        ("Tagging accuracy", "tagging_accuracy"),
+    ):
+        yield f"{name:<25} = {figures[key]:6.2f}"

@@ -1,0 +1,129 @@
+"""Linearization: trees as symbols and back, and any symbols made into a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from weft.runtime.tasks.parsing.linearization import (
+    LINEARIZATIONS,
+    Linearization,
+    SymbolError,
+)
+from weft.runtime.tasks.parsing.repair import Repairs, repair
+from weft.runtime.tasks.parsing.trees import Leaf, Tree, read_trees
+
+(JOHN,) = read_trees("(TOP (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .)))", "x")
+WRITTEN = {
+    "vinyals": "(S (NP XX )NP (VP XX (NP XX XX )NP )VP XX )S",
+    "tensor2tensor": "S NP NNP /NP VP VBZ NP DT NN /NP /VP . /S",
+    "top_down": "(S (NP John ) (VP has (NP a dog ) ) . )",
+}
+"""As the papers print this sentence."""
+EVERY = pytest.mark.parametrize("form", LINEARIZATIONS.values(), ids=LINEARIZATIONS.keys())
+
+names = st.sampled_from(["S", "NP", "VP", "TOP", "X", "/X", "\\X"])
+leaves = st.builds(
+    Leaf, tag=st.sampled_from(["NN", "NP", "/X", "\\X", ".", "X"]), word=st.sampled_from("abXS")
+)
+trees = st.recursive(
+    st.builds(lambda label, below: Tree(label, tuple(below)), names, st.lists(leaves, min_size=1)),
+    lambda inner: st.builds(
+        lambda label, below: Tree(label, tuple(below)),
+        names,
+        st.lists(inner | leaves, min_size=1, max_size=4),
+    ),
+    max_leaves=12,
+)
+PLAIN = {"S", "NP", "VP", "TOP", "X"}
+"""Labels that do not begin as a closing does."""
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_sentence_of_the_papers(name: str) -> None:
+    """Each form as it is printed."""
+    assert " ".join(LINEARIZATIONS[name].write(JOHN)) == WRITTEN[name]
+
+
+@EVERY
+@given(tree=trees)
+def test_reading_undoes_writing(form: Linearization, tree: Tree) -> None:
+    """For any tree under TOP, its leaves given."""
+    rooted = tree if tree.label == "TOP" else Tree("TOP", (tree,))
+
+    assert form.read(form.write(rooted), list(rooted.leaves())) == rooted
+
+
+@EVERY
+@given(tree=trees)
+def test_repair_leaves_what_is_well_formed(form: Linearization, tree: Tree) -> None:
+    """A tree's own symbols come back as the tree, and nothing is counted."""
+    rooted = tree if tree.label == "TOP" else Tree("TOP", (tree,))
+
+    assert repair(form, form.write(rooted), list(rooted.leaves())) == (rooted, Repairs())
+
+
+JUNK = st.lists(
+    st.sampled_from(["(S", ")S", "(NP", ")NP", "XX", "S", "/S", "NP", "/NP", ")", "(", "a", ""]),
+    max_size=25,
+)
+
+
+@EVERY
+@given(symbols=JUNK, sentence=st.lists(leaves, min_size=1, max_size=8))
+def test_repair_makes_a_tree_of_anything(
+    form: Linearization, symbols: Sequence[str], sentence: list[Leaf]
+) -> None:
+    """Exactly the words of the sentence, in order, and repairs wherever reading fails."""
+    tree, done = repair(form, symbols, sentence)
+
+    assert list(tree.leaves()) == sentence
+    assert all(part.children for part in tree.constituents())
+    try:
+        assert form.read(symbols, sentence) == tree
+        assert not done.any
+    except SymbolError:
+        assert done.any
+
+
+@pytest.mark.parametrize(
+    ("symbols", "tree", "counts"),
+    [
+        ("(S (NP XX )NP (VP XX", "(TOP (S (NP (A a)) (VP (B b))))", {"closed_added": 2}),
+        ("(S XX XX XX )S", "(TOP (S (A a) (B b)))", {"words_dropped": 1}),
+        ("(S XX )S", "(TOP (S (A a)) (B b))", {"words_added": 1}),
+        ("(S (NP XX )S XX", "(TOP (S (NP (A a))) (B b))", {"closed_added": 1}),
+        (")NP (S XX XX )S )S", "(TOP (S (A a) (B b)))", {"closed_dropped": 2}),
+        ("(S (NP )NP XX XX ( )S", "(TOP (S (A a) (B b)))", {"opened_dropped": 1, "unknown": 1}),
+        ("", "(TOP (A a) (B b))", {"words_added": 2}),
+        ("(S XX XX (NP", "(TOP (S (A a) (B b)))", {"opened_dropped": 1, "closed_added": 1}),
+    ],
+)
+def test_repairs_by_hand(symbols: str, tree: str, counts: dict[str, int]) -> None:
+    """What each kind of damage becomes, and how it is counted."""
+    found, done = repair(
+        LINEARIZATIONS["vinyals"], symbols.split(), [Leaf("A", "a"), Leaf("B", "b")]
+    )
+
+    assert str(found) == tree
+    assert done == Repairs(**counts)
+
+
+@pytest.mark.parametrize(
+    ("symbols", "problem"),
+    [
+        ("(S XX )NP", r"symbol 2, '\)NP' closes 'S'"),
+        ("(S XX XX XX )S", "there are fewer words"),
+        ("(S XX )S", "words are left over"),
+        ("(S XX XX", "'S' is never closed"),
+        ("(S XX XX )S )S", "closes what was not opened"),
+        ("(S (NP )NP XX XX )S", "'NP', which holds no word"),
+        ("(S what XX )S", "'what', is none of vinyals"),
+    ],
+)
+def test_reading_refuses_what_is_no_tree(symbols: str, problem: str) -> None:
+    """With the symbol at which it was seen."""
+    with pytest.raises(SymbolError, match=problem):
+        LINEARIZATIONS["vinyals"].read(symbols.split(), [Leaf("A", "a"), Leaf("B", "b")])
