@@ -49,6 +49,9 @@ class AttentionParams(Params):
     head_gates: Annotated[Flag, LATER] = False
     """Whether what each head read is multiplied by a learned number that starts at 1; its slope
     says how much the head counts."""
+    key_bias: Annotated[Flag, LATER] = True
+    """Whether the keys have a bias, where the others do; softmax takes the same off all scores
+    of a reader, so it changes nothing but, with `rotary`, the angle."""
 
 
 class GroupedQueryAttentionParams(AttentionParams):
@@ -97,6 +100,7 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
         "kv_heads": heads,
         "causal": params.causal,
         "bias": params.bias,
+        "key_bias": params.key_bias,
         "dropout": params.dropout,
         "position": params.position,
         "rotary_base": params.rotary_base,
@@ -149,7 +153,7 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     weights: dict[str, tuple[int, ...]] = {}
     for name, shape in shapes.items():
         weights[f"{name}.weight"] = shape
-        if a["bias"]:
+        if a["bias"] and (a["key_bias"] or name != "key"):
             weights[f"{name}.bias"] = shape[:1]
     if a["head_gates"]:
         weights["head_gate"] = (a["heads"],)

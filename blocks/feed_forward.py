@@ -14,8 +14,8 @@ class FeedForwardParams(Params):
 
     d_ff: Count
     """Width between the two maps."""
-    activation: Literal["relu", "gelu", "silu"] = "relu"
-    """What stands between the two maps."""
+    activation: Literal["relu", "gelu", "silu", "gelu_tanh"] = "relu"
+    """What stands between the two maps; `gelu_tanh` is gelu with tanh for the error function."""
     bias: Flag = True
     """Whether both maps have biases."""
     dropout: Probability = 0.0
@@ -27,8 +27,8 @@ class GatedFeedForwardParams(Params):
 
     d_ff: Count
     """Width between the maps; 2/3 of a plain feed-forward's has as many weights."""
-    activation: Literal["silu", "gelu", "relu", "sigmoid"] = "silu"
-    """What the gate passes through: SwiGLU, GEGLU, ReGLU, GLU."""
+    activation: Literal["silu", "gelu", "relu", "sigmoid", "gelu_tanh"] = "silu"
+    """What the gate passes through: SwiGLU, GEGLU, ReGLU, GLU; `gelu_tanh` approximates `gelu`."""
     bias: Flag = True
     """Whether the three maps have biases."""
     dropout: Probability = 0.0

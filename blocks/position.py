@@ -14,8 +14,9 @@ class SinusoidalPositionParams(Params):
 
     dropout: Probability = 0.0
     """Probability of dropping a number of the sum while training."""
-    form: Literal["interleaved", "concatenated"] = "interleaved"
-    """The paper's sin, cos, sin, cos; or the released code's all sines, then all cosines."""
+    form: Literal["interleaved", "concatenated", "halves"] = "interleaved"
+    """The paper's sin, cos, sin, cos; the released code's all sines, then all cosines, of slightly
+    other lengths; or the paper's waves with all sines first (Marian)."""
 
 
 class LearnedPositionParams(Params):

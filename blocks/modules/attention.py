@@ -41,6 +41,7 @@ class Attention(nn.Module):
         kv_heads: int | None = None,
         causal: bool = False,
         bias: bool = True,
+        key_bias: bool = True,
         dropout: float = 0.0,
         position: str = "none",
         rotary_base: float = 10_000.0,
@@ -65,7 +66,7 @@ class Attention(nn.Module):
         if position == "relative_key":
             self.relative_key = RelativeKey(d_k, reach, causal=causal)
         self.query = nn.Linear(d_model, heads * d_k, bias)
-        self.key = nn.Linear(d_memory, self.kv_heads * d_k, bias)
+        self.key = nn.Linear(d_memory, self.kv_heads * d_k, bias and key_bias)
         self.value = nn.Linear(d_memory, self.kv_heads * d_v, bias)
         self.out = nn.Linear(heads * d_v, d_model, bias)
         self.head_gate = nn.Parameter(torch.ones(heads)) if head_gates else None

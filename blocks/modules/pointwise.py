@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from .draw import draw_linear
 from .feed_forward import ACTIVATIONS
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     **ACTIVATIONS,
-    "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
     "tanh": torch.tanh,
 }
 """Name in a spec to what it computes."""

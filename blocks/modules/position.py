@@ -22,12 +22,13 @@ def sinusoids(positions_T: Tensor, d_model: int, form: str = "interleaved") -> T
 
     `interleaved` is the paper's: PE(pos, 2i) = sin(pos / 10000^(2i/D)) and PE(pos, 2i+1)
     its cosine.  `concatenated` is the released code's: all sines, then all cosines, with
-    D/2 - 1 steps between the shortest and the longest wave.
+    D/2 - 1 steps between the shortest and the longest wave.  `halves` is the paper's, with
+    all sines before all cosines.
 
-    Source: Vaswani et al. 2017, section 3.5; tensor2tensor 1.0.3.
+    Source: Vaswani et al. 2017, section 3.5; tensor2tensor 1.0.3; Junczys-Dowmunt et al. 2018.
     """
     half = d_model // 2
-    steps = half if form == "interleaved" else max(half - 1, 1)
+    steps = max(half - 1, 1) if form == "concatenated" else half
     index = torch.arange(half, device=positions_T.device, dtype=torch.float32)
     angle_TH = positions_T.float()[:, None] * torch.exp(index * (-math.log(LONGEST_WAVE) / steps))
     if form == "interleaved":

@@ -74,7 +74,7 @@ class Weight(Record):
     add: float | str | None = None
     """Addend, after the factor."""
     fill: float | None = None
-    """The number that fills the weight, where they have no tensor; without `from`."""
+    """The number that fills the weight where they have no tensor; `from` may be left out."""
 
 
 class Table(Record):
@@ -146,8 +146,8 @@ def _wrong(table: Table, source: str) -> Iterator[Finding]:
             yield finding(pointer("require", index), problem, "write one of the two")
     for path, weight in table.weights.items():
         at, holes = pointer("weights", path), holes_in(path)
-        if bool(weight.names) == (weight.fill is not None):
-            yield finding(at, "a weight has either 'from' or 'fill'", "write one of the two")
+        if not weight.names and weight.fill is None:
+            yield finding(at, "a weight has 'from' or 'fill'", "write one of the two, or both")
         for name in weight.names:
             for hole in sorted(holes_in(name) - holes):
                 problem = f"'{{{hole}}}' of '{name}' does not stand in the path of ours"

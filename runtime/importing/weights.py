@@ -89,10 +89,10 @@ def converted(
             finding = Finding(code="I05", at=at, problem=problem, evidence=evidence, source=source)
             found.append(finding)
 
-        if weight.fill is not None:
-            weights[path] = torch.full(shapes[path], weight.fill)
-            continue
         names = [name for name in weight.names if name in theirs]
+        if not names:
+            weights[path] = torch.full(shapes[path], weight.fill or 0.0)
+            continue
         tensor = theirs[names[0]]
         for other in names[1:]:
             if not torch.equal(tensor, theirs[other]):
@@ -123,7 +123,7 @@ def _check_names(
     missing = {
         path: weight.names
         for path, (_, weight) in plan.items()
-        if weight.names and not any(name in theirs for name in weight.names)
+        if weight.fill is None and not any(name in theirs for name in weight.names)
     }
     used = {name for _, weight in plan.values() for name in weight.names}
     rules = [matcher(pattern) for pattern in table.ignore]

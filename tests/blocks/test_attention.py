@@ -34,6 +34,17 @@ def pair(d_memory: int = 8, *, causal: bool = False) -> tuple[Attention, nn.Mult
     return ours, theirs
 
 
+def test_a_key_bias_takes_the_same_off_all_scores_of_a_reader() -> None:
+    """So the layer without one gives what the layer with any gives; the weight is not there."""
+    with_one, _ = pair()
+    without = Attention(8, 8, 2, 4, 4, key_bias=False).double()
+    without.load_state_dict({k: v for k, v in with_one.state_dict().items() if k != "key.bias"})
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+
+    assert with_one.key.bias.abs().min() > 0
+    torch.testing.assert_close(without(x), with_one(x), rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_self_attention_is_torchs(keep: Tensor | None, *, causal: bool) -> None:

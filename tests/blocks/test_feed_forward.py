@@ -65,11 +65,24 @@ def test_silu_weighs_by_the_sigmoid() -> None:
     torch.testing.assert_close(found, torch.tensor([[a + 2 * b + 4 * c + 10, -a + c]]))
 
 
+def test_gelu_tanh_is_the_approximation_of_its_paper() -> None:
+    """0.5 z (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3))); Hendrycks and Gimpel 2016, section 2."""
+    x = torch.tensor([[-1.0, 2.0]])
+
+    found = toy("gelu_tanh")(x)
+
+    a, b, c = (GATES["gelu_tanh"](z) for z in (-0.5, 2.0, -2.0))
+    torch.testing.assert_close(found, torch.tensor([[a + 2 * b + 4 * c + 10, -a + c]]))
+
+
 GATES = {
     "silu": lambda z: z / (1 + math.exp(-z)),
     "gelu": lambda z: z * 0.5 * (1 + math.erf(z / math.sqrt(2))),
     "relu": lambda z: max(z, 0.0),
     "sigmoid": lambda z: 1 / (1 + math.exp(-z)),
+    "gelu_tanh": lambda z: (
+        z * 0.5 * (1 + math.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))
+    ),
 }
 """Shazeer 2020: SwiGLU, GEGLU, ReGLU and GLU, as functions of a number."""
 

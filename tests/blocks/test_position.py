@@ -74,6 +74,15 @@ def test_the_released_code_put_all_sines_first() -> None:
     torch.testing.assert_close(found, torch.tensor([expected]))
 
 
+def test_halves_are_the_waves_of_the_paper_in_another_order() -> None:
+    """Sines first, of angles 3 / 10000^(2i/6)."""
+    found = sinusoids(torch.tensor([3]), 6, "halves")
+
+    angles = [3.0, 3 / 10000 ** (1 / 3), 3 / 10000 ** (2 / 3)]
+    expected = [*(math.sin(a) for a in angles), *(math.cos(a) for a in angles)]
+    torch.testing.assert_close(found, torch.tensor([expected]))
+
+
 def test_waves_are_added_to_each_sequence() -> None:
     """The module adds; it neither scales nor replaces."""
     x = torch.randn(2, 5, 8)

@@ -34,6 +34,7 @@ VARIANTS: dict[str, BlockType] = {
     "attention, itself": attention(KEPT),
     "attention, free widths": attention(SELF, heads=3, d_k=5, d_v=2, causal=True, bias=False),
     "attention, causal and kept": attention(KEPT, causal=True),
+    "attention, no key bias": attention(CROSSED, key_bias=False),
     "attention, rotary": attention(SELF, position="rotary"),
     "attention, rotary and causal": attention(KEPT, position="rotary", causal=True, d_k=6),
     "attention, window": attention(KEPT, window=2),

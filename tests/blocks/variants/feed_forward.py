@@ -11,6 +11,9 @@ VARIANTS: dict[str, BlockType] = {
     "feed_forward, gelu": replace(
         FEED_FORWARD, example={"d_ff": 16, "activation": "gelu", "bias": False}
     ),
+    "feed_forward, gelu_tanh": replace(
+        FEED_FORWARD, example={"d_ff": 16, "activation": "gelu_tanh"}
+    ),
     "feed_forward, silu": replace(FEED_FORWARD, example={"d_ff": 16, "activation": "silu"}),
     "gated, gelu": replace(
         GATED_FEED_FORWARD, example={"d_ff": 16, "activation": "gelu", "bias": False}

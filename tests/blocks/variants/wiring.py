@@ -44,6 +44,7 @@ VARIANTS: dict[str, BlockType] = {
     "pool, no keep": replace(POOL, example_inputs={"x": "f[B T 8]"}),
     "embedding, frozen": replace(EMBEDDING, example={"d_model": 8, "frozen": True}),
     "linear, no bias": replace(LINEAR, example={"d_out": 6, "bias": False}),
+    "sinusoidal, halves": replace(SINUSOIDAL_POSITION, example={"form": "halves"}),
     "sinusoidal, concatenated": replace(SINUSOIDAL_POSITION, example={"form": "concatenated"}),
     "sublayer, pre": replace(SUBLAYER, example={"order": "pre"}),
     "sublayer, rms_norm": replace(SUBLAYER, example={"order": "pre", "norm": "rms_norm"}),

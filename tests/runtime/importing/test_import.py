@@ -270,6 +270,18 @@ def test_tensors_under_two_names_must_be_equal(tagger: Tagger) -> None:
     ]
 
 
+def test_a_tensor_that_may_be_missing_is_filled(tagger: Tagger) -> None:
+    """Only where it is missing; the changes are for what they have."""
+    weights = {**TABLE["weights"], "head.bias": {"from": "out.bias", "reshape": [-1], "fill": 3}}
+    folder, table = tagger(table={"weights": weights})
+    assert torch.equal(
+        weft.import_hf(folder, table).weights["head.bias"], their_tensors()["out.bias"][0]
+    )
+
+    folder, table = tagger(table={"weights": weights}, tensors={"out.bias": None})
+    assert weft.import_hf(folder, table).weights["head.bias"].tolist() == [3.0] * 5
+
+
 CUT = "'block.0.fused' cannot become 'encoder.0.map.inner.weight'"
 
 
@@ -347,7 +359,7 @@ def test_defaults_that_lead_in_a_circle_end(tagger: Tagger) -> None:
 TABLES: list[tuple[dict[str, Any], str, str]] = [
     ({"weigths": {}}, "/weigths", "unknown key 'weigths'"),
     ({"require": [{"else": "x"}]}, "/require/0", "a condition has either 'that' or 'key'"),
-    ({"weights": {"a": {"times": 2}}}, "/weights/a", "a weight has either 'from' or 'fill'"),
+    ({"weights": {"a": {"times": 2}}}, "/weights/a", "a weight has 'from' or 'fill'"),
     (
         {"weights": {"a.{i}": "b.{j}"}},
         "/weights/a.{i}",
