@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from .data.prepare import Report as PrepareReport
 from .data.tokenizer import Tokenizer
 from .decode.search import SearchSettings
 from .decode.translate import BUFFER, Translator, Warn
+from .maps import AttentionMaps, maps_of
 from .prune import pruned
 from .tasks import translation
 from .train.device import choose
@@ -70,6 +71,22 @@ class Model:
         search = self.translator.search
         ready = _ready(made, search.model_dump(), str(device), half=self.translator.half)
         return Adapted(ready.checkpoint, ready.module, ready.translator, survival)
+
+    def attention(
+        self, sources: Sequence[str], targets: Sequence[str] | None = None
+    ) -> list[AttentionMaps]:
+        """Return how much each head reads of each position, for each pair of sentences.
+
+        Args:
+            sources: sentences, none empty.
+            targets: what the decoder reads with each; the model's translations when None.
+
+        Raises:
+            InputError: the lists are not of one length, or a source is empty.
+        """
+        given = self.translate(sources) if targets is None else targets
+        tokenizers = self.translator.source, self.translator.target
+        return maps_of(self.module, tokenizers, sources, given)
 
     def prune(self, heads: Mapping[str, Collection[int]]) -> Model:
         """Return this model without some of its attention heads; this one stays as it is.
