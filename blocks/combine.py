@@ -98,3 +98,28 @@ KEEP_TO_BIAS = BlockType(
     module="combine:KeepToBias",
     example_inputs={"keep": "keep[B S]", "x": "f[B T 8]"},
 )
+
+
+def _unfold_signature(_: NoParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(
+            port("x", "f[b t d_model]", "the sequence whose length counts"),
+            port("memory", "f[b s d_model]", "another one, as long as it may be"),
+            port("keep", "keep[b s]?", "which of its positions count; the others are zeros"),
+        ),
+        outputs=(port("y", "f[b t d_model]", "both, position by position"),),
+        behavior={"s": "full"},
+    )
+
+
+UNFOLD = BlockType(
+    name="unfold",
+    doc="A sequence unfolded over another of any length; y_t = x_t + m_t, with m_t = 0 past "
+    "the other's end.",
+    source="Kalchbrenner et al. 2016, sections 3.1 and 3.2",
+    signature=_unfold_signature,
+    arguments=_nothing,
+    module="combine:Unfold",
+    steps=True,
+    example_inputs={"x": "f[B T 8]", "memory": "f[B S 8]", "keep": "keep[B S]"},
+)

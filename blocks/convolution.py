@@ -89,7 +89,7 @@ SEPARABLE_CONVOLUTION = BlockType(
     name="separable_convolution",
     doc="Convolution of each number of the vectors by itself, then a map of each position; "
     "W (sum_k v_k * x_{t+k}) + b.",
-    source="Chollet 2017, section 3; over time: Kaiser et al. 2017, section 2.1",
+    source="Chollet 2017, section 1.2; over time: Kaiser et al. 2017, section 2",
     params=ConvolutionParams,
     signature=_signature,
     arguments=_arguments,

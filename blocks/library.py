@@ -13,8 +13,10 @@ from ..graphs.signature import BlockType, Registry
 from .additive_attention import ADDITIVE_ATTENTION
 from .attention import ATTENTION, GROUPED_QUERY_ATTENTION
 from .audio import DOWNSAMPLE_CONVOLUTION, LOG_MEL
-from .combine import ADD, CONCATENATE, KEEP_TO_BIAS, LENGTHS_TO_KEEP
+from .combine import ADD, CONCATENATE, KEEP_TO_BIAS, LENGTHS_TO_KEEP, UNFOLD
+from .conv_gru import CONV_GRU, CONV_GRU_DECODER
 from .convolution import CONVOLUTION, GATED_CONVOLUTION, SEPARABLE_CONVOLUTION
+from .dot_attention import DOT_ATTENTION
 from .embedding import EMBEDDING
 from .feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
 from .image import PATCH_EMBEDDING
@@ -32,6 +34,7 @@ STANDARD: tuple[BlockType, ...] = (
     ATTENTION,
     GROUPED_QUERY_ATTENTION,
     ADDITIVE_ATTENTION,
+    DOT_ATTENTION,
     FEED_FORWARD,
     GATED_FEED_FORWARD,
     CONVOLUTION,
@@ -43,6 +46,8 @@ STANDARD: tuple[BlockType, ...] = (
     RNN,
     GRU,
     LSTM,
+    CONV_GRU,
+    CONV_GRU_DECODER,
     LAYER_NORM,
     RMS_NORM,
     SUBLAYER,
@@ -55,6 +60,7 @@ STANDARD: tuple[BlockType, ...] = (
     CONCATENATE,
     LENGTHS_TO_KEEP,
     KEEP_TO_BIAS,
+    UNFOLD,
     PREPEND,
     POOL,
 )

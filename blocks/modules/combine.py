@@ -63,3 +63,40 @@ class KeepToBias(nn.Module):
         """Return [B, T, S] for keep [B, S] and x [B, T, D]: 0 where kept, else -inf."""
         bias_BS = x.new_zeros(keep.shape).masked_fill(~keep, float("-inf"))
         return bias_BS[:, None].expand(-1, x.size(1), -1)
+
+
+class Unfold(nn.Module):
+    """A sequence unfolded over another of any length: position t gets what stands at t there.
+
+    Source: Kalchbrenner et al. 2016, sections 3.1 and 3.2.
+    """
+
+    def forward(self, x: Tensor, memory: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Return x [B, T, D] plus the first T positions of memory [B, S, D]; zeros past its end.
+
+        Args:
+            x: the sequence whose length counts.
+            memory: the other one.
+            keep: [B, S], true where the memory counts.
+        """
+        positions_T = torch.arange(x.size(1), device=x.device)
+        last = memory.size(1) - 1
+        there_BTD = _kept(memory, keep).index_select(1, positions_T.clamp(max=last))
+        return x + there_BTD.masked_fill((positions_T > last)[:, None], 0.0)
+
+    def begin(self, room: Room, memory: Tensor, keep: Tensor | None = None) -> State:  # noqa: ARG002
+        """Remember the memory, zeros where it is not kept."""
+        return State(fixed={"memory": _kept(memory, keep)})
+
+    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
+        """Add to one position of every row, x [R, 1, D], that of its sentence's memory."""
+        memory_NSD = state.fixed["memory"]
+        if position >= memory_NSD.size(1):
+            return x
+        here_ND = memory_NSD[:, position]
+        return x + here_ND.repeat_interleave(x.size(0) // here_ND.size(0), 0)[:, None]
+
+
+def _kept(memory: Tensor, keep: Tensor | None) -> Tensor:
+    """Return memory [B, S, D] with zeros where it is not kept."""
+    return memory if keep is None else memory.masked_fill(~keep[..., None], 0.0)

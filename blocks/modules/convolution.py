@@ -98,7 +98,7 @@ class Convolution(_Neighbors):
 class SeparableConvolution(_Neighbors):
     """Convolution of each number of the vectors by itself, then a map of each position.
 
-    Source: Chollet 2017, section 3; over time: Kaiser et al. 2017, section 2.1.
+    Source: Chollet 2017, section 1.2; over time: Kaiser et al. 2017, section 2.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ _How = tuple[bool, int, float, bool, bool, bool]
 _Function = TypeVar("_Function", bound=Callable[..., Tensor])
 
 
-def _uncompiled(function: _Function) -> _Function:
+def uncompiled(function: _Function) -> _Function:
     """Keep torch.compile out: it would write every position out, anew for each length."""
     kept: _Function = torch.compiler.disable(function)
     return kept
@@ -55,7 +55,7 @@ class _Recurrent(nn.Module):
         for weight in self.parameters():
             nn.init.uniform_(weight, -bound, bound, generator=generator)
 
-    @_uncompiled
+    @uncompiled
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
         """Return the states after each position of x [B, T, D], both directions side by side.
 

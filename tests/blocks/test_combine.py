@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from weft.blocks.library import registry
-from weft.blocks.modules.combine import Add, Concatenate, LengthsToKeep
+from weft.blocks.modules.combine import Add, Concatenate, LengthsToKeep, Unfold
 from weft.blocks.modules.state import Room
 from weft.graphs.check import analyse, check
 from weft.specs.load import loaded
@@ -29,6 +30,17 @@ def test_lengths_become_a_mask() -> None:
     for t in range(4):
         step = block.step(torch.zeros(4, 1, 8), state=state, position=t)
         assert torch.equal(step, whole[:, t : t + 1].repeat_interleave(2, 0))
+
+
+@pytest.mark.parametrize("length", [2, 5])
+def test_unfolding_adds_position_by_position_and_zeros_past_the_end(length: int) -> None:
+    """Whichever of the two is longer; what is not kept is zero too."""
+    memory = torch.tensor([[[1.0], [2.0], [4.0]]])
+    keep = torch.tensor([[True, False, True]])
+    x = torch.full((1, length, 1), 10.0)
+
+    assert Unfold()(x, memory).flatten().tolist() == [11.0, 12.0, 14.0, 10.0, 10.0][:length]
+    assert Unfold()(x, memory, keep).flatten().tolist() == [11.0, 10.0, 14.0, 10.0, 10.0][:length]
 
 
 SPEC = {

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.blocks.additive_attention import ADDITIVE_ATTENTION
 from weft.blocks.attention import ATTENTION, GROUPED_QUERY_ATTENTION
+from weft.blocks.dot_attention import DOT_ATTENTION
 from weft.graphs.signature import BlockType
 
 SELF = {"x": "f[B T 8]"}
@@ -84,4 +85,10 @@ VARIANTS: dict[str, BlockType] = {
     "additive, no keep": replace(
         ADDITIVE_ATTENTION, example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]"}
     ),
+    "dot, no keep": replace(
+        DOT_ATTENTION,
+        example={"scale": "sqrt"},
+        example_inputs={"query": "f[B T 8]", "key": "f[B S 8]", "value": "f[B S 6]"},
+    ),
+    "dot, no gain": replace(DOT_ATTENTION, example={}),
 }

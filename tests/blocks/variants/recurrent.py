@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.blocks.conv_gru import CONV_GRU, CONV_GRU_DECODER
 from weft.blocks.recurrent import GRU, LSTM, RNN
 from weft.graphs.signature import BlockType
 
@@ -23,3 +24,11 @@ for _block in (RNN, GRU, LSTM):
             _block, example={"d_hidden": 6, "direction": "both"}, example_inputs=KEPT
         ),
     }
+VARIANTS |= {
+    "conv_gru, no keep": replace(CONV_GRU, example={"kernel": 1}, example_inputs={"x": "f[B T 8]"}),
+    "conv_gru_decoder, no keep": replace(
+        CONV_GRU_DECODER,
+        example={"kernel": 5, "cells": 1},
+        example_inputs={"x": "f[B T 6]", "memory": "f[B S 8]"},
+    ),
+}

@@ -29,6 +29,7 @@ FREE = {
     "concatenate",
     "lengths_to_keep",
     "keep_to_bias",
+    "unfold",
     "activation",
     "scale",
     "pool",

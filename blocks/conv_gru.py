@@ -1,0 +1,118 @@
+"""Convolutional recurrence: a gated unit that changes a whole sequence at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..graphs.signature import Behavior, BlockType, Signature, port
+from .fields import Count, Params
+
+
+class ConvGRUParams(Params):
+    """Params of `conv_gru`."""
+
+    kernel: Count = 3
+    """Positions that one position reads; an odd number, as many on either side."""
+
+
+class ConvGRUDecoderParams(ConvGRUParams):
+    """Params of `conv_gru_decoder`."""
+
+    cells: Count = 2
+    """Units in a row, each with weights of its own, that make one step."""
+
+
+def _signature(params: ConvGRUParams, _: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(
+            port("x", "f[b t d_model]", "the state of every position"),
+            port("keep", "keep[b t]?", "which positions there are; the others are zeros"),
+        ),
+        outputs=(port("y", "f[b t d_model]", "the next state of every position"),),
+        behavior={} if params.kernel == 1 else {"t": "full"},
+    )
+
+
+def _decoder_signature(params: ConvGRUDecoderParams, _: frozenset[str]) -> Signature:
+    reads: Behavior = "pointwise" if params.kernel == 1 else "causal"
+    return Signature(
+        inputs=(
+            port("x", "f[b t d_in]", "what is written, one position before each step"),
+            port("memory", "f[b s d_model]", "the state before the first step"),
+            port("keep", "keep[b s]?", "which positions of it there are"),
+        ),
+        outputs=(port("y", "f[b t d_model]", "position t of the state after step t"),),
+        behavior={"s": "full", "t": reads},
+    )
+
+
+def _arguments(params: ConvGRUParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    if params.kernel % 2 == 0:
+        msg = f"a kernel of {params.kernel} has no middle"
+        raise ValueError(msg, f"use {params.kernel + 1}")
+    return {**sizes, **params.model_dump()}
+
+
+def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    width, kernel = arguments["d_model"], arguments["kernel"]
+    return {
+        "gates.weight": (2 * width, width, kernel),
+        "gates.bias": (2 * width,),
+        "candidate.weight": (width, width, kernel),
+        "candidate.bias": (width,),
+    }
+
+
+def _decoder_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    a = arguments
+    written = {"written.weight": (3 * a["d_model"], a["d_in"], a["kernel"])}
+    return {
+        f"cells.{cell}.{name}": shape
+        for cell in range(a["cells"])
+        for name, shape in (_weights(a) | written).items()
+    }
+
+
+def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    a = arguments
+    return 2 * sizes["b"] * sizes["t"] * int(3 * a["d_model"] ** 2 * a["kernel"])
+
+
+def _decoder_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Count the convolutions of every step, over the longer of the two sequences."""
+    a, longer = arguments, max(sizes["s"], sizes["t"])
+    each: int = 3 * a["d_model"] * (a["d_model"] + a["d_in"]) * a["kernel"] * a["cells"]
+    return 2 * sizes["b"] * sizes["t"] * longer * each
+
+
+CONV_GRU = BlockType(
+    name="conv_gru",
+    doc="Convolutional gated recurrent unit; y = u x + (1 - u) tanh(U * (r x) + b), gates u and "
+    "r = sigmoid(U' * x + b').",
+    source="Kaiser & Sutskever 2016, section 2; Kaiser & Bengio 2016, section 2",
+    params=ConvGRUParams,
+    signature=_signature,
+    arguments=_arguments,
+    weights=_weights,
+    flops=_flops,
+    module="conv_gru:ConvGRU",
+    example={"kernel": 3},
+    example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
+)
+
+CONV_GRU_DECODER = BlockType(
+    name="conv_gru_decoder",
+    doc="Decoder with an active memory: each step writes x_t at position t of a tape p, changes "
+    "the whole state by convolutional units that also read p, and gives position t of it.",
+    source="Kaiser & Bengio 2016, section 3.1; states have one row here (w = 1)",
+    params=ConvGRUDecoderParams,
+    signature=_decoder_signature,
+    arguments=_arguments,
+    weights=_decoder_weights,
+    flops=_decoder_flops,
+    module="conv_gru:ConvGRUDecoder",
+    steps=True,
+    example={"kernel": 3},
+    example_inputs={"x": "f[B T 6]", "memory": "f[B S 8]", "keep": "keep[B S]"},
+)

@@ -1,0 +1,34 @@
+"""Dot attention against a loop over positions."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from weft.blocks.modules.dot_attention import DotAttention
+
+
+def test_it_is_what_a_loop_over_queries_computes() -> None:
+    """Weights are the softmax of products over kept positions; the gain is sqrt(their number)."""
+    rng = np.random.default_rng(1)
+    query, key, value = (rng.normal(size=(2, n, d)) for n, d in ((3, 4), (5, 4), (5, 6)))
+    keep = np.array([[True, True, False, True, False], [True] * 5])
+
+    wanted = np.zeros((2, 3, 6))
+    for b in range(2):
+        kept = np.flatnonzero(keep[b])
+        for t in range(3):
+            weight = np.exp([query[b, t] @ key[b, j] for j in kept])
+            mean = sum(w * value[b, j] for w, j in zip(weight, kept, strict=True)) / weight.sum()
+            wanted[b, t] = mean * np.sqrt(len(kept))
+    given = DotAttention(gain="sqrt_length")(*map(torch.tensor, (query, key, value, keep)))
+
+    torch.testing.assert_close(given.numpy(), wanted)
+
+
+def test_sqrt_is_torchs_own() -> None:
+    """Scores divided by sqrt(d), nothing after."""
+    query, key, value = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
+
+    wanted = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+
+    torch.testing.assert_close(DotAttention(scale="sqrt")(query, key, value), wanted)
