@@ -185,6 +185,12 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     return work
 
 
+def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Count the windows from one end to the other."""
+    window = arguments["window"]
+    return max(1, -(-(sizes["t"] - 1) // window)) if window else 1
+
+
 ATTENTION = BlockType(
     name="attention",
     doc="Multi-head scaled dot-product attention; softmax(q k^T / sqrt(d_k)) v in each head.",
@@ -197,6 +203,7 @@ ATTENTION = BlockType(
     arguments=_arguments,
     weights=_weights,
     flops=_flops,
+    hops=_hops,
     module="attention:Attention",
     steps=True,
     example={"heads": 2},
@@ -213,6 +220,7 @@ GROUPED_QUERY_ATTENTION = BlockType(
     arguments=_grouped_arguments,
     weights=_weights,
     flops=_flops,
+    hops=_hops,
     module="attention:Attention",
     steps=True,
     example={"heads": 4, "kv_heads": 2},

@@ -98,6 +98,12 @@ def _downsample_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) ->
     return 2 * sizes["b"] * sizes["t"] * int(a["d_in"] * a["d_out"] * a["kernel"])
 
 
+def _downsample_hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Count the kernels from one end to the other where the result is as long as the input."""
+    a = arguments
+    return max(1, -(-(sizes["t"] - 1) // (a["kernel"] // 2 or 1))) if a["stride"] == 1 else 1
+
+
 DOWNSAMPLE_CONVOLUTION = BlockType(
     name="downsample_convolution",
     doc="Centred convolution at every stride-th position; y_t = sum_k W_k x_{stride t + k} + b.",
@@ -107,6 +113,7 @@ DOWNSAMPLE_CONVOLUTION = BlockType(
     arguments=_downsample_arguments,
     weights=_downsample_weights,
     flops=_downsample_flops,
+    hops=_downsample_hops,
     module="audio:DownsampleConvolution",
     example={"d_out": 6},
     example_inputs={"x": "f[B 2*T 8]"},

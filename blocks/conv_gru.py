@@ -86,6 +86,12 @@ def _decoder_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> in
     return 2 * sizes["b"] * sizes["t"] * longer * each
 
 
+def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Count the units from one end to the other: in each the candidate reads a gate that reads."""
+    reach = 2 * (arguments["kernel"] // 2)
+    return max(1, -(-(sizes["t"] - 1) // reach)) if reach else 1
+
+
 CONV_GRU = BlockType(
     name="conv_gru",
     doc="Convolutional gated recurrent unit; y = u x + (1 - u) tanh(U * (r x) + b), gates u and "
@@ -96,6 +102,8 @@ CONV_GRU = BlockType(
     arguments=_arguments,
     weights=_weights,
     flops=_flops,
+    sequential=lambda _, __: 2,
+    hops=_hops,
     module="conv_gru:ConvGRU",
     example={"kernel": 3},
     example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
@@ -111,6 +119,7 @@ CONV_GRU_DECODER = BlockType(
     arguments=_arguments,
     weights=_decoder_weights,
     flops=_decoder_flops,
+    sequential=lambda arguments, sizes: 2 * sizes["t"] * int(arguments["cells"]),
     module="conv_gru:ConvGRUDecoder",
     steps=True,
     example={"kernel": 3},

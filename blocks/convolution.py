@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Any
 
 from ..graphs.signature import Behavior, BlockType, Signature, port
@@ -70,6 +71,13 @@ def _separable_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> 
     return 2 * sizes["b"] * sizes["t"] * int(a["d_in"] * (a["kernel"] + a["d_out"]))
 
 
+def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Count the kernels that reach from one end to the other, gaps of a dilation left out."""
+    a = arguments
+    taps = a["kernel"] - 1 if a["causal"] else a["kernel"] // 2
+    return max(1, ceil((sizes["t"] - 1) // a["dilation"] / taps)) if taps else 1
+
+
 CONVOLUTION = BlockType(
     name="convolution",
     doc="Convolution over time, centred or causal, as long as its input; sum_k W_k x_{t+k} + b.",
@@ -79,6 +87,7 @@ CONVOLUTION = BlockType(
     arguments=_arguments,
     weights=_weights,
     flops=_flops,
+    hops=_hops,
     module="convolution:Convolution",
     steps=True,
     example={"d_out": 6, "kernel": 3, "causal": True},
@@ -95,6 +104,7 @@ SEPARABLE_CONVOLUTION = BlockType(
     arguments=_arguments,
     weights=_separable_weights,
     flops=_separable_flops,
+    hops=_hops,
     module="convolution:SeparableConvolution",
     steps=True,
     example={"d_out": 6, "kernel": 3, "causal": True},
@@ -111,6 +121,7 @@ GATED_CONVOLUTION = BlockType(
     arguments=_arguments,
     weights=lambda arguments: _weights(arguments, 2),
     flops=lambda arguments, sizes: 2 * _flops(arguments, sizes),
+    hops=_hops,
     module="convolution:GatedConvolution",
     steps=True,
     example={"d_out": 6, "kernel": 3, "causal": True},

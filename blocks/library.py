@@ -25,7 +25,7 @@ from .pointwise import ACTIVATION, GATE, SCALE
 from .position import LEARNED_POSITION, SINUSOIDAL_POSITION
 from .recurrent import GRU, LSTM, RNN
 from .sequence import POOL, PREPEND
-from .wiring import DROPOUT, LINEAR, PARALLEL_SUBLAYER, SUBLAYER
+from .wiring import DROPOUT, LINEAR, SUBLAYER
 
 STANDARD: tuple[BlockType, ...] = (
     EMBEDDING,
@@ -51,7 +51,6 @@ STANDARD: tuple[BlockType, ...] = (
     LAYER_NORM,
     RMS_NORM,
     SUBLAYER,
-    PARALLEL_SUBLAYER,
     LINEAR,
     DROPOUT,
     ACTIVATION,

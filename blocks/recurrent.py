@@ -72,6 +72,7 @@ def _block(name: str, doc: str, source: str, *, gates: int) -> BlockType:
         signature=_signature,
         weights=lambda arguments: _weights(arguments, gates),
         flops=lambda arguments, sizes: _flops(arguments, sizes, gates),
+        sequential=lambda _, sizes: sizes["t"],
         module=f"recurrent:{name.upper()}",
         steps=True,
         example={"d_hidden": 6},

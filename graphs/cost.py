@@ -2,6 +2,8 @@
 
 Floating-point operations of the matrix products, as `BlockType.flops` counts them;
 training costs about three times as much.  Parameters are counted by the graph itself.
+Not here: all costs of every node in one list (`cost_table.py`), steps that follow one
+another (`chain.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 
 from ..specs.findings import InputError
 from .axes import evaluate
-from .graph import Graph, Part, Scope, joined
+from .graph import Graph, Node, Part, Scope, joined
 
 DEFAULT_LENGTH = 32
 """Positions of every time axis, where nobody says how many."""
@@ -23,6 +25,20 @@ def default_sizes(graph: Graph) -> dict[str, int]:
     return {
         axis: 1 if kind == "batch" else DEFAULT_LENGTH for axis, kind in graph.spec.axes.items()
     }
+
+
+def check_sizes(graph: Graph, sizes: Mapping[str, int]) -> None:
+    """Refuse sizes that leave out an axis.
+
+    Raises:
+        InputError: an axis has no size.
+    """
+    missing = [axis for axis in graph.spec.axes if axis not in sizes]
+    if missing:
+        raise InputError(
+            f"axis '{missing[0]}' of {graph.name} has no size",
+            help=f"give a size for each of {', '.join(graph.spec.axes)}",
+        )
 
 
 def flops(graph: Graph, sizes: Mapping[str, int]) -> int:
@@ -52,33 +68,46 @@ def flops_by_node(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
     Raises:
         InputError: an axis has no size.
     """
-    missing = [axis for axis in graph.spec.axes if axis not in sizes]
-    if missing:
-        raise InputError(
-            f"axis '{missing[0]}' of {graph.name} has no size",
-            help=f"give a size for each of {', '.join(graph.spec.axes)}",
-        )
-    return dict(_scope_flops(graph.root, sizes, "", 1))
+    check_sizes(graph, sizes)
+    return {
+        path: runs * part_flops(node.part, sizes)
+        for path, node, runs, _ in placed(graph.root)
+        if node.part is not None
+    }
 
 
-def _scope_flops(
-    scope: Scope, sizes: Mapping[str, int], prefix: str, times: int
-) -> Iterator[tuple[str, int]]:
-    """Yield path and operations of every block below a scope that runs so many times."""
+def placed(
+    scope: Scope, prefix: str = "", runs: int = 1, sets: int = 1
+) -> Iterator[tuple[str, Node, int, int]]:
+    """Walk the placed blocks below a scope, templates once.
+
+    Args:
+        scope: the root of a graph, or a scope that stands in one.
+        prefix: of paths in it.
+        runs: how often it runs.
+        sets: how many sets of its weights there are; fewer than runs where copies share.
+
+    Returns:
+        Path as `walk` gives it, node, and how often it runs, with how many sets of weights.
+    """
     for node in scope.nodes:
         path = prefix + node.name
         if node.part is not None:
-            yield path, times * _part_flops(node.part, sizes)
+            yield path, node, runs, sets
         for below, body, count in node.insides():
-            runs = (node.repeat or 1) if node.share else count
-            yield from _scope_flops(body, sizes, path + joined(below), times * runs)
+            times = (node.repeat or 1) if node.share else count
+            yield from placed(body, path + joined(below), runs * times, sets * count)
 
 
-def _part_flops(part: Part, sizes: Mapping[str, int]) -> int:
+def part_flops(part: Part, sizes: Mapping[str, int]) -> int:
     """Return the operations of one block and of those in its slots."""
-    here = {name: _size(axis, sizes) for name, axis in part.axes.items()}
-    inside = sum(_part_flops(inner, sizes) for inner in part.fill.values())
-    return part.block.flops(part.arguments, here) + inside
+    inside = sum(part_flops(inner, sizes) for inner in part.fill.values())
+    return part.block.flops(part.arguments, sizes_in(part, sizes)) + inside
+
+
+def sizes_in(part: Part, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return how long the axes of a block's signature are, `...` being a product."""
+    return {name: _size(axis, sizes) for name, axis in part.axes.items()}
 
 
 def _size(axis: Any, sizes: Mapping[str, int]) -> int:

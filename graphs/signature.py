@@ -83,6 +83,11 @@ def no_flops(_: Arguments, __: Mapping[str, int]) -> int:
     return 0
 
 
+def once(_: Arguments, __: Mapping[str, int]) -> int:
+    """Return the steps, or the applications, of a block that needs one."""
+    return 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockType:
     """A kind of block: everything about it but the arithmetic."""
@@ -110,6 +115,14 @@ class BlockType:
     Matrix products alone, as torch's own counter counts them: a multiplication and the
     addition after it are 2; biases, norms, activations, softmax and look-ups are 0; a
     masked score (causal, window, padding) counts like any other.
+    """
+    sequential: Callable[[Arguments, Mapping[str, int]], int] = once
+    """Operations of one `forward`, slots aside, that must happen one after another however
+    much could run at once; arguments as of `flops`.  A recurrence has one a position.
+    """
+    hops: Callable[[Arguments, Mapping[str, int]], int] = once
+    """How often the block must be applied, each time to what it gave, until once more lets no
+    position read any further; arguments as of `flops`.  A window or a kernel needs many.
     """
     module: str
     """`file:Class` of the module that computes it."""

@@ -104,6 +104,40 @@ def _add_spec_commands(add: Add) -> None:
         help="folded: repeats as one box; typed: with the type of every wire; "
         "expanded: every layer (default: folded)",
     )
+    cost = add(
+        "cost",
+        "cost_command",
+        "say what a spec costs by node: parameters, FLOPs, memory, steps in a row",
+        "weft cost transformer-base --axes S=40,T=40",
+    )
+    cost.add_argument("spec", nargs="?", help=SPEC)
+    _settable(cost, "layers=4")
+    cost.add_argument(
+        "--axes",
+        action="append",
+        default=[],
+        metavar="AXIS=SIZE,...",
+        help="how long axes are (default: one sequence of 32)",
+    )
+    cost.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="of activations and of what decoding keeps (default: %(default)s)",
+    )
+    cost.add_argument(
+        "--table1",
+        action="store_true",
+        help="instead of a spec's costs, table 1 of Vaswani et al. 2017 from our blocks",
+    )
+    cost.add_argument(
+        "--longest",
+        type=int,
+        default=4096,
+        help="most positions for which --table1 measures paths (default: %(default)s)",
+    )
+    cost.add_argument("-o", "--out", help="also plot it: .png")
+    cost.add_argument("--json", action="store_true", help="print JSON")
     blocks = add("blocks", spec, "list the blocks a spec may name", "weft blocks attention@1")
     blocks.add_argument("name", nargs="?", help="one block, to see its ports, params and source")
     blocks.add_argument("--json", action="store_true", help="print JSON")
@@ -193,12 +227,6 @@ def _add_run_commands(add: Add) -> None:
         command.add_argument("--alpha", type=float, help="length penalty (default: the run's)")
         command.add_argument(
             "--max-extra", type=int, help="most tokens beyond the source's (default: the run's)"
-        )
-        command.add_argument(
-            "--iterations", type=int, help="of mask-predict, how often words are written"
-        )
-        command.add_argument(
-            "--lengths", type=int, help="of mask-predict, how many lengths are tried"
         )
         command.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
         command.add_argument(

@@ -130,8 +130,18 @@ def behavior(part: Part, axis: str) -> str:
     )
 
 
-def named(*behaviors: str, axis: str = "T") -> pytest.MarkDecorator:
-    """Run a test on the cases that behave so along an axis."""
+def _as_long(graph: Graph) -> bool:
+    return graph.outputs["y"].axes[:2] == graph.inputs["x"].axes[:2]
+
+
+def named(*behaviors: str, axis: str = "T", again: bool = False) -> pytest.MarkDecorator:
+    """Run a test on the cases that behave so along an axis.
+
+    Args:
+        behaviors: one of these.
+        axis: in the types of the inputs.
+        again: only those that give as many positions as they read.
+    """
     chosen = {
         name: block
         for name, block in CASES.items()
@@ -139,6 +149,8 @@ def named(*behaviors: str, axis: str = "T") -> pytest.MarkDecorator:
         and any(port.name == "y" for port in part_of(graph_of(block)).signature.outputs)
         and behavior(part_of(graph_of(block)), axis) in behaviors
     }
+    if again:
+        chosen = {name: block for name, block in chosen.items() if _as_long(graph_of(block))}
     return pytest.mark.parametrize("block", chosen.values(), ids=chosen.keys())
 
 
@@ -345,6 +357,34 @@ def test_a_pointwise_block_maps_each_position_by_itself(block: BlockType) -> Non
     others = [0, 1, 3, 4]
     assert torch.equal(before[:, others], after[:, others])
     assert not torch.equal(before[:, 2], after[:, 2])
+
+
+@named("causal", "full", again=True)
+def test_applied_so_often_it_reads_all_that_it_ever_reads(block: BlockType) -> None:
+    """As many times as `hops` says, and not once less: which position reads which is multiplied."""
+    length = 11
+    graph, model = made(block)
+    inputs = drawn(graph, {**SMALL, "T": length})
+    inputs |= {name: torch.ones_like(v) for name, v in inputs.items() if v.dtype == torch.bool}
+    before = model(**inputs)["y"]
+    reads_TS = torch.zeros(length, length, dtype=torch.bool)
+    for read in range(length):
+        changed = {**inputs, "x": inputs["x"].clone()}
+        changed["x"][:, read] = torch.randn(changed["x"][:, read].shape)
+        reads_TS[:, read] = (model(**changed)["y"] != before).any(0).any(-1)
+
+    hops, so_far_TS = 0, torch.eye(length, dtype=torch.bool)
+    while True:
+        farther_TS = (reads_TS.float() @ so_far_TS.float()) > 0
+        if torch.equal(farther_TS | so_far_TS, so_far_TS):
+            break
+        hops, so_far_TS = hops + 1, farther_TS | so_far_TS
+
+    part = part_of(graph)
+    while not part.signature.behavior:
+        [part] = part.fill.values()
+    sizes = {name: evaluate(axis, {**SMALL, "T": length}) for name, axis in part.axes.items()}
+    assert part.block.hops(part.arguments, sizes) == hops
 
 
 @WITH_KEEP

@@ -22,11 +22,14 @@ from weft.blocks.library import registry
 from weft.blocks.modules.state import Room
 from weft.graphs.axes import evaluate, is_arithmetic, names_of
 from weft.graphs.check import check
+from weft.graphs.cost import flops
+from weft.graphs.cost_table import cost_table
 from weft.graphs.diagram import diagram
 from weft.graphs.graph import Graph
 from weft.graphs.shapes import ValueType
 from weft.runtime import api
 from weft.runtime.compile.build import build
+from weft.runtime.cost import cache_by_node
 from weft.specs.load import load
 from weft.specs.reader import SHIPPED
 
@@ -172,6 +175,36 @@ def test_a_variant_of_the_base_is_a_patch_of_a_dozen_lines(name: str) -> None:
 def test_parameters_by_hand(name: str) -> None:
     """Each count is worked out in the file of its family."""
     assert graph(name).parameters() == ENTRIES[name]["parameters"]
+
+
+@EVERY
+def test_costs_of_nodes_add_up(name: str) -> None:
+    """To the parameters and the work of the whole; and the memory is that of a real state."""
+    made = small(name)
+    sizes = sizes_of(name, made)
+    table = cost_table(made, sizes)
+
+    assert sum(node.parameters for node in table.nodes) == made.parameters()
+    assert table.flops == flops(made, sizes)
+    if made.step_axis:
+        fixed = {
+            port: value
+            for port, value in inputs_of(name, made).items()
+            if made.step_axis not in made.inputs[port].axes
+        }
+        room = Room(sizes["B"], 1, sizes[made.step_axis], torch.float32, torch.device("cpu"))
+        model: Any = build(made).eval()
+        with torch.inference_mode():
+            state = model.begin(room, **fixed)
+        assert sum(cache_by_node(made, sizes).values()) == bytes_of(state)
+
+
+def bytes_of(state: Any) -> int:
+    """Return the bytes of all tensors in a state."""
+    if isinstance(state, Tensor):
+        return state.nbytes
+    rooms = state.values() if isinstance(state, Mapping) else state
+    return sum(map(bytes_of, rooms))
 
 
 @EVERY

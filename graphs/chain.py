@@ -1,0 +1,104 @@
+"""Chain: what of a forward pass must happen one after another, and how far signals travel.
+
+The two columns of Vaswani et al. 2017, table 1, for any graph: sequential operations,
+from `BlockType.sequential`, and path length, from `BlockType.hops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from .axes import Axis
+from .cost import check_sizes, placed, sizes_in
+from .graph import Graph, Node, Part, Scope
+
+
+def sequential(graph: Graph, sizes: Mapping[str, int]) -> int:
+    """Return the length of the longest chain of operations, each of which waits for the last.
+
+    Args:
+        graph: a checked graph; its pointwise blocks count as one operation each.
+        sizes: axis of the graph to how long it is.
+
+    Raises:
+        InputError: an axis has no size.
+    """
+    check_sizes(graph, sizes)
+    return max(_finish(graph.root, dict.fromkeys(graph.root.inputs, 0), sizes).values(), default=0)
+
+
+def part_sequential(part: Part, sizes: Mapping[str, int]) -> int:
+    """Return the operations in a row of one block and of those in its slots."""
+    if part.body is not None:
+        starts = dict.fromkeys(part.body.inputs, 0)
+        return max(_finish(part.body, starts, sizes).values(), default=0)
+    own = part.block.sequential(part.arguments, sizes_in(part, sizes))
+    return own + sum(part_sequential(inner, sizes) for inner in part.fill.values())
+
+
+def _finish(scope: Scope, starts: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return after how many operations each output of a scope is there.
+
+    Args:
+        scope: the root of a graph or the inside of a template.
+        starts: the same of its inputs.
+        sizes: axis of the graph to how long it is.
+    """
+    known = dict(starts)
+    for node in scope.nodes:
+        reads = {port: known[value] for port, value in node.wires.items() if value in known}
+        given = _finish_node(node, reads, sizes)
+        known |= {f"{node.name}.{port}": at for port, at in given.items()}
+    return {port: known[value] for port, value in scope.outputs.items() if value in known}
+
+
+def _finish_node(node: Node, reads: dict[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
+    if node.part is not None:
+        done = max(reads.values(), default=0) + part_sequential(node.part, sizes)
+        return dict.fromkeys(node.outputs, done)
+    entered, latest = dict(reads), dict[str, int]()
+    for _, body in node.copies():
+        left = _finish(body, entered, sizes)
+        entered |= {port: left[port] for port in node.carry}
+        latest = {port: max(at, latest.get(port, 0)) for port, at in left.items()}
+    return latest | {port: entered[port] for port in node.carry}
+
+
+def paths(part: Part, sizes: Mapping[str, int]) -> dict[Axis, int]:
+    """Return how far a signal travels between two positions, by the axis they stand on.
+
+    It is the longest of all shortest ways through as many applications of the block as
+    it takes, in operations: 1 for attention, n for a recurrence, about n / r for a window.
+
+    Args:
+        part: one block; what stands in its slots is added.
+        sizes: axis of the graph to how long it is.
+
+    Returns:
+        Only axes along which positions are mixed.
+    """
+    found: dict[Axis, int] = {}
+    for name, behavior in part.signature.behavior.items():
+        axis = part.axes.get(name)
+        if behavior != "pointwise" and axis is not None and not isinstance(axis, tuple):
+            here = sizes_in(part, sizes)
+            each = part.block.sequential(part.arguments, here)
+            found[axis] = part.block.hops(part.arguments, here) * each
+    for inner in part.fill.values():
+        for axis, length in paths(inner, sizes).items():
+            found[axis] = found.get(axis, 0) + length
+    return found
+
+
+def shortest_paths(graph: Graph, sizes: Mapping[str, int]) -> dict[Axis, int]:
+    """Return the path length along each axis, by the node that has the shortest one."""
+    shortest: dict[Axis, int] = {}
+    for axis, length in _all_paths(graph, sizes):
+        shortest[axis] = min(length, shortest.get(axis, length))
+    return shortest
+
+
+def _all_paths(graph: Graph, sizes: Mapping[str, int]) -> Iterator[tuple[Axis, int]]:
+    for _, node, _, _ in placed(graph.root):
+        if node.part is not None:
+            yield from paths(node.part, sizes).items()

@@ -1,0 +1,140 @@
+"""Cost table: what every placed block costs, in one list.
+
+Not here: the memory of decoding, which needs the modules (`runtime/cost.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+from .axes import evaluate
+from .chain import part_sequential, paths, sequential, shortest_paths
+from .cost import check_sizes, part_flops, placed
+from .graph import Graph, Part
+from .outline import find_weight
+from .shapes import SIZED, ValueType
+
+WHOLE_BYTES = 8
+"""Bytes of one id, label, length or position."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCost:
+    """What one placed block costs, copies of a repeat together, slots included."""
+
+    path: str
+    """Such as `decoder.*.feed_forward`, as `walk` gives it."""
+    use: str
+    runs: int
+    """How often it runs in one forward pass."""
+    parameters: int
+    """Those that are tied to an earlier weight are not counted again."""
+    flops: int
+    activation_bytes: int
+    """Bytes of what the block and those in its slots give."""
+    sequential: int
+    """Operations in a row of one run."""
+    path_length: int
+    """Longest way between two positions in operations; 0 where none are mixed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostTable:
+    """What a graph costs at some sizes."""
+
+    name: str
+    sizes: Mapping[str, int]
+    parameters: int
+    flops: int
+    activation_bytes: int
+    sequential: int
+    """Operations in the longest chain through the graph."""
+    path_length: Mapping[str, int]
+    """Axis to the path length of the node that mixes its positions best."""
+    nodes: tuple[NodeCost, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+
+def cost_table(graph: Graph, sizes: Mapping[str, int], float_bytes: int = 4) -> CostTable:
+    """Return what every node of a graph costs.
+
+    Args:
+        graph: a checked graph.
+        sizes: axis of the graph to how long it is.
+        float_bytes: bytes of one activation.
+
+    Raises:
+        InputError: an axis has no size.
+    """
+    check_sizes(graph, sizes)
+    tied = _tied(graph)
+    nodes = tuple(
+        NodeCost(
+            path=path,
+            use=" ".join(_keys(part)),
+            runs=runs,
+            parameters=sets * _parameters(part) - tied[path],
+            flops=runs * part_flops(part, sizes),
+            activation_bytes=runs * _activation_bytes(part, sizes, float_bytes),
+            sequential=part_sequential(part, sizes),
+            path_length=max(paths(part, sizes).values(), default=0),
+        )
+        for path, node, runs, sets in placed(graph.root)
+        if (part := node.part) is not None
+    )
+    return CostTable(
+        name=graph.name,
+        sizes=dict(sizes),
+        parameters=graph.parameters(),
+        flops=sum(node.flops for node in nodes),
+        activation_bytes=sum(node.activation_bytes for node in nodes),
+        sequential=sequential(graph, sizes),
+        path_length={str(axis): length for axis, length in shortest_paths(graph, sizes).items()},
+        nodes=nodes,
+    )
+
+
+def value_bytes(type_: ValueType, sizes: Mapping[str, int], float_bytes: int) -> int:
+    """Return the bytes of a value of a type."""
+    places = prod(evaluate(axis, sizes) for axis in type_.axes)
+    if type_.kind in ("ids", "label", "len", "pos"):
+        return places * WHOLE_BYTES
+    if type_.kind == "keep":
+        return places
+    scores = evaluate(type_.size, sizes) if type_.kind in SIZED and type_.size else 1
+    return places * scores * float_bytes
+
+
+def _keys(part: Part) -> Iterable[str]:
+    yield part.block.key
+    for inner in part.fill.values():
+        yield from _keys(inner)
+
+
+def _parameters(part: Part) -> int:
+    """Return the parameters of one set of weights; templates in slots have rows of their own."""
+    own = 0 if part.body else sum(map(prod, part.block.weights(part.arguments).values()))
+    return own + sum(map(_parameters, part.fill.values()))
+
+
+def _activation_bytes(part: Part, sizes: Mapping[str, int], float_bytes: int) -> int:
+    own = sum(value_bytes(type_, sizes, float_bytes) for type_ in part.outputs.values())
+    inside = (_activation_bytes(inner, sizes, float_bytes) for inner in part.fill.values())
+    return (0 if part.body else own) + sum(inside)
+
+
+def _tied(graph: Graph) -> Counter[str]:
+    """Return how many parameters of each node count elsewhere."""
+    tied: Counter[str] = Counter()
+    for group in graph.ties:
+        for weight in group[1:]:
+            shape = graph.root.shape_of(weight)
+            tied[find_weight(graph.root, weight).folded] += prod(shape or (0,))
+    return tied

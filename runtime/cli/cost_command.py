@@ -1,0 +1,196 @@
+"""Cost command: what a spec costs by node, and table 1 of the Transformer's paper."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...graphs.cost import default_sizes
+from ...graphs.cost_table import CostTable, cost_table
+from ...graphs.graph import Graph
+from ...specs.findings import InputError, did_you_mean
+from ...specs.load import load, parse_overrides
+from ..checked import graph_of
+from ..cost import cache_by_node
+from ..cost_plot import plot_costs, plot_table1
+from ..table1 import Sizes, table
+
+BYTES = {"float32": 4, "bfloat16": 2}
+LARGEST = 10**9
+"""Most positions of an axis."""
+SHORTEST = 16
+"""Positions for which paths are measured first; then twice as many, and so on."""
+
+
+def cost(options: Namespace) -> None:
+    """Print the costs of a spec, or table 1; draw them when a file is named.
+
+    Raises:
+        InputError: neither a spec nor --table1 is given, or both are.
+    """
+    if (options.spec is None) == (not options.table1):
+        raise InputError(
+            "name either a spec or --table1",
+            help="such as 'weft cost transformer-base', or 'weft cost --table1'",
+        )
+    if options.table1:
+        _table1(options)
+    else:
+        _spec(options)
+
+
+def read_sizes(graph: Graph, written: Sequence[str]) -> dict[str, int]:
+    """Return sizes of a graph's axes, those that are written instead of the usual ones.
+
+    Args:
+        graph: a checked graph.
+        written: such as `["S=40,T=40"]`.
+
+    Raises:
+        InputError: not `AXIS=SIZE`, an axis that the graph has not, or no size.
+    """
+    sizes = default_sizes(graph)
+    for text in (one.strip() for many in written for one in many.split(",")):
+        axis, equals, size = text.partition("=")
+        if not equals:
+            raise InputError(f"'{text}' is no size of an axis", help="write it as S=40")
+        if axis not in sizes:
+            help_ = did_you_mean(axis, sizes) or f"the axes of {graph.name}: {', '.join(sizes)}"
+            raise InputError(f"{graph.name} has no axis '{axis}'", help=help_)
+        if not (size.isascii() and size.isdigit()) or not 1 <= int(size[:12]) <= LARGEST:
+            problem = f"'{size}' is no size of axis '{axis}'"
+            raise InputError(problem, help=f"give a whole number from 1 to {LARGEST:,}")
+        sizes[axis] = int(size)
+    return sizes
+
+
+def _spec(options: Namespace) -> None:
+    graph = graph_of(load(options.spec, parse_overrides(options.set)))
+    sizes = read_sizes(graph, options.axes)
+    costs = cost_table(graph, sizes, BYTES[options.precision])
+    cache = cache_by_node(graph, sizes, options.precision)
+    if options.out:
+        plot_costs(costs, cache, Path(options.out))
+    if options.json:
+        said = {**costs.as_json(), "precision": options.precision}
+        said |= {"cache_bytes": sum(cache.values()), "cache": cache}
+        print(json.dumps(said, indent=2, ensure_ascii=False))
+    else:
+        print(render(costs, cache, options.precision, graph.step_axis))
+        if options.out:
+            print(f"plotted  {options.out}")
+
+
+def render(
+    table: CostTable, cache: Mapping[str, int], precision: str, step_axis: str | None
+) -> str:
+    """Return costs as text in columns.
+
+    Args:
+        table: costs that need no module.
+        cache: path to the bytes that decoding keeps.
+        precision: that of the bytes.
+        step_axis: along which is decoded.
+    """
+    head = ("node", "block", "parameters", "FLOPs", "activations", "decoding", "in a row", "path")
+    rows: list[tuple[str, ...]] = [head]
+    known = {node.path for node in table.nodes}
+    for node in table.nodes:
+        times = f" × {node.runs}" if node.runs > 1 else ""
+        rows.append(
+            (
+                node.path + times,
+                node.use,
+                *(
+                    f"{count:,}" if count else ""
+                    for count in (
+                        node.parameters,
+                        node.flops,
+                        node.activation_bytes,
+                        cache.get(node.path, 0),
+                        node.sequential,
+                        node.path_length,
+                    )
+                ),
+            )
+        )
+    rows += [
+        (path, "kept as it is", "", "", "", f"{count:,}", "", "")
+        for path, count in cache.items()
+        if path not in known and count
+    ]
+    paths = ", ".join(f"{axis} {length:,}" for axis, length in table.path_length.items())
+    totals = (table.parameters, table.flops, table.activation_bytes, sum(cache.values()))
+    rows.append(("total", "", *(f"{count:,}" for count in totals), f"{table.sequential:,}", paths))
+    sizes = " ".join(f"{axis}={size}" for axis, size in table.sizes.items())
+    keeps = (
+        f"decoding     bytes that {table.sizes[step_axis]} steps along {step_axis} keep, one "
+        "hypothesis a sentence"
+        if step_axis
+        else "decoding     none: the spec names no axis in 'step'"
+    )
+    foot = [
+        f"sizes        {sizes}, {precision}",
+        "FLOPs        of matrix products in one forward pass; to multiply and add is 2",
+        "activations  bytes of what blocks and those in their slots give",
+        keeps,
+        "in a row     operations that wait for one another; below, in the longest chain",
+        "path         operations between the two positions farthest apart; below, by axis",
+    ]
+    *lines, total = _columns(rows, 2)
+    return "\n".join([*lines, lines[1], total, "", *foot])
+
+
+def _columns(rows: Sequence[Sequence[str]], words: int) -> list[str]:
+    """Return rows with a rule below the first; numbers, after so many words, to the right."""
+    width = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width[at]) if at < words else cell.rjust(width[at])
+            for at, cell in enumerate(row)
+        ).rstrip()
+        for row in rows
+    ]
+    return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
+
+
+def _table1(options: Namespace) -> None:
+    sizes = Sizes(n=1)
+    lengths = [2**power for power in range(30) if SHORTEST <= 2**power <= options.longest]
+    if not lengths:
+        raise InputError(
+            f"no path is measured up to {options.longest} positions",
+            help=f"give --longest {SHORTEST} or more; 4,096 is usual",
+        )
+    rows = table(lengths, sizes)
+    if options.out:
+        plot_table1(rows, sizes, Path(options.out))
+    if options.json:
+        print(
+            json.dumps({"k": sizes.k, "r": sizes.r, "rows": [r.as_json() for r in rows]}, indent=2)
+        )
+        return
+    found = [("layer", "operations", "printed", "in a row", "printed", "path", "printed")]
+    for row in rows:
+        last = lengths[-1]
+        found.append(
+            (
+                row.name,
+                row.operations_text(),
+                f"O({row.paper[0]})",
+                f"{row.sequential[last]:,}",
+                f"O({row.paper[1]})",
+                f"{row.path[last]:,}",
+                f"O({row.paper[2]})",
+            )
+        )
+    print("\n".join(_columns(found, 3)))
+    print(f"\nmeasured path length, k = {sizes.k}, r = {sizes.r}\n")
+    grown = [("n", *(f"{n:,}" for n in lengths))]
+    grown += [(row.name, *(f"{count:,}" for count in row.path.values())) for row in rows]
+    print("\n".join(_columns(grown, 1)))
+    print(f"\nin a row and path: for n = {lengths[-1]:,}, and as the paper prints them")
+    if options.out:
+        print(f"plotted: {options.out}")

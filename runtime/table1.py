@@ -1,0 +1,267 @@
+"""Table 1 of Vaswani et al. 2017, from graphs made of our blocks instead of by reasoning.
+
+Operations are what the blocks' formulas say, as a polynomial that fits them exactly.
+Path length is measured: an input position is changed, and layers are put upon one another
+until the change arrives at the other end; how many operations follow one another in a
+layer is what its block says.
+
+Axes of the table: n positions, d width, k kernel, r how far a restricted attention reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..blocks.library import registry
+from ..graphs.chain import part_sequential
+from ..graphs.check import check
+from ..graphs.cost import flops
+from ..graphs.graph import Graph
+from ..specs.load import loaded
+from .compile.build import build
+
+SMALL_SIGNAL = 1e-4
+"""Size of inputs where paths are measured: no state saturates, so no change fades away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What the entries of the table depend on."""
+
+    n: int
+    d: int = 4
+    k: int = 4
+    r: int = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerType:
+    """One row of the table."""
+
+    name: str
+    paper: tuple[str, str, str]
+    """Complexity per layer, sequential operations and maximum path length as printed."""
+    use: Callable[[Sizes, int], dict[str, Any]]
+    """Block and params of a layer, counted from 0."""
+    reads: str = ""
+    """Which of k and r it depends on."""
+
+
+def _attention(_: Sizes, __: int) -> dict[str, Any]:
+    return {"use": "attention@1", "params": {"heads": 1, "bias": False}}
+
+
+def _recurrent(sizes: Sizes, _: int) -> dict[str, Any]:
+    return {"use": "rnn@1", "params": {"d_hidden": sizes.d, "bias": False}}
+
+
+def _contiguous(sizes: Sizes, _: int) -> dict[str, Any]:
+    params = {"d_out": sizes.d, "kernel": sizes.k, "causal": True}
+    return {"use": "convolution@1", "params": params}
+
+
+def _dilated(sizes: Sizes, layer: int) -> dict[str, Any]:
+    params = {"d_out": sizes.d, "kernel": sizes.k, "causal": True, "dilation": sizes.k**layer}
+    return {"use": "convolution@1", "params": params}
+
+
+def _separable(sizes: Sizes, layer: int) -> dict[str, Any]:
+    return {**_contiguous(sizes, layer), "use": "separable_convolution@1"}
+
+
+def _restricted(sizes: Sizes, _: int) -> dict[str, Any]:
+    params = {"heads": 1, "bias": False, "window": sizes.r}
+    return {"use": "attention@1", "params": params}
+
+
+LAYERS = (
+    LayerType(name="self-attention", paper=("n^2 d", "1", "1"), use=_attention),
+    LayerType(name="recurrent", paper=("n d^2", "n", "n"), use=_recurrent),
+    LayerType(
+        name="convolutional, contiguous",
+        paper=("k n d^2", "1", "n/k"),
+        use=_contiguous,
+        reads="k",
+    ),
+    LayerType(
+        name="convolutional, dilated", paper=("k n d^2", "1", "log_k n"), use=_dilated, reads="k"
+    ),
+    LayerType(
+        name="convolutional, separable",
+        paper=("k n d + n d^2", "1", "n/k"),
+        use=_separable,
+        reads="k",
+    ),
+    LayerType(
+        name="self-attention, restricted", paper=("r n d", "1", "n/r"), use=_restricted, reads="r"
+    ),
+)
+
+
+def graph_of_layer(layer: LayerType, sizes: Sizes, index: int = 0) -> Graph:
+    """Return a layer as a checked graph of its own."""
+    spec = {
+        "format": 1,
+        "name": "layer",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": f"f[B T {sizes.d}]"},
+        "outputs": {"y": "layer.y"},
+        "nodes": {"layer": {"in": {"x": "x"}, **layer.use(sizes, index)}},
+    }
+    return check(loaded(spec).form, registry())
+
+
+TERMS: Mapping[str, Mapping[str, int]] = {
+    "n^2 d": {"n": 2, "d": 1},
+    "r n d": {"r": 1, "n": 1, "d": 1},
+    "k n d^2": {"k": 1, "n": 1, "d": 2},
+    "n d^2": {"n": 1, "d": 2},
+    "k n d": {"k": 1, "n": 1, "d": 1},
+    "n d": {"n": 1, "d": 1},
+}
+"""Terms that operations are made of, by the exponents of what they are products of."""
+SAMPLES = {"n": (256, 512, 1024), "d": (16, 32, 64), "k": (2, 3, 5), "r": (16, 32, 64)}
+
+
+def operations(layer: LayerType) -> dict[str, int]:
+    """Return the floating-point operations of a layer as a polynomial: term to factor.
+
+    A multiplication and the addition after it are 2.
+
+    Raises:
+        ValueError: they are no polynomial of `TERMS`.
+    """
+    symbols = ("n", "d", *layer.reads)
+    terms = {text: powers for text, powers in TERMS.items() if set(powers) <= set(symbols)}
+    points = [
+        Sizes(**dict(zip(symbols, values, strict=True)))
+        for values in product(*(SAMPLES[symbol] for symbol in symbols))
+    ]
+    found = [flops(graph_of_layer(layer, point), {"B": 1, "T": point.n}) for point in points]
+    rows = [[term(powers, point) for powers in terms.values()] for point in points]
+    # Each column and the whole are scaled, so that no term is lost beside a larger one.
+    scale = np.array(rows, dtype=float).max(0)
+    solved, *_ = np.linalg.lstsq(np.array(rows) / scale, np.array(found, dtype=float), rcond=None)
+    factors = [round(value) for value in solved / scale]
+    for row, count in zip(rows, found, strict=True):
+        if sum(map(prod, zip(row, factors, strict=True))) != count:
+            msg = f"the operations of {layer.name} are no polynomial of {', '.join(terms)}"
+            raise ValueError(msg)
+    return {text: factor for text, factor in zip(terms, factors, strict=True) if factor}
+
+
+def term(powers: Mapping[str, int], sizes: Sizes) -> int:
+    """Return a product of sizes to these powers."""
+    return prod(int(getattr(sizes, symbol)) ** power for symbol, power in powers.items())
+
+
+def in_sequence(layer: LayerType, sizes: Sizes) -> int:
+    """Return how many operations of one layer wait for one another, as its block says."""
+    part = graph_of_layer(layer, sizes).root.nodes[0].part
+    if part is None:
+        msg = f"{layer.name} is no block"
+        raise ValueError(msg)
+    return part_sequential(part, {"B": 1, "T": sizes.n})
+
+
+def path_length(layer: LayerType, sizes: Sizes) -> int:
+    """Return the longest way from one end to the other, measured: layers times their steps."""
+    return layers_between_ends(layer, sizes) * in_sequence(layer, sizes)
+
+
+@torch.inference_mode()
+def layers_between_ends(layer: LayerType, sizes: Sizes) -> int:
+    """Count the layers after which the last position depends on the first.
+
+    Each layer runs on random inputs twice, the second time with other values at the
+    positions that a change has reached; where its outputs differ is where it reaches next.
+    So it counts as a stack of layers would, and no change is lost to rounding on its way.
+
+    Raises:
+        ValueError: after n layers the end is not reached.
+    """
+    generator = torch.Generator().manual_seed(0)
+    reached_T = torch.zeros(sizes.n, dtype=torch.bool)
+    reached_T[0] = True
+    module: nn.Module | None = None
+    written: dict[str, Any] | None = None
+    for index in range(sizes.n):
+        if layer.use(sizes, index) != written:
+            written = layer.use(sizes, index)
+            module = _remembering(build(graph_of_layer(layer, sizes, index)).eval())
+        x_TD = torch.randn(sizes.n, sizes.d, generator=generator)
+        other_TD = torch.randn(sizes.n, sizes.d, generator=generator)
+        changed_TD = torch.where(reached_T[:, None], other_TD, x_TD)
+        both_BTD = SMALL_SIGNAL * torch.stack([x_TD, changed_TD])
+        y_BTD: Tensor = module(x=both_BTD)["y"] if module is not None else both_BTD
+        reached_T = (y_BTD[0] != y_BTD[1]).any(-1)
+        if reached_T[-1]:
+            return index + 1
+    msg = f"{layer.name}: {sizes.n} layers do not lead from one end to the other"
+    raise ValueError(msg)
+
+
+def _remembering(model: nn.Module) -> nn.Module:
+    """Let a recurrence hand on its state as it is: no change in it fades away."""
+    for name, weight in model.named_parameters():
+        if name.endswith("weight_hh"):
+            nn.init.eye_(weight)
+    return model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What was found for one layer type."""
+
+    name: str
+    paper: tuple[str, str, str]
+    operations: Mapping[str, int]
+    """Term to factor."""
+    sequential: Mapping[int, int]
+    """n to operations in a row within a layer."""
+    path: Mapping[int, int]
+    """n to measured path length."""
+
+    def operations_text(self) -> str:
+        """Return the polynomial, such as `4 n^2 d + 8 n d^2`."""
+        return " + ".join(f"{factor} {term}" for term, factor in self.operations.items())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "layer": self.name,
+            "paper": dict(zip(("operations", "sequential", "path"), self.paper, strict=True)),
+            "operations": dict(self.operations),
+            "sequential": {str(n): count for n, count in self.sequential.items()},
+            "path": {str(n): count for n, count in self.path.items()},
+        }
+
+
+def table(lengths: Iterable[int], sizes: Sizes | None = None) -> list[Row]:
+    """Return every row of the table.
+
+    Args:
+        lengths: numbers of positions n for which paths are measured.
+        sizes: k and r; n and d do not matter.
+    """
+    base, rows, lengths = sizes or Sizes(n=1), [], list(lengths)
+    for layer in LAYERS:
+        at = {n: replace(base, n=n) for n in lengths}
+        rows.append(
+            Row(
+                name=layer.name,
+                paper=layer.paper,
+                operations=operations(layer),
+                sequential={n: in_sequence(layer, here) for n, here in at.items()},
+                path={n: path_length(layer, here) for n, here in at.items()},
+            )
+        )
+    return rows

@@ -1,0 +1,125 @@
+"""Cost command: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from weft.runtime.cli.main import main
+
+
+def test_costs_are_printed_by_node(capsys: pytest.CaptureFixture[str]) -> None:
+    """With totals at the end, at the sizes that were asked for."""
+    assert main(["cost", "transformer-base", "--axes", "S=40,T=40", "--axes", "B=2"]) == 0
+
+    printed = capsys.readouterr().out
+    rows = {line.split()[0]: line.split() for line in printed.splitlines() if line}
+    # Two sentences of 40: a multiplication and an addition for each of 512 x 37000.
+    assert rows["head"][2] == f"{2 * 2 * 40 * 512 * 37_000:,}"
+    assert rows["total"][1] == "63,082,496"
+    assert rows["sizes"][1:] == ["B=2", "S=40", "T=40,", "float32"]
+
+
+def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """All that is printed, and what was asked for."""
+    assert (
+        main(["cost", "transformer-base", "--set", "layers=1", "--precision", "bfloat16", "--json"])
+        == 0
+    )
+
+    said = json.loads(capsys.readouterr().out)
+    assert said["precision"] == "bfloat16"
+    assert said["cache"]["decoder.*.self_attention"] == 32 * 2 * 512 * 2
+    assert said["cache_bytes"] == sum(said["cache"].values())
+    assert said["parameters"] == sum(node["parameters"] for node in said["nodes"])
+
+
+def test_a_spec_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It keeps nothing, and the foot says why."""
+    spec = {
+        "format": 1,
+        "name": "tagger",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"words": "ids:9[B T]"},
+        "outputs": {"y": "embedding.y"},
+        "nodes": {
+            "embedding": {"use": "embedding@1", "in": {"ids": "words"}, "params": {"d_model": 8}}
+        },
+    }
+    path = tmp_path / "tagger.json"
+    path.write_text(json.dumps(spec))
+
+    assert main(["cost", str(path)]) == 0
+    assert "decoding     none: the spec names no axis in 'step'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["transformer-tiny"], ["--table1", "--longest", "32"]])
+def test_a_plot_is_written(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A PNG beside the text."""
+    out = tmp_path / "pictures" / "cost.png"
+
+    assert main(["cost", *arguments, "-o", str(out)]) == 0
+    assert out.read_bytes().startswith(b"\x89PNG")
+    assert list(out.parent.iterdir()) == [out]
+    assert str(out) in capsys.readouterr().out
+
+
+def test_table_1_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """What was found beside what the paper prints."""
+    assert main(["cost", "--table1", "--longest", "64"]) == 0
+
+    printed = capsys.readouterr().out
+    [first] = [line for line in printed.splitlines() if "n d^2" in line and "recurrent" in line]
+    assert first.split() == [
+        "recurrent",
+        "4",
+        "n",
+        "d^2",
+        "O(n",
+        "d^2)",
+        "64",
+        "O(n)",
+        "64",
+        "O(n)",
+    ]
+    assert "16  32  64" in printed
+
+
+def test_table_1_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """One row for each layer type."""
+    assert main(["cost", "--table1", "--longest", "16", "--json"]) == 0
+
+    said = json.loads(capsys.readouterr().out)
+    assert said["rows"][0]["operations"] == {"n^2 d": 4, "n d^2": 8}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem", "help_"),
+    [
+        ([], "name either a spec or --table1", "weft cost transformer-base"),
+        (["transformer-base", "--table1"], "name either a spec or --table1", "--table1"),
+        (["transformer-base", "--axes", "S"], "'S' is no size of an axis", "write it as S=40"),
+        (["transformer-base", "--axes", "U=4"], "has no axis 'U'", "known: B, S, T"),
+        (["transformer-base", "--axes", "S=0"], "'0' is no size of axis 'S'", "from 1 to"),
+        (["transformer-base", "--axes", "S=-3"], "'-3' is no size of axis 'S'", "from 1 to"),
+        (["transformer-base", "--axes", f"S={10**40}"], "is no size of axis 'S'", "from 1 to"),
+        (["--table1", "--longest", "8"], "no path is measured up to 8 positions", "16 or more"),
+        (
+            ["transformer-base", "-o", "x.jpg"],
+            "cannot plot into a file that ends in '.jpg'",
+            ".png",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(
+    arguments: list[str], problem: str, help_: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a way out, and exit code 1."""
+    assert main(["cost", *arguments]) == 1
+
+    said = capsys.readouterr().err
+    assert problem in said
+    assert help_ in said

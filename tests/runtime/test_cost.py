@@ -1,0 +1,94 @@
+"""Cost: memory against hand calculations and against the memory that a model takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from weft.blocks.library import registry
+from weft.blocks.modules.state import Room, State
+from weft.graphs.check import check
+from weft.graphs.cost_table import cost_table
+from weft.graphs.graph import Graph
+from weft.runtime.compile.build import build
+from weft.runtime.cost import cache_by_node
+from weft.specs.load import load
+
+SIZES = {"B": 3, "S": 11, "T": 7}
+
+
+def graph(name: str, **params: Any) -> Graph:
+    """Return a shipped spec, checked."""
+    return check(load(name).form, registry(), params)
+
+
+def bytes_of(state: Any) -> int:
+    """Return the bytes of all tensors in a state."""
+    if isinstance(state, torch.Tensor):
+        return state.nbytes
+    rooms = state if isinstance(state, State | list | tuple) else state.values()
+    return sum(map(bytes_of, rooms))
+
+
+@pytest.mark.parametrize(("precision", "each"), [("float32", 4), ("bfloat16", 2)])
+def test_the_transformer_keeps_keys_and_values(precision: str, each: int) -> None:
+    """Of 7 steps and of 11 source positions in six layers, and which of those are kept."""
+    found = cache_by_node(graph("transformer-base"), SIZES, precision)
+
+    assert {path: count for path, count in found.items() if count} == {
+        "decoder.*.self_attention": 6 * 3 * 7 * 2 * 512 * each,
+        "decoder.*.cross_attention": 6 * 3 * 11 * (2 * 512 * each + 1),
+    }
+
+
+def test_fewer_heads_of_keys_keep_less() -> None:
+    """Two of eight: a quarter."""
+    found = cache_by_node(graph("transformer-gqa"), SIZES)
+
+    assert found["decoder.*.self_attention"] == 6 * 3 * 7 * 2 * 512 // 4 * 4
+
+
+def test_a_recurrence_keeps_its_state_however_long() -> None:
+    """One vector of 512 a sentence."""
+    found = cache_by_node(graph("gru-attention"), {**SIZES, "T": 1000})
+
+    assert found["decoder"] == 3 * 512 * 4
+
+
+@pytest.mark.parametrize("name", ["transformer-base", "transformer-shared", "gnmt-small"])
+def test_the_bytes_are_those_that_a_model_takes(name: str) -> None:
+    """The same state, begun in real memory."""
+    vocab = 30
+    made = graph(name, layers=2, d_model=32, vocab=vocab)
+    model: Any = build(made).eval()
+    source = torch.randint(vocab, (3, 11))
+    room = Room(3, 1, 7, torch.float32, torch.device("cpu"))
+    state = model.begin(room, source=source, source_keep=torch.ones_like(source).bool())
+
+    found = cache_by_node(made, SIZES)
+
+    assert sum(found.values()) == bytes_of(state)
+
+
+def test_a_value_that_is_kept_as_it_is_has_a_path() -> None:
+    """What a moving node reads anew at every step."""
+    made = graph("gnmt-small", layers=1, d_model=32, vocab=30)
+
+    assert all(path for path in cache_by_node(made, SIZES))
+
+
+def test_activations_are_what_blocks_give() -> None:
+    """As hooks see it, in a model that runs."""
+    made = graph("transformer-base", layers=2, d_model=32, heads=2, vocab=30)
+    model = build(made).eval()
+    seen: list[int] = []
+    for path, about in made.flat().nodes.items():
+        if about["kind"] == "block":
+            for below in ("", *(f".{slot}" for slot in about["node"].part.fill)):
+                module = model.get_submodule(path + below)
+                module.register_forward_hook(lambda *given: seen.append(given[2].nbytes))
+    source, target = torch.randint(30, (3, 11)), torch.randint(30, (3, 7))
+    model(source=source, source_keep=torch.ones_like(source).bool(), target=target)
+
+    assert cost_table(made, SIZES).activation_bytes == sum(seen)
