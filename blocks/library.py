@@ -20,6 +20,7 @@ from .dot_attention import DOT_ATTENTION
 from .embedding import EMBEDDING
 from .feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
 from .image import PATCH_EMBEDDING
+from .mixture_of_experts import MIXTURE_OF_EXPERTS
 from .norm import LAYER_NORM, RMS_NORM
 from .pointwise import ACTIVATION, GATE, SCALE
 from .position import LEARNED_POSITION, SINUSOIDAL_POSITION
@@ -37,6 +38,7 @@ STANDARD: tuple[BlockType, ...] = (
     DOT_ATTENTION,
     FEED_FORWARD,
     GATED_FEED_FORWARD,
+    MIXTURE_OF_EXPERTS,
     CONVOLUTION,
     SEPARABLE_CONVOLUTION,
     GATED_CONVOLUTION,

@@ -122,9 +122,9 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
 
 
 def _turned_away(part: Part, axis: str, at: str) -> Iterator[Obstacle]:
-    """Yield outputs that are not one for each position of the axis."""
+    """Yield outputs that are not one for each position of the axis; losses need not be."""
     for port, type_ in part.outputs.items():
-        if not _has(type_, axis):
+        if not _has(type_, axis) and type_.kind != "loss":
             problem = f"output '{port}' of {part.block.key} depends on {axis} but has not that axis"
             yield Obstacle(at, problem, f"keep {axis} until the output")
 

@@ -26,6 +26,7 @@ KINDS: Mapping[str, str] = {
     "pos": "positions",
     "score": "scores",
     "label": "class labels below the size",
+    "loss": "what a graph adds to the loss it is trained with; decoding leaves it out",
 }
 """Every kind of value, and what it means."""
 SIZED = frozenset({"ids", "logits", "logp", "label"})

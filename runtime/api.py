@@ -237,7 +237,7 @@ def train(
     hears.say(f"{place.device}, {'bfloat16' if place.half else 'float32'}: {place.reason}")
     prepared = prepare_run(settings, folder, report)
     graph = graph_for(settings, source, prepared)
-    task = translation.make_task(settings, prepared)
+    task = translation.make_task(settings, prepared, graph)
     hears.say(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):
         hears.say(_counted(split, prepared.report[split]))

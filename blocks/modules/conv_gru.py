@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .recurrent import uncompiled
+from .precision import uncompiled
 from .state import Room, State
 
 

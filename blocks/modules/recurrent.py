@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from .precision import as_autocast, uncompiled
 from .state import Room, State
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 _How = tuple[bool, int, float, bool, bool, bool]
 """Whether there are biases, layers, dropout, training, both directions, batch first."""
-_Function = TypeVar("_Function", bound=Callable[..., Tensor])
-
-
-def uncompiled(function: _Function) -> _Function:
-    """Keep torch.compile out: it would write every position out, anew for each length."""
-    kept: _Function = torch.compiler.disable(function)
-    return kept
 
 
 class _Recurrent(nn.Module):
@@ -77,7 +70,7 @@ class _Recurrent(nn.Module):
 
     def step(self, x: Tensor, keep: Tensor | None = None, *, state: State, position: int) -> Tensor:  # noqa: ARG002
         """Move every row by one position, x [R, 1, D]; keep is [R, 1]."""
-        weights = self._weights("", x)
+        weights = self._weights("")
         x_RD = x[:, 0].to(weights[0].dtype)
         old = [state.carried[name].to(x_RD.dtype) for name in self.remembered]
         new = self._cell(x_RD, old, weights)
@@ -96,7 +89,7 @@ class _Recurrent(nn.Module):
         positions only: they are moved to the front, in order, and back afterwards.
         What then stands behind them is run over too, but nothing kept comes after it.
         """
-        weights = self._weights(suffix, x)
+        weights = self._weights(suffix)
         x = x.to(weights[0].dtype)
         if back:
             x, keep = x.flip(1), None if keep is None else keep.flip(1)
@@ -123,13 +116,9 @@ class _Recurrent(nn.Module):
     def _names(self) -> tuple[str, ...]:
         return _NAMES if self.bias else _NAMES[:2]
 
-    def _weights(self, suffix: str, x: Tensor) -> list[Tensor]:
+    def _weights(self, suffix: str) -> list[Tensor]:
         """Return the weights of a direction, in autocast's precision where that is on."""
-        weights: list[Tensor] = [self.get_parameter(name + suffix) for name in self._names()]
-        kind = x.device.type
-        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-            return [weight.to(torch.get_autocast_dtype(kind)) for weight in weights]
-        return weights
+        return as_autocast(*(self.get_parameter(name + suffix) for name in self._names()))
 
     def _kernel(self, x: Tensor, start: list[Tensor], weights: list[Tensor], how: _How) -> Tensor:
         raise NotImplementedError

@@ -82,7 +82,11 @@ def step_text(
         ports = moving_ports(node, moving)
         if ports:
             lines += _step_lines(node, here, ports)
-    outputs = [port for port, value in scope.outputs.items() if value in moving]
+    outputs = [
+        port
+        for port, value in scope.outputs.items()
+        if value in moving and scope.type_of(value).kind != "loss"
+    ]
     lines.append(returned(scope, here, outputs if root else given_ports(scope), root=root))
     return "\n".join(lines) + "\n"
 

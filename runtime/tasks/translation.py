@@ -1,7 +1,8 @@
 """Translation: what is particular to turning one text into another.
 
 A spec serves this task when it has the inputs `source` (ids), `source_keep` (keep)
-and `target` (ids), and the output `logits` over the target vocabulary.
+and `target` (ids), and the output `logits` over the target vocabulary.  What it gives of
+kind `loss` is added to the loss.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..data.settings import BatchSettings
 from ..data.tokenizer import Tokenizer
 from ..decode.search import SearchSettings
 from ..decode.translate import Translator
-from ..train.loss import LossSums, label_smoothed
+from ..train.loss import LossSums, label_smoothed, with_auxiliary
 from ..train.run import LossSettings, Run
 
 INPUTS = {"source": "ids", "source_keep": "keep", "target": "ids"}
@@ -117,6 +118,8 @@ class Translation:
     source: Tokenizer
     target: Tokenizer
     settings: LossSettings
+    losses: tuple[str, ...] = ()
+    """Outputs of the model that training lowers too."""
 
     def inputs(self, batch: Batch) -> dict[str, Tensor]:
         """Return what the model reads: the target begins with BOS and lacks its end."""
@@ -129,12 +132,16 @@ class Translation:
 
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:
         """Return the summed loss of a batch."""
-        return label_smoothed(
-            model(**self.inputs(batch))["logits"],
+        outputs = model(**self.inputs(batch))
+        sums = label_smoothed(
+            outputs["logits"],
             batch.target,
             smoothing=self.settings.smoothing,
             pad=self.target.pad,
             spread=self.settings.spread,
+        )
+        return with_auxiliary(
+            sums, [outputs[name] for name in self.losses], self.settings.auxiliary
         )
 
     @torch.no_grad()
@@ -181,6 +188,7 @@ class Translation:
         return Translator(model, self.source, self.target, search, half)
 
 
-def make_task(run: Run, prepared: Prepared) -> Translation:
-    """Return the task of a run on its prepared data."""
-    return Translation(prepared.source_tokenizer, prepared.target_tokenizer, run.loss)
+def make_task(run: Run, prepared: Prepared, graph: Graph) -> Translation:
+    """Return the task of a run on its prepared data, for a graph that serves it."""
+    losses = tuple(name for name, type_ in graph.outputs.items() if type_.kind == "loss")
+    return Translation(prepared.source_tokenizer, prepared.target_tokenizer, run.loss, losses)

@@ -13,7 +13,8 @@ Not here: perplexity and the other measures of a trained model (`../tasks`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -36,6 +37,9 @@ class LossSums:
     """Plain negative log-likelihood in nats, detached; perplexity is exp(nll / tokens)."""
     tokens: Tensor
     """Number of target tokens that are not padding, as an integer."""
+    auxiliary: Tensor | None = None
+    """What the graph itself adds to the loss, unweighted, times `tokens`, detached; None where
+    it adds nothing.  `loss` holds it, weighted."""
 
 
 def label_smoothed(
@@ -89,6 +93,20 @@ def label_smoothed(
     target_R = target_BT.flatten().masked_fill(~kept_R, 0)
     loss, nll = _Smoothed.apply(logits_BTV.flatten(0, -2), target_R, kept_R, mass)  # type: ignore[no-untyped-call]
     return LossSums(loss=loss, nll=nll, tokens=kept_R.sum())
+
+
+def with_auxiliary(sums: LossSums, losses: Sequence[Tensor], weight: float) -> LossSums:
+    """Return what a batch lost with what the graph itself adds to it.
+
+    Args:
+        sums: what its predictions lost.
+        losses: outputs of kind `loss`, of any shape; all their numbers are added up.
+        weight: times which that sum is added, for each target token.
+    """
+    if not losses:
+        return sums
+    auxiliary = torch.stack([loss.float().sum() for loss in losses]).sum() * sums.tokens
+    return replace(sums, loss=sums.loss + weight * auxiliary, auxiliary=auxiliary.detach())
 
 
 class _Smoothed(torch.autograd.Function):

@@ -32,6 +32,8 @@ class LossSettings(Settings):
     """Probability taken from the right word and spread over others."""
     spread: Literal["vocabulary", "others"] = "vocabulary"
     """Over all V words (torch) or the V - 1 others (tensor2tensor, fairseq)."""
+    auxiliary: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
+    """Times which the outputs of kind `loss` are added, such as the balance of experts."""
 
 
 class EvaluateSettings(Settings):

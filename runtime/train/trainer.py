@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,8 +53,9 @@ REPORT_EVERY = 10
 class _Window:
     """What was seen since the last report."""
 
-    sums: Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.float64))
-    """Loss and nll per target token, summed over updates; on the device of the first."""
+    sums: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
+    """Loss, nll and the graph's own losses per target token, summed over updates; on the
+    device of the first."""
     updates: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
@@ -130,7 +131,7 @@ class Trainer:
             " takes the weights that fit",
         )
         written = self.run.model_dump(mode="json")
-        changed = [key for key, value in written.items() if held.run.get(key) != value]
+        changed = [key for key, value in written.items() if _differs({key: value}, held.run)]
         if changed:
             hears.say(f"warning: not as the run was begun: {', '.join(changed)}")
         set_weights(self.model, held.weights, graph, str(folder))
@@ -215,19 +216,20 @@ class Trainer:
         )
 
     def _update(self, batches: list[Batch]) -> Tensor:
-        """Make one update; return the summed loss and nll of its batches."""
+        """Make one update; return loss, nll and the graph's own losses per target token."""
         state, run, place = self.state, self.run, self.setting.place
         number = state.update + 1
         torch.manual_seed(run.seed * 1_000_003 + number)
         for module, share in self._dropping:
             module.dropout = share if number >= run.dropout_from else 0.0
         total = sum(batch.target_tokens for batch in batches)
-        summed = torch.zeros(2, dtype=torch.float64, device=place.device)
+        summed = torch.zeros(3, dtype=torch.float64, device=place.device)
         for batch in batches:
             with place.autocast():
                 sums = self.setting.task.loss(self.model, batch.to(place.device, non_blocking=True))
             (sums.loss / total).backward()
-            summed += torch.stack((sums.loss.detach(), sums.nll)).double()
+            own = torch.zeros_like(sums.nll) if sums.auxiliary is None else sums.auxiliary
+            summed += torch.stack((sums.loss.detach(), sums.nll, own)).double()
         norm = clip_gradient(self.model.parameters(), run.optimizer.clip)
         # On an accelerator looking at the norm would wait for it, so it is looked at in `_tell`.
         if place.device.type == "cpu":
@@ -263,7 +265,8 @@ class Trainer:
         """Report the updates since the last report."""
         state, seconds = self.state, time.monotonic() - window.since
         self._refuse_infinite(window.sums)
-        loss, nll = (window.sums / window.updates).tolist()
+        loss, nll, auxiliary = (window.sums / window.updates).tolist()
+        has_own = any(type_.kind == "loss" for type_ in self.setting.graph.outputs.values())
         seen = Progress(
             update=state.update,
             updates=self.run.updates,
@@ -280,6 +283,7 @@ class Trainer:
             epoch=seen.epoch,
             loss=loss,
             nll=nll,
+            **({"auxiliary": auxiliary} if has_own else {}),
             rate=seen.rate,
             tokens_per_second=seen.tokens_per_second,
             seconds=state.seconds,
@@ -371,6 +375,13 @@ class Trainer:
 
     def _stop(self, number: int) -> None:
         self.stop_reason = signal.Signals(number).name
+
+
+def _differs(now: Any, before: Any) -> bool:
+    """Say whether settings differ; one that an older version did not have yet does not."""
+    if isinstance(now, dict) and isinstance(before, Mapping):
+        return any(key in before and _differs(value, before[key]) for key, value in now.items())
+    return bool(now != before)
 
 
 def _remove(folder: Path) -> None:

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import sacrebleu
 import torch
+from weft.blocks.library import registry
+from weft.graphs.check import check
+from weft.graphs.graph import Graph
 from weft.runtime import api
 from weft.runtime.checked import graph_of
 from weft.runtime.data.batches import Batch
@@ -17,6 +20,11 @@ from weft.runtime.tasks.translation import check_graph, make_task, score
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
+
+
+def tiny() -> Graph:
+    """Return a shipped spec that serves the task."""
+    return check(load("transformer-tiny").form, registry())
 
 
 @pytest.fixture
@@ -31,7 +39,7 @@ def test_the_target_is_shifted_right(toy_run: Callable[..., Run], prepared: Any)
         source=torch.tensor([[5, 6, 1, 0]]), target=torch.tensor([[7, 8, 1]]), rows=None, pad=0
     )  # type: ignore[arg-type]
 
-    inputs = make_task(toy_run(), prepared).inputs(batch)
+    inputs = make_task(toy_run(), prepared, tiny()).inputs(batch)
 
     bos = prepared.target_tokenizer.bos
     assert inputs["target"].tolist() == [[bos, 7, 8]]
@@ -42,7 +50,7 @@ def test_perplexity_of_a_uniform_model_is_the_vocabulary(
     toy_run: Callable[..., Run], prepared: Any
 ) -> None:
     """Equal logits give probability 1/V to each token, so perplexity V, whatever the text."""
-    task = make_task(toy_run(), prepared)
+    task = make_task(toy_run(), prepared, tiny())
     vocabulary = prepared.target_tokenizer.vocab_size
 
     class Uniform(torch.nn.Module):

@@ -10,7 +10,7 @@ import torch
 import weft.runtime.train.loss as loss_module
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from weft.runtime.train.loss import label_smoothed
+from weft.runtime.train.loss import label_smoothed, with_auxiliary
 
 PAD = 0
 
@@ -176,3 +176,22 @@ def test_targets_of_another_shape_are_refused() -> None:
     """A batch transposed by mistake has as many rows, and must not pass."""
     with pytest.raises(ValueError, match="do not fit targets"):
         label_smoothed(torch.zeros(2, 3, 4), torch.ones(3, 2).long(), smoothing=0.1, pad=PAD)
+
+
+def test_a_graphs_own_losses_are_added_for_each_token() -> None:
+    """By hand: 3 tokens, losses 1 + 2 + 4, a weight of 0.1; the gradient reaches them."""
+    logits, target = drawn(1, 4, vocabulary=5)
+    target[0] = torch.tensor([PAD, 1, 2, 3])
+    sums = label_smoothed(logits, target, smoothing=0.0, pad=PAD)
+    own = torch.tensor([1.0, 2.0], requires_grad=True), torch.tensor(4.0, requires_grad=True)
+
+    more = with_auxiliary(sums, own, 0.1)
+
+    assert more.auxiliary is not None
+    assert more.auxiliary.item() == 21.0
+    assert (more.loss - sums.loss).item() == pytest.approx(2.1)
+    assert [g.tolist() for g in torch.autograd.grad(more.loss, own)] == [
+        pytest.approx([0.3, 0.3]),
+        pytest.approx(0.3),
+    ]
+    assert with_auxiliary(sums, (), 0.1) is sums

@@ -169,6 +169,45 @@ def test_accumulating_equals_a_larger_batch(toy_run: Maker, tmp_path: Path) -> N
         torch.testing.assert_close(a[name], b[name], atol=2e-5, rtol=1e-4)
 
 
+def test_what_a_graph_adds_to_the_loss_is_weighed_and_told(toy_run: Maker, tmp_path: Path) -> None:
+    """Without smoothing the loss is the nll and the weighed balance of experts, by layer."""
+    small = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "experts": 4}
+    run = toy_run(spec="moe-transformer", params=small, updates=3, loss={"smoothing": 0.0})
+    balance = {}
+    for weight in (0.0, 0.5):
+        loss = run.loss.model_copy(update={"auxiliary": weight})
+        out = tmp_path / str(weight)
+        api.train(run.model_copy(update={"loss": loss}), out=out)
+        [told] = [event for event in read(out / "metrics.jsonl") if event["type"] == "train"]
+        assert told["loss"] == pytest.approx(told["nll"] + weight * told["auxiliary"], rel=1e-5)
+        balance[weight] = told["auxiliary"]
+
+    # One mixture in each stack, each of which gives at least about 1.
+    assert 1.9 < balance[0.0] < 8.0
+    assert balance[0.5] != balance[0.0]
+
+
+def test_a_run_begun_before_a_setting_there_was_goes_on_without_a_warning(
+    toy_run: Maker, tmp_path: Path
+) -> None:
+    """A checkpoint that lacks `loss.auxiliary` was trained as its default says."""
+    run = toy_run(updates=4)
+    api.train(run, out=tmp_path / "run")
+    newest = checkpoints(tmp_path / "run")[-1] / "run.json"
+    written = json.loads(newest.read_text())
+    del written["loss"]["auxiliary"]
+    newest.write_text(json.dumps(written))
+    heard: list[str] = []
+
+    class Ear(api.Silent):
+        def say(self, text: str) -> None:
+            heard.append(text)
+
+    api.train(run, out=tmp_path / "run", resume=True, listener=Ear())
+
+    assert not [text for text in heard if text.startswith("warning")]
+
+
 def test_late_dropout_drops_nothing_before_its_time(toy_run: Maker, tmp_path: Path) -> None:
     """Until then the run is the one without dropout, after it the one with; resumed or not."""
     base = toy_run(updates=3, checkpoint={"every": 3, "keep": 3, "average": 2})

@@ -1,0 +1,133 @@
+"""Mixture of experts: many feed-forward maps, of which each position passes through a few.
+
+Axes: B sequences, T positions, N = B * T, D width of the model, F width inside an expert,
+E experts, K experts of one position, M = K * N positions to be mapped.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .draw import draw_linear
+from .dropout import Dropout
+from .feed_forward import ACTIVATIONS
+from .precision import as_autocast, uncompiled
+
+
+class MixtureOfExperts(nn.Module):
+    """Feed-forward maps among which a router chooses for each position.
+
+    With p the softmax of the router, a position's result is the sum of p_e(x) E_e(x) over
+    the K experts with the largest p; where K > 1 these p are divided by their sum.  While
+    training an expert takes no more than its capacity: all first choices come before the
+    second ones, and earlier positions before later ones.
+
+    Source: Shazeer et al. 2017, section 2, without noise; K = 1: Fedus et al. 2021, section
+    2.2; K = 2: Lepikhin et al. 2020, section 2.2.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        experts: int,
+        d_ff: int,
+        top_k: int = 2,
+        capacity: float = 1.25,
+        activation: str = "relu",
+        *,
+        bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        """Make the router, D x E, and the maps of each expert, D x F and back."""
+        super().__init__()
+        self.experts, self.top_k, self.capacity = experts, top_k, capacity
+        self.router = nn.Linear(d_model, experts, bias=False)
+        self.inner = nn.Parameter(torch.empty(experts, d_model, d_ff))
+        self.outer = nn.Parameter(torch.empty(experts, d_ff, d_model))
+        self.inner_bias = nn.Parameter(torch.empty(experts, d_ff)) if bias else None
+        self.outer_bias = nn.Parameter(torch.empty(experts, d_model)) if bias else None
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = Dropout(dropout)
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw Xavier-uniform weights for each map; biases start at zero."""
+        draw_linear(generator, self.router)
+        bound = math.sqrt(6 / (self.inner.size(1) + self.inner.size(2)))
+        for weight in (self.inner, self.outer):
+            nn.init.uniform_(weight, -bound, bound, generator=generator)
+        for bias in (self.inner_bias, self.outer_bias):
+            if bias is not None:
+                nn.init.zeros_(bias)
+
+    def forward(self, x: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Map x [B, T, D] to [B, T, D], and say how evenly the experts are used.
+
+        Args:
+            x: vectors.
+            keep: [B, T]; what is not kept gives zeros, and counts for nothing.
+
+        Returns:
+            What the experts gave, and the balance, a scalar of at least single precision.
+        """
+        x_ND = x.flatten(0, 1)
+        kept_N = torch.ones_like(x_ND[:, 0], dtype=torch.bool) if keep is None else keep.flatten()
+        logits_NE = self.router(x_ND)
+        exact = torch.promote_types(logits_NE.dtype, torch.float32)
+        p_NE = logits_NE.softmax(-1, dtype=exact)
+        weight_NK, expert_NK = p_NE.topk(self.top_k)
+        if self.top_k > 1:
+            weight_NK = weight_NK / weight_NK.sum(-1, keepdim=True)
+        chosen_ME = expert_NK.T.flatten()[:, None] == torch.arange(self.experts, device=x.device)
+        served_ME = chosen_ME & kept_N.repeat(self.top_k)[:, None]
+        balance = self._balance(p_NE, served_ME, kept_N)
+        if self.training:
+            served_ME = served_ME & self._within_capacity(served_ME, kept_N)
+        weight_M = weight_NK.T.flatten() * served_ME.any(1)
+        y_MD = self._passed(x_ND, expert_NK.T.flatten(), chosen_ME.sum(0))
+        y_KND = (y_MD * weight_M[:, None].to(y_MD.dtype)).unflatten(0, (self.top_k, -1))
+        return y_KND.sum(0).unflatten(0, x.shape[:2]), balance
+
+    def _balance(self, p_NE: Tensor, chosen_ME: Tensor, kept_N: Tensor) -> Tensor:
+        """Return E * sum_e f_e P_e: f_e the share of choices, P_e the mean probability."""
+        count = kept_N.sum().clamp(min=1)
+        share_E = chosen_ME.sum(0) / (count * self.top_k)
+        mean_E = (p_NE * kept_N[:, None]).sum(0) / count
+        return self.experts * (share_E.to(mean_E.dtype) * mean_E).sum()
+
+    def _within_capacity(self, chosen_ME: Tensor, kept_N: Tensor) -> Tensor:
+        """Say of each choice whether its expert still takes it; the first come first."""
+        fair = kept_N.sum() * (self.top_k / self.experts)
+        return chosen_ME.cumsum(0) <= (fair * self.capacity).ceil()
+
+    @uncompiled
+    def _passed(self, x_ND: Tensor, expert_M: Tensor, count_E: Tensor) -> Tensor:
+        """Return what each position's expert makes of it, [M, D], M being K times all of N.
+
+        Positions are sorted by expert, so that each expert maps one block of rows.
+        """
+        order_M = expert_M.argsort(stable=True)
+        sorted_M = expert_M[order_M]
+        y = self._mapped(x_ND[order_M % x_ND.size(0)], self.inner, count_E)
+        if self.inner_bias is not None:
+            y = y + self.inner_bias[sorted_M]
+        y = self._mapped(self.dropout(self.activation(y)), self.outer, count_E)
+        if self.outer_bias is not None:
+            y = y + self.outer_bias[sorted_M]
+        return y[order_M.argsort()]
+
+    def _mapped(self, x_MI: Tensor, weight_EIO: Tensor, count_E: Tensor) -> Tensor:
+        """Map the first rows by the first expert's matrix, the next by the second's, and so on."""
+        x_MI, weight_EIO = as_autocast(x_MI, weight_EIO)
+        whole = x_MI.size(1) % 8 == 0 and weight_EIO.size(2) % 8 == 0
+        if x_MI.is_cuda and x_MI.dtype == torch.bfloat16 and whole:
+            # One kernel for all experts, which does not wait to hear how many rows each has.
+            offsets_E = count_E.cumsum(0).to(torch.int32)
+            return F.grouped_mm(x_MI, weight_EIO, offs=offsets_E)
+        if x_MI.is_meta:  # no rows to count: any division of them gives the shape
+            return x_MI @ weight_EIO[0]
+        parts = x_MI.split(count_E.tolist())
+        return torch.cat([part @ weight for part, weight in zip(parts, weight_EIO, strict=True)])

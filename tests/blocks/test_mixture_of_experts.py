@@ -1,0 +1,107 @@
+"""Mixture of experts against a loop over positions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from weft.blocks.modules.mixture_of_experts import MixtureOfExperts
+
+
+def drawn(top_k: int, capacity: float = 1.25, experts: int = 4) -> MixtureOfExperts:
+    """Return a mixture with every weight drawn, in double precision."""
+    generator = torch.Generator().manual_seed(1)
+    mixture = MixtureOfExperts(8, experts, 12, top_k, capacity).double()
+    with torch.no_grad():
+        for weight in mixture.parameters():
+            weight.copy_(0.5 * torch.randn(weight.shape, generator=generator))
+    return mixture
+
+
+def expert(mixture: MixtureOfExperts, index: int, x_D: Tensor) -> Tensor:
+    """Return what one expert makes of one position."""
+    assert mixture.inner_bias is not None
+    assert mixture.outer_bias is not None
+    hidden = F.relu(F.linear(x_D, mixture.inner[index].T, mixture.inner_bias[index]))
+    return F.linear(hidden, mixture.outer[index].T, mixture.outer_bias[index])
+
+
+def by_loop(
+    mixture: MixtureOfExperts, x_ND: Tensor, most: float = math.inf
+) -> tuple[Tensor, Tensor]:
+    """Serve first choices of all positions, then the second ones, as far as experts have room."""
+    y, taken, k = torch.zeros_like(x_ND), [0] * mixture.experts, mixture.top_k
+    p_NE = (x_ND @ mixture.router.weight.T).softmax(-1)
+    for choice in range(k):
+        for n, p_E in enumerate(p_NE):
+            ranked = p_E.argsort(descending=True)[:k]
+            index = int(ranked[choice])
+            taken[index] += 1
+            if taken[index] <= most:
+                whole = p_E[ranked].sum() if k > 1 else 1.0
+                y[n] += p_E[index] / whole * expert(mixture, index, x_ND[n])
+    share_E = torch.tensor(taken) / (k * len(x_ND))
+    return y, mixture.experts * (share_E * p_NE.mean(0)).sum()
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 4])
+def test_evaluation_is_the_loop_that_drops_nothing(top_k: int) -> None:
+    """Each position by itself, through its likeliest experts."""
+    mixture, x = drawn(top_k).eval(), torch.randn(3, 5, 8, dtype=torch.float64)
+
+    y, balance = mixture(x)
+    wanted, even = by_loop(mixture, x.flatten(0, 1))
+
+    torch.testing.assert_close(y.flatten(0, 1), wanted)
+    torch.testing.assert_close(balance, even)
+
+
+@pytest.mark.parametrize("top_k", [1, 2])
+def test_training_drops_what_is_past_the_capacity(top_k: int) -> None:
+    """An expert takes its fair share times the capacity, rounded up, the first come first."""
+    mixture, x = drawn(top_k, capacity=0.7), torch.randn(3, 5, 8, dtype=torch.float64)
+
+    y, balance = mixture(x)
+    most = math.ceil(0.7 * top_k * 15 / 4)
+    wanted, even = by_loop(mixture, x.flatten(0, 1), most)
+
+    torch.testing.assert_close(y.flatten(0, 1), wanted)
+    torch.testing.assert_close(balance, even)
+    assert not torch.allclose(wanted, by_loop(mixture, x.flatten(0, 1))[0])
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_is_not_kept_takes_no_room_and_does_not_count(*, training: bool) -> None:
+    """Results, dropping and balance are those of the kept positions alone."""
+    mixture, x = drawn(2, capacity=0.7).train(training), torch.randn(1, 9, 8, dtype=torch.float64)
+    keep = torch.tensor([[True, False, True, True, False, True, True, False, True]])
+
+    y, balance = mixture(x, keep)
+    alone, even = mixture(x[keep][None])
+
+    torch.testing.assert_close(y[keep][None], alone)
+    torch.testing.assert_close(balance, even)
+    assert not y[~keep].any()
+
+
+def test_balance_is_one_where_all_experts_are_alike_and_all_where_one_does_everything() -> None:
+    """By hand: E * sum of 1/E * 1/E is 1; with every choice and all probability, E."""
+    mixture, x = drawn(1), torch.ones(1, 8, 8, dtype=torch.float64)
+    with torch.no_grad():
+        mixture.router.weight.zero_()
+    assert mixture(x)[1].item() == pytest.approx(1.0)
+    with torch.no_grad():
+        mixture.router.weight[2] = 100.0
+    assert mixture(x)[1].item() == pytest.approx(4.0)
+
+
+def test_the_router_learns_from_what_is_given_and_from_the_balance() -> None:
+    """Also with one expert for each position, whose probability weighs what it gives."""
+    mixture, x = drawn(1), torch.randn(2, 6, 8, dtype=torch.float64)
+
+    for value in (mixture(x)[0].sum(), mixture(x)[1]):
+        [gradient] = torch.autograd.grad(value, mixture.router.weight)
+        assert gradient.abs().max() > 1e-4

@@ -1,0 +1,19 @@
+"""Mixture of experts: uses whose ports or behaviour differ from the examples'."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.blocks.mixture_of_experts import MIXTURE_OF_EXPERTS
+from weft.graphs.signature import BlockType
+
+VARIANTS: dict[str, BlockType] = {
+    "mixture, no keep": replace(
+        MIXTURE_OF_EXPERTS,
+        example={"experts": 3, "d_ff": 10, "activation": "gelu", "bias": False},
+        example_inputs={"x": "f[B T 8]"},
+    ),
+    "mixture, one expert each": replace(
+        MIXTURE_OF_EXPERTS, example={"experts": 3, "d_ff": 16, "top_k": 1}
+    ),
+}
