@@ -20,6 +20,7 @@ from .dot_attention import DOT_ATTENTION
 from .embedding import EMBEDDING
 from .feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
 from .image import PATCH_EMBEDDING
+from .linear_attention import LINEAR_ATTENTION
 from .mixture_of_experts import MIXTURE_OF_EXPERTS
 from .norm import LAYER_NORM, RMS_NORM
 from .pointwise import ACTIVATION, GATE, SCALE
@@ -35,6 +36,7 @@ STANDARD: tuple[BlockType, ...] = (
     ATTENTION,
     GROUPED_QUERY_ATTENTION,
     ADDITIVE_ATTENTION,
+    LINEAR_ATTENTION,
     DOT_ATTENTION,
     FEED_FORWARD,
     GATED_FEED_FORWARD,

@@ -80,7 +80,9 @@ def _named(name: str, path: Path, below: tuple[Path, ...]) -> Path | Finding:
     parent = parent_of(name, path)
     if parent is None:
         known = [*shipped_names(*ROOMS), *(p.stem for p in path.parent.glob("*.json"))]
-        return fail("N08", f"unknown spec '{name}'", did_you_mean(name, set(known) - {path.stem}))
+        # A path is no name, but its last piece may be one.
+        near = did_you_mean(name.rpartition("/")[2], set(known) - {path.stem})
+        return fail("N08", f"unknown spec '{name}'", near)
     if parent.resolve() in chain:
         return fail("S07", f"'{name}' extends this spec in turn", "extend a spec that stands alone")
     if len(chain) >= LONGEST_CHAIN:

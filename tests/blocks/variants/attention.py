@@ -9,6 +9,7 @@ from typing import Any
 from weft.blocks.additive_attention import ADDITIVE_ATTENTION
 from weft.blocks.attention import ATTENTION, GROUPED_QUERY_ATTENTION
 from weft.blocks.dot_attention import DOT_ATTENTION
+from weft.blocks.linear_attention import LINEAR_ATTENTION
 from weft.graphs.signature import BlockType
 
 SELF = {"x": "f[B T 8]"}
@@ -82,6 +83,13 @@ VARIANTS: dict[str, BlockType] = {
     "grouped, a memory, bias and gates": grouped(CROSS_BIASED, head_gates=True),
     "grouped, all": grouped(KEPT, causal=True, **LOCAL),
     "grouped, a memory and all": grouped(CROSSED, causal=True, **LOCAL),
+    "linear, full": replace(LINEAR_ATTENTION, example={"heads": 2, "d_k": 3, "bias": False}),
+    "linear, causal in one chunk": replace(
+        LINEAR_ATTENTION, example={"heads": 2, "causal": True}, example_inputs=SELF
+    ),
+    "linear, a memory": replace(
+        LINEAR_ATTENTION, example={"heads": 2, "d_k": 3, "d_v": 5}, example_inputs=CROSSED
+    ),
     "additive, no keep": replace(
         ADDITIVE_ATTENTION, example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]"}
     ),
