@@ -12,7 +12,7 @@ READY := .venv/.installed
 export PIP_ARGS PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-gpu fuzz lint check golden setup clean
+.PHONY: help demo test test-all test-gpu test-parity fuzz lint check golden setup clean
 
 help: ## print this
 	@echo "usage: make TARGET"
@@ -32,6 +32,10 @@ test-all: lint ## linters and every test that needs no GPU: minutes
 test-gpu: $(READY) ## the tests and the measurements that need a GPU; skipped without one
 	@$(BIN)/pytest -m gpu $(PYTEST_ARGS)
 	@$(BIN)/python benchmarks/gpu.py
+
+test-parity: $(READY) ## compare imported models with Hugging Face's; installs the extra 'parity'
+	@$(BIN)/python -c 'import transformers' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[parity]'
+	@$(BIN)/pytest -m parity $(PYTEST_ARGS)
 
 fuzz: $(READY) ## fuzz opening a spec with atheris, for FUZZ_SECONDS; crashes go to outputs/fuzz
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[fuzz]' || \

@@ -24,7 +24,7 @@ from .params import (
 from .ports import Checker, Given
 from .shapes import ValueType, free_names
 from .signature import Registry
-from .ties import check_ties
+from .ties import check_ties, written_out
 
 
 def check(
@@ -94,7 +94,7 @@ def _analyse(
         source=source,
         params=params,
         root=root,
-        ties=spec.tie,
+        ties=written_out(spec, root),
         step_axis=spec.step.axis if spec.step else None,
         inputs=root.inputs,
         outputs=root.gives(),

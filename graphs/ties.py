@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..specs.findings import did_you_mean, pointer
 from ..specs.form import Spec
 from .graph import Scope
@@ -9,6 +11,34 @@ from .params import Report
 
 _SUGGESTED = 2_000
 """Nodes up to which every parameter is listed in search of the one that was meant."""
+EACH = "*"
+"""In a path, the number of every copy of a repeat."""
+
+
+def written_out(spec: Spec, root: Scope) -> tuple[tuple[str, ...], ...]:
+    """Return the groups of tied parameters, every copy named.
+
+    Args:
+        spec: the spec as written, its ties sound.
+        root: its scope.
+    """
+    groups = (tuple(copy for path in group for copy in _copies(root, path)) for group in spec.tie)
+    return tuple(group for group in groups if len(group) > 1)
+
+
+def _copies(scope: Scope, path: str) -> Iterator[str]:
+    """Walk the paths that a path with `*` stands for; one that leads nowhere stays as it is."""
+    name, _, rest = path.partition(".")
+    node = next((node for node in scope.nodes if node.name == name), None)
+    if EACH not in path.split(".") or node is None or node.body is None:
+        yield path
+    elif node.repeat is None or node.share:
+        yield from (f"{name}.{inner}" for inner in _copies(node.body, rest))
+    else:
+        number, _, rest = rest.partition(".")
+        for index, body in node.copies():
+            if number in (EACH, str(index)):
+                yield from (f"{name}.{index}.{inner}" for inner in _copies(body, rest))
 
 
 def check_ties(spec: Spec, root: Scope, report: Report) -> None:
@@ -24,29 +54,37 @@ def check_ties(spec: Spec, root: Scope, report: Report) -> None:
     seen: set[str] = set()
     for index, group in enumerate(spec.tie):
         at = pointer("tie", index)
-        if len(group) < 2:  # noqa: PLR2004 - a tie has two ends
+        members = [
+            (place, copy) for place, path in enumerate(group) for copy in _copies(root, path)
+        ]
+        alone = len(group) < 2 and EACH not in "".join(group)  # noqa: PLR2004 - a tie has two ends
+        if alone:
             report(
                 code="W09",
                 at=at,
                 problem="a group of fewer than two parameters ties nothing",
                 help="name the parameters that are one tensor, or remove the group",
             )
-        again = [place for place, path in enumerate(group) if path in {*seen, *group[:place]}]
-        if again:
+        twice = None
+        for place, path in members:
+            twice = twice or ((place, path) if path in seen else None)
+            seen.add(path)
+        if twice:
             report(
                 code="W09",
-                at=at + pointer(again[0]),
-                problem=f"parameter '{group[again[0]]}' is tied twice",
+                at=at + pointer(twice[0]),
+                problem=f"parameter '{twice[1]}' is tied twice",
                 help="put all that is one tensor into one group",
             )
-        seen.update(group)
-        shapes = {}
-        for place, path in enumerate(group):
+        shapes: dict[str, tuple[int, ...]] = {}
+        unknown: set[int] = set()
+        for place, path in members:
             here = at + pointer(place)
             shape = root.shape_of(path)
             if shape is not None:
                 shapes[path] = shape
-            elif path.partition(".")[0] not in untyped:
+            elif path.partition(".")[0] not in untyped and place not in unknown:
+                unknown.add(place)
                 _report_unknown(root, path, here, report)
         if len(set(shapes.values())) > 1:
             report(

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import pytest
+from weft.graphs.canonical import fingerprint
 from weft.graphs.graph import walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from weft.graphs.graph import Graph
+    from weft.specs.findings import Finding
 
     Edit = Callable[..., dict[str, Any]]
     GraphOf = Callable[..., Graph]
@@ -122,6 +124,39 @@ def test_without_ties_each_table_counts(edit: Edit, graph_of: GraphOf, base: Gra
 
     assert untied.parameters() == base.parameters() + 2 * 37000 * 512
     assert len(untied.weights()) == len(base.weights()) + 2
+
+
+def test_a_star_ties_all_copies_whatever_their_number(
+    edit: Edit, graph_of: GraphOf, base: Graph
+) -> None:
+    """It means what the list of paths means, also in the fingerprint; one copy ties nothing."""
+    path = "encoder.{}.self_attention.f.query.weight"
+    starred, written = (
+        edit({"/tie/1": paths})
+        for paths in ([path.format("*")], [path.format(i) for i in range(6)])
+    )
+
+    tied = graph_of(starred)
+
+    assert tied.parameters() == base.parameters() - 5 * 512 * 512
+    assert tied.ties == graph_of(written).ties
+    assert fingerprint(tied) == fingerprint(graph_of(written))
+    assert len(graph_of(starred, layers=1).ties) == 1
+
+
+def test_a_star_among_other_paths_is_checked_as_they_are(
+    edit: Edit, findings_of: Callable[..., list[Finding]]
+) -> None:
+    """A copy that is tied twice is told, and a weight that no copy has once, not six times."""
+    path = "encoder.{}.self_attention.f.query.{}"
+    value = edit(
+        {"/tie/1": [path.format("*", "weight"), path.format(3, "weight"), path.format("*", "wait")]}
+    )
+
+    assert [(f.code, f.at) for f in findings_of(value)] == [
+        ("W09", "/tie/1/1"),
+        ("N07", "/tie/1/2"),
+    ]
 
 
 def test_weights_inside_a_repeat_may_be_tied(edit: Edit, graph_of: GraphOf, base: Graph) -> None:

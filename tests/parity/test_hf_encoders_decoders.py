@@ -1,0 +1,213 @@
+"""BERT, GPT-2, BART, Marian and T5 of another library give the same logits once imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from weft.runtime.decode.search import greedy
+from weft.runtime.decode.stepper import ModelStepper
+
+Padded = Callable[..., tuple[Tensor, Tensor]]
+Close = Callable[[Tensor, Tensor], None]
+
+VOCAB = 40
+PAD, EOS, START = 0, 1, 2
+STACKS = {
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 30,
+    "vocab_size": VOCAB,
+    "pad_token_id": PAD,
+    "eos_token_id": EOS,
+    "decoder_start_token_id": START,
+    "forced_eos_token_id": None,
+}
+
+
+@pytest.mark.parametrize("act", ["gelu", "gelu_new", "relu"])
+def test_bert_with_padding_and_word_types(
+    hf: Any, imported: Callable[..., Any], padded: Padded, close: Close, act: str
+) -> None:
+    """At every position that is kept."""
+    config = hf.BertConfig(
+        vocab_size=VOCAB,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        hidden_act=act,
+        max_position_embeddings=20,
+        type_vocab_size=3,
+    )
+    theirs = hf.BertForMaskedLM(config)
+    ours = imported(theirs, "bert")
+    tokens, keep = padded(3, 9, VOCAB)
+    types = tokens % 3
+
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=keep.long(), token_type_ids=types).logits
+        found = ours(tokens=tokens, token_types=types, keep=keep)["logits"]
+
+    close(found[keep], expected[keep])
+
+
+def test_the_head_for_next_sentences_is_left_behind(
+    hf: Any, imported: Callable[..., Any], padded: Padded, close: Close
+) -> None:
+    """BertForPreTraining is BERT with its head for masked words, and more."""
+    config = hf.BertConfig(
+        vocab_size=VOCAB,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+    )
+    theirs = hf.BertForPreTraining(config)
+    ours = imported(theirs)
+    tokens, keep = padded(2, 5, VOCAB)
+
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=keep.long()).prediction_logits
+        found = ours(tokens=tokens, token_types=torch.zeros_like(tokens), keep=keep)["logits"]
+
+    close(found[keep], expected[keep])
+
+
+@pytest.mark.parametrize("inner", [None, 20])
+def test_gpt2_with_padding_behind(
+    hf: Any, imported: Callable[..., Any], padded: Padded, close: Close, inner: int | None
+) -> None:
+    """What stands behind changes nothing, as no position reads a later one."""
+    config = hf.GPT2Config(
+        vocab_size=VOCAB, n_positions=20, n_embd=16, n_layer=2, n_head=2, n_inner=inner
+    )
+    theirs = hf.GPT2LMHeadModel(config)
+    ours = imported(theirs, "gpt2")
+    tokens, keep = padded(3, 9, VOCAB)
+
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=keep.long()).logits
+        found = ours(tokens=tokens)["logits"]
+
+    close(found[keep], expected[keep])
+
+
+def bart(hf: Any) -> Any:
+    """Return a tiny BART."""
+    return hf.BartForConditionalGeneration(hf.BartConfig(**STACKS, bos_token_id=START))
+
+
+def scaled_bart(hf: Any) -> Any:
+    """Return a tiny BART with scaled embeddings and another activation."""
+    return hf.BartForConditionalGeneration(
+        hf.BartConfig(
+            **STACKS, bos_token_id=START, scale_embedding=True, activation_function="relu"
+        )
+    )
+
+
+def marian(hf: Any) -> Any:
+    """Return a tiny OPUS-MT: padding begins a sentence, SiLU, scaled embeddings."""
+    config = {**STACKS, "decoder_start_token_id": PAD, "activation_function": "swish"}
+    return hf.MarianMTModel(hf.MarianConfig(**config, scale_embedding=True))
+
+
+def t5(hf: Any) -> Any:
+    """Return a tiny T5 whose buckets and distances are few enough to be met."""
+    return hf.T5ForConditionalGeneration(
+        hf.T5Config(
+            vocab_size=VOCAB,
+            d_model=16,
+            d_kv=6,
+            d_ff=24,
+            num_layers=2,
+            num_decoder_layers=3,
+            num_heads=2,
+            relative_attention_num_buckets=8,
+            relative_attention_max_distance=6,
+            decoder_start_token_id=PAD,
+            pad_token_id=PAD,
+            eos_token_id=EOS,
+        )
+    )
+
+
+ENCODER_DECODERS = pytest.mark.parametrize("make", [bart, scaled_bart, marian, t5])
+
+
+@ENCODER_DECODERS
+def test_an_encoder_decoder_with_padding(
+    hf: Any,
+    imported: Callable[..., Any],
+    padded: Padded,
+    close: Close,
+    make: Callable[[Any], Any],
+) -> None:
+    """The logits of every target position, sources of several lengths."""
+    theirs = make(hf)
+    ours = imported(theirs)
+    source, keep = padded(3, 11, VOCAB)
+    target, _ = padded(3, 10, VOCAB)
+
+    with torch.no_grad():
+        expected = theirs(source, attention_mask=keep.long(), decoder_input_ids=target).logits
+        found = ours(source=source, source_keep=keep, target=target)["logits"]
+
+    close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "by"), [(bart, 0.2), (scaled_bart, 0.2), (marian, 0.7), (t5, 0.7)]
+)
+def test_greedy_decoding_takes_the_same_words(
+    hf: Any,
+    imported: Callable[..., Any],
+    padded: Padded,
+    make: Callable[[Any], Any],
+    by: float,
+) -> None:
+    """Our stepper and search against their whole model run anew for every word.
+
+    Weights are scattered so far that sentences differ.
+    """
+    theirs = make(hf)
+    ours = imported(theirs, by=by)
+    source, keep = padded(4, 9, VOCAB)
+    start, length = theirs.config.decoder_start_token_id, 12
+
+    stepper = ModelStepper(ours, {"source": source, "source_keep": keep}, beams=1, length=length)
+    limits = torch.full((4,), length)
+    found = greedy(stepper, bos=start, eos=EOS, pad=PAD, max_lengths_N=limits)
+
+    for row, hypothesis in enumerate(found):
+        words = [start]
+        while len(words) <= length and words[-1] != EOS:
+            with torch.no_grad():
+                logits = theirs(
+                    source[row : row + 1],
+                    attention_mask=keep[row : row + 1].long(),
+                    decoder_input_ids=torch.tensor([words]),
+                ).logits[0, -1]
+            logits[[start, PAD]] = float("-inf")  # neither is a word
+            words.append(int(logits.argmax()))
+        assert list(hypothesis.tokens) == [word for word in words[1:] if word != EOS]
+    assert len({hypothesis.tokens for hypothesis in found}) > 1
+
+
+def test_what_t5_shares_is_one_tensor(hf: Any, imported: Callable[..., Any]) -> None:
+    """One table of words, and one of distances for each stack."""
+    ours = imported(t5(hf))
+
+    assert ours.head.weight is ours.source_embedding.weight
+    for stack in (ours.encoder, ours.decoder):
+        tables = {id(layer.self_attention.f.relative_bias.weight) for layer in stack}
+        assert len(tables) == 1

@@ -1,0 +1,75 @@
+"""Tables: every shipped one can be read and fits the specs that it names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from weft.runtime.checked import graph_of
+from weft.runtime.importing.table import ROOM, load_table, matcher
+from weft.runtime.importing.weights import assigned
+from weft.specs.expressions import evaluate, is_expression
+from weft.specs.load import load
+from weft.specs.reader import SHIPPED, shipped_names
+
+NAMES = [name.removeprefix("hf-") for name in shipped_names(ROOM)]
+EVERY = pytest.mark.parametrize("name", NAMES)
+
+
+def specs_of(value: Any) -> list[str]:
+    """Return every spec that a table may choose."""
+    return list(value["cases"].values()) if isinstance(value, dict) else [value]
+
+
+def expressions_in(value: Any) -> Iterator[str]:
+    """Walk the expressions inside a value of a table."""
+    if is_expression(value):
+        yield value[1:]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in inner:
+        yield from expressions_in(part)
+
+
+@EVERY
+def test_a_table_fits_its_specs(name: str) -> None:
+    """Every parameter fits one line, every line some parameter, and every param exists."""
+    table, source = load_table(name)
+    fitted: set[str] = set()
+    for spec in specs_of(table.spec):
+        plan, without = assigned(table, source, graph_of(spec).weights())
+        fitted |= {pattern for pattern, _ in plan.values()}
+        assert without == []
+        assert set(table.params) <= set(load(spec).form.params)
+
+    assert fitted == set(table.weights)
+
+
+@EVERY
+def test_every_expression_of_a_table_can_be_read(name: str) -> None:
+    """With 4 for each name, so a slip in one is found without a model that needs it."""
+    table, _ = load_table(name)
+    written = json.loads((SHIPPED / ROOM / f"hf-{name}.json").read_text(encoding="utf-8"))
+
+    class Fours(dict[str, Any]):
+        def __contains__(self, key: object) -> bool:
+            return True
+
+        def __getitem__(self, key: str) -> int:
+            return 4
+
+    for text in expressions_in(written):
+        assert evaluate(text, Fours()) is not None
+    for condition in table.require:
+        assert condition.that is None or evaluate(condition.that, Fours()) in (True, False)
+
+
+@EVERY
+def test_what_is_ignored_is_not_also_read(name: str) -> None:
+    """A pattern that hides weights would hide a mistake."""
+    table, _ = load_table(name)
+    read = [other for weight in table.weights.values() for other in weight.names]
+
+    assert [n for rule in table.ignore for n in read if matcher(rule).fullmatch(n)] == []
+    assert table.name == f"hf-{name}"
