@@ -117,19 +117,25 @@ def read_configuration(folder: Path, table: Table) -> Configuration:
     path = folder / "config.json"
     value = read_object(path)
     found: list[Finding] = []
-    model_type, classes = value.get("model_type"), value.get("architectures") or []
+    model_type, classes = value.get("model_type"), classes_of(value)
     if model_type not in table.model_type:
         given = case_of(model_type)
         problem = f"the model is of type {given}, and the table '{table.name}' is not for it"
         help_ = f"it is for {', '.join(table.model_type)}; choose another with --as"
         found.append(_finding("I03", "/model_type", problem, help_, str(path)))
-    elif table.architectures and classes and not set(classes) & set(table.architectures):
-        problem = f"weights of {', '.join(map(str, classes))} are not supported"
+    elif table.architectures and classes and not classes & set(table.architectures):
+        problem = f"weights of {', '.join(sorted(classes))} are not supported"
         help_ = f"the table '{table.name}' knows {', '.join(table.architectures)}"
         found.append(_finding("I03", "/architectures", problem, help_, str(path)))
     if found:
         raise SpecError(found)
     return Configuration(value, table.defaults, str(path))
+
+
+def classes_of(value: Mapping[str, Any]) -> set[str]:
+    """Return the classes whose weights a configuration says that it comes with."""
+    classes = value.get("architectures")
+    return {c for c in classes if isinstance(c, str)} if isinstance(classes, list) else set()
 
 
 def read_object(path: Path, largest: int = LARGEST) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ...specs.reader import shipped_names
 from ..checked import graph_of
 from ..checkpoint import Contents, save, set_weights
 from ..compile.build import build_empty
-from .config import Configuration, read_configuration, read_object, settle
+from .config import Configuration, classes_of, read_configuration, read_object, settle
 from .table import LIBRARY, ROOM, Table, load_table
 from .tensors import Tensors
 from .tokenizers import tokenizers_for
@@ -49,8 +49,9 @@ class Imported:
         """Write a checkpoint, which opens as any other.
 
         Raises:
-            InputError: the folder cannot be written.
+            InputError: the folder cannot be written, or holds something else.
         """
+        _refuse_another_folder(Path(folder))
         contents = Contents(
             graph=self.graph,
             weights=self.weights,
@@ -58,6 +59,21 @@ class Imported:
             tokenizers=self.tokenizers,
         )
         return save(Path(folder), contents)
+
+
+def _refuse_another_folder(out: Path) -> None:
+    """Take the place of nothing but an older checkpoint.
+
+    Raises:
+        InputError: something else has the name.
+    """
+    ours = (out / "state.json").is_file() and (out / "weights.safetensors").is_file()
+    if out.exists() and not ours and not (out.is_dir() and not any(out.iterdir())):
+        raise InputError(
+            "something that is no checkpoint has this name, and would be lost",
+            place=str(out),
+            help="choose another place with --out",
+        )
 
 
 def import_hf(folder: Path | str, table: Path | str | None = None) -> Imported:
@@ -114,7 +130,7 @@ def table_for(folder: Path) -> str:
     path = folder / "config.json"
     value = read_object(path)
     tables = {name: load_table(name)[0] for name in shipped_names(ROOM)}
-    kind, classes = value.get("model_type"), set(value.get("architectures") or [])
+    kind, classes = value.get("model_type"), classes_of(value)
     fits = [name for name, table in tables.items() if kind in table.model_type]
     exact = [name for name in fits if classes & set(tables[name].architectures)]
     chosen = exact or fits

@@ -43,11 +43,22 @@ class Tensors:
             for file in _files(folder):
                 opened = self._open.enter_context(safe_open(folder / file, framework="pt"))
                 for theirs in opened.keys():  # noqa: SIM118 - no mapping
-                    self._held[named(theirs, prefix, endings)] = (opened, theirs)
+                    self._hold(named(theirs, prefix, endings), opened, theirs)
         except (SafetensorError, OSError, ValueError) as error:
             self._open.close()
             problem = f"the weights are missing, damaged or cut off: {error}"
             raise InputError(problem, place=str(folder), help="copy the folder again") from error
+
+    def _hold(self, name: str, opened: Any, theirs: str) -> None:
+        """Keep where a tensor is.
+
+        Raises:
+            ValueError: there is another one of that name.
+        """
+        if name in self._held:
+            msg = f"'{theirs}' and '{self._held[name][1]}' are both '{name}'"
+            raise ValueError(msg)
+        self._held[name] = opened, theirs
 
     def __enter__(self) -> Tensors:
         """Give the tensors."""

@@ -100,7 +100,7 @@ def converted(
                 report(problem, f"wanted for {path}")
         try:
             made = changed(tensor, weight, config)
-        except (ExpressionError, ValueError, RuntimeError) as error:
+        except (ExpressionError, TypeError, ValueError, RuntimeError) as error:
             report(f"'{names[0]}' cannot become '{path}': {error}", f"given  {list(tensor.shape)}")
             continue
         if tuple(made.shape) != shapes[path]:
@@ -168,6 +168,7 @@ def changed(tensor: Tensor, weight: Weight, config: Configuration) -> Tensor:
 
     Raises:
         ExpressionError: an expression has no value.
+        TypeError: a value is not of the wanted kind.
         ValueError: it cannot be done to a tensor of this shape.
     """
     number = config.value_of

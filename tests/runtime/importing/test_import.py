@@ -14,6 +14,8 @@ import weft
 from safetensors.torch import save_file
 from weft.runtime.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
+from weft.runtime.data.settings import TokenizerSettings
+from weft.runtime.data.tokenizer import train_tokenizer
 from weft.runtime.importing.table import load_table
 from weft.specs.findings import InputError, SpecError
 
@@ -253,6 +255,87 @@ def test_a_path_that_no_line_fits_is_named(tagger: Tagger) -> None:
         weft.import_hf(folder, table)
 
     assert "unused out.bias  [1, 5]" in str(error.value)
+
+
+def test_two_tensors_of_one_name_are_refused(tagger: Tagger) -> None:
+    """One with the prefix, one without: which is meant cannot be known."""
+    folder, table = tagger(tensors={"embed.weight": torch.zeros(5, 4)})
+
+    with pytest.raises(InputError, match=r"are both 'embed\.weight'"):
+        weft.import_hf(folder, table)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": [0, "=size/3"]},
+        {"rows": [0, "=model_type"]},
+        {"reshape": ["=10**12"]},
+        {"permute": [0, 0]},
+        {"rotary_pairs": 3},
+        {"times": "=model_type"},
+        {"add": "=nothing"},
+    ],
+    ids=str,
+)
+def test_a_change_that_cannot_be_made_is_told(tagger: Tagger, change: dict[str, Any]) -> None:
+    """Whatever the table says, nothing but a finding comes of it."""
+    line = {"from": "block.{i}.down.{p}", **change}
+    folder, table = tagger(
+        table={"weights": {**TABLE["weights"], "encoder.{i}.map.outer.{p}": line}}
+    )
+
+    with pytest.raises(SpecError) as error:
+        weft.import_hf(folder, table)
+
+    assert {(f.code, f.at) for f in error.value.findings} == {
+        ("I05", "/weights/encoder.{i}.map.outer.{p}")
+    }
+
+
+def test_only_an_older_checkpoint_is_replaced(tagger: Tagger, tmp_path: Path) -> None:
+    """A folder with anything else in it stays, and so does the one that is read."""
+    folder, table = tagger()
+    made = weft.import_hf(folder, table)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("mine")
+
+    for out in (tmp_path / "notes", folder, tmp_path):
+        with pytest.raises(InputError, match="no checkpoint has this name"):
+            made.save(out)
+    assert (tmp_path / "notes" / "mine.txt").read_text() == "mine"
+
+    made.save(tmp_path / "new")
+    made.save(tmp_path / "new")
+    assert open_checkpoint(tmp_path / "new").graph.name == "tagger"
+
+
+@pytest.mark.parametrize(
+    ("data", "kept", "note"),
+    [
+        (None, [], "the checkpoint has no tokenizer: no spiece.model"),
+        (b"no model", ["spiece.model"], "'spiece.model' is taken along as it is: tokenizer file"),
+        (6, ["tokenizer.model"], ""),
+        (7, ["spiece.model"], "it has 7 pieces, and the model 6"),
+    ],
+)
+def test_a_tokenizer_becomes_ours_where_its_ids_are(
+    tagger: Tagger, tmp_path: Path, data: bytes | int | None, kept: list[str], note: str
+) -> None:
+    """Another one keeps its name, so that nobody takes it for one that works."""
+    six = {"base.embed.gamma": torch.zeros(6, 4), "out.bias": torch.zeros(1, 6)}
+    folder, table = tagger({"vocab": 6}, {"tokenizers": ["spiece.model"]}, six)
+    if isinstance(data, int):
+        settings = TokenizerSettings(type="bpe", vocab_size=data)
+        data = train_tokenizer(["aa aa", "aa"], settings, tmp_path / "trained.model").bytes
+    if data is not None:
+        (folder / "spiece.model").write_bytes(data)
+
+    made = weft.import_hf(folder, table)
+
+    assert sorted(made.tokenizers) == kept
+    assert all(note in given for given in made.notes)
+    assert bool(made.notes) == bool(note)
 
 
 def test_tensors_under_two_names_must_be_equal(tagger: Tagger) -> None:
