@@ -27,7 +27,7 @@ from .pointwise import ACTIVATION, GATE, SCALE
 from .position import LEARNED_POSITION, SINUSOIDAL_POSITION
 from .recurrent import GRU, LSTM, RNN
 from .sequence import POOL, PREPEND
-from .wiring import DROPOUT, LINEAR, SUBLAYER
+from .wiring import DROPOUT, LINEAR, PARALLEL_SUBLAYER, SUBLAYER
 
 STANDARD: tuple[BlockType, ...] = (
     EMBEDDING,
@@ -55,6 +55,7 @@ STANDARD: tuple[BlockType, ...] = (
     LAYER_NORM,
     RMS_NORM,
     SUBLAYER,
+    PARALLEL_SUBLAYER,
     LINEAR,
     DROPOUT,
     ACTIVATION,

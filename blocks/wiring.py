@@ -7,21 +7,38 @@ from typing import Annotated, Any, Literal
 
 from ..graphs.shapes import parse_type
 from ..graphs.signature import BlockType, Port, Signature, Slot, port
-from .fields import LATER, Count, Epsilon, Flag, Params, Probability
+from .fields import LATER, Count, Epsilon, Flag, Number, Params, Probability
 from .norm import LAYER_NORM, LAYER_NORM_EPS, RMS_NORM
 
 
-class SublayerParams(Params):
-    """Params of `sublayer`."""
+class ResidualParams(Params):
+    """Params of what adds to a residual path."""
 
-    order: Literal["post", "pre"] = "post"
-    """`post`: norm(x + dropout(f(x))), the paper's. `pre`: x + dropout(f(norm(x)))."""
     dropout: Probability = 0.0
     """Probability of dropping a number of the sub-layer's output while training."""
     eps: Epsilon = LAYER_NORM_EPS
     """Added by the norm to what it takes the root of."""
-    norm: Annotated[Literal["layer_norm", "rms_norm"], LATER] = "layer_norm"
-    """Which norm."""
+    norm: Annotated[Literal["layer_norm", "rms_norm", "none"], LATER] = "layer_norm"
+    """Which norm; `none` leaves numbers as they are."""
+    residual: Annotated[Literal["plain", "rezero", "layer_scale"], LATER] = "plain"
+    """`rezero` multiplies what is added by a learned number that starts at 0, `layer_scale` by
+    one for each place of the vector, that starts at `residual_start`."""
+    residual_start: Annotated[Number, LATER] = 0.1
+    """Where the numbers of `layer_scale` start; 0.1 to 18 layers, 1e-5 to 24, then 1e-6."""
+    drop_path: Annotated[Probability, LATER] = 0.0
+    """Probability of adding nothing to a row of the batch while training."""
+
+
+class SublayerParams(ResidualParams):
+    """Params of `sublayer`."""
+
+    order: Literal["post", "pre", "sandwich"] = "post"
+    """`post`: norm(x + dropout(f(x))), the paper's. `pre`: x + dropout(f(norm(x))).
+    `sandwich`: x + dropout(norm(f(norm(x)))), the second norm called `after`."""
+
+
+class ParallelSublayerParams(ResidualParams):
+    """Params of `parallel_sublayer`."""
 
 
 class LinearParams(Params):
@@ -40,28 +57,37 @@ class DropoutParams(Params):
     """Probability of dropping a number while training."""
 
 
-def _sublayer_signature(_: SublayerParams, __: frozenset[str]) -> Signature:
+def _slot(name: str, doc: str) -> Slot:
     vectors, _optional = parse_type("f[... d_model]", {})
+    return Slot(name, Port("x", vectors), Port("y", vectors), doc)
+
+
+def _sublayer_signature(_: SublayerParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("x", "f[... d_model]", "vectors"),),
         outputs=(port("y", "f[... d_model]", "the same with what `f` adds"),),
-        slots=(
-            Slot(
-                "f", Port("x", vectors), Port("y", vectors), "the sub-layer; it takes other wires"
-            ),
-        ),
+        slots=(_slot("f", "the sub-layer; it takes other wires"),),
     )
 
 
 def _sublayer_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    norm = RMS_NORM if arguments["norm"] == "rms_norm" else LAYER_NORM
-    return {f"norm.{name}": shape for name, shape in norm.weights(arguments).items()}
+    weights: dict[str, tuple[int, ...]] = {}
+    for name in ("norm", "after") if arguments.get("order") == "sandwich" else ("norm",):
+        if arguments["norm"] != "none":
+            block = RMS_NORM if arguments["norm"] == "rms_norm" else LAYER_NORM
+            shapes = block.weights(arguments).items()
+            weights |= {f"{name}.{weight}": shape for weight, shape in shapes}
+    if arguments["residual"] != "plain":
+        weights["gain"] = (1 if arguments["residual"] == "rezero" else arguments["d_model"],)
+    return weights
 
 
 SUBLAYER = BlockType(
     name="sublayer",
     doc="Residual path, dropout and a norm around a sub-layer; norm(x + dropout(f(x))).",
-    source="Vaswani et al. 2017, section 3.1; pre order: Xiong et al. 2020",
+    source="Vaswani et al. 2017, section 3.1; pre order: Xiong et al. 2020; sandwich: Ding et al. "
+    "2021, section 2.4; rezero: Bachlechner et al. 2020, section 3; layer_scale: Touvron et al. "
+    "2021, section 2; drop_path: Huang et al. 2016, section 3",
     params=SublayerParams,
     signature=_sublayer_signature,
     weights=_sublayer_weights,
@@ -69,6 +95,34 @@ SUBLAYER = BlockType(
     example={"order": "post"},
     example_inputs={"x": "f[B T 8]"},
     example_fill={"f": {"use": "attention@1", "params": {"heads": 2, "causal": True}}},
+)
+
+
+def _parallel_signature(_: ParallelSublayerParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("x", "f[... d_model]", "vectors"),),
+        outputs=(port("y", "f[... d_model]", "the same with what `f` and `g` add"),),
+        slots=(
+            _slot("f", "one sub-layer; it takes the other wires that it has ports for"),
+            _slot("g", "the other, which reads the same as `f`"),
+        ),
+    )
+
+
+PARALLEL_SUBLAYER = BlockType(
+    name="parallel_sublayer",
+    doc="Two sub-layers side by side on one residual path; x + dropout(f(norm(x)) + g(norm(x))).",
+    source="Chowdhery et al. 2022, section 2; Wang and Komatsuzaki 2021 (GPT-J)",
+    params=ParallelSublayerParams,
+    signature=_parallel_signature,
+    weights=_sublayer_weights,
+    module="wiring:ParallelSublayer",
+    example={},
+    example_inputs={"x": "f[B T 8]"},
+    example_fill={
+        "f": {"use": "attention@1", "params": {"heads": 2, "causal": True}},
+        "g": {"use": "feed_forward@1", "params": {"d_ff": 16}},
+    },
 )
 
 

@@ -209,8 +209,13 @@ def _detail(part: Part) -> str:
 def _bands(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what a wrapper does before and after the block in its slot."""
     order = getattr(part.params, "order", None)
-    if part.block.name == "sublayer":
-        norm = "RMS norm" if getattr(part.params, "norm", "") == "rms_norm" else "norm"
-        return ((norm,), ("add",)) if order == "pre" else ((), (f"add & {norm}",))
+    if part.block.name in ("sublayer", "parallel_sublayer"):
+        kind = getattr(part.params, "norm", "")
+        norm = "RMS norm" if kind == "rms_norm" else "norm"
+        if kind == "none":
+            return (), ("add",)
+        if order == "post":
+            return (), (f"add & {norm}",)
+        return (norm,), (f"{norm} & add" if order == "sandwich" else "add",)
     said = [_title(part), *([f"{order} order"] if isinstance(order, str) else [])]
     return (), (", ".join([*said, *([_detail(part)] if _detail(part) else [])]),)

@@ -56,7 +56,10 @@ def infer_part(
     bound = fit_ports(
         checker, list(signature.inputs), given, signature.same, block.key, wires_at, {}, mine
     )
-    fill = _infer_fill(checker, use, block, signature.slots, bound, inner, at, wires_at)
+    several = frozenset(inner) if len(signature.slots) > 1 else passed
+    fill = _infer_fill(checker, use, block, signature.slots, bound, inner, at, wires_at, several)
+    if len(signature.slots) > 1 and fill is not None:
+        fill = _all_taken(checker, block, fill, inner, wires_at, passed)
     report_unwired(checker, signature.inputs, given, block.key, wires_at.removesuffix("/in"))
     if bound is None:
         return None
@@ -79,7 +82,12 @@ def infer_part(
         params=params,
         arguments=arguments,
         signature=signature,
-        inputs={name: read.type for name, read in given.items() if isinstance(read, Given)},
+        inputs={
+            name: read.type
+            for name, read in given.items()
+            if isinstance(read, Given)
+            and (name in own or name not in passed or any(name in _taken(p) for p in fill.values()))
+        },
         outputs=types,
         axes={name: bound[name] for name in names if name in bound},
         fill=fill,
@@ -139,7 +147,7 @@ def _look_into(checker: Checker, use: Use, at: str) -> None:
         _look_into(checker, inner, here)
 
 
-def _infer_fill(
+def _infer_fill(  # noqa: PLR0913, PLR0917 - what `infer_part` knows
     checker: Checker,
     use: Use,
     block: BlockType,
@@ -148,8 +156,12 @@ def _infer_fill(
     inner: Reads,
     at: str,
     wires_at: str,
+    passed: frozenset[str],
 ) -> dict[str, Part] | None:
-    """Type the blocks in the slots of a use; None when one could not be."""
+    """Type the blocks in the slots of a use; None when one could not be.
+
+    What is `passed` may go to another slot, so a block that has no port for it is silent.
+    """
     names = [slot.name for slot in slots]
     unknown = [name for name in use.fill if name not in names]
     for name in unknown:
@@ -178,7 +190,7 @@ def _infer_fill(
         if bound is not None:
             entry = Given(substitute(slot.input.type, bound), f"slot {slot.name} of {block.key}")
         reads = {slot.input.name: entry, **inner}
-        part = _infer_filling(checker, use.fill[slot.name], reads, here, wires_at)
+        part = _infer_filling(checker, use.fill[slot.name], reads, here, wires_at, passed)
         if part is None or bound is None:
             continue
         if slot.output.name not in part.outputs:
@@ -196,12 +208,45 @@ def _infer_fill(
     return fill if len(fill) == len(slots) == len(use.fill) else None
 
 
-def _infer_filling(checker: Checker, use: Use, given: Reads, at: str, wires_at: str) -> Part | None:
+def _taken(part: Part) -> frozenset[str]:
+    """Return the ports that a part has, those of what stands in its slots among them."""
+    own = {port_.name for port_ in part.signature.inputs}
+    body = part.body.inputs if part.body is not None else ()
+    return frozenset(own).union(body, *map(_taken, part.fill.values()))
+
+
+def _all_taken(
+    checker: Checker,
+    block: BlockType,
+    fill: dict[str, Part],
+    inner: Reads,
+    wires_at: str,
+    passed: frozenset[str],
+) -> dict[str, Part] | None:
+    """Report wires for which none of several slots has a port; None when there are some."""
+    known = frozenset[str]().union(*map(_taken, fill.values()))
+    unknown = [name for name in inner if name not in known and name not in passed]
+    for name in unknown:
+        checker.unknown_wires.add(wires_at + pointer(name))
+        checker.report(
+            code="N03",
+            at=wires_at + pointer(name),
+            problem=f"no slot of {block.key} has a port '{name}'",
+            help=did_you_mean(name, sorted(known)),
+        )
+    return None if unknown else fill
+
+
+def _infer_filling(
+    checker: Checker, use: Use, given: Reads, at: str, wires_at: str, passed: frozenset[str]
+) -> Part | None:
     """Type what stands in a slot: a registered block, or a template."""
     name = template_named(checker, use)
     if not name:
-        return infer_part(checker, use, given, at, wires_at)
+        return infer_part(checker, use, given, at, wires_at, passed)
     refuse_params(checker, use, name, at)
+    ports = checker.templates[name].inputs
+    given = {key: read for key, read in given.items() if key in ports or key not in passed}
     body = checker.infer_template(checker, name, given, wires_at.removesuffix("/in"))
     if body is None:
         return None

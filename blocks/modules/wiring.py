@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -13,34 +14,70 @@ from .norm import LayerNorm, RMSNorm
 from .state import Room, State
 
 
-class Sublayer(nn.Module):
-    """Residual path, dropout and a norm around a sub-layer.
-
-    Source: Vaswani et al. 2017, section 3.1; pre order: Xiong et al. 2020.
-    """
+class Residual(nn.Module):
+    """The path around sub-layers: norms, dropout, and how much is added."""
 
     def __init__(
         self,
         d_model: int,
-        order: str = "post",
+        order: str,
         dropout: float = 0.0,
         eps: float = 1e-6,
         norm: str = "layer_norm",
-        *,
-        f: nn.Module,
+        residual: str = "plain",
+        residual_start: float = 0.1,
+        drop_path: float = 0.0,
     ) -> None:
-        """Keep the sub-layer `f` and make the norm around it."""
+        """Make the norms, and what learns how much is added."""
         super().__init__()
-        self.pre = order == "pre"
-        self.norm = (RMSNorm if norm == "rms_norm" else LayerNorm)(d_model, eps)
+        self.pre, self.sandwich = order != "post", order == "sandwich"
+        self.norm = _norm(norm, d_model, eps)
+        if self.sandwich:
+            self.after = _norm(norm, d_model, eps)
+        self.dropout, self.drop_path = Dropout(dropout), drop_path
+        self.start = residual_start if residual == "layer_scale" else 0.0
+        self.gain: nn.Parameter | None = None
+        if residual != "plain":
+            self.gain = nn.Parameter(torch.empty(1 if residual == "rezero" else d_model))
+
+    def initialize(self, generator: torch.Generator) -> None:  # noqa: ARG002 - the contract
+        """Start what is added at its share."""
+        if self.gain is not None:
+            nn.init.constant_(self.gain, self.start)
+
+    def entered(self, x: Tensor) -> Tensor:
+        """Return what a sub-layer reads of x [..., D]."""
+        return self.norm(x) if self.pre else x
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return x with what a sub-layer gave, both [..., D]; normed in post order."""
+        if self.sandwich:
+            y = self.after(y)
+        if self.gain is not None:
+            y = y * self.gain.to(y.dtype)
+        y = self.dropout(y)
+        if self.training and self.drop_path > 0.0:
+            y = y * _kept_rows(y, self.drop_path)
+        added: Tensor = x + y
+        return added if self.pre else self.norm(added)
+
+
+class Sublayer(Residual):
+    """Residual path, dropout and a norm around a sub-layer.
+
+    Source: Vaswani et al. 2017, section 3.1; pre order: Xiong et al. 2020; sandwich: Ding
+    et al. 2021, section 2.4; rezero: Bachlechner et al. 2020, section 3; layer_scale:
+    Touvron et al. 2021, section 2; drop_path: Huang et al. 2016, section 3.
+    """
+
+    def __init__(self, d_model: int, order: str = "post", *, f: nn.Module, **path: Any) -> None:
+        """Keep the sub-layer `f` and make the path around it, with params of `Residual`."""
+        super().__init__(d_model, order, **path)
         self.f: Any = f
-        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, **wires: Any) -> Tensor:
         """Return x [..., D] with what `f` adds to it; other wires go to `f`."""
-        if self.pre:
-            return self._add(x, self.f(self.norm(x), **wires))
-        return self._add(x, self.f(x, **wires))
+        return self.add(x, self.f(self.entered(x), **wires))
 
     def begin(self, room: Room, **wires: Any) -> State:
         """Remember what `f` remembers."""
@@ -49,15 +86,89 @@ class Sublayer(nn.Module):
 
     def step(self, x: Tensor, *, state: State, position: int, **wires: Any) -> Tensor:
         """Do what `forward` does for one position."""
-        if self.pre:
-            y = self.f.step(self.norm(x), state=state, position=position, **wires)
-            return self._add(x, y)
-        return self._add(x, self.f.step(x, state=state, position=position, **wires))
+        y = self.f.step(self.entered(x), state=state, position=position, **wires)
+        return self.add(x, y)
 
-    def _add(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the sum of x and what the sub-layer gave; normed in post order."""
-        added: Tensor = x + self.dropout(y)
-        return added if self.pre else self.norm(added)
+
+class ParallelSublayer(Residual):
+    """Two sub-layers side by side on one residual path; each takes the wires it has ports for.
+
+    Source: Chowdhery et al. 2022, section 2; Wang and Komatsuzaki 2021 (GPT-J).
+    """
+
+    def __init__(self, d_model: int, *, f: nn.Module, g: nn.Module, **path: Any) -> None:
+        """Keep both sub-layers and make the path around them, with params of `Residual`."""
+        super().__init__(d_model, "pre", **path)
+        self.f: Any = f
+        self.g: Any = g
+        self.ports = {"f": _ports(f), "g": _ports(g)}
+        self.remembers = {"f": _remembers(f), "g": _remembers(g)}
+
+    def forward(self, x: Tensor, **wires: Any) -> Tensor:
+        """Return x [..., D] with what both add to it."""
+        read = self.entered(x)
+        return self.add(
+            x, self.f(read, **self._own("f", wires)) + self.g(read, **self._own("g", wires))
+        )
+
+    def begin(self, room: Room, **wires: Any) -> dict[str, State]:
+        """Remember what each remembers, or the wires of one that remembers nothing."""
+        states = {}
+        for slot, inner in (("f", self.f), ("g", self.g)):
+            own = self._own(slot, wires)
+            states[slot] = inner.begin(room, **own) if self.remembers[slot] else State(fixed=own)
+        return states
+
+    def step(self, x: Tensor, *, state: dict[str, State], position: int, **wires: Any) -> Tensor:
+        """Do what `forward` does for one position."""
+        read, both = self.entered(x), []
+        for slot, inner in (("f", self.f), ("g", self.g)):
+            own, held = self._own(slot, wires), state[slot]
+            if self.remembers[slot]:
+                both.append(inner.step(read, state=held, position=position, **own))
+                continue
+            rows = {
+                name: value.repeat_interleave(x.size(0) // value.size(0), 0)
+                for name, value in held.fixed.items()
+            }
+            both.append(inner(read, **rows, **own))
+        return self.add(x, both[0] + both[1])
+
+    def _own(self, slot: str, wires: dict[str, Any]) -> dict[str, Any]:
+        """Return the wires that a sub-layer has ports for."""
+        return {name: value for name, value in wires.items() if name in self.ports[slot]}
+
+
+def _norm(norm: str, d_model: int, eps: float) -> nn.Module:
+    if norm == "none":
+        return nn.Identity()
+    return RMSNorm(d_model, eps) if norm == "rms_norm" else LayerNorm(d_model, eps)
+
+
+def _kept_rows(like: Tensor, drop_path: float) -> Tensor:
+    """Return, for each row of the first axis, zero with a probability, else its inverse."""
+    shape = (like.size(0), *[1] * (like.dim() - 1))
+    kept = like.new_empty(shape).bernoulli_(1.0 - drop_path)
+    return kept / (1.0 - drop_path)
+
+
+def _inside(module: nn.Module) -> list[Any]:
+    """Return what stands in the slots of a module, if it has slots."""
+    if isinstance(module, ParallelSublayer):
+        return [module.f, module.g]
+    return [module.f] if isinstance(module, Sublayer) else []
+
+
+def _ports(module: nn.Module) -> frozenset[str]:
+    """Return the names under which a module, or one in its slots, takes values."""
+    own = frozenset(inspect.signature(module.forward).parameters)
+    return own.union(*map(_ports, _inside(module)))
+
+
+def _remembers(module: nn.Module) -> bool:
+    """Say whether a module, or one in its slots, has something to begin."""
+    inside = _inside(module)
+    return any(map(_remembers, inside)) if inside else hasattr(module, "begin")
 
 
 class Linear(nn.Linear):

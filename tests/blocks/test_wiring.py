@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from weft.blocks.library import registry
+from weft.blocks.modules.attention import Attention
 from weft.blocks.modules.embedding import Embedding
+from weft.blocks.modules.feed_forward import FeedForward
 from weft.blocks.modules.state import Room, State
-from weft.blocks.modules.wiring import Linear, Sublayer
+from weft.blocks.modules.wiring import Linear, ParallelSublayer, Sublayer
+from weft.graphs.check import analyse
+from weft.specs.load import loaded
 
 
 class Tenfold(nn.Module):
@@ -72,6 +80,141 @@ def test_dropout_falls_on_the_sublayer_and_never_on_the_path_around(order: str) 
     found = block(torch.ones(2000, 2))
 
     assert set(found.unique().tolist()) == {1.0, 21.0}
+
+
+def test_sandwich_order_norms_before_and_after() -> None:
+    """By x + norm2(f(norm1(x))): with unit weights the norms give (-1, 1) twice."""
+    block = Sublayer(2, "sandwich", eps=1e-6, f=Tenfold())
+    with torch.no_grad():
+        block.after.weight.copy_(torch.tensor([2.0, 3.0]))
+
+    found = block(torch.tensor([1.0, 3.0]))
+
+    torch.testing.assert_close(found, torch.tensor([1.0 - 2.0, 3.0 + 3.0]))
+
+
+def test_rezero_begins_as_the_path_alone() -> None:
+    """By x + alpha f(x), no norm: alpha starts at 0; at 1/2, f = 10 x gives 6 x."""
+    block = Sublayer(2, norm="none", residual="rezero", f=Tenfold())
+    x = torch.tensor([[1.0, 3.0]])
+
+    block.initialize(torch.Generator())
+    assert torch.equal(block(x), x)
+    assert [name for name, _ in block.named_parameters()] == ["gain"]
+    assert block.gain is not None
+    with torch.no_grad():
+        block.gain.fill_(0.5)
+    assert torch.equal(block(x), 6 * x)
+
+
+def test_layer_scale_has_a_number_for_each_place() -> None:
+    """By x + lambda * f(norm(x)), started at a small number: f gives (-10, 10) here."""
+    block = Sublayer(2, "pre", residual="layer_scale", residual_start=1e-5, f=Tenfold())
+
+    block.initialize(torch.Generator())
+    assert block.gain is not None
+    assert block.gain.tolist() == pytest.approx([1e-5, 1e-5])
+    with torch.no_grad():
+        block.gain.copy_(torch.tensor([0.1, 0.2]))
+    found = block(torch.tensor([1.0, 3.0]))
+
+    torch.testing.assert_close(found, torch.tensor([1.0 - 1.0, 3.0 + 2.0]))
+
+
+def test_a_dropped_path_adds_nothing_to_a_whole_row() -> None:
+    """With probability 3/4; the rows that are left add four times as much: 1 + 4 * 10."""
+    torch.manual_seed(0)
+    block = Sublayer(2, norm="none", drop_path=0.75, f=Tenfold()).train()
+
+    found = block(torch.ones(4000, 3, 2))
+
+    rows = found.flatten(1)
+    assert set(rows.unique().tolist()) == {1.0, 41.0}
+    assert torch.equal(rows.amin(1), rows.amax(1))
+    # A deviation of the share of 4000 rows is sqrt(3/16 / 4000) = 0.0068.
+    assert (rows[:, 0] > 1).float().mean().item() == pytest.approx(0.25, abs=5 * 0.0068)
+    assert set(block.eval()(torch.ones(2, 2)).unique().tolist()) == {11.0}
+
+
+def test_two_sublayers_read_the_same_and_add_up() -> None:
+    """By x + f(norm(x)) + g(norm(x)): with f = g = 10 x, twenty times the normed."""
+    block = ParallelSublayer(4, f=Tenfold(), g=Tenfold())
+    x = torch.randn(3, 4)
+
+    found = block(x)
+
+    torch.testing.assert_close(found, x + 20 * F.layer_norm(x, (4,), eps=1e-6))
+
+
+def test_each_of_two_sublayers_takes_its_wires() -> None:
+    """`more` goes to the one that has such a port, at once and step by step, for every beam."""
+    block = ParallelSublayer(2, norm="none", f=nn.Identity(), g=Tenfold())
+    x = torch.tensor([[[1.0, 3.0]]])
+    room = Room(1, 1, 1, torch.float32, torch.device("cpu"))
+
+    at_once = block(x, more=5.0)
+    stepped = block.step(x, state=block.begin(room, more=5.0), position=0)
+
+    assert at_once.tolist() == stepped.tolist() == [[[2 + 10 + 5, 6 + 30 + 5]]]
+
+
+def side_by_side(wires: dict[str, str]) -> dict[str, Any]:
+    """Return a spec of attention beside a feed-forward, with these wires."""
+    return {
+        "format": 1,
+        "name": "one",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]", "keep": "keep[B T]"},
+        "outputs": {"y": "both.y"},
+        "nodes": {
+            "both": {
+                "use": "parallel_sublayer@1",
+                "in": {"x": "x", **wires},
+                "fill": {
+                    "f": {"use": "attention@1", "params": {"heads": 2}},
+                    "g": {"use": "inner"},
+                },
+            }
+        },
+        "blocks": {
+            "inner": {
+                "inputs": {"x": "f[B T 8]"},
+                "outputs": {"y": "feed.y"},
+                "nodes": {
+                    "feed": {"use": "feed_forward@1", "in": {"x": "x"}, "params": {"d_ff": 9}}
+                },
+            }
+        },
+    }
+
+
+def test_a_wire_goes_to_the_slot_that_has_a_port_for_it() -> None:
+    """A template in the other slot does not know it; one that no slot knows is a mistake."""
+    graph, findings = analyse(loaded(side_by_side({"keep": "keep"})).form, registry())
+    assert findings == []
+    assert graph is not None
+    part = graph.root.nodes[0].part
+    assert part is not None
+    assert [set(inner.inputs) for inner in part.fill.values()] == [{"x", "keep"}, {"x"}]
+
+    _, findings = analyse(loaded(side_by_side({"keeep": "keep"})).form, registry())
+    assert [(f.code, f.problem, f.help) for f in findings] == [
+        (
+            "N03",
+            "no slot of parallel_sublayer@1 has a port 'keeep'",
+            "did you mean 'keep'?",
+        )
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_one_graph_serves_every_size(compiles_once: Callable[[nn.Module], None]) -> None:
+    """Two slots, a wire for one of them: compiled without a break, and not again."""
+    read, feed = Attention(8, 8, 2, 4, 4, causal=True), FeedForward(8, 16)
+    block = ParallelSublayer(8, residual="layer_scale", f=read, g=feed).double()
+    block.initialize(torch.Generator())
+
+    compiles_once(block)
 
 
 def test_linear_is_x_w_transposed_plus_b() -> None:

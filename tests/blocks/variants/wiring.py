@@ -9,12 +9,14 @@ from weft.blocks.embedding import EMBEDDING
 from weft.blocks.pointwise import ACTIVATION
 from weft.blocks.position import SINUSOIDAL_POSITION
 from weft.blocks.sequence import POOL
-from weft.blocks.wiring import LINEAR, SUBLAYER
+from weft.blocks.wiring import LINEAR, PARALLEL_SUBLAYER, SUBLAYER
 from weft.graphs.signature import BlockType
 
 KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
 CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"}
 CROSS = {"f": {"use": "attention@1", "params": {"heads": 2}}}
+PAST = {"f": {"use": "attention@1", "params": {"heads": 2, "causal": True}}}
+FEED = {"f": {"use": "feed_forward@1", "params": {"d_ff": 16}}}
 LOCAL = {"position": "rotary", "rotary_base": 100.0, "window": 2}
 
 FREE = {
@@ -59,6 +61,26 @@ VARIANTS: dict[str, BlockType] = {
                 "params": {"heads": 4, "kv_heads": 2, "causal": True, **LOCAL},
             }
         },
+    ),
+    "sublayer, sandwich": replace(SUBLAYER, example={"order": "sandwich"}),
+    "sublayer, sandwich rms_norm": replace(
+        SUBLAYER, example={"order": "sandwich", "norm": "rms_norm", "residual": "rezero"}
+    ),
+    "sublayer, rezero": replace(SUBLAYER, example={"norm": "none", "residual": "rezero"}),
+    "sublayer, layer_scale": replace(
+        SUBLAYER, example={"order": "pre", "residual": "layer_scale", "drop_path": 0.5}
+    ),
+    "parallel_sublayer, kept": replace(PARALLEL_SUBLAYER, example_inputs=KEPT),
+    "parallel_sublayer, crossed": replace(
+        PARALLEL_SUBLAYER,
+        example={"norm": "rms_norm", "residual": "layer_scale"},
+        example_inputs=CROSSED,
+        example_fill={**CROSS, "g": {"use": "sublayer@1", "fill": FEED}},
+    ),
+    "parallel_sublayer, two that remember": replace(
+        PARALLEL_SUBLAYER,
+        example_inputs=KEPT,
+        example_fill={**PAST, "g": {"use": "gru@1", "params": {"d_hidden": 8}}},
     ),
     "sublayer, crossed": replace(SUBLAYER, example_inputs=CROSSED, example_fill=CROSS),
     "sublayer, feed_forward": replace(
