@@ -13,19 +13,23 @@ from ..graphs.graph import Graph
 from ..graphs.survival import Survival
 from ..specs.findings import InputError
 from ..specs.load import LoadedSpec, load
+from ..specs.reader import parse
 from .adapt import adapted
 from .checked import graph_of
 from .checkpoint import Checkpoint, Contents, open_checkpoint, save, weights_of
 from .data.prepare import Prepared, prepare
 from .data.prepare import Report as PrepareReport
 from .data.tokenizer import Tokenizer
+from .decode.generate import Continuation, GenerateSettings, generate_with
 from .decode.search import SearchSettings
 from .decode.translate import BUFFER, Translator, Warn
 from .maps import AttentionMaps, maps_of
 from .prune import pruned
 from .tasks import translation
+from .tasks.choice import make_task, task_of
+from .tasks.translation import Translation
 from .train.device import choose
-from .train.run import LossSettings, Run, load_run, spec_of
+from .train.run import Run, load_run, spec_of
 from .train.setting import Listener, Result, Setting
 from .train.trainer import Trainer
 
@@ -36,7 +40,26 @@ class Model:
 
     checkpoint: Checkpoint
     module: nn.Module
-    translator: Translator
+    search: SearchSettings
+    half: bool
+    """Whether matrix products run in bfloat16."""
+    task: Translation | None
+    """What the model was trained for; None when it reads and writes ids alone."""
+
+    @property
+    def translator(self) -> Translator:
+        """The model with its tokenizers.
+
+        Raises:
+            InputError: it has none, or does not translate.
+        """
+        if self.task is None:
+            raise InputError(
+                "the checkpoint does not translate text: it has no tokenizer, or no source",
+                place=str(self.checkpoint.folder),
+                help="put tokenizer.model into it, or use its module with ids",
+            )
+        return self.task.translator(self.module, self.search, half=self.half)
 
     @property
     def graph(self) -> Graph:
@@ -48,6 +71,31 @@ class Model:
     ) -> list[str]:
         """Return the translation of each line, in order."""
         return list(self.translator.translate(lines, buffer=buffer, warn=warn))
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        eos: int | Collection[int] | None = None,
+        **settings: Any,
+    ) -> list[Continuation]:
+        """Go on from each prompt, for a decoder-only model.
+
+        Args:
+            prompts: ids, at least one each; they may differ in length.
+            eos: the tokens that end an output; what the checkpoint says when left out.
+            **settings: those of `GenerateSettings`: `max_new`, `temperature`, `top_k`, `seed`.
+
+        Raises:
+            InputError: the spec does not decode from ids alone, or a prompt is empty or has
+                ids that are not the model's.
+            SpecError: a setting is wrong.
+        """
+        wanted = parse(GenerateSettings, settings, "generate")
+        ends = ends_of(self.checkpoint) if eos is None else {eos} if isinstance(eos, int) else eos
+        return generate_with(
+            self.module, self.graph, prompts, wanted, eos=frozenset(ends), half=self.half
+        )
 
     def adapt(self, spec: LoadedSpec | str | Path, *, seed: int = 1) -> Adapted:
         """Return the model of another spec with the weights of this one, as far as they fit.
@@ -65,12 +113,10 @@ class Model:
         tokenizers = tokenizers_of(self.checkpoint)
         params = translation.vocabulary_params(held.overrides, *tokenizers, held.form.params)
         graph = graph_of(replace(held, overrides=params))
-        translation.check_graph(graph, *tokenizers)
+        task_of(self.checkpoint.run, *tokenizers).check(graph)
         made, survival = adapted(self.checkpoint, graph, seed)
-        device = next(self.module.parameters()).device
-        search = self.translator.search
-        ready = _ready(made, search.model_dump(), str(device), half=self.translator.half)
-        return Adapted(ready.checkpoint, ready.module, ready.translator, survival)
+        ready = _ready(made, self.search, _device(self.module), half=self.half)
+        return Adapted(ready.checkpoint, ready.module, self.search, self.half, ready.task, survival)
 
     def attention(
         self, sources: Sequence[str], targets: Sequence[str] | None = None
@@ -99,9 +145,8 @@ class Model:
             InputError: a path is no attention, it has no such head, or none would be left.
             SpecError: the spec does not check without these heads.
         """
-        device = next(self.module.parameters()).device
-        search, half = self.translator.search.model_dump(), self.translator.half
-        return _ready(pruned(self.checkpoint, heads), search, str(device), half=half)
+        device = _device(self.module)
+        return _ready(pruned(self.checkpoint, heads), self.search, device, half=self.half)
 
     def save(self, folder: Path | str) -> Path:
         """Write it as a checkpoint, which opens, translates and starts a run as any other.
@@ -148,17 +193,44 @@ def open_model(
         InputError: not a whole checkpoint, or its tokenizer is not the model's.
     """
     held = open_checkpoint(folder)
-    settings = {**held.run.get("search", {}), **(search or {})}
+    settings = SearchSettings(**{**held.run.get("search", {}), **(search or {})})
     return _ready(held, settings, device, half=precision == "bfloat16")
 
 
-def _ready(held: Checkpoint, search: Mapping[str, Any], device: str, *, half: bool) -> Model:
+def _ready(held: Checkpoint, search: SearchSettings, device: str, *, half: bool) -> Model:
     """Return a checkpoint ready for use."""
-    source, target = tokenizers_of(held)
-    translation.check_graph(held.graph, source, target)
-    module = held.build(device)
-    task = translation.Translation(source, target, LossSettings(**held.run.get("loss", {})))
-    return Model(held, module, task.translator(module, SearchSettings(**search), half=half))
+    task = _task_of(held)
+    return Model(held, held.build(device), search, half, task)
+
+
+def _task_of(held: Checkpoint) -> Translation | None:
+    """Return the task of a checkpoint; None for a model of ids alone.
+
+    Raises:
+        InputError: it is for text, and its tokenizer is missing or not the model's.
+    """
+    inputs = held.graph.inputs
+    for_text = {"source", "target"} <= inputs.keys() and inputs["source"].kind == "ids"
+    imported = "imported" in held.state and "tokenizer.model" not in held.tokenizers
+    if not for_text or imported:
+        return None
+    task = task_of(held.run, *tokenizers_of(held))
+    task.check(held.graph)
+    return task
+
+
+def _device(module: nn.Module) -> str:
+    return str(next(module.parameters()).device)
+
+
+def ends_of(held: Checkpoint) -> frozenset[int]:
+    """Return the tokens that end an output, as far as a checkpoint says."""
+    said = held.state.get("imported", {}).get("tokens", {}).get("end")
+    if said is not None:
+        return frozenset(said if isinstance(said, list) else [said])
+    if "tokenizer.model" in held.tokenizers:
+        return frozenset({tokenizers_of(held)[1].eos})
+    return frozenset()
 
 
 def tokenizers_of(held: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
@@ -197,7 +269,7 @@ def graph_for(run: Run, source: str, prepared: Prepared) -> Graph:
     tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
     params = translation.vocabulary_params(run.params, *tokenizers, held.form.params)
     graph = graph_of(replace(held, overrides=params))
-    translation.check_graph(graph, *tokenizers)
+    make_task(run, prepared, graph).check(graph)
     return graph
 
 
@@ -237,7 +309,7 @@ def train(
     hears.say(f"{place.device}, {'bfloat16' if place.half else 'float32'}: {place.reason}")
     prepared = prepare_run(settings, folder, report)
     graph = graph_for(settings, source, prepared)
-    task = translation.make_task(settings, prepared, graph)
+    task = make_task(settings, prepared, graph)
     hears.say(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):
         hears.say(_counted(split, prepared.report[split]))

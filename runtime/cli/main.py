@@ -228,6 +228,12 @@ def _add_run_commands(add: Add) -> None:
         command.add_argument(
             "--max-extra", type=int, help="most tokens beyond the source's (default: the run's)"
         )
+        command.add_argument(
+            "--iterations", type=int, help="of mask-predict, how often words are written"
+        )
+        command.add_argument(
+            "--lengths", type=int, help="of mask-predict, how many lengths are tried"
+        )
         command.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
         command.add_argument(
             "--precision",

@@ -16,9 +16,9 @@ from ..checkpoint import Contents, open_checkpoint, refuse_other_graph, save
 from ..data.settings import DataSettings
 from ..data.text import read_lines, read_parallel
 from ..tasks import translation
+from ..tasks.choice import task_of
 from ..train.average import average_weights
 from ..train.device import fast_half
-from ..train.run import LossSettings
 
 
 def _open(options: Namespace) -> api.Model:
@@ -31,7 +31,13 @@ def _open(options: Namespace) -> api.Model:
     precision = options.precision
     if precision == "auto":
         precision = "bfloat16" if fast_half(torch.device(device)) else "float32"
-    chosen = {"beam": options.beam, "alpha": options.alpha, "max_extra": options.max_extra}
+    chosen = {
+        "beam": options.beam,
+        "alpha": options.alpha,
+        "max_extra": options.max_extra,
+        "iterations": options.iterations,
+        "lengths": options.lengths,
+    }
     search = {name: value for name, value in chosen.items() if value is not None}
     return api.open_model(options.checkpoint, search=search, device=device, precision=precision)
 
@@ -73,11 +79,8 @@ def evaluate(options: Namespace) -> None:
         print(f"{name}: translating {len(sources):,} lines", file=sys.stderr)
         found = list(model.translator.translate(sources, warn=_warn))
         scores = translation.score(found, references)
-        task = translation.Translation(
-            model.translator.source,
-            model.translator.target,
-            LossSettings(smoothing=0.0),
-        )
+        unsmoothed = {**model.checkpoint.run, "loss": {"smoothing": 0.0}}
+        task = task_of(unsmoothed, model.translator.source, model.translator.target)
         device = next(model.module.parameters()).device
         measured = task.perplexity(model.module, task.text_batches(sources, references), device)
         if options.out:

@@ -62,6 +62,10 @@ class SearchSettings(BaseModel):
     """Most tokens of any output, however long its input; null for no such bound."""
     nbest: int = Field(default=1, ge=1)
     """Hypotheses returned for each sentence; at most `beam`."""
+    iterations: int = Field(default=10, ge=1)
+    """Times that mask-predict writes words; it alone reads this."""
+    lengths: int = Field(default=5, ge=1)
+    """Lengths of an output that mask-predict tries; it alone reads this."""
 
     @model_validator(mode="after")
     def _has_room(self) -> SearchSettings:

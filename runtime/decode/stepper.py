@@ -26,6 +26,8 @@ class ModelStepper:
         length: int,
         moving: str = "target",
         output: str = "logits",
+        keep: str | None = None,
+        sentences: int | None = None,
     ) -> None:
         """Run what does not depend on the output once, and make room for the rest.
 
@@ -36,24 +38,30 @@ class ModelStepper:
             length: positions that will be decoded at most.
             moving: the input that is fed back.
             output: the output that scores the next one, [.., V].
+            keep: an input with the step axis that masks it; every position is kept.
+            sentences: how many there are, when nothing is fixed.
         """
-        first = next(iter(fixed.values()))
-        device = first.device
+        parameter = next(model.parameters())
+        device = next((value.device for value in fixed.values()), parameter.device)
         kind = device.type
         half = torch.is_autocast_enabled(kind)
-        dtype = torch.get_autocast_dtype(kind) if half else next(model.parameters()).dtype
-        room = Room(first.size(0), beams, length, dtype, device)
+        dtype = torch.get_autocast_dtype(kind) if half else parameter.dtype
+        rows = next((value.size(0) for value in fixed.values()), sentences or 1)
+        room = Room(rows, beams, length, dtype, device)
         self.rows = room.sentences
         self.beams = beams
         self._step: Any = model.step
         self._moving, self._output = moving, output
+        self._kept = {}
+        if keep is not None:
+            self._kept[keep] = torch.ones(room.rows, 1, dtype=torch.bool, device=device)
         self._used = 0
         begin: Any = model.begin
         self._state = begin(room, **fixed)
 
     def step(self, tokens_R: Tensor, position: int) -> Tensor:
         """Return the logits [R, V] that follow one more token in every row."""
-        moving = {self._moving: tokens_R[:, None]}
+        moving = {self._moving: tokens_R[:, None], **self._kept}
         outputs = self._step(**moving, state=self._state, position=position)
         self._used = position + 1
         logits: Tensor = outputs[self._output][:, -1]

@@ -40,6 +40,11 @@ class Translator:
     half: bool = False
     """Whether matrix products run in bfloat16."""
 
+    @property
+    def rows(self) -> int:
+        """Outputs that are worked on for each sentence."""
+        return self.search.beam
+
     def translate(
         self, lines: Iterable[str], *, buffer: int = BUFFER, warn: Warn | None = None
     ) -> Iterator[str]:
@@ -70,7 +75,7 @@ class Translator:
         filled = [index for index, ids in enumerate(sources) if ids]
         order = sorted(filled, key=lambda index: len(sources[index]), reverse=True)
         while order:
-            width = (len(sources[order[0]]) + 1) * self.search.beam
+            width = (len(sources[order[0]]) + 1) * self.rows
             rows = order[: max(1, BATCH_TOKENS // width)]
             order = order[len(rows) :]
             decoded = self.decode([sources[index] for index in rows])

@@ -20,13 +20,12 @@ from ...graphs.graph import Graph
 from ...specs.findings import InputError
 from ..data.batches import Batch, in_order, pad_rows
 from ..data.corpus import Corpus
-from ..data.prepare import Prepared
 from ..data.settings import BatchSettings
 from ..data.tokenizer import Tokenizer
 from ..decode.search import SearchSettings
 from ..decode.translate import Translator
 from ..train.loss import LossSums, label_smoothed, with_auxiliary
-from ..train.run import LossSettings, Run
+from ..train.run import LossSettings
 
 INPUTS = {"source": "ids", "source_keep": "keep", "target": "ids"}
 """Inputs that the spec must have, and their kinds."""
@@ -57,21 +56,46 @@ def check_graph(graph: Graph, source: Tokenizer, target: Tokenizer) -> None:
     Raises:
         InputError: an input or output is missing, of another kind, or of another size.
     """
-    for name, kind in INPUTS.items():
-        if name not in graph.inputs or graph.inputs[name].kind != kind:
-            raise InputError(
-                f"translation needs an input '{name}' of kind {kind}",
-                place=f"{graph.source}#/inputs",
-                help=f'add it, for example "{name}": "{kind}{":vocab" * (kind == "ids")}[B S]"',
-            )
-    if "logits" not in graph.outputs:
-        raise InputError("translation needs an output 'logits'", place=f"{graph.source}#/outputs")
+    check_ports(graph, "translation", INPUTS, ("logits",))
     if graph.step_axis is None:
         raise InputError(
             "translation needs a spec that decodes step by step",
             place=graph.source,
             help='add "step": {"axis": "T"}',
         )
+    check_vocabulary(graph, source, target)
+
+
+def check_ports(graph: Graph, task: str, inputs: Mapping[str, str], outputs: Iterable[str]) -> None:
+    """Refuse a graph that lacks an input or an output.
+
+    Args:
+        graph: the graph.
+        task: what it is for, in words.
+        inputs: those that it must have, and their kinds.
+        outputs: those that it must have.
+
+    Raises:
+        InputError: one is missing, or of another kind.
+    """
+    for name, kind in inputs.items():
+        if name not in graph.inputs or graph.inputs[name].kind != kind:
+            raise InputError(
+                f"{task} needs an input '{name}' of kind {kind}",
+                place=f"{graph.source}#/inputs",
+                help=f'add it, for example "{name}": "{kind}{":vocab" * (kind == "ids")}[B S]"',
+            )
+    for name in outputs:
+        if name not in graph.outputs:
+            raise InputError(f"{task} needs an output '{name}'", place=f"{graph.source}#/outputs")
+
+
+def check_vocabulary(graph: Graph, source: Tokenizer, target: Tokenizer) -> None:
+    """Refuse a graph whose vocabularies are not those of the tokenizers.
+
+    Raises:
+        InputError: a size differs.
+    """
     found = {
         "source": (graph.inputs["source"].size, source.vocab_size),
         "target": (graph.inputs["target"].size, target.vocab_size),
@@ -120,6 +144,14 @@ class Translation:
     settings: LossSettings
     losses: tuple[str, ...] = ()
     """Outputs of the model that training lowers too."""
+
+    def check(self, graph: Graph) -> None:
+        """Refuse a graph that does not serve this task with these tokenizers.
+
+        Raises:
+            InputError: an input or output is missing, of another kind, or of another size.
+        """
+        check_graph(graph, self.source, self.target)
 
     def inputs(self, batch: Batch) -> dict[str, Tensor]:
         """Return what the model reads: the target begins with BOS and lacks its end."""
@@ -186,9 +218,3 @@ class Translation:
     ) -> Translator:
         """Return the model as a translator."""
         return Translator(model, self.source, self.target, search, half)
-
-
-def make_task(run: Run, prepared: Prepared, graph: Graph) -> Translation:
-    """Return the task of a run on its prepared data, for a graph that serves it."""
-    losses = tuple(name for name, type_ in graph.outputs.items() if type_.kind == "loss")
-    return Translation(prepared.source_tokenizer, prepared.target_tokenizer, run.loss, losses)

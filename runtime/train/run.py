@@ -74,7 +74,8 @@ class Run(Settings):
     format: Literal[1]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
     doc: str = ""
-    task: Literal["translation"] = "translation"
+    task: Literal["translation", "mask_predict"] = "translation"
+    """`mask_predict` writes all words of an output at once, and the unlikely ones again."""
     spec: str
     """A shipped spec, or a file beside the run."""
     params: dict[str, Any] = Field(default_factory=dict)

@@ -20,4 +20,9 @@ MODELS = {
         "parameters": 2 * 32_000 * 4096 + 32 * llama(4096, 128, 32, 8, 14_336) + 4096,
         "small": {**SMALL, "sliding_window": 4},
     },
+    # One table, a norm: 2,506,172,416.
+    "gemma": {
+        "parameters": 256_000 * 2048 + 18 * llama(2048, 256, 8, 1, 16_384) + 2048,
+        "small": SMALL,
+    },
 }

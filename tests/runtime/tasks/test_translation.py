@@ -16,7 +16,8 @@ from weft.graphs.graph import Graph
 from weft.runtime import api
 from weft.runtime.checked import graph_of
 from weft.runtime.data.batches import Batch
-from weft.runtime.tasks.translation import check_graph, make_task, score
+from weft.runtime.tasks.choice import make_task
+from weft.runtime.tasks.translation import check_graph, score
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded

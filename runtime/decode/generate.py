@@ -1,0 +1,206 @@
+"""Generate: go on from given tokens, one at a time, best first or drawn at random.
+
+Rows begin together at their first token.  While a row's prompt lasts it is fed from
+there, and from its end on with what the row writes itself; so prompts of different
+lengths stand in one batch, and no position is padding on the left.
+
+Axes: R rows, P tokens of the longest prompt, V vocabulary, L tokens written at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from ...graphs.graph import Graph
+from ...specs.findings import InputError
+from .search import Stepper
+from .stepper import ModelStepper
+
+
+class GenerateSettings(BaseModel):
+    """How tokens are chosen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    max_new: int = Field(default=50, ge=1)
+    """Tokens written at most, those of the prompt not counted."""
+    temperature: float = Field(default=0.0, ge=0.0)
+    """0 takes the most probable token; otherwise logits are divided by it, and one is drawn."""
+    top_k: int | None = Field(default=None, ge=1)
+    """Most probable tokens of which one is drawn; null is all."""
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Decides what is drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuation:
+    """What was written after one prompt."""
+
+    tokens: tuple[int, ...]
+    """Ids, the prompt's left out, and so is the one that ended it."""
+    log_probability: float
+    """Natural logarithm of the model's probability of them, with the one that ended it."""
+    finished: bool
+    """Whether it ended by itself."""
+
+
+@torch.no_grad()
+def generate(
+    stepper: Stepper,
+    prompts: Sequence[Sequence[int]],
+    settings: GenerateSettings,
+    *,
+    eos: Collection[int],
+    device: torch.device,
+) -> list[Continuation]:
+    """Go on from each prompt.
+
+    Args:
+        stepper: begun with one row a prompt, and room for the longest and what follows.
+        prompts: ids, at least one each.
+        settings: how tokens are chosen.
+        eos: the tokens that end a row; with none, rows end at `max_new` tokens.
+        device: where the stepper computes.
+
+    Returns:
+        One continuation a prompt.  What a row becomes hangs on its own prompt; what is
+        drawn also on the number of rows and on the row's place among them.
+
+    Raises:
+        ValueError: there are not as many prompts as rows, or one is empty.
+    """
+    if len(prompts) != stepper.rows or not all(prompts):
+        msg = f"{stepper.rows} rows need as many prompts, of one token at least"
+        raise ValueError(msg)
+    lengths_R = torch.tensor([len(prompt) for prompt in prompts], device=device)
+    longest = max(map(len, prompts))
+    prompt_RP = torch.tensor([[*p, *[p[-1]] * (longest - len(p))] for p in prompts], device=device)
+    ends_E = torch.tensor(sorted(eos), device=device, dtype=torch.long)
+    choose = _Choice(settings, device)
+    token_R, count_R = prompt_RP[:, 0], torch.zeros_like(lengths_R)
+    written_RL = prompt_RP.new_zeros(len(prompts), settings.max_new)
+    log_p_R = torch.zeros(len(prompts), device=device)
+    open_R = torch.ones_like(lengths_R, dtype=torch.bool)
+    ended_R = ~open_R
+    first = min(map(len, prompts)) - 1
+    for position in range(longest + settings.max_new - 1):
+        logits_RV = stepper.step(token_R, position)
+        reading_R = lengths_R > position + 1
+        if position + 1 < longest:
+            token_R = prompt_RP[:, position + 1]
+        if position < first:
+            continue
+        chosen_R, gain_R = choose(logits_RV)
+        token_R = torch.where(reading_R, token_R, chosen_R)
+        writing_R = open_R & ~reading_R
+        place_R1 = count_R.clamp(max=settings.max_new - 1)[:, None]
+        kept_R1 = written_RL.gather(1, place_R1)
+        written_RL.scatter_(1, place_R1, torch.where(writing_R[:, None], token_R[:, None], kept_R1))
+        log_p_R = torch.where(writing_R, log_p_R + gain_R, log_p_R)
+        count_R = count_R + writing_R
+        ended_R = ended_R | (writing_R & torch.isin(token_R, ends_E))
+        open_R = ~ended_R & (count_R < settings.max_new)
+        if not open_R.any():
+            break
+    return [
+        Continuation(tokens=tuple(row[: count - ended]), log_probability=log_p, finished=ended)
+        for row, count, ended, log_p in zip(
+            written_RL.tolist(), count_R.tolist(), ended_R.tolist(), log_p_R.tolist(), strict=True
+        )
+    ]
+
+
+class _Choice:
+    """Takes one token a row from its logits."""
+
+    def __init__(self, settings: GenerateSettings, device: torch.device) -> None:
+        self.settings = settings
+        self.generator = torch.Generator(device=device)
+        self.generator.manual_seed(settings.seed)
+
+    def __call__(self, logits_RV: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the tokens [R] and their log probabilities [R], in float32."""
+        log_p_RV = torch.log_softmax(logits_RV, dim=-1, dtype=torch.float32)
+        if self.settings.temperature == 0:
+            gain_R, token_R = log_p_RV.max(-1)
+            return token_R, gain_R
+        score_RV = log_p_RV / self.settings.temperature
+        if self.settings.top_k is not None and self.settings.top_k < score_RV.size(1):
+            best_RK, index_RK = score_RV.topk(self.settings.top_k)
+            score_RV = torch.full_like(score_RV, -torch.inf).scatter(1, index_RK, best_RK)
+        token_R = torch.multinomial(score_RV.softmax(-1), 1, generator=self.generator)[:, 0]
+        return token_R, log_p_RV.gather(1, token_R[:, None])[:, 0]
+
+
+def generate_with(
+    model: nn.Module,
+    graph: Graph,
+    prompts: Sequence[Sequence[int]],
+    settings: GenerateSettings,
+    *,
+    eos: Collection[int] = (),
+    half: bool = False,
+) -> list[Continuation]:
+    """Go on from each prompt with a model that reads ids and nothing else.
+
+    Args:
+        model: in evaluation mode.
+        graph: of which it was built; its step axis is that of one input of ids, and
+            perhaps of a mask.
+        prompts: ids, at least one each; all are decoded in one batch.
+        settings: how tokens are chosen.
+        eos: the tokens that end a row.
+        half: whether matrix products run in bfloat16.
+
+    Raises:
+        InputError: the graph does not decode so, or a prompt is empty or no list of its ids.
+    """
+    moving, keep = _moving(graph)
+    vocabulary = graph.inputs[moving].size
+    for index, prompt in enumerate(prompts):
+        outside = [token for token in prompt if not 0 <= token < int(vocabulary or 0)]
+        if outside or not prompt:
+            problem = f"has the id {outside[0]}" if outside else "is empty"
+            raise InputError(
+                f"prompt {index + 1} {problem}",
+                help=f"give ids from 0 to {int(vocabulary or 0) - 1}, one at least",
+            )
+    if not prompts:
+        return []
+    device = next(model.parameters()).device
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
+        stepper = ModelStepper(
+            model,
+            {},
+            beams=1,
+            length=max(map(len, prompts)) + settings.max_new - 1,
+            moving=moving,
+            keep=keep,
+            sentences=len(prompts),
+        )
+        return generate(stepper, prompts, settings, eos=eos, device=device)
+
+
+def _moving(graph: Graph) -> tuple[str, str | None]:
+    """Return the inputs that move: ids, and their mask if there is one.
+
+    Raises:
+        InputError: others are there, or the graph does not step.
+    """
+    kinds = {name: type_.kind for name, type_ in graph.inputs.items()}
+    ids = [name for name, kind in kinds.items() if kind == "ids"]
+    masks = [name for name, kind in kinds.items() if kind == "keep"]
+    fits = len(ids) == 1 and len(masks) <= 1 and len(kinds) == len(ids) + len(masks)
+    steps = all(graph.step_axis in type_.axes for type_ in graph.inputs.values())
+    if graph.step_axis is None or not fits or not steps or "logits" not in graph.outputs:
+        raise InputError(
+            "generation needs a spec that decodes step by step, from ids alone to 'logits'",
+            place=graph.source,
+            help='give it one input of ids, such as "tokens": "ids:vocab[B T]", and a step axis',
+        )
+    return ids[0], masks[0] if masks else None

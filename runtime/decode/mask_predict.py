@@ -1,0 +1,125 @@
+"""Mask-predict: all words of an output at once, then those that seem wrong again.
+
+The length is predicted first.  Every word begins masked; each iteration writes the
+masked words and masks the least probable of all, fewer each time.
+
+Axes: N sentences, C lengths tried for each, R = N * C rows, T positions of the longest,
+V vocabulary, S source positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+from torch import Tensor
+
+from ..data.batches import pad_rows
+from .search import Hypothesis
+from .translate import Translator
+
+Predict = Callable[[Tensor, Tensor], Tensor]
+"""From words [R, T], some masked, and which positions are there [R, T] to logits [R, T, V]."""
+
+
+@torch.no_grad()
+def mask_predict(
+    predict: Predict, lengths_NC: Tensor, *, iterations: int, mask: int, never: Collection[int]
+) -> list[list[Hypothesis]]:
+    """Write N outputs, each in C lengths.
+
+    After iteration t of I the n * (I - t) / I least probable of n words are masked, and
+    words that are not masked keep the probability with which they were written.
+
+    Args:
+        predict: the model.
+        lengths_NC: words of each output, in each of its lengths.
+        iterations: how often words are written, I.
+        mask: the id that stands for a word not written yet.
+        never: ids that are no words of an output.
+
+    Returns:
+        For each sentence its outputs, that with the most probable words on average first.
+
+    Source: Ghazvininejad et al. 2019, section 3.
+    """
+    lengths_R1 = lengths_NC.flatten()[:, None]
+    keep_RT = torch.arange(int(lengths_NC.max()), device=lengths_NC.device) < lengths_R1
+    words_RT = torch.full_like(keep_RT, mask, dtype=torch.long)
+    log_p_RT = torch.zeros_like(keep_RT, dtype=torch.float32)
+    masked_RT, forbidden = keep_RT, sorted({*never, mask})
+    for left in reversed(range(iterations)):
+        log_p_RTV = torch.log_softmax(predict(words_RT, keep_RT), -1, dtype=torch.float32)
+        log_p_RTV[..., forbidden] = -torch.inf
+        best_RT, index_RT = log_p_RTV.max(-1)
+        words_RT = torch.where(masked_RT, index_RT, words_RT)
+        log_p_RT = torch.where(masked_RT, best_RT, log_p_RT)
+        count_R1 = lengths_R1 * left // iterations
+        if not count_R1.any():
+            break
+        rank_RT = log_p_RT.masked_fill(~keep_RT, torch.inf).argsort(dim=1, stable=True).argsort(1)
+        masked_RT = rank_RT < count_R1
+        words_RT = words_RT.masked_fill(masked_RT, mask)
+    total_R = log_p_RT.masked_fill(~keep_RT, 0.0).sum(1)
+    found = [
+        Hypothesis(
+            tokens=tuple(words[:length]),
+            log_probability=total,
+            score=total / length,
+            finished=True,
+        )
+        for words, length, total in zip(
+            words_RT.tolist(), lengths_NC.flatten().tolist(), total_R.tolist(), strict=True
+        )
+    ]
+    tried = lengths_NC.size(1)
+    return [
+        sorted(found[start : start + tried], key=lambda one: one.score, reverse=True)
+        for start in range(0, len(found), tried)
+    ]
+
+
+class MaskPredictor(Translator):
+    """A model that predicts lengths and masked words, ready to translate."""
+
+    @property
+    def rows(self) -> int:
+        """Outputs that are worked on for each sentence."""
+        return self.search.lengths
+
+    @torch.inference_mode()
+    def decode(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
+        """Return the outputs of a batch of sources, best first.
+
+        Args:
+            sources: ids of each sentence, without the end token.
+        """
+        device = next(self.model.parameters()).device
+        source = pad_rows(sources, self.source.pad, self.source.eos).to(device)
+        mask, tried = self.target.bos, self.search.lengths
+
+        def run(times: int, words: Tensor, keep: Tensor) -> dict[str, Tensor]:
+            source_RS = source.repeat_interleave(times, 0)
+            with torch.autocast(device.type, torch.bfloat16, enabled=self.half):
+                outputs: dict[str, Tensor] = self.model(
+                    source=source_RS,
+                    source_keep=source_RS != self.source.pad,
+                    target=words,
+                    target_keep=keep,
+                )
+            return outputs
+
+        # The lengths hang on the source alone, so one masked word will do for them.
+        one = torch.full_like(source[:, :1], mask)
+        score_NL = run(1, one, torch.ones_like(one, dtype=torch.bool))["lengths"].float()
+        if self.search.max_length is not None:
+            score_NL = score_NL[:, : self.search.max_length]
+        lengths_NC = score_NL.topk(min(tried, score_NL.size(1))).indices + 1
+        found = mask_predict(
+            lambda words, keep: run(lengths_NC.size(1), words, keep)["logits"],
+            lengths_NC,
+            iterations=self.search.iterations,
+            mask=mask,
+            never={self.target.eos, self.target.pad},
+        )
+        return [outputs[: self.search.nbest] for outputs in found]

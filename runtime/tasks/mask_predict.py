@@ -1,0 +1,120 @@
+"""Mask-predict: translation that writes all words at once, in a few iterations.
+
+A spec serves this task when it has, beside the inputs of translation, `target_keep`
+(keep), and beside the output `logits` the output `lengths`: scores of 1, 2, 3, ... words.
+A masked word is the id with which other targets begin, which is no word.
+
+Source: Ghazvininejad et al. 2019.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ...graphs.graph import Graph
+from ..data.batches import Batch
+from ..decode.mask_predict import MaskPredictor
+from ..decode.search import SearchSettings
+from ..train.loss import LossSums, label_smoothed, with_auxiliary
+from .translation import INPUTS, Translation, check_ports, check_vocabulary
+
+LENGTH_WEIGHT = 0.1
+"""What the loss of a sentence's length weighs beside that of a word."""
+
+
+def masked_at_random(keep_BT: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Return which positions are masked: of n words of a row 1 to n, as likely each.
+
+    Source: Ghazvininejad et al. 2019, section 2.2.
+    """
+    length_B1 = keep_BT.sum(1, keepdim=True)
+
+    def drawn(like: Tensor) -> Tensor:
+        return torch.rand(like.shape, generator=generator, device=like.device)
+
+    count_B1 = (1 + (drawn(length_B1) * length_B1).floor()).clamp(max=length_B1)
+    rank_BT = drawn(keep_BT).masked_fill(~keep_BT, torch.inf).argsort(1).argsort(1)
+    return (rank_BT < count_B1) & keep_BT
+
+
+class MaskPredict(Translation):
+    """The task, as the training loop sees it."""
+
+    def check(self, graph: Graph) -> None:
+        """Refuse a graph that does not serve this task with these tokenizers.
+
+        Raises:
+            InputError: an input or output is missing, of another kind, or of another size.
+        """
+        wanted = {**INPUTS, "target_keep": "keep"}
+        check_ports(graph, "mask-predict", wanted, ("logits", "lengths"))
+        check_vocabulary(graph, self.source, self.target)
+
+    def loss(self, model: nn.Module, batch: Batch) -> LossSums:
+        """Return the loss of a batch whose words are masked by torch's own generator."""
+        return self._loss(model, batch, None)
+
+    def _loss(self, model: nn.Module, batch: Batch, generator: torch.Generator | None) -> LossSums:
+        """Return the mean loss of masked words, and a tenth of that of lengths.
+
+        As sums over target tokens, which the trainer divides by their number.
+        """
+        pad = self.target.pad
+        tokens = (batch.target != pad).sum()
+        words = batch.target[:, :-1]
+        words = words.masked_fill(words == self.target.eos, pad)
+        keep = words != pad
+        masked = masked_at_random(keep, generator)
+        outputs = model(
+            source=batch.source,
+            source_keep=batch.source != self.source.pad,
+            target=words.masked_fill(masked, self.target.bos),
+            target_keep=keep,
+        )
+        sums = label_smoothed(
+            outputs["logits"],
+            words.masked_fill(~masked, pad),
+            smoothing=self.settings.smoothing,
+            pad=pad,
+            spread=self.settings.spread,
+        )
+        longest = outputs["lengths"].size(1)
+        of_length = F.cross_entropy(
+            outputs["lengths"].float(), keep.sum(1).clamp(1, longest) - 1, reduction="mean"
+        )
+        share = tokens / sums.tokens.clamp(min=1)
+        words_and_length = LossSums(
+            loss=sums.loss * share + LENGTH_WEIGHT * of_length * tokens,
+            nll=sums.nll * share,
+            tokens=tokens,
+        )
+        own = [outputs[name] for name in self.losses]
+        return with_auxiliary(words_and_length, own, self.settings.auxiliary)
+
+    @torch.no_grad()
+    def perplexity(
+        self, model: nn.Module, batches: Iterable[Batch], device: torch.device
+    ) -> dict[str, float]:
+        """Return the unsmoothed nll in nats per masked word, and its exponential.
+
+        The same words are masked whenever it is measured.
+        """
+        generator = torch.Generator(device=device)
+        generator.manual_seed(0)
+        total, tokens = torch.zeros((), dtype=torch.float64, device=device), 0
+        for batch in batches:
+            total += self._loss(model, batch.to(device), generator).nll
+            tokens += batch.target_tokens
+        nll = total.item() / max(tokens, 1)
+        return {"nll": nll, "perplexity": math.exp(min(nll, 700.0))}
+
+    def translator(
+        self, model: nn.Module, search: SearchSettings, *, half: bool = False
+    ) -> MaskPredictor:
+        """Return the model as a translator."""
+        return MaskPredictor(model, self.source, self.target, search, half)

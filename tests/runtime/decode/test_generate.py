@@ -1,0 +1,164 @@
+"""Going on from prompts: as the parallel pass says, whatever the lengths; and drawn at random."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import weft
+from torch import Tensor, nn
+from weft.blocks.library import registry
+from weft.graphs.check import check
+from weft.graphs.graph import Graph
+from weft.runtime import api
+from weft.runtime.checkpoint import Contents, save, weights_of
+from weft.runtime.compile.build import build
+from weft.runtime.decode.generate import GenerateSettings, generate, generate_with
+from weft.specs.findings import InputError, SpecError
+from weft.specs.load import load
+
+VOCAB = 23
+SMALL = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "vocab": VOCAB}
+PROMPTS = [[3, 1, 4], [5], [9, 2, 6, 5, 3], [8, 9]]
+
+
+def llama() -> tuple[Graph, nn.Module]:
+    """Return a small Llama whose weights spread its logits."""
+    graph = check(load("llama").form, registry(), {**SMALL, "kv_heads": 1})
+    model = build(graph).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
+    return graph, model
+
+
+def by_the_parallel_pass(
+    model: nn.Module, prompt: list[int], count: int
+) -> tuple[list[int], float]:
+    """Write the best tokens by running all that is there anew each time."""
+    ids, total = list(prompt), 0.0
+    with torch.no_grad():
+        for _ in range(count):
+            log_p = model(tokens=torch.tensor([ids]))["logits"][0, -1].log_softmax(-1)
+            ids.append(int(log_p.argmax()))
+            total += log_p.max().item()
+    return ids[len(prompt) :], total
+
+
+def test_prompts_of_different_lengths_go_on_as_the_parallel_pass_says() -> None:
+    """In one batch, each from its own end; the log probability is that of what was written."""
+    graph, model = llama()
+
+    found = generate_with(model, graph, PROMPTS, GenerateSettings(max_new=6))
+
+    for prompt, one in zip(PROMPTS, found, strict=True):
+        wanted, log_p = by_the_parallel_pass(model, prompt, 6)
+        assert list(one.tokens) == wanted
+        assert one.log_probability == pytest.approx(log_p, abs=1e-4)
+        assert not one.finished
+
+
+def test_an_output_ends_with_one_of_the_end_tokens() -> None:
+    """Which is left out; the other rows go on as if nothing had happened."""
+    graph, model = llama()
+    whole = [by_the_parallel_pass(model, prompt, 8)[0] for prompt in PROMPTS]
+    ends = {whole[0][2], whole[2][5]}
+
+    found = generate_with(model, graph, PROMPTS, GenerateSettings(max_new=8), eos=ends)
+
+    for tokens, one in zip(whole, found, strict=True):
+        place = next((i for i, token in enumerate(tokens) if token in ends), None)
+        assert list(one.tokens) == tokens[:place]
+        assert one.finished == (place is not None)
+    assert found[0].finished
+
+
+def test_drawing_is_decided_by_the_seed_and_bounded_by_top_k() -> None:
+    """One of one is the best; other seeds draw other tokens."""
+    graph, model = llama()
+
+    def drawn(**settings: float) -> list[tuple[int, ...]]:
+        wanted = GenerateSettings(max_new=9, **settings)  # type: ignore[arg-type]
+        return [one.tokens for one in generate_with(model, graph, PROMPTS, wanted)]
+
+    assert drawn(temperature=1.0, top_k=1) == drawn()
+    assert drawn(temperature=1.5, seed=3) == drawn(temperature=1.5, seed=3)
+    assert drawn(temperature=1.5, seed=3) != drawn(temperature=1.5, seed=4)
+
+
+class Fixed:
+    """A stepper that gives the same logits always."""
+
+    def __init__(self, rows: int, logits: list[float]) -> None:
+        """Keep them."""
+        self.rows, self.logits = rows, torch.tensor(logits)
+
+    def step(self, tokens_R: Tensor, position: int, /) -> Tensor:  # noqa: ARG002
+        """Return the logits."""
+        return self.logits.expand(self.rows, -1)
+
+    def reorder(self, rows_R: Tensor, /) -> None:
+        """Never asked for."""
+        raise AssertionError(rows_R)
+
+
+def test_tokens_are_drawn_as_often_as_their_probabilities_say() -> None:
+    """Of 4,000 draws at temperature 2 among the 3 likeliest, within three deviations."""
+    logits, rows = [2.0, 0.0, 1.0, -1.0], 400
+    settings = GenerateSettings(max_new=10, temperature=2.0, top_k=3, seed=7)
+
+    found = generate(
+        Fixed(rows, logits), [[0]] * rows, settings, eos=(), device=torch.device("cpu")
+    )
+
+    drawn = torch.tensor([one.tokens for one in found]).flatten()
+    share = drawn.bincount(minlength=4) / len(drawn)
+    wanted = torch.tensor([1.0, 0.0, 0.5]).softmax(0)
+    assert share[3] == 0
+    assert (share[:3] - wanted).abs().max() < 3 * (0.25 / len(drawn)) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("prompts", "problem"), [([[1], []], "prompt 2 is empty"), ([[1, VOCAB]], "has the id 23")]
+)
+def test_prompts_that_are_none_are_refused(prompts: list[list[int]], problem: str) -> None:
+    """The message names the prompt and the ids that there are."""
+    graph, model = llama()
+
+    with pytest.raises(InputError, match=problem) as caught:
+        generate_with(model, graph, prompts, GenerateSettings())
+
+    assert "from 0 to 22" in caught.value.help
+    assert generate_with(model, graph, [], GenerateSettings()) == []
+
+
+def test_a_translator_does_not_generate() -> None:
+    """It needs a source."""
+    graph = check(load("transformer-tiny").form, registry(), {"vocab": 9})
+
+    with pytest.raises(InputError, match="from ids alone"):
+        generate_with(build(graph), graph, [[1]], GenerateSettings())
+
+
+def test_a_checkpoint_generates(tmp_path: Path) -> None:
+    """It opens without a tokenizer, knows its end token, and says why it does not translate."""
+    graph, model = llama()
+    wanted = by_the_parallel_pass(model, PROMPTS[0], 5)[0]
+    end = wanted[3]
+    state = {"imported": {"tokens": {"end": end}}}
+    save(tmp_path / "llama", Contents(graph=graph, weights=weights_of(model, graph), state=state))
+
+    opened = weft.open(tmp_path / "llama")
+    [one] = opened.generate(PROMPTS[:1], max_new=5)
+    [longer] = opened.generate(PROMPTS[:1], max_new=5, eos=())
+
+    assert list(one.tokens) == wanted[: wanted.index(end)]
+    assert one.finished
+    assert list(longer.tokens) == wanted
+    with pytest.raises(InputError, match="does not translate"):
+        opened.translate(["a"])
+    with pytest.raises(SpecError, match="temperature"):
+        opened.generate(PROMPTS, temperature=-1)
+    assert isinstance(opened, api.Model)

@@ -1,0 +1,16 @@
+"""The shipped specs that write all words at once: counts by hand, and small sizes to run."""
+
+MODELS = {
+    # transformer-base with a token that reads the length, and a map to 256 lengths.
+    "mask-predict": {
+        "parameters": 63_082_496 + 512 + 256 * (512 + 1),
+        "small": {
+            "d_model": 32,
+            "heads": 4,
+            "d_ff": 48,
+            "layers": 2,
+            "vocab": 30,
+            "max_length": 16,
+        },
+    },
+}

@@ -1,0 +1,26 @@
+"""The shipped specs that read speech: counts by hand, and small sizes to run."""
+
+ATTENTION = 4 * 384**2 + 3 * 384
+"""Four maps, of which that of keys has no bias."""
+LAYER = ATTENTION + 2 * 384 * 1536 + 1536 + 384 + 2 * 2 * 384
+"""Attention, feed-forward and two norms."""
+WHISPER = (
+    384 * (3 * 80 + 1)  # two convolutions
+    + 384 * (3 * 384 + 1)
+    + 4 * LAYER
+    + 4 * (LAYER + ATTENTION + 2 * 384)  # and attention to the encoder, with a norm
+    + 2 * 2 * 384  # the norms at the ends
+    + (51_865 + 448) * 384  # words, in and out, and their positions
+)
+"""37,184,640; the encoder's waves, which the published 37,760,640 count, are no parameters."""
+SMALL = {
+    "d_model": 16,
+    "heads": 2,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "max_length": 12,
+    "vocab": 30,
+}
+
+MODELS = {"whisper": {"parameters": WHISPER, "small": {**SMALL, "mels": 6}}}
+VARIANTS = {"whisper-waveform": {"parameters": WHISPER, "small": SMALL}}

@@ -1,0 +1,142 @@
+"""The mask-predict task: what it masks, what it loses, and that a run of it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from weft.blocks.library import registry
+from weft.graphs.check import check
+from weft.runtime import api
+from weft.runtime.data.batches import Batch
+from weft.runtime.tasks.choice import make_task
+from weft.runtime.tasks.mask_predict import LENGTH_WEIGHT, MaskPredict, masked_at_random
+from weft.specs.findings import InputError
+from weft.specs.load import load
+
+SMALL = {"spec": "mask-predict", "task": "mask_predict"}
+PARAMS = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "max_length": 16}
+
+
+def test_one_to_all_words_are_masked_and_each_number_as_often() -> None:
+    """Of 2,000 rows of four words beside 2,000 of two, with padding, within four deviations."""
+    keep = torch.arange(5) < torch.tensor([4, 2] * 2000)[:, None]
+
+    masked = masked_at_random(keep, torch.Generator().manual_seed(1))
+
+    assert not (masked & ~keep).any()
+    for first, words in ((0, 4), (1, 2)):
+        counts = masked[first::2].sum(1).bincount(minlength=6)
+        assert counts[0] == 0
+        assert (counts[1 : words + 1] / 2000 - 1 / words).abs().max() < 4 * (0.25 / 2000) ** 0.5
+    assert (masked[::2, :4].float().mean(0) - 0.625).abs().max() < 0.05
+
+
+class Fixed(nn.Module):
+    """A model that remembers what it was asked, and gives the same scores always."""
+
+    def __init__(self, logits: Tensor, lengths: Tensor) -> None:
+        """Keep them."""
+        super().__init__()
+        self.logits, self.lengths = logits, lengths
+        self.asked: dict[str, Tensor] = {}
+
+    def forward(self, **inputs: Tensor) -> dict[str, Tensor]:
+        """Return the scores."""
+        self.asked = inputs
+        return {"logits": self.logits, "lengths": self.lengths}
+
+
+def test_the_loss_is_of_masked_words_and_of_the_length(
+    toy_run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Against torch's cross-entropy over what the model saw masked; the end is no word."""
+    run = toy_run(**SMALL, params=PARAMS, loss={"smoothing": 0.1})
+    graph = check(load("mask-predict").form, registry(), PARAMS)
+    task = make_task(run, api.prepare_run(run, tmp_path / "run"), graph)
+    pad, eos, bos = task.target.pad, task.target.eos, task.target.bos
+    vocab = task.target.vocab_size
+    target = torch.tensor([[7, 8, 9, eos], [6, 5, eos, pad]])
+    source = torch.tensor([[4, eos], [5, eos]])
+    batch = Batch(source=source, target=target, rows=torch.arange(2).numpy(), pad=pad)
+    model = Fixed(torch.randn(2, 3, vocab), torch.randn(2, 16))
+    torch.manual_seed(3)
+
+    sums = task.loss(model, batch)
+
+    words = torch.tensor([[7, 8, 9], [6, 5, pad]])
+    keep = torch.tensor([[True, True, True], [True, True, False]])
+    asked = model.asked
+    masked = asked["target"] == bos
+    assert torch.equal(asked["target_keep"], keep)
+    assert masked.any(1).all()
+    assert torch.equal(asked["target"], words.masked_fill(masked, bos))
+    of_words = F.cross_entropy(model.logits[masked], words[masked], label_smoothing=0.1)
+    of_length = F.cross_entropy(model.lengths, torch.tensor([2, 1]))
+    assert sums.tokens == 7
+    torch.testing.assert_close(sums.loss / 7, of_words + LENGTH_WEIGHT * of_length)
+    torch.testing.assert_close(sums.nll / 7, F.cross_entropy(model.logits[masked], words[masked]))
+
+
+def test_a_spec_of_another_form_is_refused(toy_run: Callable[..., Any], tmp_path: Path) -> None:
+    """A plain translator has no mask of the target, and is told so."""
+    run = toy_run(**SMALL, params=PARAMS)
+    graph = check(load("transformer-tiny").form, registry(), {})
+    task = make_task(run, api.prepare_run(run, tmp_path / "run"), graph)
+
+    assert isinstance(task, MaskPredict)
+    with pytest.raises(InputError, match="mask-predict needs an input 'target_keep' of kind keep"):
+        task.check(graph)
+
+
+def test_a_run_trains_translates_and_goes_on(toy_run: Callable[..., Any], tmp_path: Path) -> None:
+    """Half a run and the rest give the bits of a whole; its checkpoint translates."""
+    changes: dict[str, Any] = {**SMALL, "params": PARAMS, "updates": 8}
+    whole = api.train(toy_run(**changes), out=tmp_path / "whole")
+    api.train(toy_run(**{**changes, "updates": 4}), out=tmp_path / "parts")
+    parts = api.train(toy_run(**changes), out=tmp_path / "parts", resume=True)
+    assert whole.checkpoint is not None
+    assert parts.checkpoint is not None
+    first, second = (api.open_model(each.checkpoint) for each in (whole, parts) if each.checkpoint)
+
+    for name, weight in first.module.state_dict().items():
+        assert torch.equal(weight, second.module.state_dict()[name]), name
+    lines = ["sun moon tree", "", "fire"]
+    found = first.translate(lines)
+    assert found[1] == ""
+    assert found == [first.translate([line])[0] for line in lines]
+    assert found == second.translate(lines)
+
+
+@pytest.mark.slow
+def test_a_run_learns_to_reverse_words(toy_run: Callable[..., Any], tmp_path: Path) -> None:
+    """Nearly all lines of two to five words come out reversed, also those never seen."""
+    run = toy_run(
+        **SMALL,
+        params={**PARAMS, "d_model": 64, "heads": 4, "d_ff": 128, "layers": 2, "dropout": 0.0},
+        tokenizer={"vocab_size": 60},
+        updates=400,
+        batch={"tokens": 500},
+        schedule={"type": "constant", "rate": 0.002},
+        evaluate={"every": 400, "best": "nll", "bleu": False},
+        checkpoint={"every": 400, "keep": 1, "average": 1},
+    )
+    words, draw = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf"), Random(5)
+    lines = [draw.choices(words, k=draw.randint(2, 5)) for _ in range(3020)]
+    for ending, step in (("src", 1), ("tgt", -1)):
+        text = "".join(" ".join(line[::step]) + "\n" for line in lines[20:])
+        (tmp_path / "data" / f"train.{ending}").write_text(text)
+
+    result = api.train(run, out=tmp_path / "run")
+
+    assert result.averaged is not None
+    model = api.open_model(result.averaged)
+    found = model.translate([" ".join(line) for line in lines[:20]])
+    wanted = [" ".join(line[::-1]) for line in lines[:20]]
+    assert sum(ours == right for ours, right in zip(found, wanted, strict=True)) >= 18
