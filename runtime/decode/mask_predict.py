@@ -9,6 +9,7 @@ V vocabulary, S source positions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 
 import torch
@@ -18,6 +19,8 @@ from ..data.batches import pad_rows
 from .search import Hypothesis
 from .translate import Translator
 
+LEAST = 0.01
+"""Of the best length's probability, what another must have to be tried."""
 Predict = Callable[[Tensor, Tensor], Tensor]
 """From words [R, T], some masked, and which positions are there [R, T] to logits [R, T, V]."""
 
@@ -79,6 +82,24 @@ def mask_predict(
     ]
 
 
+def lengths_to_try(score_NL: Tensor, tried: int) -> Tensor:
+    """Return the most probable lengths of each output, [N, C], best first.
+
+    Given a length that is plainly wrong, a model repeats a word with confidence, and so
+    the average would choose it.  A length that is much less probable than the best is
+    not tried, therefore; the best stands in its place.  The paper has no such bound.
+
+    Args:
+        score_NL: logits of 1, 2, 3, ... words.
+        tried: lengths of each output, as far as there are so many.
+
+    Source: Ghazvininejad et al. 2019, section 3.2.
+    """
+    best_NC, index_NC = score_NL.topk(min(tried, score_NL.size(1)))
+    unlikely_NC = best_NC < best_NC[:, :1] + math.log(LEAST)
+    return torch.where(unlikely_NC, index_NC[:, :1], index_NC) + 1
+
+
 class MaskPredictor(Translator):
     """A model that predicts lengths and masked words, ready to translate."""
 
@@ -114,7 +135,7 @@ class MaskPredictor(Translator):
         score_NL = run(1, one, torch.ones_like(one, dtype=torch.bool))["lengths"].float()
         if self.search.max_length is not None:
             score_NL = score_NL[:, : self.search.max_length]
-        lengths_NC = score_NL.topk(min(tried, score_NL.size(1))).indices + 1
+        lengths_NC = lengths_to_try(score_NL, tried)
         found = mask_predict(
             lambda words, keep: run(lengths_NC.size(1), words, keep)["logits"],
             lengths_NC,

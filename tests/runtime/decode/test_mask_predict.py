@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from weft.runtime.decode.mask_predict import mask_predict
+from weft.runtime.decode.mask_predict import lengths_to_try, mask_predict
 
 MASK, PAD, EOS, A, B, C = range(6)
 
@@ -84,3 +84,11 @@ def test_what_is_no_word_is_never_written() -> None:
     )
 
     assert found.tokens == (C, C, C)
+
+
+def test_lengths_are_tried_by_probability_and_hopeless_ones_not() -> None:
+    """Beside the best stand those that are a hundredth as probable; it stands for the rest."""
+    score = torch.tensor([[0.3, 0.0009, 0.1, 0.5991], [0.001, 0.997, 0.001, 0.001]]).log()
+
+    assert lengths_to_try(score, 3).tolist() == [[4, 1, 3], [2, 2, 2]]
+    assert lengths_to_try(score, 9).tolist() == [[4, 1, 3, 4], [2, 2, 2, 2]]
