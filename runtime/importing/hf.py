@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...graphs.graph import Graph
-from ...specs.findings import InputError, did_you_mean
+from ...specs.findings import InputError, SpecError, did_you_mean
 from ...specs.load import ROOMS, load
 from ...specs.reader import shipped_names
 from ..checked import graph_of
@@ -134,6 +134,8 @@ def table_for(folder: Path) -> str:
     fits = [name for name, table in tables.items() if kind in table.model_type]
     exact = [name for name in fits if classes & set(tables[name].architectures)]
     chosen = exact or fits
+    if len(chosen) > 1:
+        chosen = [name for name in chosen if _is_for(tables[name], name, folder)] or chosen
     if len(chosen) == 1:
         return chosen[0]
     names = [name.removeprefix(f"{LIBRARY}-") for name in chosen or tables]
@@ -143,6 +145,15 @@ def table_for(folder: Path) -> str:
     raise InputError(
         problem, place=f"{path}#/model_type", help=f"choose with --as: {', '.join(names)}"
     )
+
+
+def _is_for(table: Table, source: str, folder: Path) -> bool:
+    """Say whether a model is as a table requires it."""
+    try:
+        settle(table, source, read_configuration(folder, table))
+    except SpecError:
+        return False
+    return True
 
 
 def spec_of(name: Any, source: str) -> str:

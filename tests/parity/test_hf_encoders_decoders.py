@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import weft
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from weft.runtime.decode.search import greedy
 from weft.runtime.decode.stepper import ModelStepper
@@ -101,6 +104,38 @@ def test_gpt2_with_padding_behind(
     close(found[keep], expected[keep])
 
 
+OLD_NAMES: dict[str, Any] = {
+    "bert": {"prefix": "bert.", "endings": {"LayerNorm.weight": "LayerNorm.gamma"}},
+    "gpt2": {"prefix": "transformer.", "endings": {}},
+}
+"""How folders that were written long ago differ: no prefix, other endings, masks among weights."""
+
+
+@pytest.mark.parametrize("name", OLD_NAMES)
+def test_names_of_old_folders_are_known(hf: Any, tmp_path: Path, name: str) -> None:
+    """The same weights come of them."""
+    small = {"vocab_size": VOCAB, "hidden_size": 16, "num_hidden_layers": 2}
+    if name == "bert":
+        more = {"intermediate_size": 24, "num_attention_heads": 2}
+        theirs = hf.BertForMaskedLM(hf.BertConfig(**small, **more))
+    else:
+        theirs = hf.GPT2LMHeadModel(hf.GPT2Config(**small, num_attention_heads=2, n_positions=20))
+    theirs.save_pretrained(tmp_path)
+    expected = weft.import_hf(tmp_path).weights
+    file, old = tmp_path / "model.safetensors", OLD_NAMES[name]
+    tensors = {key.removeprefix(old["prefix"]): held for key, held in load_file(file).items()}
+    for new, ending in old["endings"].items():
+        tensors = {key.replace(new, ending): held for key, held in tensors.items()}
+    if name == "gpt2":
+        tensors["h.0.attn.bias"] = torch.ones(1, 1, 20, 20).tril()
+    save_file({key: held.clone() for key, held in tensors.items()}, file)
+
+    found = weft.import_hf(tmp_path).weights
+
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(found[path], weight) for path, weight in expected.items())
+
+
 def bart(hf: Any) -> Any:
     """Return a tiny BART."""
     return hf.BartForConditionalGeneration(hf.BartConfig(**STACKS, bos_token_id=START))
@@ -121,7 +156,7 @@ def marian(hf: Any) -> Any:
     return hf.MarianMTModel(hf.MarianConfig(**config, scale_embedding=True))
 
 
-def t5(hf: Any) -> Any:
+def t5(hf: Any, **changes: Any) -> Any:
     """Return a tiny T5 whose buckets and distances are few enough to be met."""
     return hf.T5ForConditionalGeneration(
         hf.T5Config(
@@ -137,11 +172,19 @@ def t5(hf: Any) -> Any:
             decoder_start_token_id=PAD,
             pad_token_id=PAD,
             eos_token_id=EOS,
+            **changes,
         )
     )
 
 
-ENCODER_DECODERS = pytest.mark.parametrize("make", [bart, scaled_bart, marian, t5])
+def t5_gated(hf: Any) -> Any:
+    """Return a tiny T5 1.1: gates, and a head with a table of its own that is not scaled."""
+    model = t5(hf, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
+    model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCAB, 16))
+    return model
+
+
+ENCODER_DECODERS = pytest.mark.parametrize("make", [bart, scaled_bart, marian, t5, t5_gated])
 
 
 @ENCODER_DECODERS
@@ -166,7 +209,7 @@ def test_an_encoder_decoder_with_padding(
 
 
 @pytest.mark.parametrize(
-    ("make", "by"), [(bart, 0.2), (scaled_bart, 0.2), (marian, 0.7), (t5, 0.7)]
+    ("make", "by"), [(bart, 0.2), (scaled_bart, 0.2), (marian, 0.7), (t5, 0.7), (t5_gated, 0.2)]
 )
 def test_greedy_decoding_takes_the_same_words(
     hf: Any,

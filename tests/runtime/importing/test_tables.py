@@ -20,7 +20,8 @@ EVERY = pytest.mark.parametrize("name", NAMES)
 
 def specs_of(value: Any) -> list[str]:
     """Return every spec that a table may choose."""
-    return list(value["cases"].values()) if isinstance(value, dict) else [value]
+    cases = value["cases"].values() if isinstance(value, dict) else ()
+    return [spec for case in cases for spec in specs_of(case)] or [value]
 
 
 def expressions_in(value: Any) -> Iterator[str]:

@@ -21,6 +21,20 @@ def encoder_decoder(d_model: int, layers: int) -> int:
 SMALL = {"d_model": 16, "heads": 2, "layers": 2, "vocab": 30}
 T5_LAYER = 4 * 512 * 512 + 2 * 512 * 2048 + 2 * 512
 
+T5_GATED = 4 * 512 * 6 * 64 + 3 * 512 * 1024 + 2 * 512
+"""A layer of T5 1.1, whose heads are fewer than its width would bear."""
+
+VARIANTS = {
+    # As T5, with heads of 6 x 64, gates, and a head of its own: 76,961,152.
+    "t5-1.1": {
+        "parameters": 2 * 32_128 * 512
+        + 16 * T5_GATED
+        + 8 * (4 * 512 * 6 * 64 + 512)
+        + 2 * 512
+        + 2 * 32 * 6,
+        "small": {**SMALL, "d_k": 8, "d_ff": 24},
+    },
+}
 MODELS = {
     # Words, positions and types; a norm; 12 layers; a map, a norm and a bias: 109,514,298.
     "bert": {
