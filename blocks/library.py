@@ -28,6 +28,8 @@ from .position import LEARNED_POSITION, SINUSOIDAL_POSITION
 from .recurrent import GRU, LSTM, RNN
 from .sequence import POOL, PREPEND
 from .wiring import DROPOUT, LINEAR, PARALLEL_SUBLAYER, SUBLAYER
+from .state_space import MAMBA2
+from .wiring import DROPOUT, LINEAR, SUBLAYER
 
 STANDARD: tuple[BlockType, ...] = (
     EMBEDDING,
@@ -52,6 +54,7 @@ STANDARD: tuple[BlockType, ...] = (
     LSTM,
     CONV_GRU,
     CONV_GRU_DECODER,
+    MAMBA2,
     LAYER_NORM,
     RMS_NORM,
     SUBLAYER,
