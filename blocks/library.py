@@ -27,9 +27,8 @@ from .pointwise import ACTIVATION, GATE, SCALE
 from .position import LEARNED_POSITION, SINUSOIDAL_POSITION
 from .recurrent import GRU, LSTM, RNN
 from .sequence import POOL, PREPEND
-from .wiring import DROPOUT, LINEAR, PARALLEL_SUBLAYER, SUBLAYER
 from .state_space import MAMBA2
-from .wiring import DROPOUT, LINEAR, SUBLAYER
+from .wiring import DROPOUT, LINEAR, PARALLEL_SUBLAYER, SUBLAYER
 
 STANDARD: tuple[BlockType, ...] = (
     EMBEDDING,
