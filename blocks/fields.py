@@ -15,6 +15,8 @@ from pydantic import (
 
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 """A positive whole number."""
+Several = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+"""A whole number that may be 0."""
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 """A probability below 1, such as that of dropping a number while training."""
 Flag = Annotated[bool, Field(strict=True)]

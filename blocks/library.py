@@ -13,6 +13,7 @@ from ..graphs.signature import BlockType, Registry
 from .additive_attention import ADDITIVE_ATTENTION
 from .attention import ATTENTION, GROUPED_QUERY_ATTENTION
 from .audio import DOWNSAMPLE_CONVOLUTION, LOG_MEL
+from .block_sparse_attention import BLOCK_SPARSE_ATTENTION
 from .combine import ADD, CONCATENATE, KEEP_TO_BIAS, LENGTHS_TO_KEEP, UNFOLD
 from .conv_gru import CONV_GRU, CONV_GRU_DECODER
 from .convolution import CONVOLUTION, GATED_CONVOLUTION, SEPARABLE_CONVOLUTION
@@ -38,6 +39,7 @@ STANDARD: tuple[BlockType, ...] = (
     GROUPED_QUERY_ATTENTION,
     ADDITIVE_ATTENTION,
     LINEAR_ATTENTION,
+    BLOCK_SPARSE_ATTENTION,
     DOT_ATTENTION,
     FEED_FORWARD,
     GATED_FEED_FORWARD,

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.blocks.additive_attention import ADDITIVE_ATTENTION
 from weft.blocks.attention import ATTENTION, GROUPED_QUERY_ATTENTION
+from weft.blocks.block_sparse_attention import BLOCK_SPARSE_ATTENTION
 from weft.blocks.dot_attention import DOT_ATTENTION
 from weft.blocks.linear_attention import LINEAR_ATTENTION
 from weft.graphs.signature import BlockType
@@ -30,6 +31,12 @@ def grouped(inputs: Mapping[str, str], **params: Any) -> BlockType:
     """Return grouped-query attention with these params and inputs as its example."""
     example = {"heads": 4, "kv_heads": 2, **params}
     return replace(GROUPED_QUERY_ATTENTION, example=example, example_inputs=inputs)
+
+
+def sparse(inputs: Mapping[str, str], **params: Any) -> BlockType:
+    """Return block-sparse attention with these params and inputs as its example."""
+    example = {"heads": 2, "block": 2, **params}
+    return replace(BLOCK_SPARSE_ATTENTION, example=example, example_inputs=inputs)
 
 
 VARIANTS: dict[str, BlockType] = {
@@ -90,6 +97,11 @@ VARIANTS: dict[str, BlockType] = {
     "linear, a memory": replace(
         LINEAR_ATTENTION, example={"heads": 2, "d_k": 3, "d_v": 5}, example_inputs=CROSSED
     ),
+    "sparse, a window alone": sparse(SELF, d_k=3, d_v=5, bias=False),
+    "sparse, a window of three": sparse(KEPT, window_blocks=2, window=3, global_tokens=2),
+    "sparse, global maps": sparse(KEPT, global_tokens=3, global_maps=True, block=3),
+    "sparse, random": sparse(KEPT, window_blocks=0, random_blocks=2, seed=3, global_tokens=1),
+    "sparse, one block": sparse(KEPT, block=64, random_blocks=3, global_tokens=30),
     "additive, no keep": replace(
         ADDITIVE_ATTENTION, example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]"}
     ),

@@ -1,0 +1,201 @@
+"""Block-sparse attention against dense attention with the mask that its params mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from weft.blocks.block_sparse_attention import BLOCK_SPARSE_ATTENTION, BlockSparseAttentionParams
+from weft.blocks.modules.block_sparse_attention import BlockSparseAttention
+
+KEEP = torch.rand(2, 23, generator=torch.Generator().manual_seed(1)) > 0.3
+
+
+def attention(**how: Any) -> BlockSparseAttention:
+    """Return attention of two heads, no weight at a value that hides a fault."""
+    made = BlockSparseAttention(8, 2, 4, 3, **how).double().eval()
+    for weight in made.parameters():
+        nn.init.normal_(weight, std=0.5)
+    return made
+
+
+def dense_mask(block: BlockSparseAttention, length: int) -> Tensor:
+    """Return [H, T, T], true where t reads s, one entry at a time from what the params mean."""
+    size, first = block.block, block.global_tokens
+    drawn: list[list[set[int]]] = [[set() for _ in range(length)] for _ in range(2)]
+    if block.random_blocks:
+        index, there = block.drawn(-(-length // size))
+        for h, n, j in there.nonzero().tolist():
+            drawn[h][n].add(int(index[h, n, j]))
+
+    def reads(h: int, t: int, s: int) -> bool:
+        near = abs(t // size - s // size) <= block.window_blocks
+        near = near and (block.window is None or abs(t - s) <= block.window)
+        return t < first or s < first or near or s // size in drawn[h][t // size]
+
+    rows = [[[reads(h, t, s) for s in range(length)] for t in range(length)] for h in range(2)]
+    return torch.tensor(rows)
+
+
+def dense(block: BlockSparseAttention, x: Tensor, keep: Tensor) -> Tensor:
+    """Return what attention with the dense mask gives."""
+
+    def heads(part: nn.Module) -> Tensor:
+        split: Tensor = part(x).unflatten(-1, (2, -1)).transpose(1, 2)
+        return split
+
+    mask = dense_mask(block, x.size(1)) & keep[:, None, None]
+    y = F.scaled_dot_product_attention(
+        heads(block.query), heads(block.key), heads(block.value), attn_mask=mask
+    )
+    if block.global_maps is not None:
+        own = block.global_maps
+        of_all = F.scaled_dot_product_attention(
+            heads(own.query), heads(own.key), heads(own.value), attn_mask=keep[:, None, None]
+        )
+        first = block.global_tokens
+        y = torch.cat([of_all[:, :, :first], y[:, :, first:]], 2)
+    given: Tensor = block.out(y.transpose(1, 2).flatten(2))
+    return given
+
+
+PATTERNS = [
+    {"block": 4},
+    {"block": 4, "window_blocks": 0},
+    {"block": 1, "window_blocks": 3},
+    {"block": 4, "window_blocks": 1, "window": 2},
+    {"block": 3, "window_blocks": 2, "window": 6, "global_tokens": 1},
+    {"block": 4, "global_tokens": 5},
+    {"block": 4, "global_tokens": 2, "global_maps": True},
+    {"block": 4, "global_tokens": 30, "global_maps": True, "random_blocks": 1},
+    {"block": 2, "random_blocks": 2},
+    {"block": 2, "random_blocks": 3, "global_tokens": 4, "seed": 7},
+    {"block": 2, "random_blocks": 50, "window_blocks": 2},
+    {"block": 64, "random_blocks": 2, "global_tokens": 1},
+]
+
+
+@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("length", [1, 23])
+@pytest.mark.parametrize("how", PATTERNS, ids=str)
+def test_it_is_dense_attention_with_a_mask(
+    how: dict[str, Any], length: int, keep: Tensor | None
+) -> None:
+    """Windows of blocks and of positions, global and random ones, lengths of no whole block."""
+    block = attention(**how)
+    x = torch.randn(2, length, 8, dtype=torch.float64)
+    keep = None if keep is None else keep[:, :length]
+    whole = torch.ones(2, length, dtype=torch.bool) if keep is None else keep
+
+    found = block(x, keep)
+
+    torch.testing.assert_close(found, dense(block, x, whole), rtol=0, atol=1e-12)
+
+
+def test_slopes_are_those_of_dense_attention() -> None:
+    """Also where a row may read nothing: finite."""
+    block = attention(block=4, window_blocks=0, random_blocks=1, global_tokens=1)
+    x = torch.randn(2, 23, 8, dtype=torch.float64, requires_grad=True)
+    keep = KEEP.clone()
+    keep[1] = False
+
+    found = torch.autograd.grad(block(x, keep).square().sum(), x)[0]
+
+    expected = torch.autograd.grad(dense(block, x, keep).square().sum(), x)[0]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-11)
+
+
+def test_random_blocks_are_others_distinct_and_the_same_every_time() -> None:
+    """None in the window or among the global ones; another seed and head draw others."""
+    block = attention(block=4, global_tokens=8, random_blocks=3, seed=5)
+
+    index, there = block.drawn(40)
+
+    assert there.all()
+    assert index.shape == (2, 40, 3)
+    for h in range(2):
+        for n in range(40):
+            row = index[h, n].tolist()
+            assert len(set(row)) == 3
+            assert all(abs(j - n) > 1 and 2 <= j < 40 for j in row)
+    assert torch.equal(block.drawn(40)[0], index)
+    assert not torch.equal(index[0], index[1])
+    other = attention(block=4, global_tokens=8, random_blocks=3, seed=6)
+    assert not torch.equal(other.drawn(40)[0], index)
+
+
+def test_random_blocks_are_spread_evenly() -> None:
+    """Each of 100 blocks is drawn about as often as another, over 2 heads, 100 rows, 20 seeds."""
+    drawn = torch.zeros(100)
+    for seed in range(20):
+        block = attention(block=1, window_blocks=0, random_blocks=5, seed=seed)
+        drawn += block.drawn(100)[0].flatten().bincount(minlength=100)
+
+    # 4000 draws of 5 in 99: 200 each, with a deviation of sqrt(200 * 0.95) = 13.8.
+    assert drawn.sum() == 20_000
+    assert (drawn - 200).abs().max() < 5 * 13.8
+
+
+def test_where_there_are_too_few_all_are_read() -> None:
+    """Of 4 blocks the first has two beyond its window, the second one."""
+    block = attention(block=4, random_blocks=3)
+
+    index, there = block.drawn(4)
+
+    assert there.sum(-1)[0].tolist() == [2, 1, 1, 2]
+    assert set(index[0, 0][there[0, 0]].tolist()) == {2, 3}
+
+
+def test_less_is_compared_than_all_with_all() -> None:
+    """At 64 blocks, six of them and one position are read: a tenth of the pairs."""
+    how = {"heads": 2, "block": 8, "global_tokens": 1, "random_blocks": 3}
+    params = BlockSparseAttentionParams.model_validate(how)
+    arguments = BLOCK_SPARSE_ATTENTION.arguments(params, {"d_model": 8})
+
+    work = BLOCK_SPARSE_ATTENTION.flops(arguments, {"b": 1, "t": 512})
+
+    projections = 2 * 512 * 4 * 8 * 8
+    pairs = 512 * (6 * 8 + 1) + 512
+    assert work == projections + 2 * 2 * pairs * 8
+    assert pairs < 512**2 / 10
+
+
+@pytest.mark.parametrize(
+    ("how", "problem", "help_"),
+    [
+        ({"heads": 3}, "width 8 does not divide among 3 heads", "use 2 heads"),
+        ({"heads": 2, "block": 4, "window": 5}, "1 blocks reach 4 for sure", "use 2 window_blocks"),
+        ({"heads": 2, "global_maps": True}, "and there are none", "give global_tokens"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused(how: dict[str, Any], problem: str, help_: str) -> None:
+    """Each with its way out."""
+    params = BlockSparseAttentionParams.model_validate(how)
+
+    with pytest.raises(ValueError, match=problem) as caught:
+        BLOCK_SPARSE_ATTENTION.arguments(params, {"d_model": 8})
+
+    assert help_ in caught.value.args[1]
+
+
+def test_global_maps_start_as_copies() -> None:
+    """Section 3.1 of Beltagy et al.: both sets begin with the same values."""
+    block = attention(block=4, global_tokens=1, global_maps=True)
+    block.initialize(torch.Generator().manual_seed(1))
+    assert block.global_maps is not None
+
+    for name in ("query", "key", "value"):
+        own, whole = getattr(block.global_maps, name), getattr(block, name)
+        assert torch.equal(own.weight, whole.weight)
+        assert own.weight is not whole.weight
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_one_graph_serves_every_size(compiles_once: Callable[[nn.Module], None]) -> None:
+    """Compiled without a break, and not again for other batches or lengths."""
+    compiles_once(attention(**PATTERNS[7]))
