@@ -66,7 +66,8 @@ class Configuration(Mapping[str, Any]):
         """Return what a value of a table stands for, objects and lists inside and all.
 
         A text that begins with `=` is an expression over the keys; an object with `by`
-        and `cases` is the case that the value of a key chooses.
+        and `cases` is the case that the value of a key chooses, one with `count` how many
+        entries a key's value has.
 
         Raises:
             ExpressionError: an expression has no value, or a key's value is no case.
@@ -75,6 +76,8 @@ class Configuration(Mapping[str, Any]):
             return evaluate(written[1:], self)
         if isinstance(written, dict) and written.keys() == {"by", "cases"}:
             return self.value_of(self._case(written["by"], written["cases"]))
+        if isinstance(written, dict) and written.keys() == {"count"}:
+            return self._count(written["count"])
         if isinstance(written, dict):
             return {key: self.value_of(inner) for key, inner in written.items()}
         if isinstance(written, list):
@@ -89,6 +92,15 @@ class Configuration(Mapping[str, Any]):
             msg = f"'{key}' is {word}, and supported are {', '.join(cases)}"
             raise ExpressionError(msg)
         return cases[word]
+
+    def _count(self, key: str) -> int:
+        if key not in self:
+            raise UnknownNameError(key)
+        value = self[key]
+        if not isinstance(value, dict | list):
+            msg = f"'{key}' is {case_of(value)}, and has no entries to count"
+            raise ExpressionError(msg)
+        return len(value)
 
 
 def case_of(value: Any) -> str:

@@ -26,3 +26,10 @@ MODELS = {
         "small": SMALL,
     },
 }
+VARIANTS = {
+    # One table and a norm for 30 layers, 134,515,008.
+    "llama-tied": {
+        "parameters": 49_152 * 576 + 30 * llama(576, 64, 9, 3, 1536) + 576,
+        "small": SMALL,
+    },
+}

@@ -1,0 +1,27 @@
+"""Values of a table that are neither numbers nor words of the configuration."""
+
+from __future__ import annotations
+
+import pytest
+from weft.runtime.importing.config import Configuration
+from weft.specs.expressions import ExpressionError, UnknownNameError
+
+CONFIG = Configuration(
+    {"labels": {"0": "cat", "1": "dog", "2": "owl"}, "sizes": [4, 5], "size": 4},
+    {"names": {"0": "yes", "1": "no"}},
+    "config.json",
+)
+
+
+@pytest.mark.parametrize(("key", "wanted"), [("labels", 3), ("sizes", 2), ("names", 2)])
+def test_entries_are_counted(key: str, wanted: int) -> None:
+    """Of an object, a list, and a default."""
+    assert CONFIG.value_of({"count": key}) == wanted
+
+
+def test_what_has_no_entries_is_not_counted() -> None:
+    """A number has none, and a key that is missing is told as such."""
+    with pytest.raises(ExpressionError, match="'size' is 4, and has no entries"):
+        CONFIG.value_of({"count": "size"})
+    with pytest.raises(UnknownNameError, match="other"):
+        CONFIG.value_of({"count": "other"})
