@@ -246,6 +246,19 @@ def test_greedy_decoding_takes_the_same_words(
     assert len({hypothesis.tokens for hypothesis in found}) > 1
 
 
+@pytest.mark.parametrize("name", ["bart", "t5"])
+def test_a_folder_without_a_head_has_the_tied_one(hf: Any, tmp_path: Path, name: str) -> None:
+    """As BART's are published: the head is the table of words, and its bias nothing."""
+    theirs = {"bart": bart, "t5": t5}[name](hf)
+    base = theirs.model if name == "bart" else hf.T5Model(theirs.config)
+    base.save_pretrained(tmp_path)
+
+    made = weft.import_hf(tmp_path)
+
+    assert torch.equal(made.weights["source_embedding.weight"], base.shared.weight)
+    assert name == "t5" or made.weights["head.bias"].tolist() == [0.0] * VOCAB
+
+
 def test_what_t5_shares_is_one_tensor(hf: Any, imported: Callable[..., Any]) -> None:
     """One table of words, and one of distances for each stack."""
     ours = imported(t5(hf))

@@ -257,6 +257,17 @@ def test_a_path_that_no_line_fits_is_named(tagger: Tagger) -> None:
     assert "unused out.bias  [1, 5]" in str(error.value)
 
 
+def test_weights_become_float32(tagger: Tagger) -> None:
+    """Whatever they were kept in; bfloat16 loses nothing."""
+    half = their_tensors()["base.embed.gamma"].bfloat16()
+    folder, table = tagger(tensors={"base.embed.gamma": half})
+
+    weights = weft.import_hf(folder, table).weights
+
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
+    assert torch.equal(weights["embedding.weight"], half.float())
+
+
 def test_two_tensors_of_one_name_are_refused(tagger: Tagger) -> None:
     """One with the prefix, one without: which is meant cannot be known."""
     folder, table = tagger(tensors={"embed.weight": torch.zeros(5, 4)})
