@@ -28,12 +28,12 @@ def sequential(graph: Graph, sizes: Mapping[str, int]) -> int:
 
 
 def part_sequential(part: Part, sizes: Mapping[str, int]) -> int:
-    """Return the operations in a row of one block and of those in its slots."""
+    """Return the operations in a row of one block and of those in its slots, side by side."""
     if part.body is not None:
         starts = dict.fromkeys(part.body.inputs, 0)
         return max(_finish(part.body, starts, sizes).values(), default=0)
     own = part.block.sequential(part.arguments, sizes_in(part, sizes))
-    return own + sum(part_sequential(inner, sizes) for inner in part.fill.values())
+    return own + max((part_sequential(inner, sizes) for inner in part.fill.values()), default=0)
 
 
 def _finish(scope: Scope, starts: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -71,7 +71,7 @@ def paths(part: Part, sizes: Mapping[str, int]) -> dict[Axis, int]:
     it takes, in operations: 1 for attention, n for a recurrence, about n / r for a window.
 
     Args:
-        part: one block; what stands in its slots is added.
+        part: one block; of those in its slots the one that has the shortest way is added.
         sizes: axis of the graph to how long it is.
 
     Returns:
@@ -84,10 +84,11 @@ def paths(part: Part, sizes: Mapping[str, int]) -> dict[Axis, int]:
             here = sizes_in(part, sizes)
             each = part.block.sequential(part.arguments, here)
             found[axis] = part.block.hops(part.arguments, here) * each
+    inside: dict[Axis, int] = {}
     for inner in part.fill.values():
         for axis, length in paths(inner, sizes).items():
-            found[axis] = found.get(axis, 0) + length
-    return found
+            inside[axis] = min(length, inside.get(axis, length))
+    return {axis: found.get(axis, 0) + inside.get(axis, 0) for axis in {**found, **inside}}
 
 
 def shortest_paths(graph: Graph, sizes: Mapping[str, int]) -> dict[Axis, int]:

@@ -105,6 +105,19 @@ def test_a_template_in_a_slot_has_a_chain_of_its_own(graph_of: GraphOf) -> None:
     assert sequential(graph, {"B": 1, "T": 9}) == 1 + 9 + 1
 
 
+def test_slots_side_by_side_run_at_once(graph_of: GraphOf) -> None:
+    """One for the norm, and the longer of the two; a signal takes the shorter."""
+    fill = {
+        "f": {"use": "rnn@1", "params": {"d_hidden": 8}},
+        "g": {"use": "attention@1", "params": {"heads": 2}},
+    }
+    node = {"use": "parallel_sublayer@1", "in": {"x": "x"}, "fill": fill}
+    graph = graph_of(wired({"layer": node}, "layer.y"))
+
+    assert sequential(graph, {"B": 1, "T": 9}) == 1 + 9
+    assert shortest_paths(graph, {"B": 1, "T": 9}) == {"T": 1}
+
+
 @pytest.mark.parametrize(
     ("use", "params", "length"),
     [
