@@ -12,7 +12,7 @@ READY := .venv/.installed
 export PIP_ARGS PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-gpu test-parity fuzz lint check golden setup clean
+.PHONY: help demo test test-all test-gpu test-parity fuzz lint check golden catalogue setup clean
 
 help: ## print this
 	@echo "usage: make TARGET"
@@ -55,6 +55,9 @@ check: test ## the same as test
 
 golden: $(READY) ## rewrite the files in tests/golden; then read the diff
 	@$(BIN)/pytest -m golden --update-golden $(PYTEST_ARGS)
+
+catalogue: $(READY) ## rewrite docs/catalogue.md and its pictures; then read the diff
+	@$(BIN)/python -m weft.runtime.catalogue docs
 
 setup: $(READY) ## make .venv and install everything into it
 

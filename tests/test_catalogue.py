@@ -1,0 +1,100 @@
+"""The catalogue: every shipped spec and block stands on the page, as it is today."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from weft.blocks.library import STANDARD
+from weft.runtime.catalogue import (
+    PAGE,
+    PICTURES,
+    System,
+    digest_of,
+    form_of,
+    page,
+    picture,
+    systems,
+    write,
+)
+from weft.runtime.checked import graph_of
+
+DOCS = Path(__file__).parents[1] / "docs"
+LARGEST = 160_000
+"""Bytes of a picture."""
+
+
+def test_the_page_is_of_today() -> None:
+    """Or `make catalogue` writes it."""
+    assert (DOCS / PAGE).read_text(encoding="utf-8") == page(), "run make catalogue"
+
+
+def test_every_picture_is_of_today_and_no_other_is_there() -> None:
+    """By what it was drawn from; which graphviz drew it does not matter."""
+    wanted = {system.name: system.digest() for system in systems() if system.drawn}
+    found = {path.stem: digest_of(path) for path in (DOCS / PICTURES).glob("*.svg")}
+
+    assert found == wanted, "run make catalogue"
+    assert [p.name for p in (DOCS / PICTURES).iterdir() if p.stat().st_size > LARGEST] == []
+
+
+def test_every_link_of_the_page_leads_somewhere() -> None:
+    """To a picture, a folder or a heading."""
+    text = page()
+    headings = set(re.findall(r"^### (.*)$", text, re.MULTILINE))
+
+    assert set(re.findall(r"\]\(#(.*?)\)", text)) == headings
+    assert all((DOCS / path).exists() for path in re.findall(r"\]\((\.\./.*?)\)", text))
+    assert all(f"| `{block.key}` |" in text for block in STANDARD)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("transformer-base", "encoder-decoder: attention"),
+        ("gnmt-small", "encoder-decoder: additive attention, recurrence"),
+        ("llama", "decoder: attention"),
+        ("bert", "encoder: attention"),
+        ("vit", "encoder: attention, pictures"),
+    ],
+)
+def test_the_form_follows_from_the_graph(name: str, form: str) -> None:
+    """Nobody writes it down."""
+    assert form_of(graph_of(name)) == form
+
+
+def test_a_picture_is_whole_and_begins_with_its_digest() -> None:
+    """All that stands in it, and no more decimals than one sees."""
+    if shutil.which("dot") is None:
+        pytest.skip("pictures need graphviz's dot")
+    [system] = [system for system in systems() if system.name == "transformer-tiny"]
+
+    text = picture(system)
+
+    assert text.startswith(f"<!-- {system.digest()} -->\n<svg ")
+    assert text.rstrip().endswith("</svg>")
+    assert "2.6M parameters" in text
+    assert re.search(r'"[^"<>]*\d\.\d\d', text) is None
+
+
+def test_only_what_is_stale_is_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture of a spec that is gone is removed."""
+    drawn = []
+
+    def draw(system: System) -> str:
+        drawn.append(system.name)
+        return f"<!-- {system.digest()} -->\n"
+
+    monkeypatch.setattr("weft.runtime.catalogue.picture", draw)
+    write(tmp_path)
+    (tmp_path / PICTURES / "gone.svg").write_text("<!-- 12 -->")
+    (tmp_path / PICTURES / "bert.svg").write_text("<!-- 12 -->")
+    drawn.clear()
+
+    write(tmp_path)
+
+    assert drawn == ["bert"]
+    assert not (tmp_path / PICTURES / "gone.svg").exists()
+    assert (tmp_path / PAGE).read_text(encoding="utf-8") == page()
