@@ -39,7 +39,7 @@ class Sizes:
     n: int
     d: int = 4
     k: int = 4
-    r: int = 64
+    r: int = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,8 @@ def _separable(sizes: Sizes, layer: int) -> dict[str, Any]:
 
 
 def _restricted(sizes: Sizes, _: int) -> dict[str, Any]:
-    params = {"heads": 1, "bias": False, "window": sizes.r}
-    return {"use": "attention@1", "params": params}
+    params = {"heads": 1, "bias": False, "block": sizes.r, "window": sizes.r}
+    return {"use": "block_sparse_attention@1", "params": params}
 
 
 LAYERS = (

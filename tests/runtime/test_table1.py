@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +36,8 @@ OPERATIONS = {
     "convolutional, contiguous": {"k n d^2": 2},
     "convolutional, dilated": {"k n d^2": 2},
     "convolutional, separable": {"k n d": 2, "n d^2": 2},
+    # Blocks of r positions read three of them, itself and its neighbours; and the projections.
+    "self-attention, restricted": {"r n d": 12, "n d^2": 8},
 }
 
 
@@ -71,9 +75,12 @@ def test_operations_of_a_layer_are_the_paper_s(name: str) -> None:
     assert set(layer.paper[0].split(" + ")) <= set(OPERATIONS[name])
 
 
-def test_restricting_attention_saves_nothing_where_all_scores_are_computed() -> None:
-    """The window is a mask: the scores beyond it are computed and thrown away."""
-    assert operations(ROWS["self-attention, restricted"]) == OPERATIONS["self-attention"]
+def test_a_window_that_is_a_mask_saves_nothing() -> None:
+    """The scores beyond it are computed and thrown away: so this is not the row's block."""
+    use = {"use": "attention@1", "params": {"heads": 1, "window": 16}}
+    masked = replace(ROWS["self-attention, restricted"], use=lambda _, __: use)
+
+    assert operations(masked) == OPERATIONS["self-attention"]
 
 
 @EVERY
@@ -91,7 +98,7 @@ def test_measured_paths_are_the_paper_s(name: str, at: Sizes) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in ROWS if "restricted" not in name])
+@EVERY
 def test_measured_paths_are_the_paper_s_for_long_sequences(name: str) -> None:
     """Nothing fades on the way."""
     at = Sizes(n=4096)
@@ -155,3 +162,15 @@ def test_the_table_says_it_all() -> None:
         "sequential": {"16": 16, "32": 32},
         "path": {"16": 16, "32": 32},
     }
+
+
+def test_the_page_of_results_says_what_is_found() -> None:
+    """Its rows are those of today, and its path lengths too."""
+    page = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+    at = Sizes(n=256)
+
+    for name, layer in ROWS.items():
+        [terms, lengths] = re.findall(rf"^\| {re.escape(name)} \|(.*)\|$", page, re.MULTILINE)
+        found = " + ".join(f"{factor} {term}" for term, factor in operations(layer).items())
+        assert terms.split(" | ")[0].strip() == found
+        assert int(lengths.split(" | ")[2].replace(",", "")) == path_length(layer, at)
