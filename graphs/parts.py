@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..specs.expressions import is_expression, words_in
 from ..specs.findings import did_you_mean, pointer
 from ..specs.form import Use
@@ -17,7 +19,7 @@ from .ports import (
     report_no_output,
     report_unwired,
 )
-from .shapes import Bound, Misfit, fit, free_names, substitute
+from .shapes import Bound, Misfit, ValueType, fit, free_names, substitute
 from .signature import BlockType, NoParams, Signature, Slot
 from .uses import read_use, refuse_params, template_named, validated
 
@@ -243,7 +245,10 @@ def _infer_filling(
     """Type what stands in a slot: a registered block, or a template."""
     name = template_named(checker, use)
     if not name:
-        return infer_part(checker, use, given, at, wires_at, passed)
+        part = infer_part(checker, use, given, at, wires_at, passed)
+        if part is None or _gives_one(checker, part.block.key, part.outputs, at):
+            return part
+        return None
     refuse_params(checker, use, name, at)
     ports = checker.templates[name].inputs
     given = {key: read for key, read in given.items() if key in ports or key not in passed}
@@ -251,14 +256,7 @@ def _infer_filling(
     if body is None:
         return None
     types = body.gives()
-    if len(types) > 1:
-        checker.report(
-            code="W11",
-            at=at,
-            problem=f"template '{name}' gives {len(types)} values, and a slot takes one",
-            evidence=(f"outputs {', '.join(types)}",),
-            help="leave one output, or use the template as a node",
-        )
+    if not _gives_one(checker, f"template '{name}'", types, at):
         return None
     return Part(
         block=_as_block(name, body, checker.templates[name].doc),
@@ -270,6 +268,23 @@ def _infer_filling(
         axes={},
         body=body,
     )
+
+
+def _gives_one(checker: Checker, what: str, types: Mapping[str, ValueType], at: str) -> bool:
+    """Say whether what stands in a slot gives one value, reporting it if there are more."""
+    if len(types) <= 1:
+        return True
+    way = "leave one output, or use the template as a node"
+    if not what.startswith("template"):
+        way = f"use {what} as a node, and write out what stands around it: dropout@1, add@1, a norm"
+    checker.report(
+        code="W11",
+        at=at,
+        problem=f"{what} gives {len(types)} values, and a slot takes one",
+        evidence=(f"outputs {', '.join(types)}",),
+        help=way,
+    )
+    return False
 
 
 def _as_block(name: str, body: Scope, doc: str) -> BlockType:
