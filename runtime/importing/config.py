@@ -74,7 +74,7 @@ class Configuration(Mapping[str, Any]):
         """
         if is_expression(written):
             return evaluate(written[1:], self)
-        if isinstance(written, dict) and written.keys() == {"by", "cases"}:
+        if _is_choice(written):
             return self.value_of(self._case(written["by"], written["cases"]))
         if isinstance(written, dict) and written.keys() == {"count"}:
             return self._count(written["count"])
@@ -101,6 +101,16 @@ class Configuration(Mapping[str, Any]):
             msg = f"'{key}' is {case_of(value)}, and has no entries to count"
             raise ExpressionError(msg)
         return len(value)
+
+
+def _is_choice(written: Any) -> bool:
+    """Say whether a value of a table is chosen by a key's."""
+    return (
+        isinstance(written, dict)
+        and written.keys() == {"by", "cases"}
+        and isinstance(written["by"], str)
+        and isinstance(written["cases"], dict)
+    )
 
 
 def case_of(value: Any) -> str:

@@ -73,7 +73,7 @@ class Weight(Record):
     """Factor."""
     add: float | str | None = None
     """Addend, after the factor."""
-    fill: float | None = None
+    fill: Annotated[float, Field(ge=-1e30, le=1e30)] | None = None
     """The number that fills the weight where they have no tensor; `from` may be left out."""
 
 
@@ -144,6 +144,11 @@ def _wrong(table: Table, source: str) -> Iterator[Finding]:
         if (condition.that is None) == (condition.key is None):
             problem = "a condition has either 'that' or 'key'"
             yield finding(pointer("require", index), problem, "write one of the two")
+    places = [(pointer("weights", path), path) for path in table.weights]
+    places += [(pointer("ignore", index), rule) for index, rule in enumerate(table.ignore)]
+    for at, pattern in places:
+        if any(piece.count("{") > 1 for piece in pattern.split(".")):
+            yield finding(at, f"'{pattern}' has two holes between two dots", "join them into one")
     for path, weight in table.weights.items():
         at, holes = pointer("weights", path), holes_in(path)
         if not weight.names and weight.fill is None:

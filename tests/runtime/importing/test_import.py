@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from weft.runtime.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
 from weft.runtime.data.settings import TokenizerSettings
 from weft.runtime.data.tokenizer import train_tokenizer
-from weft.runtime.importing.table import load_table
+from weft.runtime.importing.table import Table, Weight, load_table
 from weft.specs.findings import InputError, SpecError
 
 Tagger = Callable[..., tuple[Path, Path]]
@@ -451,6 +452,7 @@ def test_defaults_that_lead_in_a_circle_end(tagger: Tagger) -> None:
 
 
 TABLES: list[tuple[dict[str, Any], str, str]] = [
+    ({"ignore": ["a.{i}{j}"]}, "/ignore/0", "'a.{i}{j}' has two holes between two dots"),
     ({"weigths": {}}, "/weigths", "unknown key 'weigths'"),
     ({"require": [{"else": "x"}]}, "/require/0", "a condition has either 'that' or 'key'"),
     ({"weights": {"a": {"times": 2}}}, "/weights/a", "a weight has 'from' or 'fill'"),
@@ -501,9 +503,51 @@ def test_a_table_may_name_a_spec_beside_it_and_no_other_file(tagger: Tagger) -> 
         weft.import_hf(folder, table)
 
 
+def leaves(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Walk the ways to everything inside a value."""
+    held = value if isinstance(value, dict | list) else []
+    for key, part in held.items() if isinstance(held, dict) else enumerate(held):
+        yield (*way, key)
+        yield from leaves(part, (*way, key))
+
+
+ODD: list[Any] = [None, True, -1, 1e300, "x", "{i}.{i}", "=", "=1/0", "=size", "=depth", [], {}]
+ODD += [{"by": 5, "cases": []}, {"by": "size", "cases": {}}, [[1]], "=10**15"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["table", "config"])
+def test_nothing_but_findings_comes_of_odd_values(tagger: Tagger, which: str) -> None:
+    """Each value of a table and of a configuration, replaced by each of a list."""
+    whole = TABLE if which == "table" else CONFIG
+    refused = tried = 0
+    for way in leaves(whole):
+        for odd in ODD:
+            changed = copy.deepcopy(whole)
+            here = changed
+            for key in way[:-1]:
+                here = here[key]
+            here[way[-1]] = odd
+            folder, table = tagger(**{which: changed})
+            tried += 1
+            try:
+                weft.import_hf(folder, table)
+            except InputError:
+                refused += 1
+
+    assert tried / 2 < refused < tried
+
+
 def test_codes_and_keys_are_those_of_the_page() -> None:
-    """`docs/importing.md` has every code of a finding, and its table is one."""
+    """`docs/importing.md` has every code of a finding, every key, and its table is one."""
     page = (ROOT / "docs" / "importing.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    keys = {alias for form in (Table, Weight) for alias in form.model_json_schema()["properties"]}
+
+    assert Table.model_validate(json.loads(examples[0])).name == "hf-tagger"
+    assert all(json.loads(example) for example in examples)
+    assert keys == set(re.findall(r"`([a-z_]+)`", page)) & keys
+
     sources = "".join(p.read_text() for p in (ROOT / "runtime" / "importing").glob("*.py"))
 
     assert set(re.findall(r"^\| (I\d\d) \|", page, re.MULTILINE)) == set(
