@@ -44,6 +44,25 @@ def build_empty(graph: Graph, *, device: torch.device | str = "cpu") -> nn.Modul
     return model
 
 
+def build_sharing(graph: Graph, owner: nn.Module) -> nn.Module:
+    """Return the module of a graph with the very parameters of another model.
+
+    Args:
+        graph: its parameters are some of the other's, by path and shape.
+        owner: has them; what changes there changes here.
+
+    Raises:
+        AttributeError: it has not all of them.
+    """
+    with torch.device("meta"):
+        program = lower(graph)
+        model: nn.Module = getattr(_module(program), program.root)()
+    for path, _ in list(model.named_parameters(remove_duplicate=False)):
+        holder, _, name = path.rpartition(".")
+        setattr(model.get_submodule(holder), name, owner.get_parameter(path))
+    return model.train(owner.training)
+
+
 def tie(model: nn.Module) -> None:
     """Make tied parameters one tensor again, after each got storage of its own."""
     again = getattr(model, "tie", None)

@@ -43,6 +43,8 @@ class Program:
     """Names of the classes of repeated templates: one compiled graph for each."""
     fingerprint: str
     """Hash of the source."""
+    graph: Graph
+    """What the source computes."""
 
 
 @dataclass(slots=True)
@@ -101,7 +103,7 @@ def lower(graph: Graph) -> Program:
     )
     source = header + "\n\n" + "\n\n\n".join(writer.texts) + "\n"
     digest = hashlib.sha256(source.encode()).hexdigest()
-    return Program(source, root, tuple(dict.fromkeys(writer.repeated)), digest)
+    return Program(source, root, tuple(dict.fromkeys(writer.repeated)), digest, graph)
 
 
 def _plain(text: str) -> str:

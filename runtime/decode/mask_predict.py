@@ -9,18 +9,25 @@ V vocabulary, S source positions.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ...blocks.library import registry
+from ...graphs.graph import Graph
+from ...graphs.halves import halves
+from ..compile.build import build_sharing, program_of
 from ..data.batches import pad_rows
 from .search import Hypothesis
 from .translate import Translator
 
 LEAST = 0.01
 """Of the best length's probability, what another must have to be tried."""
+LATER = ("target", "target_keep")
+"""Inputs that are not there while the source is read."""
 Predict = Callable[[Tensor, Tensor], Tensor]
 """From words [R, T], some masked, and which positions are there [R, T] to logits [R, T, V]."""
 
@@ -108,39 +115,49 @@ class MaskPredictor(Translator):
         """Outputs that are worked on for each sentence."""
         return self.search.lengths
 
+    @functools.cached_property
+    def _halves(self) -> tuple[nn.Module, nn.Module, Graph]:
+        """What reads the source, what writes the target, and the graph of the latter."""
+        graph = program_of(self.model).graph
+        first, second = halves(graph, LATER, registry())
+        return build_sharing(first, self.model), build_sharing(second, self.model), second
+
     @torch.inference_mode()
     def decode(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
         """Return the outputs of a batch of sources, best first.
+
+        The source is read once, however many lengths and iterations there are.
 
         Args:
             sources: ids of each sentence, without the end token.
         """
         device = next(self.model.parameters()).device
         source = pad_rows(sources, self.source.pad, self.source.eos).to(device)
-        mask, tried = self.target.bos, self.search.lengths
-
-        def run(times: int, words: Tensor, keep: Tensor) -> dict[str, Tensor]:
-            source_RS = source.repeat_interleave(times, 0)
-            with torch.autocast(device.type, torch.bfloat16, enabled=self.half):
-                outputs: dict[str, Tensor] = self.model(
-                    source=source_RS,
-                    source_keep=source_RS != self.source.pad,
-                    target=words,
-                    target_keep=keep,
-                )
-            return outputs
-
-        # The lengths hang on the source alone, so one masked word will do for them.
-        one = torch.full_like(source[:, :1], mask)
-        score_NL = run(1, one, torch.ones_like(one, dtype=torch.bool))["lengths"].float()
-        if self.search.max_length is not None:
-            score_NL = score_NL[:, : self.search.max_length]
-        lengths_NC = lengths_to_try(score_NL, tried)
-        found = mask_predict(
-            lambda words, keep: run(lengths_NC.size(1), words, keep)["logits"],
-            lengths_NC,
-            iterations=self.search.iterations,
-            mask=mask,
-            never={self.target.eos, self.target.pad},
-        )
+        read, write, graph = self._halves
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.half):
+            known = {"source": source, "source_keep": source != self.source.pad}
+            known |= read(**known)
+            score_NL = known["lengths"].float()
+            if self.search.max_length is not None:
+                score_NL = score_NL[:, : self.search.max_length]
+            lengths_NC = lengths_to_try(score_NL, self.search.lengths)
+            tried = lengths_NC.size(1)
+            fixed = {
+                name: known[name].repeat_interleave(tried, _batch_of(graph, name))
+                for name in graph.inputs
+                if name not in LATER
+            }
+            found = mask_predict(
+                lambda words, keep: write(**fixed, target=words, target_keep=keep)["logits"],
+                lengths_NC,
+                iterations=self.search.iterations,
+                mask=self.target.bos,
+                never={self.target.eos, self.target.pad},
+            )
         return [outputs[: self.search.nbest] for outputs in found]
+
+
+def _batch_of(graph: Graph, name: str) -> int:
+    """Return which axis of an input is that of sentences."""
+    axes = graph.inputs[name].axes
+    return next(i for i, axis in enumerate(axes) if graph.spec.axes.get(str(axis)) == "batch")

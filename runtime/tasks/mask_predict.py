@@ -16,9 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ...graphs.decode import moving_values
 from ...graphs.graph import Graph
+from ...specs.findings import InputError
 from ..data.batches import Batch
-from ..decode.mask_predict import MaskPredictor
+from ..decode.mask_predict import LATER, MaskPredictor
 from ..decode.search import SearchSettings
 from ..train.loss import LossSums, label_smoothed, with_auxiliary
 from .translation import INPUTS, Translation, check_ports, check_vocabulary
@@ -53,6 +55,12 @@ class MaskPredict(Translation):
         """
         wanted = {**INPUTS, "target_keep": "keep"}
         check_ports(graph, "mask-predict", wanted, ("logits", "lengths"))
+        if graph.root.outputs["lengths"] in moving_values(graph.root, frozenset(LATER)):
+            raise InputError(
+                "'lengths' depends on the target, whose length it is to tell",
+                place=f"{graph.source}#/outputs/lengths",
+                help="read it from values that depend on 'source' and 'source_keep' alone",
+            )
         check_vocabulary(graph, self.source, self.target)
 
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -14,7 +15,9 @@ from torch.nn import functional as F
 from weft.blocks.library import registry
 from weft.graphs.check import check
 from weft.runtime import api
+from weft.runtime.cli.main import main
 from weft.runtime.data.batches import Batch
+from weft.runtime.decode.mask_predict import mask_predict
 from weft.runtime.tasks.choice import make_task
 from weft.runtime.tasks.mask_predict import LENGTH_WEIGHT, MaskPredict, masked_at_random
 from weft.specs.findings import InputError
@@ -95,7 +98,24 @@ def test_a_spec_of_another_form_is_refused(toy_run: Callable[..., Any], tmp_path
         task.check(graph)
 
 
-def test_a_run_trains_translates_and_goes_on(toy_run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_length_that_needs_the_target_is_refused(
+    toy_run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """It is to be known before a word is written."""
+    run = toy_run(**SMALL, params=PARAMS)
+    prepared = api.prepare_run(run, tmp_path / "run")
+    form = load("mask-predict").form
+    pool = form.nodes["length_pool"].model_copy(update={"in_": {"x": "decoder.x"}})
+    other = form.model_copy(update={"nodes": {**form.nodes, "length_pool": pool}})
+    graph = check(other, registry(), {**PARAMS, "vocab": prepared.source_tokenizer.vocab_size})
+
+    with pytest.raises(InputError, match="'lengths' depends on the target"):
+        make_task(run, prepared, graph).check(graph)
+
+
+def test_a_run_trains_translates_and_goes_on(
+    toy_run: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Half a run and the rest give the bits of a whole; its checkpoint translates."""
     changes: dict[str, Any] = {**SMALL, "params": PARAMS, "updates": 8}
     whole = api.train(toy_run(**changes), out=tmp_path / "whole")
@@ -112,6 +132,41 @@ def test_a_run_trains_translates_and_goes_on(toy_run: Callable[..., Any], tmp_pa
     assert found[1] == ""
     assert found == [first.translate([line])[0] for line in lines]
     assert found == second.translate(lines)
+    assert main(["evaluate", str(whole.checkpoint), "--json", "--iterations", "3"]) == 0
+    [report] = json.loads(capsys.readouterr().out)
+    assert report["lines"] == 10
+    assert report["search"]["iterations"] == 3
+
+
+def test_the_source_is_read_once_and_comes_out_the_same(
+    toy_run: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The whole model run anew for every iteration writes the same words."""
+    result = api.train(toy_run(**SMALL, params=PARAMS, updates=6), out=tmp_path / "run")
+    assert result.checkpoint is not None
+    model = api.open_model(result.checkpoint)
+    task, module = model.task, model.module
+    assert task is not None
+    ids = task.source.encode("sun moon tree river")
+    source = torch.tensor([[*ids, task.source.eos]])
+
+    [[best, *_]] = model.translator.decode([ids])
+
+    length = len(best.tokens)
+    again = mask_predict(
+        lambda words, keep: module(
+            source=source,
+            source_keep=torch.ones_like(source, dtype=torch.bool),
+            target=words,
+            target_keep=keep,
+        )["logits"],
+        torch.tensor([[length]]),
+        iterations=model.search.iterations,
+        mask=task.target.bos,
+        never={task.target.eos, task.target.pad},
+    )
+    assert best.tokens == again[0][0].tokens
+    assert best.log_probability == pytest.approx(again[0][0].log_probability, abs=1e-4)
 
 
 @pytest.mark.slow
@@ -121,11 +176,11 @@ def test_a_run_learns_to_reverse_words(toy_run: Callable[..., Any], tmp_path: Pa
         **SMALL,
         params={**PARAMS, "d_model": 64, "heads": 4, "d_ff": 128, "layers": 2, "dropout": 0.0},
         tokenizer={"vocab_size": 60},
-        updates=400,
+        updates=300,
         batch={"tokens": 500},
-        schedule={"type": "constant", "rate": 0.002},
-        evaluate={"every": 400, "best": "nll", "bleu": False},
-        checkpoint={"every": 400, "keep": 1, "average": 1},
+        schedule={"type": "constant", "rate": 0.003},
+        evaluate={"every": 300, "best": "nll", "bleu": False},
+        checkpoint={"every": 300, "keep": 1, "average": 1},
     )
     words, draw = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf"), Random(5)
     lines = [draw.choices(words, k=draw.randint(2, 5)) for _ in range(3020)]

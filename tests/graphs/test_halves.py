@@ -1,0 +1,82 @@
+"""Halves of a graph: together they are the whole, and the first knows nothing of the rest."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from weft.blocks.library import registry
+from weft.graphs.check import check
+from weft.graphs.graph import Graph
+from weft.graphs.halves import halves
+from weft.runtime.compile.build import build, build_sharing
+from weft.specs.findings import SpecError
+from weft.specs.load import load
+
+SMALL = {"d_model": 8, "heads": 2, "d_ff": 12, "layers": 2, "vocab": 11}
+
+
+def graph(name: str) -> Graph:
+    """Return a shipped spec at a small size."""
+    return check(load(name).form, registry(), SMALL)
+
+
+@pytest.mark.parametrize(
+    ("name", "later", "crossing"),
+    [
+        ("transformer-base", ["target"], {"encoder_x": "f[B S 8]"}),
+        (
+            "mask-predict",
+            ["target", "target_keep"],
+            {"encoder_x": "f[B S+1 8]", "length_token_keep": "keep[B S+1]"},
+        ),
+        ("gru-attention", ["target"], None),
+    ],
+)
+def test_one_half_after_the_other_is_the_whole(
+    name: str, later: list[str], crossing: dict[str, str] | None
+) -> None:
+    """In outputs, to the bit, and in weights, which are the whole's own."""
+    small = {k: v for k, v in SMALL.items() if k in load(name).form.params}
+    whole = check(load(name).form, registry(), small)
+    first, second = halves(whole, later, registry())
+    model = build(whole).eval()
+    generator = torch.Generator().manual_seed(1)
+    inputs = {
+        "source": torch.randint(11, (2, 7), generator=generator),
+        "source_keep": torch.arange(7) < torch.tensor([[7], [4]]),
+        "target": torch.randint(11, (2, 5), generator=generator),
+        "target_keep": torch.arange(5) < torch.tensor([[3], [5]]),
+    }
+    inputs = {port: value for port, value in inputs.items() if port in whole.inputs}
+
+    begun = build_sharing(first, model)(**{p: v for p, v in inputs.items() if p in first.inputs})
+    known = inputs | begun
+    ended = build_sharing(second, model)(**{port: known[port] for port in second.inputs})
+
+    wanted = model(**inputs)
+    assert not set(later) & set(first.inputs)
+    for port, value in wanted.items():
+        assert torch.equal((begun | ended)[port], value)
+    if crossing is not None:
+        assert {p: str(t) for p, t in first.outputs.items() if p not in wanted} == crossing
+    paths = {*first.weights(), *second.weights()}
+    assert set(whole.weights()) <= paths | {p for group in whole.ties for p in group}
+
+
+def test_weights_are_shared_and_not_copied() -> None:
+    """A change of the whole is one of the halves, also of what is tied."""
+    whole = graph("mask-predict")
+    model = build(whole)
+    first, second = (
+        build_sharing(half, model) for half in halves(whole, ["target", "target_keep"], registry())
+    )
+
+    assert first.source_embedding.weight is model.source_embedding.weight
+    assert second.head.weight is second.target_embedding.weight
+    assert second.head.weight is model.source_embedding.weight
+
+
+def test_a_half_that_would_be_empty_is_refused() -> None:
+    """Nothing depends on no input."""
+    with pytest.raises(SpecError):
+        halves(graph("transformer-base"), [], registry())
