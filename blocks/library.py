@@ -25,7 +25,7 @@ from .linear_attention import LINEAR_ATTENTION
 from .mixture_of_experts import MIXTURE_OF_EXPERTS
 from .norm import LAYER_NORM, RMS_NORM
 from .pointwise import ACTIVATION, GATE, SCALE
-from .position import LEARNED_POSITION, SINUSOIDAL_POSITION
+from .position import LEARNED_POSITION, SINUSOIDAL_POSITION, STEP_POSITION
 from .recurrent import GRU, LSTM, RNN
 from .sequence import POOL, PREPEND
 from .state_space import MAMBA2
@@ -35,6 +35,7 @@ STANDARD: tuple[BlockType, ...] = (
     EMBEDDING,
     SINUSOIDAL_POSITION,
     LEARNED_POSITION,
+    STEP_POSITION,
     ATTENTION,
     GROUPED_QUERY_ATTENTION,
     ADDITIVE_ATTENTION,

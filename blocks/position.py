@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ..graphs.signature import BlockType, Signature, port
+from ..graphs.signature import BlockType, NoParams, Signature, port
 from .fields import Count, Params, Probability
 
 
@@ -72,4 +72,29 @@ LEARNED_POSITION = BlockType(
     steps=True,
     example={"max_length": 32},
     example_inputs={"x": "f[B T 8]"},
+)
+
+
+def _step_signature(_: NoParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(
+            port("x", "f[... d_model]", "vectors"),
+            port("clock", "f[... d_model]", "how many steps were made, in every place"),
+        ),
+        outputs=(
+            port("y", "f[... d_model]", "vectors that know which step this is"),
+            port("clock", "f[... d_model]", "one step more"),
+        ),
+    )
+
+
+STEP_POSITION = BlockType(
+    name="step_position",
+    doc="Add the waves of the number of this step, counted from 1, and count on; "
+    "y = x + PE(clock + 1).",
+    source="Dehghani et al. 2019, section 2.1, equations 6 and 7",
+    signature=_step_signature,
+    arguments=lambda _, __: {},
+    module="position:StepPosition",
+    example_inputs={"x": "f[B T 8]", "clock": "f[B T 8]"},
 )

@@ -218,3 +218,25 @@ class LearnedPosition(nn.Module):
         positions = torch.arange(start, end, device=x.device)
         added: Tensor = self.dropout(x + F.embedding(positions, self.weight))
         return added
+
+
+class StepPosition(nn.Module):
+    """Add the waves of the number of a step, for a layer that is applied again and again.
+
+    Source: Dehghani et al. 2019, section 2.1, equations 6 and 7; there they are added together
+    with those of positions.
+    """
+
+    def forward(self, x: Tensor, clock: Tensor) -> tuple[Tensor, Tensor]:
+        """Return x + PE(clock + 1), with the paper's waves, and clock + 1; all [..., D].
+
+        Args:
+            x: vectors.
+            clock: how many steps were made, in every place; zeros before the first.
+        """
+        step = clock + 1
+        place_D = torch.arange(x.size(-1), device=x.device)
+        power_D = (place_D - place_D % 2).float() / x.size(-1)
+        angle = step.float() * torch.exp(power_D * -math.log(LONGEST_WAVE))
+        wave = torch.where(place_D % 2 == 0, angle.sin(), angle.cos())
+        return x + wave.to(x.dtype), step

@@ -6,7 +6,12 @@ import math
 
 import pytest
 import torch
-from weft.blocks.modules.position import LearnedPosition, SinusoidalPosition, sinusoids
+from weft.blocks.modules.position import (
+    LearnedPosition,
+    SinusoidalPosition,
+    StepPosition,
+    sinusoids,
+)
 from weft.blocks.modules.state import State
 
 
@@ -127,3 +132,18 @@ def test_dropout_falls_on_the_sum() -> None:
     kept = found != 0
     assert 0.4 < kept.float().mean().item() < 0.6
     torch.testing.assert_close(found[kept], 2 * whole[kept])
+
+
+def test_each_step_adds_the_waves_of_its_number() -> None:
+    """Equation 7 of the Universal Transformer: the first step is 1, for all positions alike."""
+    x, block = torch.zeros(2, 3, 8), StepPosition()
+
+    first, clock = block(x, torch.zeros(2, 3, 8))
+    second, clock = block(x, clock)
+
+    for t, found in ((1, first), (2, second)):
+        for i in range(4):
+            rate = 10_000 ** (-2 * i / 8)
+            assert found[..., 2 * i].unique().tolist() == pytest.approx([math.sin(t * rate)])
+            assert found[..., 2 * i + 1].unique().tolist() == pytest.approx([math.cos(t * rate)])
+    assert clock.unique().tolist() == [2.0]

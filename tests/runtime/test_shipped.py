@@ -2,7 +2,8 @@
 
 A file of `models/` tells of its family, as `MODELS` and `VARIANTS` (the specs of
 `specs/models` and `specs/variants`), by name: `parameters`, counted by hand; `small`, params
-that make it tiny; and, where the usual lengths do not do, `sizes` of its axes.
+that make it tiny; where the usual lengths do not do, `sizes` of its axes; and `updates`,
+where two do not reach every weight.
 """
 
 from __future__ import annotations
@@ -335,7 +336,7 @@ def test_two_updates_move_every_weight(name: str) -> None:
     inputs = inputs_of(name, made)
     before = {path: weight.clone() for path, weight in model.named_parameters()}
     optimizer = torch.optim.Adam([w for w in model.parameters() if w.requires_grad], 1e-3)
-    for _ in range(2):
+    for _ in range(ENTRIES[name].get("updates", 2)):
         optimizer.zero_grad()
         loss = loss_of(made, model(**inputs))
         loss.backward()
@@ -357,7 +358,8 @@ def test_two_updates_move_every_weight(name: str) -> None:
 def test_a_translator_trains(name: str, toy_run: Callable[..., Any], tmp_path: Path) -> None:
     """Two updates of a run move every weight that is not frozen, and the checkpoint translates."""
     params = {key: value for key, value in ENTRIES[name]["small"].items() if key != "vocab"}
-    run = toy_run(spec=name, params=params, updates=2)
+    updates = ENTRIES[name].get("updates", 2)
+    run = toy_run(spec=name, params=params, updates=updates)
     result = api.train(run, out=tmp_path / "out")
     assert result.checkpoint is not None
     model = api.open_model(result.checkpoint)

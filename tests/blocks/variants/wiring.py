@@ -23,6 +23,7 @@ FREE = {
     "embedding",
     "sinusoidal_position",
     "learned_position",
+    "step_position",
     "layer_norm",
     "rms_norm",
     "dropout",
