@@ -99,9 +99,10 @@ def _downsample_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) ->
 
 
 def _downsample_hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the kernels from one end to the other where the result is as long as the input."""
+    """Count the kernels from one end to the other; a shorter result is no sequence for it."""
     a = arguments
-    return max(1, -(-(sizes["t"] - 1) // (a["kernel"] // 2 or 1))) if a["stride"] == 1 else 1
+    taps = a["kernel"] // 2
+    return max(1, -(-(sizes["t"] - 1) // taps)) if a["stride"] == 1 and taps else 0
 
 
 DOWNSAMPLE_CONVOLUTION = BlockType(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..graphs.signature import BlockType, NoParams, Signature, port
+from ..graphs.signature import BlockType, NoParams, Signature, never, port
 
 
 def _nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,6 +95,7 @@ KEEP_TO_BIAS = BlockType(
     source="Vaswani et al. 2017, section 3.2.3",
     signature=_keep_to_bias_signature,
     arguments=_nothing,
+    hops=never,
     module="combine:KeepToBias",
     example_inputs={"keep": "keep[B S]", "x": "f[B T 8]"},
 )
@@ -119,6 +120,7 @@ UNFOLD = BlockType(
     source="Kalchbrenner et al. 2016, sections 3.1 and 3.2",
     signature=_unfold_signature,
     arguments=_nothing,
+    hops=never,
     module="combine:Unfold",
     steps=True,
     example_inputs={"x": "f[B T 8]", "memory": "f[B S 8]", "keep": "keep[B S]"},

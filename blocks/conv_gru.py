@@ -89,7 +89,7 @@ def _decoder_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> in
 def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Count the units from one end to the other: in each the candidate reads a gate that reads."""
     reach = 2 * (arguments["kernel"] // 2)
-    return max(1, -(-(sizes["t"] - 1) // reach)) if reach else 1
+    return max(1, -(-(sizes["t"] - 1) // reach)) if reach else 0
 
 
 CONV_GRU = BlockType(

@@ -72,10 +72,12 @@ def _separable_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> 
 
 
 def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the kernels that reach from one end to the other, gaps of a dilation left out."""
-    a = arguments
-    taps = a["kernel"] - 1 if a["causal"] else a["kernel"] // 2
-    return max(1, ceil((sizes["t"] - 1) // a["dilation"] / taps)) if taps else 1
+    """Count the kernels that reach from one end to the other; a dilated one leaves gaps."""
+    a, farthest = arguments, sizes["t"] - 1
+    taps: int = a["kernel"] - 1 if a["causal"] else a["kernel"] // 2
+    if not taps or (a["dilation"] > 1 and farthest):
+        return 0
+    return max(1, ceil(farthest / taps))
 
 
 CONVOLUTION = BlockType(

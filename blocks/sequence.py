@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ..graphs.signature import BlockType, Signature, port
+from ..graphs.signature import BlockType, Signature, never, port
 from .fields import Count, Params
 
 
@@ -43,6 +43,7 @@ PREPEND = BlockType(
     params=PrependParams,
     signature=_prepend_signature,
     weights=_prepend_weights,
+    hops=never,
     module="sequence:Prepend",
     example={"count": 2},
     example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},

@@ -75,7 +75,7 @@ def paths(part: Part, sizes: Mapping[str, int]) -> dict[Axis, int]:
         sizes: axis of the graph to how long it is.
 
     Returns:
-        Only axes along which positions are mixed.
+        Only axes along which every position comes to be read.
     """
     found: dict[Axis, int] = {}
     for name, behavior in part.signature.behavior.items():
@@ -83,7 +83,7 @@ def paths(part: Part, sizes: Mapping[str, int]) -> dict[Axis, int]:
         if behavior != "pointwise" and axis is not None and not isinstance(axis, tuple):
             here = sizes_in(part, sizes)
             each = part.block.sequential(part.arguments, here)
-            found[axis] = part.block.hops(part.arguments, here) * each
+            found |= {axis: hops * each} if (hops := part.block.hops(part.arguments, here)) else {}
     inside: dict[Axis, int] = {}
     for inner in part.fill.values():
         for axis, length in paths(inner, sizes).items():

@@ -88,6 +88,11 @@ def once(_: Arguments, __: Mapping[str, int]) -> int:
     return 1
 
 
+def never(_: Arguments, __: Mapping[str, int]) -> int:
+    """Return the applications of a block that leads from some positions to some others only."""
+    return 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockType:
     """A kind of block: everything about it but the arithmetic."""
@@ -121,8 +126,9 @@ class BlockType:
     much could run at once; arguments as of `flops`.  A recurrence has one a position.
     """
     hops: Callable[[Arguments, Mapping[str, int]], int] = once
-    """How often the block must be applied, each time to what it gave, until once more lets no
-    position read any further; arguments as of `flops`.  A window or a kernel needs many.
+    """How often the block must be applied, each time to what it gave, until a signal has come
+    from every position to all on one side of it at least, or to all; 0 if that never comes.
+    A window needs many; a dilated kernel leaves gaps.  Arguments as of `flops`.
     """
     module: str
     """`file:Class` of the module that computes it."""

@@ -130,7 +130,6 @@ def test_slots_side_by_side_run_at_once(graph_of: GraphOf) -> None:
         ("convolution@1", {"d_out": 8, "kernel": 3}, 10),
         ("convolution@1", {"d_out": 8, "kernel": 5}, 5),
         ("convolution@1", {"d_out": 8, "kernel": 5, "causal": True}, 3),  # 10 / 4
-        ("convolution@1", {"d_out": 8, "kernel": 3, "causal": True, "dilation": 4}, 1),  # 2 / 2
     ],
 )
 def test_path_lengths_by_hand(
@@ -143,9 +142,13 @@ def test_path_lengths_by_hand(
     assert paths(part_at(graph, "layer"), {"B": 1, "T": 11}) == {"T": length}
 
 
-def test_what_mixes_no_positions_has_no_path(graph_of: GraphOf) -> None:
-    """A kernel of one, and a map."""
-    for use, params in (("linear@1", {"d_out": 8}), ("convolution@1", {"d_out": 8, "kernel": 1})):
+def test_what_never_leads_everywhere_has_no_path(graph_of: GraphOf) -> None:
+    """Nor what leaves gaps, however often it is applied."""
+    for use, params in (
+        ("linear@1", {"d_out": 8}),
+        ("convolution@1", {"d_out": 8, "kernel": 1}),
+        ("convolution@1", {"d_out": 8, "kernel": 3, "dilation": 2}),
+    ):
         node = {"use": use, "in": {"x": "x"}, "params": params}
         graph = graph_of(wired({"layer": node}, "layer.y"))
 
@@ -155,11 +158,13 @@ def test_what_mixes_no_positions_has_no_path(graph_of: GraphOf) -> None:
 
 def test_a_sublayer_has_the_path_of_what_stands_in_it() -> None:
     """And the graph that of its best node along each axis."""
-    base, gnmt = shipped("transformer-base"), shipped("gnmt-small")
+    base, gnmt, bytenet = map(shipped, ("transformer-base", "gnmt-small", "bytenet"))
 
     assert paths(part_at(base, "decoder.*.cross_attention"), SIZES) == {"S": 1}
     assert shortest_paths(base, SIZES) == {"S": 1, "T": 1}
     assert shortest_paths(gnmt, SIZES) == {"S": 1, "T": 7}
+    # Kernels of 3: centred on the source, and causal on the target.
+    assert shortest_paths(bytenet, SIZES) == {"S": 10, "T": 3}
 
 
 def test_an_axis_without_a_size_is_said() -> None:
