@@ -19,12 +19,13 @@ from .checked import graph_of
 from .checkpoint import Checkpoint, Contents, open_checkpoint, save, weights_of
 from .data.prepare import Prepared, prepare
 from .data.prepare import Report as PrepareReport
-from .data.tokenizer import Tokenizer
 from .decode.generate import Continuation, GenerateSettings, generate_with
-from .decode.search import SearchSettings
+from .decode.ids import Special, check_ids, decode_ids
+from .decode.search import Hypothesis, SearchSettings
 from .decode.translate import BUFFER, Translator, Warn
 from .maps import AttentionMaps, maps_of
 from .prune import pruned
+from .special import ends_of, special_of, tokenizers_of
 from .tasks import translation
 from .tasks.choice import make_task, task_of
 from .tasks.translation import Translation
@@ -96,6 +97,26 @@ class Model:
         return generate_with(
             self.module, self.graph, prompts, wanted, eos=frozenset(ends), half=self.half
         )
+
+    def decode(
+        self, sources: Sequence[Sequence[int]], special: Special | None = None
+    ) -> list[list[Hypothesis]]:
+        """Return the outputs of an encoder-decoder as ids, those of each source best first.
+
+        Args:
+            sources: ids, end token and all, at least one each; they may differ in length.
+            special: the ids with which outputs begin and end, and which fills rows; what
+                the checkpoint says when left out.
+
+        Raises:
+            InputError: the model is no encoder-decoder of ids, a source is empty or has ids
+                that are not the model's, or the checkpoint does not say what is special.
+        """
+        check_ids(self.graph, sources)
+        known = special_of(self.checkpoint) if special is None else special
+        if not sources:
+            return []
+        return decode_ids(self.module, sources, known, self.search, half=self.half)
 
     def adapt(self, spec: LoadedSpec | str | Path, *, seed: int = 1) -> Adapted:
         """Return the model of another spec with the weights of this one, as far as they fit.
@@ -221,33 +242,6 @@ def _task_of(held: Checkpoint) -> Translation | None:
 
 def _device(module: nn.Module) -> str:
     return str(next(module.parameters()).device)
-
-
-def ends_of(held: Checkpoint) -> frozenset[int]:
-    """Return the tokens that end an output, as far as a checkpoint says."""
-    said = held.state.get("imported", {}).get("tokens", {}).get("end")
-    if said is not None:
-        return frozenset(said if isinstance(said, list) else [said])
-    if "tokenizer.model" in held.tokenizers:
-        return frozenset({tokenizers_of(held)[1].eos})
-    return frozenset()
-
-
-def tokenizers_of(held: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
-    """Return the source and target tokenizers of a checkpoint.
-
-    Raises:
-        InputError: there is none.
-    """
-    files = held.tokenizers
-    if "tokenizer.model" in files:
-        both = Tokenizer.from_bytes(files["tokenizer.model"])
-        return both, both
-    if {"source.model", "target.model"} <= files.keys():
-        return tuple(Tokenizer.from_bytes(files[f"{side}.model"]) for side in ("source", "target"))  # type: ignore[return-value]
-    raise InputError(
-        "the checkpoint has no tokenizer", place=str(held.folder), help="put tokenizer.model back"
-    )
 
 
 def tokenizer_files(prepared: Prepared) -> dict[str, bytes]:

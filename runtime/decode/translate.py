@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-import torch
 from torch import nn
 
-from ..data.batches import pad_rows
 from ..data.tokenizer import Tokenizer
-from .search import Hypothesis, SearchSettings, beam_search, greedy
-from .stepper import ModelStepper
+from .ids import Special, decode_ids
+from .search import Hypothesis, SearchSettings
 
 BUFFER = 1000
 """Lines that are read before the first is written, unless told otherwise."""
@@ -83,29 +81,12 @@ class Translator:
                 found[index] = hypotheses
         return found
 
-    @torch.inference_mode()
     def decode(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
         """Return the hypotheses of a batch of sources, best first.
 
         Args:
             sources: ids of each sentence, without the end token.
         """
-        device = next(self.model.parameters()).device
-        pad, eos = self.source.pad, self.source.eos
-        source = pad_rows(sources, pad, eos).to(device)
-        lengths = (source != pad).sum(1)
-        limits = lengths + self.search.max_extra
-        if self.search.max_length is not None:
-            limits = limits.clamp(max=self.search.max_length)
-        with torch.autocast(device.type, torch.bfloat16, enabled=self.half):
-            stepper = ModelStepper(
-                self.model,
-                {"source": source, "source_keep": source != pad},
-                beams=self.search.beam,
-                length=int(limits.max()),
-            )
-            special = {"bos": self.target.bos, "eos": self.target.eos, "pad": self.target.pad}
-            if self.search.beam == 1:
-                best = greedy(stepper, max_lengths_N=limits, **special)
-                return [[hypothesis] for hypothesis in best]
-            return beam_search(stepper, settings=self.search, max_lengths_N=limits, **special)
+        whole = [[*ids, self.source.eos] for ids in sources]
+        special = Special(self.target.bos, self.target.eos, self.target.pad)
+        return decode_ids(self.model, whole, special, self.search, half=self.half)

@@ -11,8 +11,6 @@ import torch
 import weft
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from weft.runtime.decode.search import greedy
-from weft.runtime.decode.stepper import ModelStepper
 
 Padded = Callable[..., tuple[Tensor, Tensor]]
 Close = Callable[[Tensor, Tensor], None]
@@ -215,21 +213,23 @@ def test_greedy_decoding_takes_the_same_words(
     hf: Any,
     imported: Callable[..., Any],
     padded: Padded,
+    tmp_path: Path,
     make: Callable[[Any], Any],
     by: float,
 ) -> None:
-    """Our stepper and search against their whole model run anew for every word.
+    """A checkpoint that decodes ids, against their whole model run anew for every word.
 
     Weights are scattered so far that sentences differ.
     """
     theirs = make(hf)
-    ours = imported(theirs, by=by)
+    imported(theirs, by=by)
     source, keep = padded(4, 9, VOCAB)
     start, length = theirs.config.decoder_start_token_id, 12
 
-    stepper = ModelStepper(ours, {"source": source, "source_keep": keep}, beams=1, length=length)
-    limits = torch.full((4,), length)
-    found = greedy(stepper, bos=start, eos=EOS, pad=PAD, max_lengths_N=limits)
+    sources = [ids[kept].tolist() for ids, kept in zip(source, keep, strict=True)]
+    weft.import_hf(tmp_path / "theirs").save(tmp_path / "ours")
+    ours = weft.open(tmp_path / "ours", search={"beam": 1, "max_length": length})
+    found = [best for [best] in ours.decode(sources)]
 
     for row, hypothesis in enumerate(found):
         words = [start]

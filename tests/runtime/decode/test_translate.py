@@ -10,6 +10,7 @@ import pytest
 from weft.runtime import api
 from weft.runtime.decode import translate as translate_module
 from weft.runtime.train.run import Run
+from weft.specs.findings import InputError
 
 
 @pytest.fixture
@@ -62,6 +63,31 @@ def test_output_is_bounded_by_input_plus_extra(model: api.Model) -> None:
     for ids in ([4, 5], [6, 7, 8, 9]):
         [[best, *_]] = short.decode([ids])
         assert len(best.tokens) <= len(ids) + 1 + 1
+
+
+def test_ids_are_decoded_as_text_is(model: api.Model) -> None:
+    """With the end token of each source, whatever else is in the batch."""
+    translator = model.translator
+    ids = [[*translator.source.encode(w), translator.source.eos] for w in ("sun moon", "leaf")]
+
+    found = model.decode(ids)
+
+    expected = [best.tokens for [best, *_] in translator.decode([ids[0][:-1], ids[1][:-1]])]
+    assert [hypotheses[0].tokens for hypotheses in found] == expected
+    assert [model.decode([one])[0][0].tokens for one in ids] == expected
+    assert model.decode([]) == []
+
+
+@pytest.mark.parametrize(
+    ("sources", "problem"),
+    [([[4], []], "source 2 is empty"), ([[4, 999]], "source 1 has the id 999")],
+)
+def test_ids_that_are_not_the_models_are_told(
+    model: api.Model, sources: list[list[int]], problem: str
+) -> None:
+    """Before anything is computed."""
+    with pytest.raises(InputError, match=problem):
+        model.decode(sources)
 
 
 def test_a_wider_beam_never_scores_worse_than_greedy_on_average(model: api.Model) -> None:

@@ -538,6 +538,14 @@ def test_nothing_but_findings_comes_of_odd_values(tagger: Tagger, which: str) ->
     assert tried / 2 < refused < tried
 
 
+def test_a_model_without_sources_decodes_none(tagger: Tagger, tmp_path: Path) -> None:
+    """And says which inputs are wanted."""
+    weft.import_hf(*tagger()).save(tmp_path / "made")
+
+    with pytest.raises(InputError, match="only an encoder-decoder of ids"):
+        weft.open(tmp_path / "made").decode([[1]])
+
+
 def test_codes_and_keys_are_those_of_the_page() -> None:
     """`docs/importing.md` has every code of a finding, every key, and its table is one."""
     page = (ROOT / "docs" / "importing.md").read_text(encoding="utf-8")

@@ -1,0 +1,56 @@
+"""Special: what a checkpoint says of its tokenizers, and of the ids that are no words."""
+
+from __future__ import annotations
+
+from ..specs.findings import InputError
+from .checkpoint import Checkpoint
+from .data.tokenizer import Tokenizer
+from .decode.ids import Special
+
+
+def ends_of(held: Checkpoint) -> frozenset[int]:
+    """Return the tokens that end an output, as far as a checkpoint says."""
+    said = held.state.get("imported", {}).get("tokens", {}).get("end")
+    if said is not None:
+        return frozenset(said if isinstance(said, list) else [said])
+    if "tokenizer.model" in held.tokenizers:
+        return frozenset({tokenizers_of(held)[1].eos})
+    return frozenset()
+
+
+def special_of(held: Checkpoint) -> Special:
+    """Return the special ids of an output.
+
+    Raises:
+        InputError: the checkpoint does not say what they are.
+    """
+    said = held.state.get("imported", {}).get("tokens", {})
+    ids = [said.get(name) for name in Special._fields]
+    ids = [one[0] if isinstance(one, list) and len(one) == 1 else one for one in ids]
+    if all(isinstance(one, int) for one in ids):
+        return Special(*ids)
+    if "imported" in held.state:
+        raise InputError(
+            "the checkpoint does not say which ids begin and end an output and fill rows",
+            place=str(held.folder),
+            help="give them: decode(sources, Special(begin, end, pad))",
+        )
+    target = tokenizers_of(held)[1]
+    return Special(target.bos, target.eos, target.pad)
+
+
+def tokenizers_of(held: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
+    """Return the source and target tokenizers of a checkpoint.
+
+    Raises:
+        InputError: there is none.
+    """
+    files = held.tokenizers
+    if "tokenizer.model" in files:
+        both = Tokenizer.from_bytes(files["tokenizer.model"])
+        return both, both
+    if {"source.model", "target.model"} <= files.keys():
+        return tuple(Tokenizer.from_bytes(files[f"{side}.model"]) for side in ("source", "target"))  # type: ignore[return-value]
+    raise InputError(
+        "the checkpoint has no tokenizer", place=str(held.folder), help="put tokenizer.model back"
+    )
