@@ -1,0 +1,187 @@
+"""Configurations as models were published, of older forms too, give specs of the known sizes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weft.runtime.checked import graph_of
+from weft.runtime.importing.config import read_configuration, settle
+from weft.runtime.importing.table import load_table
+from weft.specs.findings import SpecError
+from weft.specs.load import load
+
+LLAMA: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "max_position_embeddings": 4096,
+    "model_type": "llama",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 32,
+    "pretraining_tp": 1,
+    "rms_norm_eps": 1e-05,
+    "rope_scaling": None,
+    "tie_word_embeddings": False,
+    "vocab_size": 32000,
+}
+FIRST_LLAMA = {k: v for k, v in LLAMA.items() if k not in ("num_key_value_heads", "rope_scaling")}
+SMOL = LLAMA | {
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_attention_heads": 9,
+    "num_hidden_layers": 30,
+    "num_key_value_heads": 3,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+    "vocab_size": 49152,
+}
+MISTRAL = {
+    "architectures": ["MistralForCausalLM"],
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 32768,
+    "model_type": "mistral",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-05,
+    "rope_theta": 10000.0,
+    "sliding_window": 4096,
+    "tie_word_embeddings": False,
+    "vocab_size": 32000,
+}
+GEMMA = {
+    "architectures": ["GemmaForCausalLM"],
+    "attention_bias": False,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
+    "head_dim": 256,
+    "hidden_act": "gelu",
+    "hidden_size": 2048,
+    "intermediate_size": 16384,
+    "max_position_embeddings": 8192,
+    "model_type": "gemma",
+    "num_attention_heads": 8,
+    "num_hidden_layers": 18,
+    "num_key_value_heads": 1,
+    "pad_token_id": 0,
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 10000.0,
+    "vocab_size": 256000,
+}
+VIT = {
+    "architectures": ["ViTForImageClassification"],
+    "attention_probs_dropout_prob": 0.0,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.0,
+    "hidden_size": 768,
+    "id2label": {str(i): f"class {i}" for i in range(1000)},
+    "image_size": 224,
+    "intermediate_size": 3072,
+    "layer_norm_eps": 1e-12,
+    "model_type": "vit",
+    "num_attention_heads": 12,
+    "num_channels": 3,
+    "num_hidden_layers": 12,
+    "patch_size": 16,
+}
+WHISPER = {
+    "activation_function": "gelu",
+    "architectures": ["WhisperForConditionalGeneration"],
+    "d_model": 384,
+    "decoder_attention_heads": 6,
+    "decoder_ffn_dim": 1536,
+    "decoder_layers": 4,
+    "decoder_start_token_id": 50258,
+    "dropout": 0.0,
+    "encoder_attention_heads": 6,
+    "encoder_ffn_dim": 1536,
+    "encoder_layers": 4,
+    "eos_token_id": 50257,
+    "max_source_positions": 1500,
+    "max_target_positions": 448,
+    "model_type": "whisper",
+    "num_mel_bins": 80,
+    "pad_token_id": 50257,
+    "scale_embedding": False,
+    "vocab_size": 51865,
+}
+
+
+def settled(table: str, config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return what a shipped table makes of a configuration."""
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    held, source = load_table(table)
+    return settle(held, source, read_configuration(folder, held))
+
+
+@pytest.mark.parametrize(
+    ("table", "config", "parameters"),
+    [
+        ("llama", LLAMA, 6_738_415_616),
+        ("llama", FIRST_LLAMA, 6_738_415_616),
+        ("llama", SMOL, 134_515_008),
+        ("mistral", MISTRAL, 7_241_732_096),
+        ("gemma", GEMMA, 2_506_172_416),
+        ("vit", VIT, 86_567_656),
+        ("whisper", WHISPER, 37_184_640),
+    ],
+)
+def test_a_published_configuration_has_the_known_size(
+    tmp_path: Path, table: str, config: dict[str, Any], parameters: int
+) -> None:
+    """The encoder's waves of Whisper, 576,000 numbers, are no parameters here."""
+    found = settled(table, config, tmp_path)
+
+    graph = graph_of(load(found["spec"], found["params"]))
+
+    assert graph.parameters() == parameters
+    assert found["tokens"].get("end") == config.get("eos_token_id")
+
+
+def test_gelu_of_the_first_gemma_is_the_approximation(tmp_path: Path) -> None:
+    """Its configuration says `gelu` for what it computes by tanh."""
+    found = settled("gemma", GEMMA, tmp_path)
+
+    graph = graph_of(load(found["spec"], found["params"]))
+    decoder = next(node for node in graph.root.nodes if node.name == "decoder")
+    assert decoder.body is not None
+    gates = {
+        node.part.fill["f"].arguments["activation"]
+        for node in decoder.body.nodes
+        if node.part is not None and node.name == "feed_forward"
+    }
+    assert gates == {"gelu_tanh"}
+
+
+@pytest.mark.parametrize(
+    ("table", "config", "problem"),
+    [
+        (
+            "llama",
+            LLAMA | {"rope_scaling": {"type": "linear", "factor": 2.0}},
+            "rotary positions that are scaled",
+        ),
+        ("llama", LLAMA | {"attention_bias": True}, "attention with biases"),
+        ("vit", VIT | {"image_size": [224, 200]}, "image_size"),
+        ("whisper", WHISPER | {"decoder_ffn_dim": 1024}, "stacks with other widths"),
+    ],
+)
+def test_what_is_not_supported_is_told(
+    tmp_path: Path, table: str, config: dict[str, Any], problem: str
+) -> None:
+    """By the configuration alone, before a weight is read."""
+    with pytest.raises(SpecError, match=problem):
+        settled(table, config, tmp_path)
