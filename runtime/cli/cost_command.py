@@ -14,7 +14,7 @@ from ...specs.findings import InputError, did_you_mean
 from ...specs.load import load, parse_overrides
 from ..checked import graph_of
 from ..cost import cache_by_node
-from ..cost_plot import plot_costs, plot_table1
+from ..cost_plot import check_png, plot_costs, plot_table1
 from ..table1 import Sizes, table
 
 BYTES = {"float32": 4, "bfloat16": 2}
@@ -28,13 +28,20 @@ def cost(options: Namespace) -> None:
     """Print the costs of a spec, or table 1; draw them when a file is named.
 
     Raises:
-        InputError: neither a spec nor --table1 is given, or both are.
+        InputError: neither a spec nor --table1 is given, or both are; or what is for specs
+            alone is given for table 1.
     """
     if (options.spec is None) == (not options.table1):
         raise InputError(
             "name either a spec or --table1",
             help="such as 'weft cost transformer-base', or 'weft cost --table1'",
         )
+    if options.table1 and (options.set or options.axes):
+        raise InputError(
+            "--table1 has sizes of its own", help="leave out --set and --axes, or name a spec"
+        )
+    if options.out:
+        check_png(Path(options.out))
     if options.table1:
         _table1(options)
     else:

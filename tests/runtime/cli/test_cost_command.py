@@ -106,6 +106,8 @@ def test_table_1_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["transformer-base", "--axes", "S=0"], "'0' is no size of axis 'S'", "from 1 to"),
         (["transformer-base", "--axes", "S=-3"], "'-3' is no size of axis 'S'", "from 1 to"),
         (["transformer-base", "--axes", f"S={10**40}"], "is no size of axis 'S'", "from 1 to"),
+        (["--table1", "--axes", "T=4"], "--table1 has sizes of its own", "leave out --set"),
+        (["--table1", "-o", "x.svg"], "cannot plot into a file that ends in '.svg'", ".png"),
         (["--table1", "--longest", "8"], "no path is measured up to 8 positions", "16 or more"),
         (
             ["transformer-base", "-o", "x.jpg"],
