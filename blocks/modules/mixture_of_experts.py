@@ -123,7 +123,7 @@ class MixtureOfExperts(nn.Module):
         """Map the first rows by the first expert's matrix, the next by the second's, and so on."""
         x_MI, weight_EIO = as_autocast(x_MI, weight_EIO)
         whole = x_MI.size(1) % 8 == 0 and weight_EIO.size(2) % 8 == 0
-        if x_MI.is_cuda and x_MI.dtype == torch.bfloat16 and whole:
+        if x_MI.dtype == torch.bfloat16 and whole:
             # One kernel for all experts, which does not wait to hear how many rows each has.
             offsets_E = count_E.cumsum(0).to(torch.int32)
             return F.grouped_mm(x_MI, weight_EIO, offs=offsets_E)

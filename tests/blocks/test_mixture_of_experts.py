@@ -105,3 +105,29 @@ def test_the_router_learns_from_what_is_given_and_from_the_balance() -> None:
     for value in (mixture(x)[0].sum(), mixture(x)[1]):
         [gradient] = torch.autograd.grad(value, mixture.router.weight)
         assert gradient.abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("d_ff", [12, 16])
+def test_half_precision_learns_what_single_precision_does(d_ff: int) -> None:
+    """Whether one kernel serves all experts (widths of whole eights) or a loop does."""
+    full = MixtureOfExperts(8, 3, d_ff, 2)
+    full.initialize(torch.Generator().manual_seed(1))
+    half = MixtureOfExperts(8, 3, d_ff, 2)
+    half.load_state_dict(full.state_dict())
+    half.bfloat16()
+    with torch.no_grad():  # the same choices, as far from the others as can be
+        for mixture in (full, half):
+            mixture.router.weight.zero_()
+            mixture.router.weight[0, 0], mixture.router.weight[1, 1] = 4.0, 2.0
+    x = torch.rand(2, 9, 8, generator=torch.Generator().manual_seed(2)).bfloat16() + 0.5
+    full, half = full.eval(), half.eval()
+
+    full(x.float())[0].square().sum().backward()
+    half(x)[0].square().sum().backward()
+
+    for name, weight in full.named_parameters():
+        wanted, given = weight.grad, half.get_parameter(name).grad
+        assert wanted is not None
+        assert given is not None
+        scale = wanted.abs().max().item()
+        torch.testing.assert_close(given.float(), wanted, rtol=0.05, atol=0.05 * scale, msg=name)
