@@ -174,11 +174,11 @@ def words_of(part: Part) -> Words:
     if not part.fill:
         return Words(_title(part), _detail(part), family(part.block.name))
     inner = words_of(next(iter(part.fill.values())))
-    others = [words_of(other).title for other in list(part.fill.values())[1:]]
+    others = [words_of(other) for other in list(part.fill.values())[1:]]
     below, above = _bands(part)
     return Words(
-        " + ".join([inner.title, *others]),
-        inner.detail,
+        " + ".join([inner.title, *(other.title for other in others)]),
+        ", ".join(said for said in (inner.detail, *(other.detail for other in others)) if said),
         inner.family,
         (*below, *inner.below),
         (*inner.above, *above),
@@ -212,10 +212,12 @@ def _bands(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if part.block.name in ("sublayer", "parallel_sublayer"):
         kind = getattr(part.params, "norm", "")
         norm = "RMS norm" if kind == "rms_norm" else "norm"
+        plain = getattr(part.params, "residual", "plain") == "plain"
+        add = "add" if plain else "scale & add"
         if kind == "none":
-            return (), ("add",)
+            return (), (add,)
         if order == "post":
-            return (), (f"add & {norm}",)
-        return (norm,), (f"{norm} & add" if order == "sandwich" else "add",)
+            return (), (f"{add} & {norm}",)
+        return (norm,), (f"{norm} & {add}" if order == "sandwich" else add,)
     said = [_title(part), *([f"{order} order"] if isinstance(order, str) else [])]
     return (), (", ".join([*said, *([_detail(part)] if _detail(part) else [])]),)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .core import attend
+from .core import attend, weigh
 from .draw import draw_linear
 
 _PRIME = 2_147_483_647
@@ -87,6 +87,35 @@ class BlockSparseAttention(nn.Module):
             y_BHTV = torch.cat([first_BHGV, rest], 2)
         out: Tensor = self.out(y_BHTV[:, :, : x.size(1)].transpose(1, 2).flatten(2))
         return out
+
+    def attention_weights(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Return how much each head reads of each position, [B, H, T, T]; for looking at.
+
+        This is the one place where all pairs are compared; arguments as of `forward`.
+        """
+        query, key = self._split(self.query(x)), self._split(self.key(x))
+        place_T = torch.arange(x.size(1), device=x.device)
+        block_T, first = place_T // self.block, place_T < self.global_tokens
+        reads_TS = (block_T[:, None] - block_T).abs() <= self.window_blocks
+        if self.window is not None:
+            reads_TS = reads_TS & ((place_T[:, None] - place_T).abs() <= self.window)
+        reads_HTS = (reads_TS | first[:, None] | first)[None]
+        if self.random_blocks:
+            blocks = -(-x.size(1) // self.block)
+            index_HNJ, there_HNJ = self.drawn(blocks, x.device)
+            read_HNM = torch.zeros(
+                self.heads, blocks, blocks + 1, dtype=torch.bool, device=x.device
+            )
+            # What is not drawn is marked in a column that nothing reads.
+            read_HNM.scatter_(2, index_HNJ.where(there_HNJ, blocks), value=True)
+            reads_HTS = reads_HTS | read_HNM[:, block_T][:, :, block_T]
+        hidden_HTS = x.new_zeros(()).where(reads_HTS, float("-inf"))
+        weight_BHTS = weigh(query, key, keep, bias=hidden_HTS[None])
+        if self.global_maps is not None:
+            own = self.global_maps
+            of_all = weigh(self._split(own.query(x)), self._split(own.key(x)), keep)
+            weight_BHTS = torch.where(first[:, None], of_all, weight_BHTS)
+        return weight_BHTS
 
     def drawn(self, blocks: int, device: torch.device | None = None) -> tuple[Tensor, Tensor]:
         """Return the random blocks [H, N, J] that are read, and [H, N, J] whether they are.

@@ -72,6 +72,20 @@ class LinearAttention(nn.Module):
             read_BHTW = query_BHTK @ (key_BHSK.transpose(-2, -1) @ value_BHSW)
         return self._merge(read_BHTW)
 
+    def attention_weights(
+        self, x: Tensor, memory: Tensor | None = None, keep: Tensor | None = None
+    ) -> Tensor:
+        """Return how much each head reads of each position, [B, H, T, S]; for looking at.
+
+        This is the one place where all pairs are compared; arguments as of `forward`.
+        """
+        query_BHTK = self._features(self.query, x)
+        key_BHSK, _ = self._offered(x if memory is None else memory, keep)
+        weight_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1)
+        if self.causal and memory is None:
+            weight_BHTS = weight_BHTS.tril()
+        return weight_BHTS / (weight_BHTS.sum(-1, keepdim=True) + self.eps)
+
     def begin(self, room: Room, memory: Tensor | None = None, keep: Tensor | None = None) -> State:
         """Return the sums of the memory, made once, or those of nothing yet."""
         if memory is not None:

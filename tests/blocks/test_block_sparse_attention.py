@@ -96,6 +96,24 @@ def test_it_is_dense_attention_with_a_mask(
     torch.testing.assert_close(found, dense(block, x, whole), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("how", PATTERNS, ids=str)
+def test_weights_shown_are_those_used(how: dict[str, Any]) -> None:
+    """Values weighed by what is shown are what is read; nothing else has a weight."""
+    block = attention(**how)
+    x, first = torch.randn(2, 23, 8, dtype=torch.float64), block.global_tokens
+
+    weights = block.attention_weights(x, KEEP)
+
+    assert not weights.masked_select(~dense_mask(block, 23)).any()
+    value = block.value(x).unflatten(-1, (2, -1)).transpose(1, 2)
+    y = weights @ value
+    if block.global_maps is not None:
+        own = block.global_maps.value(x).unflatten(-1, (2, -1)).transpose(1, 2)
+        y = torch.cat([(weights @ own)[:, :, :first], y[:, :, first:]], 2)
+    given = block.out(y.transpose(1, 2).flatten(2))
+    torch.testing.assert_close(given, block(x, KEEP), rtol=0, atol=1e-12)
+
+
 def test_slopes_are_those_of_dense_attention() -> None:
     """Also where a row may read nothing: finite."""
     block = attention(block=4, window_blocks=0, random_blocks=1, global_tokens=1)

@@ -59,6 +59,8 @@ def test_it_is_attention_with_another_kernel(
     read = weight @ value / (weight.sum(-1, keepdim=True) + EPS)
     expected = block.out(read.transpose(1, 2).flatten(2))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    shown = weight / (weight.sum(-1, keepdim=True) + EPS)
+    torch.testing.assert_close(block.attention_weights(x, keep=keep), shown, rtol=0, atol=1e-12)
 
 
 def test_causal_is_the_recurrence_of_two_sums() -> None:

@@ -17,7 +17,7 @@ from weft.graphs.check import check
 from weft.graphs.diagram import diagram as draw_dot
 from weft.graphs.diagram import draw
 from weft.graphs.diagram_words import count_words, family, markup, plain, short, words_of
-from weft.graphs.graph import Graph
+from weft.graphs.graph import Graph, Part
 from weft.graphs.signature import BlockType, Registry, Signature, Slot, port
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
@@ -109,6 +109,24 @@ def label(source: str, box: str) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", found[1]).split())
 
 
+FEED = {"use": "feed_forward@1", "params": {"d_ff": 9}}
+
+
+def part_of(use: dict[str, Any]) -> Part:
+    """Return the part that a use of a block is, alone in a spec."""
+    value = {
+        "format": 1,
+        "name": "one",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]"},
+        "outputs": {"y": "node.y"},
+        "nodes": {"node": {**use, "in": {"x": "x"}}},
+    }
+    part = check(loaded(value).form, registry()).root.nodes[0].part
+    assert part is not None
+    return part
+
+
 def test_each_template_is_drawn_once_with_how_often_it_repeats() -> None:
     """Two frames, six copies each, and one box for each node of a template."""
     source = draw_dot(base()).source
@@ -140,6 +158,34 @@ def test_pre_norm_is_drawn_below_and_the_sum_above() -> None:
     source = draw_dot(toy()).source
 
     assert label(source, "node/stack.*.attend") == "add masked multi-head attention 2 heads norm"
+
+
+@pytest.mark.parametrize(
+    ("use", "below", "above"),
+    [
+        ({"params": {"order": "sandwich"}}, ("norm",), ("norm & add",)),
+        ({"params": {"norm": "none", "residual": "rezero"}}, (), ("scale & add",)),
+        ({"params": {"order": "pre", "residual": "layer_scale"}}, ("norm",), ("scale & add",)),
+    ],
+    ids=["sandwich", "rezero", "layer_scale"],
+)
+def test_a_residual_path_says_what_is_done_on_it(
+    use: dict[str, Any], below: tuple[str, ...], above: tuple[str, ...]
+) -> None:
+    """Bands below and above the sub-layer, in the order of the flow."""
+    words = words_of(part_of({"use": "sublayer@1", "fill": {"f": FEED}, **use}))
+
+    assert (words.title, words.below, words.above) == ("feed-forward", below, above)
+
+
+def test_two_sublayers_side_by_side_are_one_box_that_names_both() -> None:
+    """With the params of both."""
+    read = {"use": "attention@1", "params": {"heads": 2}}
+    words = words_of(part_of({"use": "parallel_sublayer@1", "fill": {"f": read, "g": FEED}}))
+
+    assert words.title == "multi-head attention + feed-forward"
+    assert words.detail == "2 heads, d_ff 9, relu"
+    assert (words.below, words.above) == (("norm",), ("add",))
 
 
 def test_the_memory_goes_from_the_encoder_to_every_cross_attention() -> None:
