@@ -4,12 +4,12 @@ A head is the rows of query, key and value that make it and the columns of the o
 that read it, so a model without it computes what the model computes when that head gives
 zeros.  Which heads count little, the slopes of `head_gates` say.
 
-Source: Michel et al. 2019, section 2.3.
+Source: Michel et al. 2019, sections 2.3 and 4.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from ..specs.form import FORMAT
 from ..specs.load import load_child, loaded
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from ..graphs.graph import Graph, Part, Scope
     from .checkpoint import Checkpoint
@@ -74,6 +74,44 @@ def pruned(held: Checkpoint, heads: Mapping[str, Collection[int]]) -> Checkpoint
     run = {key: value for key, value in held.run.items() if key not in ("spec", "params")}
     state = {"pruned_from": fingerprint(held.graph), "update": 0}
     return replace(held, graph=graph, weights=weights, run=run, state=state)
+
+
+def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) -> dict[str, Tensor]:
+    """Return how much each head counts: the mean absolute slope of the loss by its gate.
+
+    Heads with the least are those to take out first.  Weights and their gradients stay as
+    they are.
+
+    Args:
+        model: its attentions have `head_gates`.
+        losses: each gives the loss of one batch, a single number, when it is called.
+
+    Returns:
+        Path of each attention, such as `encoder.0.self_attention.f`, to a number for each head.
+
+    Raises:
+        InputError: no attention has gates, or there is no batch.
+    """
+    gates = {
+        path.removesuffix(".head_gate"): gate
+        for path, gate in model.named_parameters()
+        if path.endswith(".head_gate")
+    }
+    if not gates:
+        raise InputError(
+            "no attention of the model has gates",
+            help="adapt the checkpoint to a spec whose attentions have 'head_gates': true",
+        )
+    sums, count = {path: torch.zeros_like(gate) for path, gate in gates.items()}, 0
+    for loss in losses:
+        with torch.enable_grad():
+            slopes = torch.autograd.grad(loss(), [*gates.values()])
+        for path, slope in zip(gates, slopes, strict=True):
+            sums[path] += slope.abs()
+        count += 1
+    if not count:
+        raise InputError("there is no batch to measure heads on", help="give at least one")
+    return {path: total / count for path, total in sums.items()}
 
 
 def attentions(graph: Graph) -> list[Place]:

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from weft.blocks.library import registry
 from weft.graphs.canonical import fingerprint
 from weft.graphs.check import check
+from weft.graphs.graph import Graph
 from weft.runtime import api
 from weft.runtime.checkpoint import Checkpoint, Contents, open_checkpoint, save, weights_of
 from weft.runtime.cli.main import main
 from weft.runtime.compile.build import build
-from weft.runtime.prune import attentions, pruned
+from weft.runtime.prune import attentions, head_importance, pruned
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import loaded
@@ -87,6 +88,11 @@ def held_by(spec: dict[str, Any], folder: Path) -> tuple[Checkpoint, nn.Module]:
             weight.add_(0.3 * torch.randn_like(weight))
     contents = Contents(graph=graph, weights=weights_of(model, graph))
     return open_checkpoint(save(folder, contents)), model
+
+
+def held_graph() -> Graph:
+    """Return the graph of the spec."""
+    return check(loaded(SPEC).form, registry())
 
 
 def inputs() -> dict[str, Tensor]:
@@ -181,6 +187,43 @@ def test_tied_heads_go_together_or_not_at_all(tmp_path: Path) -> None:
         for path in both:
             model.get_parameter(f"{path}.head_gate")[1] = 0.0
     torch.testing.assert_close(pruned(held, both).build()(**given)["y"], model(**given)["y"])
+
+
+def test_importance_is_the_mean_slope_of_the_loss_by_the_gate(tmp_path: Path) -> None:
+    """Against differences: each gate moved a little to either side, over two batches."""
+    _, model = held_by(SPEC, tmp_path / "whole")
+    model = model.double()
+    batches = [{name: value.double() for name, value in inputs().items()} for _ in range(2)]
+
+    def loss(batch: dict[str, Tensor]) -> Tensor:
+        return model(**batch)["y"].square().sum()
+
+    found = head_importance(model, [lambda b=batch: loss(b) for batch in batches])
+
+    assert sorted(found) == sorted(place.path for place in attentions(held_graph()))
+    assert all(weight.grad is None for weight in model.parameters())
+    for path in ("stack.0.itself.f", "stack.2.across"):
+        gate, expected = model.get_parameter(f"{path}.head_gate"), torch.zeros(4).double()
+        with torch.no_grad():
+            for head in range(4):
+                for batch in batches:
+                    sides = []
+                    for move in (1e-5, -2e-5):
+                        gate[head] += move
+                        sides.append(loss(batch))
+                    gate[head] += 1e-5
+                    expected[head] += (sides[0] - sides[1]).abs() / 2e-5 / 2
+        torch.testing.assert_close(found[path], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_importance_needs_gates_and_a_batch(tmp_path: Path) -> None:
+    """Each refusal has its way out."""
+    _, model = held_by(SPEC, tmp_path / "whole")
+
+    with pytest.raises(InputError, match="no batch"):
+        head_importance(model, [])
+    with pytest.raises(InputError, match="no attention of the model has gates"):
+        head_importance(nn.Linear(2, 2), [])
 
 
 @pytest.fixture
