@@ -61,6 +61,55 @@ def test_bert_with_padding_and_word_types(
     close(found[keep], expected[keep])
 
 
+BERT = {
+    "vocab_size": VOCAB,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 20,
+}
+
+
+def roberta(hf: Any) -> Any:
+    """Return a tiny RoBERTa, whose positions count on from that of padding."""
+    return hf.RobertaForMaskedLM(hf.RobertaConfig(**BERT, type_vocab_size=1, pad_token_id=1))
+
+
+def distilbert(hf: Any) -> Any:
+    """Return a tiny DistilBERT, which has no types of words."""
+    sizes = {"vocab_size": VOCAB, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
+    config = hf.DistilBertConfig(**sizes, max_position_embeddings=20)
+    return hf.DistilBertForMaskedLM(config)
+
+
+def albert(hf: Any) -> Any:
+    """Return a tiny ALBERT: words narrower than the one layer of all."""
+    config = hf.AlbertConfig(**BERT, embedding_size=6)
+    return hf.AlbertForMaskedLM(config)
+
+
+@pytest.mark.parametrize("make", [roberta, distilbert, albert])
+def test_kin_of_bert_with_padding(
+    hf: Any,
+    imported: Callable[..., Any],
+    padded: Padded,
+    close: Close,
+    make: Callable[[Any], Any],
+) -> None:
+    """At every position that is kept; padding is the id 1, which no word is."""
+    theirs = make(hf)
+    ours = imported(theirs)
+    tokens, keep = padded(3, 9, VOCAB)
+    tokens = tokens.masked_fill(~keep, 1)
+
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=keep.long()).logits
+        found = ours(tokens=tokens, token_types=torch.zeros_like(tokens), keep=keep)["logits"]
+
+    close(found[keep], expected[keep])
+
+
 def test_the_head_for_next_sentences_is_left_behind(
     hf: Any, imported: Callable[..., Any], padded: Padded, close: Close
 ) -> None:
