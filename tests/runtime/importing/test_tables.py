@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,3 +76,18 @@ def test_what_is_ignored_is_not_also_read(name: str) -> None:
 
     assert [n for rule in table.ignore for n in read if matcher(rule).fullmatch(n)] == []
     assert table.name == f"hf-{name}"
+
+
+def test_the_page_has_a_row_for_every_table() -> None:
+    """With the specs that it names, and for no other."""
+    page = (Path(__file__).parents[3] / "docs" / "importing.md").read_text(encoding="utf-8")
+    rows = re.search(r"^\| `--as` .*?\n\n", page, re.DOTALL | re.MULTILINE)
+    assert rows is not None
+
+    told = {
+        name: set(re.findall(r"`([^`]+)`", specs))
+        for name, specs in re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", rows[0], re.MULTILINE)
+    }
+
+    told.pop("--as")
+    assert told == {name: set(specs_of(load_table(name)[0].spec)) for name in NAMES}
