@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from ...specs.findings import InputError, SpecError
+from .search_options import add_search_options
 
 TOUR = """Compose sequence models from typed blocks.
 
@@ -211,7 +212,7 @@ def _add_run_commands(add: Add) -> None:
     use = "use_commands"
     translate = add(
         "translate",
-        use,
+        "translate_command",
         "translate lines from stdin to stdout",
         "weft translate outputs/demo/averaged --beam 5 < in.txt > out.txt",
     )
@@ -221,31 +222,39 @@ def _add_run_commands(add: Add) -> None:
         "print BLEU, chrF and perplexity of a checkpoint",
         "weft evaluate outputs/multi30k-en-de/averaged --test test_2016_flickr --beam 5",
     )
-    for command in (translate, evaluate):
+    score = add(
+        "score",
+        "translate_command",
+        "print how probable given translations are",
+        "weft score outputs/demo/averaged --source in.txt --target out.txt",
+    )
+    for command in (translate, evaluate, score):
         command.add_argument("checkpoint", help=CHECKPOINT)
-        command.add_argument("--beam", type=int, help="hypotheses a sentence (default: the run's)")
-        command.add_argument("--alpha", type=float, help="length penalty (default: the run's)")
-        command.add_argument(
-            "--max-extra", type=int, help="most tokens beyond the source's (default: the run's)"
-        )
-        command.add_argument(
-            "--iterations", type=int, help="of mask-predict, how often words are written"
-        )
-        command.add_argument(
-            "--lengths", type=int, help="of mask-predict, how many lengths are tried"
-        )
-        command.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-        command.add_argument(
-            "--precision",
-            default="auto",
-            choices=("auto", "float32", "bfloat16"),
-            help="of matrix products (default: bfloat16 where that is fast)",
-        )
+        add_search_options(command)
     translate.add_argument(
         "--buffer",
         type=int,
         default=1000,
         help="lines to read ahead; 1 answers each at once (default: %(default)s)",
+    )
+    translate.add_argument(
+        "--prefix", metavar="FILE", help="text that each translation begins with, line by line"
+    )
+    translate.add_argument(
+        "--include",
+        metavar="FILE",
+        help="phrases that each translation holds, line by line, tabs between them",
+    )
+    translate.add_argument(
+        "--json", action="store_true", help="print JSON lines: texts, tokens and scores"
+    )
+    translate.add_argument(
+        "--interactive", action="store_true", help="prompt, and answer each line at once"
+    )
+    score.add_argument("--source", required=True, help="source text, plain or gzip")
+    score.add_argument("--target", required=True, help="its translations, line by line")
+    score.add_argument(
+        "--json", action="store_true", help="print JSON lines, with every token's log probability"
     )
     evaluate.add_argument("--source", help="text to translate, plain or gzip")
     evaluate.add_argument("--target", help="its reference translation")

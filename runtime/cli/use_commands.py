@@ -1,14 +1,12 @@
-"""Use commands: translate, evaluate and average."""
+"""Use commands: evaluate and average."""
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from ...specs.findings import InputError
 from .. import api
@@ -19,9 +17,15 @@ from ..tasks import translation
 from ..tasks.choice import task_of
 from ..train.average import average_weights
 from ..train.device import fast_half
+from .search_options import search_of
 
 
-def _open(options: Namespace) -> api.Model:
+def opened(options: Namespace) -> api.Model:
+    """Open the checkpoint, or checkpoints, of a command that has the search options.
+
+    Raises:
+        InputError: one cannot be opened, or the options clash.
+    """
     import torch  # noqa: PLC0415 - so that --help need not wait for it
 
     wanted = options.device
@@ -31,53 +35,26 @@ def _open(options: Namespace) -> api.Model:
     precision = options.precision
     if precision == "auto":
         precision = "bfloat16" if fast_half(torch.device(device)) else "float32"
-    chosen = {
-        "beam": options.beam,
-        "alpha": options.alpha,
-        "max_extra": options.max_extra,
-        "iterations": options.iterations,
-        "lengths": options.lengths,
-    }
-    search = {name: value for name, value in chosen.items() if value is not None}
-    return api.open_model(options.checkpoint, search=search, device=device, precision=precision)
+    search = search_of(options)
+    first, *others = (
+        api.open_model(folder, search=search, device=device, precision=precision)
+        for folder in (options.checkpoint, *options.ensemble)
+    )
+    return api.ensemble(first, others) if others else first
 
 
-def _warn(line: int, problem: str) -> None:
+def warn(line: int, problem: str) -> None:
+    """Say what is wrong with a line of the input."""
     print(f"warning: line {line}: {problem}", file=sys.stderr)
-
-
-def _lines(stream: BinaryIO) -> Iterator[str]:
-    """Yield the lines of a byte stream; one that is not UTF-8 becomes an empty line."""
-    for number, raw in enumerate(stream, 1):
-        try:
-            yield raw.rstrip(b"\n").decode("utf-8")
-        except UnicodeDecodeError:
-            _warn(number, "not UTF-8, so its translation is an empty line")
-            yield ""
-
-
-def translate(options: Namespace) -> None:
-    """Translate stdin to stdout, line by line."""
-    model = _open(options)
-    out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n")
-    buffer = max(1, options.buffer)
-    try:
-        for line in model.translator.translate(_lines(sys.stdin.buffer), buffer=buffer, warn=_warn):
-            out.write(line.replace("\n", " ") + "\n")
-            if buffer == 1:
-                out.flush()
-        out.flush()
-    finally:
-        out.detach()
 
 
 def evaluate(options: Namespace) -> None:
     """Print the scores of one text, or of the run's test sets."""
-    model = _open(options)
+    model = opened(options)
     reports = []
     for name, (sources, references) in _texts(options, model).items():
         print(f"{name}: translating {len(sources):,} lines", file=sys.stderr)
-        found = list(model.translator.translate(sources, warn=_warn))
+        found = list(model.translator.translate(sources, warn=warn))
         scores = translation.score(found, references)
         unsmoothed = {**model.checkpoint.run, "loss": {"smoothing": 0.0}}
         task = task_of(unsmoothed, model.translator.source, model.translator.target)

@@ -6,16 +6,28 @@ Axes: N sentences, S positions of the sources.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ...graphs.graph import Graph
 from ...specs.findings import InputError
-from .search import Hypothesis, SearchSettings, beam_search, greedy
-from .stepper import ModelStepper
+from .controls import (
+    Control,
+    at_least,
+    begin_with,
+    chained,
+    no_repeat,
+    repetition_penalty,
+)
+from .phrases import Avoidance, Inclusion
+from .sample import Chances
+from .search import beam_search, sample
+from .settings import Hypothesis, SearchSettings
+from .stepper import EnsembleStepper, ModelStepper
 
 
 class Special(NamedTuple):
@@ -26,44 +38,111 @@ class Special(NamedTuple):
     pad: int
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be decoded, in ids."""
+
+    source: Sequence[int]
+    """With its end token, if the model wants one."""
+    begin: Sequence[int] = ()
+    """What the output begins with."""
+    include: Sequence[Sequence[int]] = ()
+    """Phrases that it holds, none of them empty."""
+
+
 @torch.inference_mode()
 def decode_ids(
-    model: nn.Module,
-    sources: Sequence[Sequence[int]],
+    models: Sequence[nn.Module],
+    requests: Sequence[Request],
     special: Special,
     search: SearchSettings,
     *,
+    avoidance: Avoidance | None = None,
     half: bool = False,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of a batch of sources, best first.
 
     Args:
-        model: reads `source` and `source_keep`, and is asked for the next of `target`.
-        sources: ids of each, its end token too if the model wants one; at least one each.
+        models: each reads `source` and `source_keep`, and is asked for the next of
+            `target`; their probabilities are averaged.
+        requests: sources, at least one id each, and what their outputs are to be like.
         special: with which outputs begin and end, and what fills rows on either side.
         search: how outputs are looked for.
+        avoidance: the phrases of `search.avoid`, which are text.
         half: whether matrix products run in bfloat16.
     """
-    device = next(model.parameters()).device
-    rows = [torch.tensor(ids, dtype=torch.long, device=device) for ids in sources]
+    device = next(models[0].parameters()).device
+    rows = [torch.tensor(one.source, dtype=torch.long, device=device) for one in requests]
     source_NS = pad_sequence(rows, batch_first=True, padding_value=special.pad)
-    lengths_N = torch.tensor([len(ids) for ids in sources], device=device)
+    lengths_N = torch.tensor([len(one.source) for one in requests], device=device)
     keep_NS = torch.arange(source_NS.size(1), device=device) < lengths_N[:, None]
-    limits_N = lengths_N + search.max_extra
+    limits_N = _limits(lengths_N, requests, search)
+    control = _control(requests, limits_N, search, special.end, avoidance)
+    include = _inclusion(requests, limits_N, search, special.end)
+    ids = {"bos": special.begin, "eos": special.end, "pad": special.pad}
+    with torch.autocast(device.type, torch.bfloat16, enabled=half):
+        fixed = {"source": source_NS, "source_keep": keep_NS}
+        length = int(limits_N.max())
+        steppers = [ModelStepper(one, fixed, beams=search.beam, length=length) for one in models]
+        stepper = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
+        if search.sample is None:
+            return beam_search(
+                stepper,
+                settings=search,
+                max_lengths_N=limits_N,
+                control=control,
+                include=include,
+                **ids,
+            )
+        return sample(
+            stepper,
+            chances=Chances(search.sample, [one.source for one in requests], search.beam),
+            settings=search,
+            max_lengths_N=limits_N,
+            control=chained([one for one in (control, include) if one is not None]),
+            **ids,
+        )
+
+
+def _limits(lengths_N: Tensor, requests: Sequence[Request], search: SearchSettings) -> Tensor:
+    """Return the most tokens of each output; there is room for what it must hold."""
+    limits_N = (lengths_N * search.max_factor).long() + search.max_extra
     if search.max_length is not None:
         limits_N = limits_N.clamp(max=search.max_length)
-    with torch.autocast(device.type, torch.bfloat16, enabled=half):
-        stepper = ModelStepper(
-            model,
-            {"source": source_NS, "source_keep": keep_NS},
-            beams=search.beam,
-            length=int(limits_N.max()),
-        )
-        ids = {"bos": special.begin, "eos": special.end, "pad": special.pad}
-        if search.beam == 1:
-            best = greedy(stepper, max_lengths_N=limits_N, **ids)
-            return [[hypothesis] for hypothesis in best]
-        return beam_search(stepper, settings=search, max_lengths_N=limits_N, **ids)
+    needed = [len(one.begin) + sum(map(len, one.include)) + 1 for one in requests]
+    return limits_N.maximum(torch.tensor(needed, device=limits_N.device))
+
+
+def _control(
+    requests: Sequence[Request],
+    limits_N: Tensor,
+    search: SearchSettings,
+    end: int,
+    avoidance: Avoidance | None,
+) -> Control | None:
+    """Return what settings and requests forbid, or None."""
+    controls = list[Control]()
+    limits_R = limits_N.repeat_interleave(search.beam)
+    if search.repetition_penalty > 1:
+        controls.append(repetition_penalty(search.repetition_penalty))
+    if search.no_repeat:
+        controls.append(no_repeat(search.no_repeat))
+    if avoidance is not None:
+        controls.append(avoidance.control(limits_R))
+    if search.min_length:
+        controls.append(at_least(search.min_length, limits_R, end))
+    if any(one.begin for one in requests):
+        controls.append(begin_with([one.begin for one in requests], search.beam))
+    return chained(controls)
+
+
+def _inclusion(
+    requests: Sequence[Request], limits_N: Tensor, search: SearchSettings, end: int
+) -> Inclusion | None:
+    if not any(one.include for one in requests):
+        return None
+    phrases = [one.include for one in requests]
+    return Inclusion(phrases, search.beam, limits_N.tolist(), end)
 
 
 def check_ids(graph: Graph, sources: Sequence[Sequence[int]]) -> None:

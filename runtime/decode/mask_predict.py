@@ -19,9 +19,11 @@ from torch import Tensor, nn
 from ...blocks.library import registry
 from ...graphs.graph import Graph
 from ...graphs.halves import halves
+from ...specs.findings import InputError
 from ..compile.build import build_sharing, program_of
 from ..data.batches import pad_rows
-from .search import Hypothesis
+from .ids import Request
+from .settings import Hypothesis
 from .translate import Translator
 
 LEAST = 0.01
@@ -123,16 +125,19 @@ class MaskPredictor(Translator):
         return build_sharing(first, self.model), build_sharing(second, self.model), second
 
     @torch.inference_mode()
-    def decode(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
-        """Return the outputs of a batch of sources, best first.
+    def decode_requests(self, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+        """Return the outputs of a batch, best first.
 
         The source is read once, however many lengths and iterations there are.
 
-        Args:
-            sources: ids of each sentence, without the end token.
+        Raises:
+            InputError: something is asked for that only a search from left to right can do.
         """
+        self._refuse_what_it_cannot(requests)
         device = next(self.model.parameters()).device
-        source = pad_rows(sources, self.source.pad, self.source.eos).to(device)
+        source = pad_rows([one.source for one in requests], self.source.pad, self.source.eos).to(
+            device
+        )
         read, write, graph = self._halves
         with torch.autocast(device.type, torch.bfloat16, enabled=self.half):
             known = {"source": source, "source_keep": source != self.source.pad}
@@ -155,6 +160,25 @@ class MaskPredictor(Translator):
                 never={self.target.eos, self.target.pad},
             )
         return [outputs[: self.search.nbest] for outputs in found]
+
+    def _refuse_what_it_cannot(self, requests: Sequence[Request]) -> None:
+        search = self.search
+        asked = {
+            "prefix": any(one.begin for one in requests),
+            "include": any(one.include for one in requests),
+            "ensemble": self.others,
+            "sample": search.sample is not None,
+            "avoid": search.avoid,
+            "groups": search.groups > 1,
+            "no_repeat": search.no_repeat,
+            "min_length": search.min_length,
+        }
+        if wrong := [name for name, is_asked in asked.items() if is_asked]:
+            raise InputError(
+                f"mask-predict writes all words at once and knows no {', '.join(wrong)}",
+                place="search",
+                help="leave it out, or translate with a model that decodes step by step",
+            )
 
 
 def _batch_of(graph: Graph, name: str) -> int:

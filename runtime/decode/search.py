@@ -1,29 +1,32 @@
 """Search: from next-word scores to the best sequence, whatever gives the scores.
 
-Two searches over one small protocol, `Stepper`: take the best word each time, or
-keep a beam of K hypotheses.  All sentences of a batch move together in tensors; the
+Three ways over one small protocol, `Stepper`: take the best word each time, draw one,
+or keep a beam of K hypotheses.  All sentences of a batch move together in tensors; the
 host waits for the device once a step, to learn whether to go on.
 
 Axes in this file, also used as suffixes of tensor names:
 
     N  sentences                     R  rows, N * K, the beams of a sentence together
-    K  hypotheses of a sentence      C  candidates, 2 * K, for K places
+    K  hypotheses of a sentence      G  groups of hypotheses
     V  vocabulary                    L  steps taken
 
-Not here: models (`stepper.py`), text (`translate.py`).
+Not here: models (`stepper.py`), what beams keep (`beams.py`), what may come next
+(`controls.py`, `phrases.py`), text (`translate.py`).
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from .beams import Beams
+from .controls import Control, chained
+from .phrases import Inclusion
+from .sample import Chances
+from .settings import Hypothesis, Penalty, SearchSettings, length_penalty
 
 
 class Stepper(Protocol):
@@ -44,60 +47,6 @@ class Stepper(Protocol):
         """Let each row r go on from what row `rows_R[r]` of its sentence has written."""
 
 
-class SearchSettings(BaseModel):
-    """How outputs are looked for; the defaults are those of the paper.
-
-    Source: Vaswani et al. 2017, section 6.1, https://arxiv.org/abs/1706.03762
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    beam: int = Field(default=4, ge=1)
-    """Hypotheses kept for each sentence; 1 takes the best token each time."""
-    alpha: float = Field(default=0.6, ge=0)
-    """Strength of the length penalty; 0 compares bare log probabilities."""
-    max_extra: int = Field(default=50, ge=0)
-    """Tokens by which an output may be longer than its input."""
-    max_length: int | None = Field(default=None, ge=1)
-    """Most tokens of any output, however long its input; null for no such bound."""
-    nbest: int = Field(default=1, ge=1)
-    """Hypotheses returned for each sentence; at most `beam`."""
-    iterations: int = Field(default=10, ge=1)
-    """Times that mask-predict writes words; it alone reads this."""
-    lengths: int = Field(default=5, ge=1)
-    """Lengths of an output that mask-predict tries; it alone reads this."""
-
-    @model_validator(mode="after")
-    def _has_room(self) -> SearchSettings:
-        if self.nbest > self.beam:
-            msg = f"nbest {self.nbest} is more than beam {self.beam} keeps"
-            raise ValueError(msg)
-        return self
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hypothesis:
-    """One possible output of a sentence."""
-
-    tokens: tuple[int, ...]
-    """Ids, without `bos` and `eos`."""
-    log_probability: float
-    """Natural logarithm of the probability of the tokens, `eos` among them."""
-    score: float
-    """`log_probability` over the length penalty; comparable within one sentence."""
-    finished: bool
-    """Whether it ended by itself, with `eos`, and not at the longest length."""
-
-
-def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
-    """Return ((5 + length) / 6)^alpha; `length` counts `eos`.
-
-    Source: Wu et al. 2016, section 7, https://arxiv.org/abs/1609.08144, without the
-    coverage penalty.
-    """
-    return ((5.0 + torch.as_tensor(length, dtype=torch.float32)) / 6.0) ** alpha
-
-
 @torch.no_grad()
 def greedy(
     stepper: Stepper,
@@ -107,6 +56,8 @@ def greedy(
     pad: int,
     max_lengths_N: Tensor,
     alpha: float = 0.0,
+    penalty: Penalty = "gnmt",
+    control: Control | None = None,
 ) -> list[Hypothesis]:
     """Take the most probable token each time.
 
@@ -118,30 +69,94 @@ def greedy(
         max_lengths_N: most tokens of each output, `eos` among them; on the stepper's
             device.
         alpha: strength of the length penalty in `score`; changes no choice.
+        penalty: its form.
+        control: what may come next.
 
     Returns:
         One hypothesis a sentence.
     """
     limit = _longest(stepper, max_lengths_N)
-    token_N = torch.full_like(max_lengths_N, bos)
-    ended_N = torch.zeros_like(max_lengths_N, dtype=torch.bool)
-    open_N = ~ended_N
-    log_p_N = torch.zeros_like(max_lengths_N, dtype=torch.float32)
-    length_N = torch.zeros_like(max_lengths_N)
-    taken = []
+    return _written(
+        stepper,
+        lambda log_p_RV: log_p_RV.argmax(-1),
+        ids=(bos, eos, pad),
+        limit=limit,
+        limits_R=max_lengths_N,
+        penalty_of=lambda length: length_penalty(length, alpha, penalty),
+        control=control,
+    )
+
+
+@torch.no_grad()
+def sample(
+    stepper: Stepper,
+    *,
+    chances: Chances,
+    settings: SearchSettings,
+    bos: int,
+    eos: int,
+    pad: int,
+    max_lengths_N: Tensor,
+    control: Control | None = None,
+) -> list[list[Hypothesis]]:
+    """Draw `beam` outputs of each sentence, and return the `nbest` of best score.
+
+    Args:
+        stepper: begun with `settings.beam` rows a sentence.
+        chances: where the draws come from.
+        settings: `beam`, `nbest` and the length penalty.
+        bos: as in `greedy`, and so are the others.
+        eos: ends a sentence.
+        pad: fed to sentences that have ended.
+        max_lengths_N: most tokens of each output.
+        control: what may come next; its probabilities are scaled up before a draw.
+    """
+    limit, beam = _longest(stepper, max_lengths_N), settings.beam
+    found = _written(
+        stepper,
+        chances.choose,
+        ids=(bos, eos, pad),
+        limit=limit,
+        limits_R=max_lengths_N.repeat_interleave(beam),
+        penalty_of=lambda length: length_penalty(length, settings.alpha, settings.penalty),
+        control=control,
+    )
+    rows = [found[start : start + beam] for start in range(0, len(found), beam)]
+    return [sorted(row, key=lambda one: -one.score)[: settings.nbest] for row in rows]
+
+
+def _written(
+    stepper: Stepper,
+    choose: Callable[[Tensor], Tensor],
+    *,
+    ids: tuple[int, int, int],
+    limit: int,
+    limits_R: Tensor,
+    penalty_of: Callable[[Tensor], Tensor],
+    control: Control | None,
+) -> list[Hypothesis]:
+    """Write every row on its own, token by token, until it ends or has no more room."""
+    bos, eos, pad = ids
+    token_R = torch.full_like(limits_R, bos)
+    ended_R = torch.zeros_like(limits_R, dtype=torch.bool)
+    open_R = ~ended_R
+    log_p_R = torch.zeros_like(limits_R, dtype=torch.float32)
+    length_R = torch.zeros_like(limits_R)
+    written_RL = limits_R.new_empty((len(limits_R), 0))
     for position in range(limit):
-        log_p_NV = _log_probabilities(stepper.step(token_N, position), bos, eos, pad)
-        best_N, token_N = log_p_NV.max(dim=-1)
-        log_p_N = torch.where(open_N, log_p_N + best_N, log_p_N)
-        length_N = length_N + open_N
-        ended_N = ended_N | (open_N & (token_N == eos))
-        token_N = token_N.masked_fill(~open_N, pad)
-        taken.append(token_N)
-        open_N = ~ended_N & (length_N < max_lengths_N)
-        if not open_N.any():
+        log_p_RV = _log_probabilities(stepper.step(token_R, position), bos, eos, pad)
+        if control is not None:
+            log_p_RV = control(log_p_RV, written_RL)
+        token_R = choose(log_p_RV)
+        log_p_R = torch.where(open_R, log_p_R + log_p_RV.gather(1, token_R[:, None])[:, 0], log_p_R)
+        length_R = length_R + open_R
+        ended_R = ended_R | (open_R & (token_R == eos))
+        token_R = token_R.masked_fill(~open_R, pad)
+        written_RL = torch.cat((written_RL, token_R[:, None]), 1)
+        open_R = ~ended_R & (length_R < limits_R)
+        if not open_R.any():
             break
-    score_N = log_p_N / length_penalty(length_N, alpha)
-    tokens_NL = torch.stack(taken, dim=1).tolist()
+    score_R = log_p_R / penalty_of(length_R)
     return [
         Hypothesis(
             tokens=tuple(tokens[: length - ended]),
@@ -150,11 +165,11 @@ def greedy(
             finished=ended,
         )
         for tokens, length, ended, log_p, score in zip(
-            tokens_NL,
-            length_N.tolist(),
-            ended_N.tolist(),
-            log_p_N.tolist(),
-            score_N.tolist(),
+            written_RL.tolist(),
+            length_R.tolist(),
+            ended_R.tolist(),
+            log_p_R.tolist(),
+            score_R.tolist(),
             strict=True,
         )
     ]
@@ -169,6 +184,8 @@ def beam_search(
     eos: int,
     pad: int,
     max_lengths_N: Tensor,
+    control: Control | None = None,
+    include: Inclusion | None = None,
 ) -> list[list[Hypothesis]]:
     """Keep the best hypotheses of each sentence until none can become the best.
 
@@ -180,6 +197,9 @@ def beam_search(
     one is `greedy`, as in tensor2tensor; the rule above would look past the most
     probable token.
 
+    With groups each looks on its own, and a token costs `diversity` for each hypothesis
+    of an earlier group that takes it at the same step.
+
     Args:
         stepper: begun with `settings.beam` rows a sentence.
         settings: how wide to look; `max_extra` and `max_length` are not read here.
@@ -188,174 +208,95 @@ def beam_search(
         pad: fed to sentences that have stopped; never chosen, unless it is `eos`.
         max_lengths_N: most tokens of each output, `eos` among them; on the stepper's
             device.
+        control: what may come next.
+        include: what every output must hold; its places are shared out accordingly.
 
     Returns:
         For each sentence at most `nbest` hypotheses, best first: the finished ones,
         or, when nothing has finished at the longest length, the unfinished ones.
         There is always at least one.
 
-    Source: Vaswani et al. 2017, section 6.1; tensor2tensor `beam_search.py`.
+    Source: Vaswani et al. 2017, section 6.1; tensor2tensor `beam_search.py`; groups:
+    Vijayakumar et al. 2016, section 3; what is included: Post & Vilar 2018, section 3.
     """
-    alpha = settings.alpha
     if settings.beam == 1:
-        found = greedy(stepper, bos=bos, eos=eos, pad=pad, max_lengths_N=max_lengths_N, alpha=alpha)
+        found = greedy(
+            stepper,
+            bos=bos,
+            eos=eos,
+            pad=pad,
+            max_lengths_N=max_lengths_N,
+            alpha=settings.alpha,
+            penalty=settings.penalty,
+            control=_both(control, include),
+        )
         return [[hypothesis] for hypothesis in found]
     limit = _longest(stepper, max_lengths_N)
-    beams = _Beams(max_lengths_N, settings, eos=eos)
-    token_R = torch.full_like(beams.own_row_NK, bos).flatten()
+    control = _both(control, include)
+    sentences, groups = len(max_lengths_N), settings.groups
+    each = settings.beam // groups
+    beams = [Beams(max_lengths_N, settings, eos=eos, include=include) for _ in range(groups)]
+    own_NK = torch.arange(sentences * settings.beam, device=max_lengths_N.device).view(
+        sentences, settings.beam
+    )
+    token_R = torch.full_like(own_NK, bos).flatten()
+    written_RL = own_NK.new_empty((own_NK.numel(), 0))
     for position in range(limit):
         log_p_RV = _log_probabilities(stepper.step(token_R, position), bos, eos, pad)
-        token_NK, parent_NK = beams.extend(log_p_RV)
+        if control is not None:
+            log_p_RV = control(log_p_RV, written_RL)
+        token_NK, place_NK = _extended(beams, log_p_RV, written_RL)
         # A stopped sentence moves no state, and at first all rows of a sentence are equal.
-        row_NK = (parent_NK + beams.first_row_N1).where(beams.open_N[:, None], beams.own_row_NK)
-        moved = (row_NK != beams.own_row_NK).any()
-        go_on, any_moved = torch.stack((beams.open_N.any(), moved)).tolist()
+        open_NK = torch.stack([one.open_N for one in beams], 1).repeat_interleave(each, 1)
+        row_NK = (place_NK + own_NK[:, :1]).where(open_NK, own_NK)
+        moved = (row_NK != own_NK).any()
+        go_on, any_moved = torch.stack((open_NK.any(), moved)).tolist()
         if not go_on:
             break
         if any_moved and position > 0:
             stepper.reorder(row_NK.flatten())
-        token_R = token_NK.masked_fill(~beams.open_N[:, None], pad).flatten()
-    return beams.results()
+        token_R = token_NK.masked_fill(~open_NK, pad).flatten()
+        if control is not None:
+            written_RL = torch.cat((written_RL[row_NK.flatten()], token_R[:, None]), 1)
+    return _merged([one.results() for one in beams], settings.nbest)
 
 
-class _Beams:
-    """What a beam search knows of its sentences.
+def _both(control: Control | None, include: Inclusion | None) -> Control | None:
+    """Return the control that applies both, what must be included last."""
+    return chained([one for one in (control, include) if one is not None])
 
-    Hypotheses are kept as links, a token and a parent for each step and place, and
-    spelled out once at the end; so nothing grows with the length but two lists.
-    """
 
-    def __init__(self, max_lengths_N: Tensor, settings: SearchSettings, *, eos: int) -> None:
-        """Begin with one live hypothesis a sentence, in its first place."""
-        sentences, beam, device = len(max_lengths_N), settings.beam, max_lengths_N.device
-        self.settings, self.eos = settings, eos
-        self.limit_N = max_lengths_N
-        self.ceiling_N = length_penalty(max_lengths_N, settings.alpha)
-        self.own_row_NK = torch.arange(sentences * beam, device=device).view(sentences, beam)
-        self.first_row_N1 = self.own_row_NK[:, :1]
-        self.open_N = torch.ones(sentences, dtype=torch.bool, device=device)
-        self.length = 0
-
-        dead_NK = torch.full((sentences, beam), -torch.inf, device=device)
-        self.live_NK = dead_NK.clone()
-        self.live_NK[:, 0] = 0.0
-        self.live_length_N = torch.zeros_like(max_lengths_N)
-        self.score_NK, self.log_p_NK = dead_NK.clone(), dead_NK.clone()
-        self.ended_at_NK = torch.zeros_like(self.own_row_NK)
-        self.ended_from_NK = torch.zeros_like(self.own_row_NK)
-        self.tokens: list[Tensor] = []
-        self.parents: list[Tensor] = []
-
-    def extend(self, log_p_RV: Tensor) -> tuple[Tensor, Tensor]:
-        """Take one step in every open sentence.
-
-        Args:
-            log_p_RV: log probabilities of the next token of every row.
-
-        Returns:
-            For each live place its new token and the place it goes on from.
-        """
-        self.length += 1
-        beam, was_open_N1 = self.live_NK.size(1), self.open_N[:, None]
-        log_p_NC, token_NC, parent_NC = self._candidates(log_p_RV)
-        ends_NC = token_NC == self.eos
-
-        self._finish(log_p_NC.masked_fill(~ends_NC, -torch.inf), parent_NC)
-        live_NK, index_NK = log_p_NC.masked_fill(ends_NC, -torch.inf).topk(beam)
-        self.live_NK = live_NK.where(was_open_N1, self.live_NK)
-        self.live_length_N = self.live_length_N + self.open_N
-        token_NK, parent_NK = token_NC.gather(1, index_NK), parent_NC.gather(1, index_NK)
-        self.tokens.append(token_NK)
-        self.parents.append(parent_NK)
-
-        reachable_N = self.live_NK[:, 0] / self.ceiling_N
-        settled_N = self.score_NK[:, self.settings.nbest - 1] >= reachable_N
-        self.open_N = self.open_N & ~settled_N & (self.length < self.limit_N)
-        return token_NK, parent_NK
-
-    def _candidates(self, log_p_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log P, token and parent of the 2 K best continuations, best first."""
-        sentences, beam = self.live_NK.shape
-        # The 2 K best of a sentence are among the 2 K best of each of its rows.
-        each = min(2 * beam, log_p_RV.size(1))
-        best_RC, token_RC = log_p_RV.topk(each)
-        total_NKC = self.live_NK[:, :, None] + best_RC.view(sentences, beam, each)
-        log_p_NC, index_NC = total_NKC.flatten(1).topk(2 * beam)
-        return log_p_NC, token_RC.view(sentences, -1).gather(1, index_NC), index_NC // each
-
-    def _finish(self, log_p_NC: Tensor, parent_NC: Tensor) -> None:
-        """Let the candidates that end compete with those that ended before.
-
-        A sentence that has stopped keeps its own, in their order: `topk` may swap
-        equals, and a result must not hang on how long other sentences take.
-        """
-        score_NC = log_p_NC / length_penalty(self.length, self.settings.alpha)
-        best_NK, index_NK = torch.cat((self.score_NK, score_NC), 1).topk(self.score_NK.size(1))
-        open_N1 = self.open_N[:, None]
-
-        def chosen(old_NK: Tensor, new_NC: Tensor) -> Tensor:
-            both = torch.cat((old_NK, new_NC), 1)
-            return both.gather(1, index_NK).where(open_N1, old_NK)
-
-        self.score_NK = best_NK.where(open_N1, self.score_NK)
-        self.log_p_NK = chosen(self.log_p_NK, log_p_NC)
-        self.ended_from_NK = chosen(self.ended_from_NK, parent_NC)
-        self.ended_at_NK = chosen(self.ended_at_NK, torch.full_like(parent_NC, self.length))
-
-    def results(self) -> list[list[Hypothesis]]:
-        """Spell the hypotheses out, best first."""
-        nbest, alpha = self.settings.nbest, self.settings.alpha
-        links = torch.stack((torch.stack(self.tokens), torch.stack(self.parents))).tolist()
-        # The last token of those that ended, `eos`, is not among the links.
-        ended = (self.score_NK, self.log_p_NK, self.ended_at_NK - 1, self.ended_from_NK)
-        live = (
-            self.live_NK / length_penalty(self.live_length_N, alpha)[:, None],
-            self.live_NK,
-            self.live_length_N[:, None].expand_as(self.live_NK),
-            self.own_row_NK - self.first_row_N1,
+def _extended(beams: list[Beams], log_p_RV: Tensor, written_RL: Tensor) -> tuple[Tensor, Tensor]:
+    """Let every group take a step; return token and place gone on from, of all places."""
+    if len(beams) == 1:
+        return beams[0].extend(log_p_RV, None, written_RL)
+    sentences, vocabulary = len(beams[0].limit_N), log_p_RV.size(1)
+    log_p_NGKV = log_p_RV.view(sentences, len(beams), -1, vocabulary)
+    written_NGKL = written_RL.view(*log_p_NGKV.shape[:3], -1)
+    each = log_p_NGKV.size(2)
+    taken_NV = log_p_RV.new_zeros(sentences, vocabulary)
+    tokens, places = [], []
+    for group, one in enumerate(beams):
+        token_NK, place_NK = one.extend(
+            log_p_NGKV[:, group].flatten(0, 1), taken_NV, written_NGKL[:, group].flatten(0, 1)
         )
-        ended_NK, live_NK = (
-            [
-                list(zip(*rows, strict=True))
-                for rows in zip(*(x.tolist() for x in parts), strict=True)
-            ]
-            for parts in (ended, live)
-        )
-        found = []
-        for sentence, (ended_K, live_K) in enumerate(zip(ended_NK, live_NK, strict=True)):
-            finished = [one for one in ended_K if one[0] > -math.inf]
-            possible = [one for one in live_K if one[0] > -math.inf] or live_K[:1]
-            found.append(
-                [
-                    Hypothesis(
-                        tokens=_spelled(links, sentence, length, place),
-                        log_probability=log_p,
-                        score=score,
-                        finished=bool(finished),
-                    )
-                    for score, log_p, length, place in (finished or possible)[:nbest]
-                ]
-            )
-        return found
+        taken_NV = taken_NV.scatter_add(1, token_NK, torch.ones_like(token_NK, dtype=torch.float32))
+        tokens.append(token_NK)
+        places.append(place_NK + group * each)
+    return torch.cat(tokens, 1), torch.cat(places, 1)
 
 
-def _spelled(
-    links: list[list[list[list[int]]]], sentence: int, length: int, place: int
-) -> tuple[int, ...]:
-    """Return the first `length` tokens of the hypothesis that is then in `place`.
-
-    Args:
-        links: tokens and parents, each [L][N][K].
-        sentence: which of the N.
-        length: tokens to go back over.
-        place: which of the K, after `length` steps.
-    """
-    tokens_LNK, parents_LNK = links
-    backwards = []
-    for step in reversed(range(length)):
-        backwards.append(tokens_LNK[step][sentence][place])
-        place = parents_LNK[step][sentence][place]
-    return tuple(reversed(backwards))
+def _merged(groups: list[list[list[Hypothesis]]], nbest: int) -> list[list[Hypothesis]]:
+    """Return the best hypotheses of each sentence, finished ones before others, none twice."""
+    found = []
+    for parts in zip(*groups, strict=True):
+        together = [one for part in parts for one in part]
+        together.sort(key=lambda one: (not one.finished, -one.score))
+        once = list({one.tokens: one for one in reversed(together)}.values())[::-1]
+        if once[0].finished:
+            once = [one for one in once if one.finished]
+        found.append(once[:nbest])
+    return found
 
 
 def _longest(stepper: Stepper, max_lengths_N: Tensor) -> int:

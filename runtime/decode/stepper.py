@@ -5,7 +5,8 @@ Axes: N sentences, K beams, R = N * K rows, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -70,6 +71,33 @@ class ModelStepper:
     def reorder(self, rows_R: Tensor) -> None:
         """Let each row go on from what another row of its sentence has written."""
         reorder(self._state, rows_R, self._used)
+
+
+class EnsembleStepper:
+    """Several models with one vocabulary, as one whose probabilities are their mean.
+
+    Source: Sutskever et al. 2014, section 3.6.
+    """
+
+    def __init__(self, steppers: Sequence[ModelStepper]) -> None:
+        """Take models in the middle of the same sentences."""
+        self._steppers = steppers
+        self.rows = steppers[0].rows
+
+    def step(self, tokens_R: Tensor, position: int) -> Tensor:
+        """Return log probabilities [R, V], in float32, that follow one more token in every row."""
+        log_p_MRV = torch.stack(
+            [
+                torch.log_softmax(one.step(tokens_R, position), -1, dtype=torch.float32)
+                for one in self._steppers
+            ]
+        )
+        return log_p_MRV.logsumexp(0) - math.log(len(self._steppers))
+
+    def reorder(self, rows_R: Tensor) -> None:
+        """Let each row go on from what another row of its sentence has written."""
+        for one in self._steppers:
+            one.reorder(rows_R)
 
 
 def reorder(state: Any, rows_R: Tensor, used: int) -> None:

@@ -7,14 +7,15 @@ so what one line becomes does not depend on its neighbours.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from torch import nn
 
 from ..data.tokenizer import Tokenizer
-from .ids import Special, decode_ids
-from .search import Hypothesis, SearchSettings
+from .ids import Request, Special, decode_ids
+from .phrases import Avoidance, texts_of
+from .settings import Hypothesis, SearchSettings
 
 BUFFER = 1000
 """Lines that are read before the first is written, unless told otherwise."""
@@ -28,6 +29,17 @@ Warn = Callable[[int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Wish:
+    """One line to translate, and what its translation must be like."""
+
+    text: str
+    begin: str = ""
+    """Text that the translation begins with."""
+    include: Sequence[str] = ()
+    """Words or phrases that it holds."""
+
+
+@dataclass(frozen=True, slots=True)
 class Translator:
     """A model with its tokenizers, ready to translate."""
 
@@ -37,6 +49,10 @@ class Translator:
     search: SearchSettings
     half: bool = False
     """Whether matrix products run in bfloat16."""
+    others: tuple[nn.Module, ...] = ()
+    """Models with the same vocabularies, whose probabilities are averaged with the model's."""
+    _avoidance: list[Avoidance] = field(default_factory=list, repr=False, compare=False)
+    """What is avoided, made when it is first needed."""
 
     @property
     def rows(self) -> int:
@@ -44,39 +60,49 @@ class Translator:
         return self.search.beam
 
     def translate(
-        self, lines: Iterable[str], *, buffer: int = BUFFER, warn: Warn | None = None
+        self, lines: Iterable[str | Wish], *, buffer: int = BUFFER, warn: Warn | None = None
     ) -> Iterator[str]:
         """Yield the translation of each line, in order.
 
         An empty line gives an empty line.
 
         Args:
-            lines: text, one sentence each.
+            lines: text, one sentence each, or wishes.
             buffer: lines to read ahead; 1 answers each at once.
             warn: hears of lines that are cut.
         """
+        for hypotheses in self.hypotheses(lines, buffer=buffer, warn=warn):
+            yield self.target.decode(hypotheses[0].tokens) if hypotheses else ""
+
+    def hypotheses(
+        self, lines: Iterable[str | Wish], *, buffer: int = BUFFER, warn: Warn | None = None
+    ) -> Iterator[list[Hypothesis]]:
+        """Yield the `nbest` hypotheses of each line, best first; none for an empty line."""
         stream, start = iter(lines), 0
         while chunk := list(islice(stream, buffer)):
-            for hypotheses in self._chunk(chunk, start, warn):
-                yield self.target.decode(hypotheses[0].tokens) if hypotheses else ""
+            wishes = [Wish(line) if isinstance(line, str) else line for line in chunk]
+            yield from self._chunk(wishes, start, warn)
             start += len(chunk)
 
-    def _chunk(self, lines: Sequence[str], start: int, warn: Warn | None) -> list[list[Hypothesis]]:
+    def _chunk(
+        self, wishes: Sequence[Wish], start: int, warn: Warn | None
+    ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each line, best first; none for empty lines."""
-        sources = self.source.encode_many(lines)
-        for index, ids in enumerate(sources):
-            if len(ids) > LONGEST_SOURCE:
-                sources[index] = ids[:LONGEST_SOURCE]
-                if warn is not None:
-                    warn(start + index + 1, f"{len(ids)} tokens, cut to {LONGEST_SOURCE}")
-        found: list[list[Hypothesis]] = [[] for _ in lines]
-        filled = [index for index, ids in enumerate(sources) if ids]
-        order = sorted(filled, key=lambda index: len(sources[index]), reverse=True)
+        requests = []
+        for index, ids in enumerate(self.source.encode_many([wish.text for wish in wishes])):
+            if len(ids) > LONGEST_SOURCE and warn is not None:
+                warn(start + index + 1, f"{len(ids)} tokens, cut to {LONGEST_SOURCE}")
+            begin = self.target.encode(wishes[index].begin) if wishes[index].begin else []
+            include = [self.target.encode(phrase) for phrase in wishes[index].include]
+            requests.append(Request(ids[:LONGEST_SOURCE], begin, [one for one in include if one]))
+        found: list[list[Hypothesis]] = [[] for _ in wishes]
+        filled = [index for index, request in enumerate(requests) if request.source]
+        order = sorted(filled, key=lambda index: len(requests[index].source), reverse=True)
         while order:
-            width = (len(sources[order[0]]) + 1) * self.rows
+            width = (len(requests[order[0]].source) + 1) * self.rows
             rows = order[: max(1, BATCH_TOKENS // width)]
             order = order[len(rows) :]
-            decoded = self.decode([sources[index] for index in rows])
+            decoded = self.decode_requests([requests[index] for index in rows])
             for index, hypotheses in zip(rows, decoded, strict=True):
                 found[index] = hypotheses
         return found
@@ -87,6 +113,20 @@ class Translator:
         Args:
             sources: ids of each sentence, without the end token.
         """
-        whole = [[*ids, self.source.eos] for ids in sources]
+        return self.decode_requests([Request(source) for source in sources])
+
+    def decode_requests(self, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+        """Return the hypotheses of a batch, best first; each source has a token."""
+        whole = [replace(one, source=[*one.source, self.source.eos]) for one in requests]
         special = Special(self.target.bos, self.target.eos, self.target.pad)
-        return decode_ids(self.model, whole, special, self.search, half=self.half)
+        models = (self.model, *self.others)
+        avoidance = self._avoid() if self.search.avoid else None
+        return decode_ids(models, whole, special, self.search, avoidance=avoidance, half=self.half)
+
+    def _avoid(self) -> Avoidance:
+        if not self._avoidance:
+            target = self.target
+            special = (target.pad, target.bos, target.eos)
+            texts = texts_of(target.pieces(range(target.vocab_size)), special)
+            self._avoidance.append(Avoidance(self.search.avoid, texts, target.eos))
+        return self._avoidance[0]

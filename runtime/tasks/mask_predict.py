@@ -21,7 +21,7 @@ from ...graphs.graph import Graph
 from ...specs.findings import InputError
 from ..data.batches import Batch
 from ..decode.mask_predict import LATER, MaskPredictor
-from ..decode.search import SearchSettings
+from ..decode.settings import SearchSettings
 from ..train.loss import LossSums, label_smoothed, with_auxiliary
 from .translation import INPUTS, Translation, check_ports, check_vocabulary
 

@@ -22,7 +22,7 @@ from ..data.batches import Batch, in_order, pad_rows
 from ..data.corpus import Corpus
 from ..data.settings import BatchSettings
 from ..data.tokenizer import Tokenizer
-from ..decode.search import SearchSettings
+from ..decode.settings import SearchSettings
 from ..decode.translate import Translator
 from ..train.loss import LossSums, label_smoothed, with_auxiliary
 from ..train.run import LossSettings

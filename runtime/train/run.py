@@ -15,7 +15,7 @@ from pydantic import Field
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ...specs.reader import find, parse, read_json, read_text
 from ..data.settings import BatchSettings, DataSettings, Settings, TokenizerSettings
-from ..decode.search import SearchSettings
+from ..decode.settings import SearchSettings
 from .optimize import OptimizerSettings
 from .schedule import Noam, Schedule
 

@@ -24,7 +24,17 @@ def write_toy(folder: Path, lines: int, seed: int, name: str) -> None:
 @pytest.fixture
 def toy_run(tmp_path: Path) -> Callable[..., Run]:
     """Return a maker of small runs; keyword arguments replace top-level keys."""
-    data = tmp_path / "data"
+    return _maker(tmp_path / "data")
+
+
+@pytest.fixture(scope="module")
+def toy_run_module(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
+    """Return the same for all tests of a file, so that they may share a trained model."""
+    return _maker(tmp_path_factory.mktemp("toy") / "data")
+
+
+def _maker(data: Path) -> Callable[..., Run]:
+    """Write a corpus into a new folder; return a maker of runs on it."""
     data.mkdir()
     for name, lines in (("train", 200), ("valid", 20), ("test", 10)):
         write_toy(data, lines, len(name), name)

@@ -14,13 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
-from weft.runtime.decode.search import (
-    Hypothesis,
-    SearchSettings,
-    beam_search,
-    greedy,
-    length_penalty,
-)
+from weft.runtime.decode.search import beam_search, greedy
+from weft.runtime.decode.settings import Hypothesis, SearchSettings, length_penalty
 
 PAD, BOS, EOS, A, B, C = range(6)
 IDS = {"bos": BOS, "eos": EOS, "pad": PAD}

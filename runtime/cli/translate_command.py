@@ -1,0 +1,154 @@
+"""Translate command: lines in, lines or JSON out; and score, which is given the outputs."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+from ...specs.findings import InputError
+from .. import api
+from ..data.text import read_lines
+from ..decode.settings import Hypothesis
+from ..decode.translate import Wish
+from .use_commands import opened, warn
+
+
+def translate(options: Namespace) -> None:
+    """Translate stdin to stdout, line by line.
+
+    Raises:
+        InputError: a checkpoint cannot be opened, or a file of wishes has too few lines.
+    """
+    model = opened(options)
+    talking = options.interactive
+    buffer = 1 if talking else max(1, options.buffer)
+    lines = _prompted() if talking else _lines(sys.stdin.buffer)
+    out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n")
+    try:
+        kept: list[str] = []
+        wishes = _remembered(_wishes(lines, options.prefix, options.include), kept)
+        hypotheses = model.translator.hypotheses(wishes, buffer=buffer, warn=warn)
+        for number, found in enumerate(hypotheses, 1):
+            source = kept[number - 1]
+            if options.json:
+                record = {"line": number, "source": source, "translations": _records(model, found)}
+                out.write(json.dumps(record, ensure_ascii=False) + "\n")
+            else:
+                _write_plain(out, model, found, scores=model.translator.search.nbest > 1)
+            if buffer == 1:
+                out.flush()
+        out.flush()
+    finally:
+        out.detach()
+
+
+def _write_plain(
+    out: io.TextIOWrapper, model: api.Model, found: list[Hypothesis], *, scores: bool
+) -> None:
+    """Write one line of text; or one of score and text for each of several outputs."""
+    if not found:
+        out.write("\n")
+        return
+    for one in found if scores else found[:1]:
+        text = model.translator.target.decode(one.tokens).replace("\n", " ")
+        out.write(f"{one.score:.4f}\t{text}\n" if scores else f"{text}\n")
+
+
+def _records(model: api.Model, found: list[Hypothesis]) -> list[dict[str, Any]]:
+    target = model.translator.target
+    return [
+        {
+            "text": target.decode(one.tokens),
+            "score": one.score,
+            "log_probability": one.log_probability,
+            "finished": one.finished,
+            "tokens": target.pieces(one.tokens),
+        }
+        for one in found
+    ]
+
+
+def _lines(stream: BinaryIO) -> Iterator[str]:
+    """Yield the lines of a byte stream; one that is not UTF-8 becomes an empty line."""
+    for number, raw in enumerate(stream, 1):
+        try:
+            yield raw.rstrip(b"\n").decode("utf-8")
+        except UnicodeDecodeError:
+            warn(number, "not UTF-8, so its translation is an empty line")
+            yield ""
+
+
+def _prompted() -> Iterator[str]:
+    """Yield the lines that a person writes, until an end of file."""
+    while True:
+        print("> ", end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            print(file=sys.stderr)
+            return
+        yield line.rstrip("\n")
+
+
+def _wishes(lines: Iterable[str], prefix: str | None, include: str | None) -> Iterator[Wish]:
+    """Yield each line with what its translation begins with and holds."""
+    begins = None if prefix is None else read_lines(prefix)
+    holds = None if include is None else read_lines(include)
+    for number, line in enumerate(lines, 1):
+        begin = "" if begins is None else _next(begins, str(prefix), number)
+        hold = "" if holds is None else _next(holds, str(include), number)
+        yield Wish(line, begin, [one for one in hold.split("\t") if one.strip()])
+
+
+def _next(lines: Iterator[str], place: str, number: int) -> str:
+    for line in lines:
+        return line
+    raise InputError(
+        f"there is no line {number}",
+        place=place,
+        help="give one line for each line to translate, an empty one for none",
+    )
+
+
+def _remembered(wishes: Iterable[Wish], kept: list[str]) -> Iterator[Wish]:
+    for wish in wishes:
+        kept.append(wish.text)
+        yield wish
+
+
+def score(options: Namespace) -> None:
+    """Print how probable given translations are.
+
+    Raises:
+        InputError: a file cannot be read, or one has more lines than the other.
+    """
+    model = opened(options)
+    sources, targets = list(read_lines(options.source)), list(read_lines(options.target))
+    if len(sources) != len(targets):
+        raise InputError(
+            f"{len(sources)} source lines for {len(targets)} target lines",
+            place=f"{options.source}, {options.target}",
+            help="line n of one file must belong to line n of the other",
+        )
+    total = tokens = 0.0
+    for number, found in enumerate(model.score(zip(sources, targets, strict=True)), 1):
+        total, tokens = total + found.log_probability, tokens + len(found.tokens)
+        if options.json:
+            record = {
+                "line": number,
+                "score": found.score,
+                "log_probability": found.log_probability,
+                "tokens": found.tokens,
+                "log_probabilities": found.log_probabilities,
+            }
+            print(json.dumps(record, ensure_ascii=False))
+        else:
+            print(f"{found.score:.4f}\t{found.log_probability:.4f}\t{len(found.tokens)}")
+    if tokens:
+        print(
+            f"{len(sources):,} pairs, {-total / tokens:.4f} nats a token, ends counted",
+            file=sys.stderr,
+        )

@@ -1,0 +1,266 @@
+"""Beams: the hypotheses of a batch of sentences, and how they go on.
+
+Axes in this file, also used as suffixes of tensor names:
+
+    N  sentences                     R  rows, N * K, the beams of a sentence together
+    K  hypotheses of a sentence      C  candidates for K places
+    V  vocabulary                    L  steps taken
+
+Not here: the model, and what stops a search (`search.py`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .phrases import Inclusion
+from .settings import Hypothesis, SearchSettings, length_penalty
+
+
+class Beams:
+    """What a beam search knows of its sentences, or of one group of their hypotheses.
+
+    Hypotheses are kept as links, a token and a parent for each step and place, and
+    spelled out once at the end; so nothing grows with the length but two lists.
+    """
+
+    def __init__(
+        self,
+        max_lengths_N: Tensor,
+        settings: SearchSettings,
+        *,
+        eos: int,
+        include: Inclusion | None = None,
+    ) -> None:
+        """Begin with one live hypothesis a sentence, in its first place.
+
+        Args:
+            max_lengths_N: most tokens of each output, `eos` among them.
+            settings: `beam` over `groups` is the number K of places.
+            eos: the token that ends a sentence.
+            include: what every output must hold.
+        """
+        sentences, device = len(max_lengths_N), max_lengths_N.device
+        beam = settings.beam // settings.groups
+        self.settings, self.eos, self.include = settings, eos, include
+        self.nbest = min(settings.nbest, beam)
+        self.limit_N = max_lengths_N
+        self.ceiling_N = self._penalty(max_lengths_N)
+        self.own_place_NK = torch.arange(beam, device=device).expand(sentences, beam)
+        self.open_N = torch.ones(sentences, dtype=torch.bool, device=device)
+        self.length = 0
+
+        dead_NK = torch.full((sentences, beam), -torch.inf, device=device)
+        self.live_NK = dead_NK.clone()
+        self.live_NK[:, 0] = 0.0
+        self.live_length_N = torch.zeros_like(max_lengths_N)
+        self.score_NK, self.log_p_NK = dead_NK.clone(), dead_NK.clone()
+        self.ended_at_NK = torch.zeros_like(self.own_place_NK)
+        self.ended_from_NK = torch.zeros_like(self.own_place_NK)
+        self.tokens: list[Tensor] = []
+        self.parents: list[Tensor] = []
+
+    def _penalty(self, length: Tensor | int) -> Tensor:
+        return length_penalty(length, self.settings.alpha, self.settings.penalty)
+
+    def extend(
+        self,
+        log_p_RV: Tensor,
+        taken_NV: Tensor | None = None,
+        written_RL: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Take one step in every open sentence.
+
+        Args:
+            log_p_RV: log probabilities of the next token of every row.
+            taken_NV: how often earlier groups took each token at this step.
+            written_RL: what every row has written; read when something must be included.
+
+        Returns:
+            For each live place its new token and the place it goes on from.
+        """
+        self.length += 1
+        beam, was_open_N1 = self.live_NK.size(1), self.open_N[:, None]
+        choice_NC, log_p_NC, token_NC, parent_NC = self._candidates(log_p_RV, taken_NV)
+        if self.include is not None and written_RL is not None:
+            more = self._nearer(log_p_RV, written_RL, self.include)
+            log_p_NC, token_NC, parent_NC = (
+                torch.cat(both, 1)
+                for both in zip((log_p_NC, token_NC, parent_NC), more, strict=True)
+            )
+            log_p_NC = _without_copies(log_p_NC, parent_NC * log_p_RV.size(1) + token_NC)
+            choice_NC = self._shared_out(
+                log_p_NC, token_NC, parent_NC, written_RL, include=self.include
+            )
+        ends_NC = token_NC == self.eos
+
+        self._finish(log_p_NC.masked_fill(~ends_NC, -torch.inf), parent_NC)
+        index_NK = choice_NC.masked_fill(ends_NC, -torch.inf).topk(beam).indices
+        live_NK = log_p_NC.masked_fill(ends_NC, -torch.inf).gather(1, index_NK)
+        self.live_NK = live_NK.where(was_open_N1, self.live_NK)
+        self.live_length_N = self.live_length_N + self.open_N
+        token_NK, parent_NK = token_NC.gather(1, index_NK), parent_NC.gather(1, index_NK)
+        self.tokens.append(token_NK)
+        self.parents.append(parent_NK)
+
+        reachable_N = self.live_NK.amax(1) / self.ceiling_N
+        settled_N = self.score_NK[:, self.nbest - 1] >= reachable_N
+        self.open_N = self.open_N & ~settled_N & (self.length < self.limit_N)
+        return token_NK, parent_NK
+
+    def _candidates(
+        self, log_p_RV: Tensor, taken_NV: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return worth, log P, token and parent of the 2 K best continuations, best first.
+
+        Their worth is log P, less what tokens cost that earlier groups took.
+        """
+        sentences, beam = self.live_NK.shape
+        # The 2 K best of a sentence are among the 2 K best of each of its rows.
+        each = min(2 * beam, log_p_RV.size(1))
+        worth_RV = log_p_RV
+        if taken_NV is not None:
+            cost_NV = self.settings.diversity * taken_NV
+            worth_RV = log_p_RV - cost_NV.repeat_interleave(beam, 0)
+        best_RC, token_RC = worth_RV.topk(each)
+        total_NKC = self.live_NK[:, :, None] + best_RC.view(sentences, beam, each)
+        worth_NC, index_NC = total_NKC.flatten(1).topk(2 * beam)
+        token_NC, parent_NC = token_RC.view(sentences, -1).gather(1, index_NC), index_NC // each
+        if taken_NV is None:
+            return worth_NC, worth_NC, token_NC, parent_NC
+        log_p_NC = worth_NC + cost_NV.gather(1, token_NC)
+        return worth_NC, log_p_NC, token_NC, parent_NC
+
+    def _nearer(
+        self, log_p_RV: Tensor, written_RL: Tensor, include: Inclusion
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log P, token and parent of continuations that bring each row further.
+
+        Besides, the best continuation of each row, so that none is lost by those of others.
+        """
+        sentences, beam = self.live_NK.shape
+        most = include.most + 1
+        token_RM = torch.full((len(log_p_RV), most), self.eos, device=log_p_RV.device)
+        token_RM[:, 0] = log_p_RV.argmax(1)
+        for row, tokens in enumerate(written_RL.tolist()):
+            following = sorted(include.of(row // beam, tokens).next)
+            token_RM[row, 1 : 1 + len(following)] = torch.tensor(following, dtype=torch.long)
+        log_p_NM = (self.live_NK.flatten()[:, None] + log_p_RV.gather(1, token_RM)).view(
+            sentences, beam * most
+        )
+        parent_NM = self.own_place_NK.repeat_interleave(most, 1)
+        return log_p_NM, token_RM.view(sentences, -1), parent_NM
+
+    def _shared_out(
+        self,
+        log_p_NC: Tensor,
+        token_NC: Tensor,
+        parent_NC: Tensor,
+        written_RL: Tensor,
+        *,
+        include: Inclusion,
+    ) -> Tensor:
+        """Return what candidates are chosen by: their place among those that hold as much."""
+        sentences, beam = self.live_NK.shape
+        written = written_RL.view(sentences, beam, -1).tolist()
+        met_NC = torch.tensor(
+            [
+                [
+                    include.of(sentence, [*written[sentence][parent], token]).met
+                    for token, parent in zip(tokens, parents, strict=True)
+                ]
+                for sentence, (tokens, parents) in enumerate(
+                    zip(token_NC.tolist(), parent_NC.tolist(), strict=True)
+                )
+            ],
+            device=log_p_NC.device,
+        )
+        open_NC = log_p_NC.masked_fill(token_NC == self.eos, -torch.inf)
+        better_NCC = open_NC[:, None, :] > open_NC[:, :, None]
+        rank_NC = (better_NCC & (met_NC[:, None, :] == met_NC[:, :, None])).sum(-1)
+        # First the best of each kind, then the second best: whatever their log P.
+        return (open_NC / (1.0 - open_NC) - rank_NC).where(open_NC > -torch.inf, -torch.inf)
+
+    def _finish(self, log_p_NC: Tensor, parent_NC: Tensor) -> None:
+        """Let the candidates that end compete with those that ended before.
+
+        A sentence that has stopped keeps its own, in their order: `topk` may swap
+        equals, and a result must not hang on how long other sentences take.
+        """
+        score_NC = log_p_NC / self._penalty(self.length)
+        best_NK, index_NK = torch.cat((self.score_NK, score_NC), 1).topk(self.score_NK.size(1))
+        open_N1 = self.open_N[:, None]
+
+        def chosen(old_NK: Tensor, new_NC: Tensor) -> Tensor:
+            both = torch.cat((old_NK, new_NC), 1)
+            return both.gather(1, index_NK).where(open_N1, old_NK)
+
+        self.score_NK = best_NK.where(open_N1, self.score_NK)
+        self.log_p_NK = chosen(self.log_p_NK, log_p_NC)
+        self.ended_from_NK = chosen(self.ended_from_NK, parent_NC)
+        self.ended_at_NK = chosen(self.ended_at_NK, torch.full_like(parent_NC, self.length))
+
+    def results(self) -> list[list[Hypothesis]]:
+        """Spell the hypotheses out, best first: finished ones, or else the others."""
+        beam = self.live_NK.size(1)
+        links = torch.stack((torch.stack(self.tokens), torch.stack(self.parents))).tolist()
+        # The last token of those that ended, `eos`, is not among the links.
+        ended = (self.score_NK, self.log_p_NK, self.ended_at_NK - 1, self.ended_from_NK)
+        live = (
+            self.live_NK / self._penalty(self.live_length_N)[:, None],
+            self.live_NK,
+            self.live_length_N[:, None].expand_as(self.live_NK),
+            self.own_place_NK,
+        )
+        ended_NK, live_NK = (
+            [
+                list(zip(*rows, strict=True))
+                for rows in zip(*(x.tolist() for x in parts), strict=True)
+            ]
+            for parts in (ended, live)
+        )
+        found = []
+        for sentence, (ended_K, live_K) in enumerate(zip(ended_NK, live_NK, strict=True)):
+            finished = [one for one in ended_K if one[0] > -math.inf]
+            possible = sorted(one for one in live_K if one[0] > -math.inf)[::-1] or live_K[:1]
+            found.append(
+                [
+                    Hypothesis(
+                        tokens=_spelled(links, sentence, length, place),
+                        log_probability=log_p,
+                        score=score,
+                        finished=bool(finished),
+                    )
+                    for score, log_p, length, place in (finished or possible)[:beam]
+                ]
+            )
+        return found
+
+
+def _spelled(
+    links: list[list[list[list[int]]]], sentence: int, length: int, place: int
+) -> tuple[int, ...]:
+    """Return the first `length` tokens of the hypothesis that is then in `place`.
+
+    Args:
+        links: tokens and parents, each [L][N][K].
+        sentence: which of the N.
+        length: tokens to go back over.
+        place: which of the K, after `length` steps.
+    """
+    tokens_LNK, parents_LNK = links
+    backwards = []
+    for step in reversed(range(length)):
+        backwards.append(tokens_LNK[step][sentence][place])
+        place = parents_LNK[step][sentence][place]
+    return tuple(reversed(backwards))
+
+
+def _without_copies(log_p_NC: Tensor, key_NC: Tensor) -> Tensor:
+    """Return log P with minus infinity where the same candidate stands further left."""
+    same_NCC = key_NC[:, :, None] == key_NC[:, None, :]
+    again_NC = torch.tril(same_NCC, -1).any(-1)
+    return log_p_NC.masked_fill(again_NC, -torch.inf)

@@ -1,0 +1,115 @@
+"""Controls: which tokens may come next, given what every row has written.
+
+A control is a function of log probabilities and of the tokens written so far.  It
+forbids a token by minus infinity and leaves the others as the model gave them, so the
+score of an output stays what forced scoring gives.  It keeps nothing between calls:
+beams may change places as they like.
+
+Axes in this file, also used as suffixes of tensor names:
+
+    R  rows, sentences x hypotheses      L  tokens written so far
+    V  vocabulary                        N  sentences
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+Control = Callable[[Tensor, Tensor], Tensor]
+"""From log probabilities [R, V] and tokens written [R, L] to log probabilities [R, V]."""
+
+NEVER = -torch.inf
+
+
+def chained(controls: Sequence[Control]) -> Control | None:
+    """Return one control that applies several in order; None for none."""
+    if not controls:
+        return None
+
+    def control(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
+        for one in controls:
+            log_p_RV = one(log_p_RV, written_RL)
+        return log_p_RV
+
+    return control
+
+
+def at_least(length: int, limits_R: Tensor, eos: int) -> Control:
+    """Forbid the end before `length` tokens, where a row's limit leaves room for them.
+
+    Args:
+        length: fewest tokens, the end aside.
+        limits_R: most tokens of every row, the end among them.
+        eos: the token that ends an output.
+    """
+
+    def control(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
+        position = written_RL.size(1)
+        if position >= length:
+            return log_p_RV
+        early_R = position + 1 < limits_R
+        log_p_RV[:, eos] = log_p_RV[:, eos].masked_fill(early_R, NEVER)
+        return log_p_RV
+
+    return control
+
+
+def no_repeat(size: int) -> Control:
+    """Forbid the token that would make a run of `size` tokens come a second time.
+
+    Source: Paulus et al. 2017, section 2.5.
+    """
+
+    def control(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
+        if written_RL.size(1) < size:
+            return log_p_RV
+        runs_RLn = written_RL.unfold(1, size, 1)
+        last_Rn = written_RL[:, written_RL.size(1) - size + 1 :]
+        same_RL = (runs_RLn[:, :, :-1] == last_Rn[:, None]).all(-1)
+        rows_M, places_M = same_RL.nonzero(as_tuple=True)
+        log_p_RV[rows_M, runs_RLn[rows_M, places_M, -1]] = NEVER
+        return log_p_RV
+
+    return control
+
+
+def repetition_penalty(strength: float) -> Control:
+    """Multiply the log probability of every token that a row already has.
+
+    The one control that changes scores.
+
+    Source: Keskar et al. 2019, section 4.1, on log probabilities.
+    """
+
+    def control(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
+        had_RL = log_p_RV.gather(1, written_RL)
+        return log_p_RV.scatter(1, written_RL, had_RL * strength)
+
+    return control
+
+
+def begin_with(prefixes: Sequence[Sequence[int]], rows_each: int) -> Control:
+    """Let every output begin with the given tokens of its sentence.
+
+    Args:
+        prefixes: tokens of each of the N sentences, as many as it likes.
+        rows_each: rows of each sentence.
+    """
+    longest = max((len(prefix) for prefix in prefixes), default=0)
+
+    def control(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
+        position = written_RL.size(1)
+        if position >= longest:
+            return log_p_RV
+        for sentence, prefix in enumerate(prefixes):
+            if position < len(prefix):
+                rows = slice(sentence * rows_each, (sentence + 1) * rows_each)
+                wanted = log_p_RV[rows, prefix[position]].clone()
+                log_p_RV[rows] = NEVER
+                log_p_RV[rows, prefix[position]] = wanted
+        return log_p_RV
+
+    return control

@@ -1,0 +1,215 @@
+"""Phrases: those that no output may hold, and those that every output must hold.
+
+What is avoided is avoided as text, however it is cut into tokens; what is included is
+included as the tokens that the tokenizer gives it.
+
+Axes: R rows, V vocabulary, L tokens written so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .controls import NEVER, Control
+
+_BYTE = len("<0x00>")
+_ASCII = 0x80
+
+
+def texts_of(pieces: Sequence[str], special: Iterable[int]) -> list[str | None]:
+    """Return the text of each piece of a SentencePiece model; None where it is part of a letter.
+
+    Args:
+        pieces: of each id.
+        special: ids that add nothing to the text.
+    """
+    silent = frozenset(special)
+
+    def text(number: int, piece: str) -> str | None:
+        if number in silent:
+            return ""
+        if len(piece) == _BYTE and piece.startswith("<0x") and piece.endswith(">"):
+            code = int(piece[3:-1], 16)
+            return chr(code) if code < _ASCII else None
+        return piece.replace("\u2581", " ")
+
+    return [text(number, piece) for number, piece in enumerate(pieces)]
+
+
+class _State(NamedTuple):
+    """Where a text stands in one phrase."""
+
+    matched: frozenset[int]
+    """Lengths of the phrase's beginnings that the text ends with."""
+    in_word: bool
+    """Whether its last character belongs to a word."""
+
+
+class Avoidance:
+    """Forbids every token that would complete one of some phrases.
+
+    A phrase that begins or ends with a letter or digit is only found at the beginning
+    or end of a word: `dog` in `a dog.`, not in `dogma`.
+    """
+
+    def __init__(self, phrases: Sequence[str], texts: Sequence[str | None], eos: int) -> None:
+        """Keep the phrases, and the text of every token of the vocabulary."""
+        self._phrases = [" ".join(phrase.split()) for phrase in phrases]
+        self._texts, self._eos = texts, eos
+        self._next: dict[tuple[int, _State, int], _State] = {}
+        self._barred: dict[tuple[int, _State, bool], Tensor] = {}
+
+    def control(self, limits_R: Tensor) -> Control:
+        """Return what forbids them in rows that end at their limits at the latest."""
+        limits = limits_R.tolist()
+
+        def control(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
+            last = written_RL.size(1) + 1
+            for row, tokens in enumerate(written_RL.tolist()):
+                for which in range(len(self._phrases)):
+                    state = _State(frozenset(), in_word=False)
+                    for token in tokens:
+                        state = self._after(which, state, token)
+                    barred = self._tokens(which, state, closing=last >= limits[row])
+                    log_p_RV[row, barred.to(log_p_RV.device)] = NEVER
+            return log_p_RV
+
+        return control
+
+    def _after(self, which: int, state: _State, token: int) -> _State:
+        key = which, state, token
+        if key not in self._next:
+            self._next[key], _ = self._read(which, state, self._texts[token] or "")
+        return self._next[key]
+
+    def _tokens(self, which: int, state: _State, *, closing: bool) -> Tensor:
+        """Return the tokens that complete a phrase from a state; when closing, as the last."""
+        key = which, state, closing
+        if key not in self._barred:
+            # A letter of several bytes cannot be followed, so it cannot be part of a phrase.
+            foreign = not self._phrases[which].isascii()
+            self._barred[key] = torch.tensor(
+                [
+                    token
+                    for token, text in enumerate(self._texts)
+                    if (text is None and foreign)
+                    or self._read(
+                        which, state, (text or "") + " " * (closing or token == self._eos)
+                    )[1]
+                ],
+                dtype=torch.long,
+            )
+        return self._barred[key]
+
+    def _read(self, which: int, state: _State, text: str) -> tuple[_State, bool]:
+        """Return the state after more text, and whether a phrase was completed in it."""
+        phrase, hit = self._phrases[which], False
+        matched, in_word = state
+        starts_word, ends_word = phrase[0].isalnum(), phrase[-1].isalnum()
+        for letter in text:
+            is_word = letter.isalnum()
+            hit = hit or (len(phrase) in matched and not is_word)
+            begun = set() if starts_word and in_word else {0}
+            longer = {n + 1 for n in (*matched, *begun) if n < len(phrase) and phrase[n] == letter}
+            hit = hit or (len(phrase) in longer and not ends_word)
+            matched, in_word = frozenset(longer), is_word
+        return _State(matched, in_word), hit
+
+
+class Standing(NamedTuple):
+    """How far a sequence of tokens has come with the phrases it must hold."""
+
+    met: int
+    """Tokens of phrases that are in it, those of one begun at its end among them."""
+    missing: int
+    """Tokens of the phrases that are not whole in it."""
+    next: frozenset[int]
+    """Tokens that bring it further: of the phrase it is in, or that begin another."""
+
+
+def standing(tokens: Sequence[int], phrases: Sequence[Sequence[int]]) -> Standing:
+    """Return how far tokens have come.
+
+    >>> standing([7, 1, 2, 3], [[1, 2], [3, 4]])
+    Standing(met=3, missing=2, next=frozenset({4}))
+    """
+    left, met = [], 0
+    for phrase in phrases:
+        if _holds(tokens, phrase):
+            met += len(phrase)
+        else:
+            left.append(phrase)
+    begun = max((_begun(tokens, phrase) for phrase in left), default=0)
+    following = {p[begun] for p in left if _begun(tokens, p) == begun}
+    return Standing(met + begun, sum(map(len, left)), frozenset(following))
+
+
+def _holds(tokens: Sequence[int], phrase: Sequence[int]) -> bool:
+    size = len(phrase)
+    return any(
+        list(tokens[start : start + size]) == list(phrase)
+        for start in range(len(tokens) - size + 1)
+    )
+
+
+def _begun(tokens: Sequence[int], phrase: Sequence[int]) -> int:
+    """Return how many first tokens of a phrase the tokens end with, not all of them."""
+    for size in range(min(len(phrase) - 1, len(tokens)), 0, -1):
+        if list(tokens[-size:]) == list(phrase[:size]):
+            return size
+    return 0
+
+
+@dataclass(slots=True)
+class Inclusion:
+    """Phrases that the outputs of each sentence must hold.
+
+    The end is forbidden until all are there; when no more room is left than they
+    take, nothing but them may come.  So every output holds them that ends at all.
+    Places of the beam are shared out among hypotheses that hold equally much.
+
+    Source: Post & Vilar 2018, section 3.
+    """
+
+    phrases: Sequence[Sequence[Sequence[int]]]
+    """Tokens of each phrase of each sentence."""
+    rows_each: int
+    """Rows of each sentence."""
+    limits: Sequence[int]
+    """Most tokens of each sentence's outputs, the end among them."""
+    eos: int
+    _known: dict[tuple[int, tuple[int, ...]], Standing] = field(default_factory=dict)
+
+    @property
+    def most(self) -> int:
+        """The most tokens by which any hypothesis may come further at a step."""
+        return max((len(phrases) for phrases in self.phrases), default=0)
+
+    def of(self, sentence: int, tokens: Sequence[int]) -> Standing:
+        """Return how far the tokens of a hypothesis have come."""
+        key = sentence, tuple(tokens)
+        if key not in self._known:
+            self._known[key] = standing(tokens, self.phrases[sentence])
+        return self._known[key]
+
+    def __call__(self, log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
+        """Forbid an early end, and what leaves too little room for the phrases."""
+        position = written_RL.size(1)
+        for row, tokens in enumerate(written_RL.tolist()):
+            sentence = row // self.rows_each
+            now = self.of(sentence, tokens)
+            if not now.missing:
+                continue
+            log_p_RV[row, self.eos] = NEVER
+            # Another token could leave a phrase that was begun, which then takes all its room.
+            if self.limits[sentence] - 1 - position <= now.missing:
+                wanted = list(now.next)
+                kept = log_p_RV[row, wanted].clone()
+                log_p_RV[row] = NEVER
+                log_p_RV[row, wanted] = kept
+        return log_p_RV

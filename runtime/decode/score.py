@@ -1,0 +1,90 @@
+"""Score: how probable given outputs are, token by token.
+
+Axes: B pairs, T target positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+from torch import nn
+
+from ..data.batches import pad_rows
+from .settings import length_penalty
+from .translate import BUFFER, Translator
+
+BATCH_ROWS = 32
+"""Pairs that are scored at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """How probable one output is, given its source."""
+
+    tokens: tuple[str, ...]
+    """Pieces of the output, its end last."""
+    log_probabilities: tuple[float, ...]
+    """Natural logarithm of the probability of each, given those before it."""
+    score: float
+    """Their sum over the length penalty, as search has it."""
+
+    @property
+    def log_probability(self) -> float:
+        """Natural logarithm of the probability of the whole output."""
+        return sum(self.log_probabilities)
+
+
+def score_pairs(
+    translator: Translator, pairs: Iterable[tuple[str, str]], *, buffer: int = BUFFER
+) -> Iterator[Scored]:
+    """Yield the score of each pair of source and output, in order; both may be empty.
+
+    Args:
+        translator: its model, tokenizers and length penalty.
+        pairs: source and output, as text.
+        buffer: pairs to read ahead, which are sorted by length.
+    """
+    stream = iter(pairs)
+    while chunk := list(islice(stream, buffer)):
+        sources = translator.source.encode_many([source for source, _ in chunk])
+        targets = translator.target.encode_many([target for _, target in chunk])
+        order = sorted(range(len(chunk)), key=lambda i: (len(targets[i]), len(sources[i])))
+        found: dict[int, Scored] = {}
+        for start in range(0, len(order), BATCH_ROWS):
+            rows = order[start : start + BATCH_ROWS]
+            batch = _scored(translator, [sources[i] for i in rows], [targets[i] for i in rows])
+            found |= zip(rows, batch, strict=True)
+        yield from (found[index] for index in range(len(chunk)))
+
+
+@torch.inference_mode()
+def _scored(
+    translator: Translator, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+) -> Iterator[Scored]:
+    """Yield the scores of a batch."""
+    given, written = translator.source, translator.target
+    device = next(translator.model.parameters()).device
+    source = pad_rows(sources, given.pad, given.eos).to(device)
+    target = pad_rows(targets, written.pad, written.eos).to(device)
+    first = torch.full_like(target[:, :1], written.bos)
+    inputs = {
+        "source": source,
+        "source_keep": source != given.pad,
+        "target": torch.cat((first, target[:, :-1]), 1),
+    }
+    with torch.autocast(device.type, torch.bfloat16, enabled=translator.half):
+        models: tuple[nn.Module, ...] = (translator.model, *translator.others)
+        log_p_MBTV = torch.stack(
+            [torch.log_softmax(one(**inputs)["logits"], -1, dtype=torch.float32) for one in models]
+        )
+    log_p_BTV = log_p_MBTV.logsumexp(0) - torch.tensor(float(len(models))).log().item()
+    log_p_BT = log_p_BTV.gather(-1, target[..., None])[..., 0].cpu()
+    search = translator.search
+    for ids, log_p_T in zip(targets, log_p_BT.tolist(), strict=True):
+        each = tuple(log_p_T[: len(ids) + 1])
+        penalty = length_penalty(len(each), search.alpha, search.penalty).item()
+        pieces = tuple(written.pieces([*ids, written.eos]))
+        yield Scored(pieces, each, sum(each) / penalty)

@@ -1,0 +1,212 @@
+"""`weft translate` and `weft score`: outputs by search, by chance, under constraints, as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from weft.runtime import api
+from weft.runtime.cli.main import main
+from weft.runtime.data.batches import pad_rows
+from weft.runtime.train.run import Run
+
+LINES = ["sun moon", "tree", "river stone bird wind leaf"]
+Translate = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def folders(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run with two checkpoints of a barely trained model."""
+    out = tmp_path_factory.mktemp("run") / "out"
+    api.train(toy_run_module(updates=8), out=out)
+    return out / "checkpoints"
+
+
+@pytest.fixture
+def translate(folders: Path, monkeypatch: pytest.MonkeyPatch) -> Translate:
+    """Return a function that runs `weft translate` on lines and gives what it prints."""
+
+    def run(
+        *options: str, lines: Sequence[str] = LINES, code: int = 0, name: str = "000008"
+    ) -> list[str]:
+        class Stdin:
+            buffer = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
+
+        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", Stdin())
+            patch.setattr(sys, "stdout", out)
+            assert main(["translate", str(folders / name), *options]) == code
+        return out.buffer.getvalue().decode().splitlines()  # type: ignore[attr-defined]
+
+    return run
+
+
+def test_json_lines_hold_what_text_lines_do(translate: Translate) -> None:
+    """Text, pieces and scores of each output, and an empty line with none."""
+    lines = [*LINES, ""]
+
+    plain = translate("--beam", "3", lines=lines)
+    records = [json.loads(line) for line in translate("--beam", "3", "--json", lines=lines)]
+
+    assert [record["line"] for record in records] == [1, 2, 3, 4]
+    assert [record["source"] for record in records] == lines
+    assert records[3]["translations"] == []
+    assert [record["translations"][0]["text"] for record in records[:3]] == plain[:3]
+    first = records[0]["translations"][0]
+    assert set(first) == {"text", "score", "log_probability", "finished", "tokens"}
+
+
+def test_nbest_widens_the_beam(translate: Translate) -> None:
+    """Three outputs a line, each with its score, best first."""
+    found = translate("--nbest", "3", "--alpha", "0", lines=LINES[:1])
+
+    scores = [float(line.partition("\t")[0]) for line in found]
+    assert len(found) == 3
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_scores_are_those_of_forced_scoring(
+    translate: Translate, folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`weft score` on what was found says what the search said, to 1e-4."""
+    records = [json.loads(line) for line in translate("--beam", "4", "--json", "--max-extra", "90")]
+    best = [record["translations"][0] for record in records]
+    assert all(one["finished"] for one in best)
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    target.write_text("".join(one["text"] + "\n" for one in best), encoding="utf-8")
+    files = ["--source", str(source), "--target", str(target)]
+
+    capsys.readouterr()
+    assert main(["score", str(folders / "000008"), *files, "--json"]) == 0
+    told = capsys.readouterr()
+    scored = [json.loads(line) for line in told.out.splitlines()]
+
+    for found, one in zip(best, scored, strict=True):
+        if one["tokens"][:-1] == found["tokens"]:
+            assert one["log_probability"] == pytest.approx(found["log_probability"], abs=1e-4)
+            assert one["score"] == pytest.approx(found["score"], abs=1e-4)
+        assert sum(one["log_probabilities"]) == pytest.approx(one["log_probability"])
+    assert any(one["tokens"][:-1] == f["tokens"] for f, one in zip(best, scored, strict=True))
+    assert "3 pairs" in told.err
+
+
+def test_a_score_by_hand(folders: Path) -> None:
+    """Log softmax of the model's own logits, gathered one by one."""
+    model = api.open_model(folders / "000008")
+    source, target = model.translator.source, model.translator.target
+    ids, wanted = source.encode("sun moon"), target.encode("moon")
+    given = pad_rows([ids], source.pad, source.eos)
+    total = 0.0
+    for place, token in enumerate([*wanted, target.eos]):
+        read = torch.tensor([[target.bos, *wanted[:place]]])
+        logits = model.module(given, given != source.pad, read)["logits"][0, -1]
+        total += logits.double().log_softmax(-1)[token].item()
+
+    [found, empty] = model.score([("sun moon", "moon"), ("tree", "")])
+
+    assert found.log_probability == pytest.approx(total, abs=1e-4)
+    assert len(empty.tokens) == 1
+
+
+def test_translations_begin_with_and_hold_what_files_say(
+    translate: Translate, tmp_path: Path
+) -> None:
+    """Line by line; an empty line asks for nothing."""
+    begin, hold = tmp_path / "begin", tmp_path / "hold"
+    begin.write_text("moon\n\ntree\n", encoding="utf-8")
+    hold.write_text("\nstone\tleaf\nsun\n", encoding="utf-8")
+
+    found = translate("--prefix", str(begin), "--include", str(hold), "--beam", "4")
+
+    assert found[0].startswith("moon")
+    assert "stone" in found[1]
+    assert "leaf" in found[1]
+    assert found[2].startswith("tree")
+    assert "sun" in found[2]
+
+
+def test_too_few_wishes_are_refused(
+    translate: Translate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the file and the line that is missing."""
+    begin = tmp_path / "begin"
+    begin.write_text("moon\n", encoding="utf-8")
+
+    translate("--prefix", str(begin), code=1)
+
+    assert "there is no line 2" in capsys.readouterr().err
+
+
+def test_what_is_avoided_does_not_come(translate: Translate) -> None:
+    """Every word of a plain translation, avoided."""
+    words = {word for line in translate() for word in line.split()}
+    assert words
+
+    found = translate(*(part for word in words for part in ("--avoid", word)))
+
+    assert words.isdisjoint(word for line in found for word in line.split())
+
+
+def test_samples_follow_the_seed(translate: Translate) -> None:
+    """One seed, one output; the order of lines changes none."""
+    first = translate("--top-k", "20", "--seed", "1", "--beam", "1")
+
+    assert translate("--top-k", "20", "--seed", "1", "--beam", "1") == first
+    assert translate("--top-k", "20", "--beam", "1", lines=LINES[::-1]) == first[::-1]
+    assert translate("--top-k", "20", "--seed", "2", "--beam", "1") != first
+    assert translate("--top-k", "1", "--beam", "1") == translate("--beam", "1")
+
+
+def test_an_ensemble_of_one_model_twice_is_the_model(translate: Translate, folders: Path) -> None:
+    """And with another model the probabilities are others."""
+    alone = [json.loads(line) for line in translate("--json")]
+    twice = translate("--json", "--ensemble", str(folders / "000008"))
+    mixed = translate("--json", "--ensemble", str(folders / "000004"))
+
+    for one, other in zip(alone, map(json.loads, twice), strict=True):
+        [mine], [theirs] = one["translations"], other["translations"]
+        assert mine["text"] == theirs["text"]
+        assert mine["log_probability"] == pytest.approx(theirs["log_probability"], abs=1e-4)
+    assert [json.loads(line) for line in mixed] != alone
+
+
+def test_settings_out_of_range_are_refused(
+    translate: Translate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By name."""
+    translate("--beam", "4", "--groups", "3", code=1)
+    assert "beam 4 does not divide into 3 groups" in capsys.readouterr().err
+
+    translate("--top-p", "2", code=1)
+    assert "sample.top_p" in capsys.readouterr().err
+
+
+def test_a_person_is_answered_at_once(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A prompt on stderr, a line on stdout, until the end of input."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", io.StringIO("sun moon\ntree\n"))
+        patch.setattr(sys, "stdout", out)
+        assert main(["translate", str(folders / "000008"), "--interactive"]) == 0
+
+    assert capsys.readouterr().err.count("> ") == 3
+    assert out.buffer.getvalue().decode().count("\n") == 2  # type: ignore[attr-defined]
+
+
+def test_perplexity_of_scores_is_finite(folders: Path) -> None:
+    """No token of a text is impossible."""
+    model = api.open_model(folders / "000008")
+
+    assert all(
+        math.isfinite(one.log_probability) for one in model.score([("sun", "moon tree")] * 3)
+    )

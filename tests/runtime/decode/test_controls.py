@@ -1,0 +1,380 @@
+"""Controls and phrases: what outputs may and must hold, over models of chance."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from weft.runtime.decode.controls import (
+    at_least,
+    begin_with,
+    chained,
+    no_repeat,
+    repetition_penalty,
+)
+from weft.runtime.decode.phrases import Avoidance, Inclusion, standing, texts_of
+from weft.runtime.decode.sample import Chances, filtered
+from weft.runtime.decode.search import beam_search, sample
+from weft.runtime.decode.settings import (
+    Hypothesis,
+    SampleSettings,
+    SearchSettings,
+    length_penalty,
+)
+from weft.runtime.decode.stepper import EnsembleStepper
+
+PAD, EOS, UNK, BOS = range(4)
+IDS = {"bos": BOS, "eos": EOS, "pad": PAD}
+SIZE = 10
+
+
+class Chance:
+    """A model whose scores are drawn from the prefix and the sentence."""
+
+    def __init__(self, sentences: int, beam: int, seed: int, likely_end: float = 0.0) -> None:
+        """Begin every row with an empty prefix."""
+        self.rows, self.beam, self.seed, self.likely_end = sentences, beam, seed, likely_end
+        self.prefixes: list[tuple[int, ...]] = [()] * (sentences * beam)
+
+    def scores(self, sentence: int, prefix: Sequence[int]) -> list[float]:
+        """Return the scores of the next token."""
+        source = random.Random(hash((self.seed, sentence, *prefix)))
+        drawn = [source.gauss(0, 1.5) for _ in range(SIZE)]
+        drawn[EOS] += self.likely_end
+        return drawn
+
+    def step(self, tokens_R: Tensor, position: int, /) -> Tensor:
+        """Append the tokens; return the scores of the next."""
+        self.prefixes = [
+            (*prefix, token) for prefix, token in zip(self.prefixes, tokens_R.tolist(), strict=True)
+        ]
+        assert {len(prefix) for prefix in self.prefixes} == {position + 1}
+        return torch.tensor(
+            [self.scores(row // self.beam, prefix) for row, prefix in enumerate(self.prefixes)]
+        )
+
+    def reorder(self, rows_R: Tensor, /) -> None:
+        """Gather the prefixes."""
+        self.prefixes = [self.prefixes[row] for row in rows_R.tolist()]
+
+    def log_probability(self, sentence: int, tokens: Sequence[int], *, ended: bool) -> float:
+        """Return what forced scoring gives; BOS and PAD are never chosen."""
+        total, prefix = 0.0, [BOS]
+        for token in [*tokens, *([EOS] if ended else [])]:
+            total += torch.tensor(self.scores(sentence, prefix)).log_softmax(-1)[token].item()
+            prefix.append(token)
+        return total
+
+
+def searched(
+    model: Chance, limits: Sequence[int], search: SearchSettings, **more: object
+) -> list[list[Hypothesis]]:
+    """Return what a beam search finds."""
+    return beam_search(
+        model,
+        settings=search,
+        max_lengths_N=torch.tensor(limits),
+        **IDS,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+seeds = st.integers(0, 10_000)
+beams = st.sampled_from([1, 2, 4])
+
+
+@given(seed=seeds, beam=beams, fewest=st.integers(0, 6))
+def test_the_shortest_length_holds(seed: int, beam: int, fewest: int) -> None:
+    """Unless the limit leaves no room, and then the output fills it."""
+    model, limits = Chance(2, beam, seed, likely_end=5.0), [4, 9]
+    control = at_least(fewest, torch.tensor(limits).repeat_interleave(beam), EOS)
+
+    found = searched(model, limits, SearchSettings(beam=beam, nbest=beam), control=control)
+
+    for limit, hypotheses in zip(limits, found, strict=True):
+        assert all(len(one.tokens) >= min(fewest, limit - 1) for one in hypotheses)
+
+
+@given(seed=seeds, beam=beams, size=st.integers(1, 3))
+def test_no_run_comes_twice(seed: int, beam: int, size: int) -> None:
+    """However long the output gets."""
+    model = Chance(2, beam, seed, likely_end=-3.0)
+
+    found = searched(model, [12, 7], SearchSettings(beam=beam, nbest=beam), control=no_repeat(size))
+
+    for one in (one for hypotheses in found for one in hypotheses):
+        runs = [one.tokens[i : i + size] for i in range(len(one.tokens) - size + 1)]
+        assert len(runs) == len(set(runs)) or one.log_probability == -torch.inf
+
+
+@given(
+    seed=seeds, beam=beams, prefixes=st.lists(st.lists(st.integers(4, 9)), min_size=2, max_size=2)
+)
+def test_outputs_begin_as_told(seed: int, beam: int, prefixes: list[list[int]]) -> None:
+    """And their scores are the model's own."""
+    model, limits = Chance(2, beam, seed), [len(prefix) + 3 for prefix in prefixes]
+
+    found = searched(
+        model, limits, SearchSettings(beam=beam, nbest=beam), control=begin_with(prefixes, beam)
+    )
+
+    for sentence, hypotheses in enumerate(found):
+        for one in hypotheses:
+            assert list(one.tokens[: len(prefixes[sentence])]) == prefixes[sentence]
+            forced = model.log_probability(sentence, one.tokens, ended=one.finished)
+            assert one.log_probability == pytest.approx(forced, abs=1e-4)
+
+
+phrases = st.lists(st.lists(st.integers(4, 8), min_size=1, max_size=3), max_size=3)
+
+
+@settings(max_examples=60)
+@given(
+    seed=seeds, beam=st.sampled_from([1, 2, 4]), wanted=st.lists(phrases, min_size=2, max_size=2)
+)
+def test_outputs_hold_what_they_must(seed: int, beam: int, wanted: list[list[list[int]]]) -> None:
+    """Every phrase of every hypothesis, even in just enough room, with the model's own scores."""
+    model = Chance(2, beam, seed, likely_end=2.0)
+    limits = [sum(map(len, each)) + 1 + seed % 4 for each in wanted]
+    include = Inclusion(wanted, beam, limits, EOS)
+
+    found = searched(model, limits, SearchSettings(beam=beam, nbest=beam), include=include)
+
+    for sentence, hypotheses in enumerate(found):
+        for one in hypotheses:
+            assert standing(one.tokens, wanted[sentence]).missing == 0
+            forced = model.log_probability(sentence, one.tokens, ended=one.finished)
+            assert one.log_probability == pytest.approx(forced, abs=1e-4)
+
+
+def test_sharing_out_the_beam_finds_the_better_place_for_a_phrase() -> None:
+    """Against every output of up to four tokens that holds the phrase, for most models."""
+    best, near = 0, 0
+    for seed in range(30):
+        model = Chance(1, 6, seed)
+        include = Inclusion([[[5, 6]]], 6, [5], EOS)
+        search = SearchSettings(beam=6, penalty="none")
+        [[found]] = searched(model, [5], search, include=include)
+        outputs = _all_with([5, 6], 4)
+        scores = {one: model.log_probability(0, one, ended=True) for one in outputs}
+        finished = max(scores.values())
+        best += found.log_probability >= finished - 1e-4
+        near += found.log_probability >= finished - 1.0
+
+    assert best >= 20
+    assert near >= 27
+
+
+def _all_with(phrase: Sequence[int], longest: int) -> list[tuple[int, ...]]:
+    """Return every sequence of tokens that holds a phrase."""
+    words = (UNK, *range(4, SIZE))
+    found: list[tuple[int, ...]] = []
+    layer: list[tuple[int, ...]] = [()]
+    for _ in range(longest):
+        layer = [(*one, word) for one in layer for word in words]
+        found += [one for one in layer if not standing(one, [phrase]).missing]
+    return found
+
+
+PIECES = ["<pad>", "</s>", "<unk>", "<s>", "▁dog", "ma", "▁", "d", "og", ".", "▁a", "<0x64>", "s"]
+TEXTS = texts_of(PIECES, (PAD, EOS, BOS))
+
+
+def text_of(tokens: Sequence[int]) -> str:
+    """Return the text of tokens of the toy vocabulary."""
+    return "".join(TEXTS[token] or "?" for token in tokens)
+
+
+@settings(max_examples=150)
+@given(
+    seed=seeds,
+    beam=st.sampled_from([1, 3]),
+    avoided=st.lists(st.sampled_from(["dog", "a dog", "d", "dog.", ". a", "s"]), min_size=1),
+)
+def test_no_output_holds_what_is_avoided(seed: int, beam: int, avoided: list[str]) -> None:
+    """As text, in whatever pieces, found as a regular expression finds whole words."""
+    model = Wordy(1, beam, seed)
+    avoidance = Avoidance(avoided, TEXTS, EOS)
+    control = avoidance.control(torch.tensor([7]).repeat_interleave(beam))
+
+    [found] = searched(model, [7], SearchSettings(beam=beam, nbest=beam), control=control)
+
+    for one in found:
+        if one.log_probability == -torch.inf:
+            continue
+        for phrase in avoided:
+            first = r"(?<![^\W_])" if phrase[0].isalnum() else ""
+            last = r"(?![^\W_])" if phrase[-1].isalnum() else ""
+            assert not re.search(first + re.escape(phrase) + last, text_of(one.tokens))
+
+
+class Wordy(Chance):
+    """The same over the toy vocabulary."""
+
+    def scores(self, sentence: int, prefix: Sequence[int]) -> list[float]:
+        """Return the scores of the next token."""
+        source = random.Random(hash((self.seed, sentence, *prefix)))
+        return [source.gauss(0, 1.5) for _ in PIECES]
+
+
+def test_a_phrase_is_found_in_whole_words_alone() -> None:
+    """`dog` is forbidden before a full stop and at the end, but not on the way to `dogma`."""
+    log_p_RV = torch.zeros(1, len(PIECES))
+    avoidance = Avoidance(["dog"], TEXTS, EOS)
+    after_dog = avoidance.control(torch.tensor([9]))(log_p_RV.clone(), torch.tensor([[4]]))
+    at_last = avoidance.control(torch.tensor([1]))(log_p_RV.clone(), torch.empty(1, 0).long())
+
+    forbidden = [PIECES[i] for i in (after_dog[0] == -torch.inf).nonzero()[:, 0].tolist()]
+    assert forbidden == ["</s>", "<unk>", "▁dog", "▁", ".", "▁a"]
+    assert [PIECES[i] for i in (at_last[0] == -torch.inf).nonzero()[:, 0].tolist()] == ["▁dog"]
+
+
+def test_standing_by_hand() -> None:
+    """Whole phrases, the longest beginning at the end, and what comes next."""
+    assert standing([], [[1, 2], [3]]) == (0, 3, {1, 3})
+    assert standing([1], [[1, 2], [3]]) == (1, 3, {2})
+    assert standing([1, 1], [[1, 1, 2]]) == (2, 3, {2})
+    assert standing([1, 3, 1, 2], [[1, 2], [3]]) == (3, 0, frozenset())
+
+
+def test_a_repetition_costs_what_the_setting_says() -> None:
+    """Log p of a token that was written is multiplied."""
+    log_p_RV = torch.tensor([[-1.0, -2.0, -3.0]])
+
+    found = repetition_penalty(1.5)(log_p_RV, torch.tensor([[1, 1]]))
+
+    assert found.tolist() == [[-1.0, -3.0, -3.0]]
+    assert chained([]) is None
+
+
+@pytest.mark.parametrize(
+    ("form", "value"), [("gnmt", (12 / 6) ** 0.5), ("length", 7**0.5), ("none", 1.0)]
+)
+def test_length_penalties_by_hand(form: str, value: float) -> None:
+    """Of seven tokens at alpha one half."""
+    assert length_penalty(7, 0.5, form).item() == pytest.approx(value)  # type: ignore[arg-type]
+
+
+def test_groups_keep_apart() -> None:
+    """By hand: the second group shuns what the first took, and scores stay the model's."""
+
+    class Fixed(Chance):
+        def scores(self, sentence: int, prefix: Sequence[int]) -> list[float]:  # noqa: ARG002
+            first = {4: 0.5, 5: 0.4, 6: 0.1}
+            table = first if len(prefix) == 1 else {EOS: 1.0}
+            return [float(torch.tensor(table.get(i, 1e-9)).log()) for i in range(SIZE)]
+
+    plain = SearchSettings(beam=2, nbest=2, groups=2, diversity=0.0, penalty="none")
+    apart = plain.model_copy(update={"diversity": 1.0})
+
+    [alike] = searched(Fixed(1, 2, 0), [3], plain)
+    [other] = searched(Fixed(1, 2, 0), [3], apart)
+
+    assert [one.tokens for one in alike] == [(4,)]
+    assert [one.tokens for one in other] == [(4,), (5,)]
+    assert other[1].log_probability == pytest.approx(torch.tensor(0.4).log().item(), abs=1e-4)
+
+
+@given(seed=seeds, groups=st.sampled_from([1, 2, 4]))
+def test_scores_of_groups_are_those_of_forced_scoring(seed: int, groups: int) -> None:
+    """Diversity chooses; it does not count."""
+    model = Chance(2, 4, seed)
+
+    found = searched(model, [6, 4], SearchSettings(beam=4, nbest=4, groups=groups, diversity=0.8))
+
+    for sentence, hypotheses in enumerate(found):
+        assert len({one.tokens for one in hypotheses}) == len(hypotheses)
+        for one in hypotheses:
+            forced = model.log_probability(sentence, one.tokens, ended=one.finished)
+            assert one.log_probability == pytest.approx(forced, abs=1e-4)
+
+
+def test_what_is_left_to_draw_from_by_hand() -> None:
+    """Probabilities 0.5, 0.3, 0.15, 0.05."""
+    log_p = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
+
+    def kept(**values: float) -> list[int]:
+        scores = filtered(log_p, SampleSettings(**values))  # type: ignore[arg-type]
+        return (scores[0] > -torch.inf).nonzero()[:, 0].tolist()
+
+    assert kept() == [0, 1, 2, 3]
+    assert kept(top_k=2) == [0, 1]
+    assert kept(top_p=0.5) == [0]
+    assert kept(top_p=0.6) == [0, 1]
+    assert kept(min_p=0.3) == [0, 1, 2]
+    sharp = filtered(log_p, SampleSettings(temperature=0.5)).softmax(-1)[0]
+    assert sharp[0].item() == pytest.approx(0.25 / (0.25 + 0.09 + 0.0225 + 0.0025))
+
+
+def drawn(
+    sources: list[list[int]], model: Callable[[int], Chance], **values: float
+) -> list[list[int]]:
+    """Return three samples of each sentence."""
+    search = SearchSettings(beam=3, nbest=3, sample=SampleSettings(**values))  # type: ignore[arg-type]
+    assert search.sample is not None
+    found = sample(
+        model(len(sources)),
+        chances=Chances(search.sample, sources, 3),
+        settings=search,
+        max_lengths_N=torch.full((len(sources),), 5),
+        **IDS,
+    )
+    return [[list(one.tokens) for one in row] for row in found]
+
+
+def test_draws_follow_seed_and_source_alone() -> None:
+    """Other lines of the batch change nothing; another seed does."""
+
+    def same(count: int) -> Chance:
+        model = Chance(count, 3, 1)
+        own = model.scores
+        model.scores = lambda _, prefix: own(0, prefix)  # type: ignore[method-assign]
+        return model
+
+    both = drawn([[7, 8], [9]], same)
+
+    assert drawn([[9], [7, 8]], same) == both[::-1]
+    assert drawn([[7, 8]], same) == both[:1]
+    assert drawn([[7, 8]], same, seed=2) != both[:1]
+
+
+def test_draws_have_the_frequencies_of_the_model() -> None:
+    """A token of probability 0.7 comes in about 0.7 of 3,000 draws."""
+    log_p = torch.tensor([[0.7, 0.2, 0.1]]).log().expand(3000, 3)
+    chances = Chances(SampleSettings(), [[1]], 3000)
+
+    counts = chances.choose(log_p).bincount(minlength=3) / 3000
+
+    assert counts.tolist() == pytest.approx([0.7, 0.2, 0.1], abs=0.03)
+
+
+def test_an_ensemble_gives_the_mean_of_probabilities() -> None:
+    """Token by token, for models of any scores."""
+    models = [Chance(1, 2, seed) for seed in (1, 2)]
+    tokens = torch.tensor([BOS, BOS])
+
+    found = EnsembleStepper(models).step(tokens, 0).exp()  # type: ignore[arg-type]
+
+    wanted = sum(torch.tensor(m.scores(0, [BOS])).softmax(-1) for m in models) / 2
+    torch.testing.assert_close(found, torch.stack([wanted, wanted]))  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"beam": 4, "groups": 3}, "does not divide into 3 groups"),
+        ({"beam": 4, "groups": 2, "sample": {}}, "samples are independent"),
+        ({"sample": {"top_p": 0}}, "top_p"),
+        ({"avoid": [""]}, "avoid"),
+    ],
+)
+def test_settings_that_clash_are_refused(values: dict[str, object], problem: str) -> None:
+    """Before anything is loaded."""
+    with pytest.raises(ValueError, match=problem):
+        SearchSettings.model_validate(values)
