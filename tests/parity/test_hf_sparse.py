@@ -1,0 +1,68 @@
+"""Block-sparse attention against Longformer's in Hugging Face's library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from weft.blocks.modules.block_sparse_attention import BlockSparseAttention
+
+from .conftest import scatter
+
+
+@pytest.mark.parametrize(("width", "block"), [(4, 2), (8, 4), (8, 3)])
+def test_longformers_attention_is_ours(hf: Any, width: int, block: int) -> None:
+    """A window of `width` / 2 to either side, the first position global, one row padded."""
+    config = hf.LongformerConfig(
+        hidden_size=16,
+        num_attention_heads=2,
+        num_hidden_layers=1,
+        intermediate_size=8,
+        attention_window=[width],
+        vocab_size=20,
+        max_position_embeddings=64,
+        attention_probs_dropout_prob=0.0,
+        hidden_dropout_prob=0.0,
+    )
+    model = scatter(hf.LongformerModel(config, add_pooling_layer=False), 0.3).double()
+    theirs = model.encoder.layer[0].attention.self
+    near = width // 2
+    ours = BlockSparseAttention(
+        16,
+        2,
+        8,
+        8,
+        block=block,
+        window_blocks=-(-near // block),
+        window=near,
+        global_tokens=1,
+        global_maps=True,
+    ).double()
+    assert ours.global_maps is not None
+    for name in ("query", "key", "value"):
+        getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
+        whole = getattr(theirs, f"{name}_global").state_dict()
+        getattr(ours.global_maps, name).load_state_dict(whole)
+    with torch.no_grad():
+        ours.out.weight.copy_(torch.eye(16))
+        ours.out.bias.zero_()
+    seen: dict[str, torch.Tensor] = {}
+    theirs.register_forward_hook(
+        lambda _, values, wires, given: seen.update(
+            x=values[0] if values else wires["hidden_states"], y=given[0]
+        ),
+        with_kwargs=True,
+    )
+    keep = torch.ones(2, 24, dtype=torch.bool)
+    keep[1, 19:] = False
+    first = torch.zeros(2, 24, dtype=torch.long)
+    first[:, 0] = 1
+
+    with torch.no_grad():
+        ids = torch.randint(2, 20, (2, 24), generator=torch.Generator().manual_seed(1))
+        model(ids, attention_mask=keep.long(), global_attention_mask=first)
+        found = ours(seen["x"], keep)
+
+    # Their softmax is in single precision.
+    torch.testing.assert_close(found[keep], seen["y"][keep], rtol=0, atol=1e-6)
