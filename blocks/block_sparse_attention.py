@@ -141,6 +141,6 @@ BLOCK_SPARSE_ATTENTION = BlockType(
     flops=_flops,
     hops=_hops,
     module="block_sparse_attention:BlockSparseAttention",
-    example={"heads": 2, "block": 2, "global_tokens": 1, "random_blocks": 1},
+    example={"heads": 2, "block": 4, "global_tokens": 1, "random_blocks": 1},
     example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
 )

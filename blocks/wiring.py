@@ -29,12 +29,16 @@ class ResidualParams(Params):
     """Probability of adding nothing to a row of the batch while training."""
 
 
-class SublayerParams(ResidualParams):
-    """Params of `sublayer`."""
+class OrderParams(Params):
+    """The param of `sublayer` that stands before the others."""
 
     order: Literal["post", "pre", "sandwich"] = "post"
     """`post`: norm(x + dropout(f(x))), the paper's. `pre`: x + dropout(f(norm(x))).
     `sandwich`: x + dropout(norm(f(norm(x)))), the second norm called `after`."""
+
+
+class SublayerParams(ResidualParams, OrderParams):
+    """Params of `sublayer`."""
 
 
 class ParallelSublayerParams(ResidualParams):
