@@ -515,3 +515,28 @@ def test_initialize_draws_every_weight_from_the_generator(block: BlockType) -> N
     torch.testing.assert_close(first, again, rtol=0, atol=0)
     drawn_at_random = [name for name, weight in first.items() if weight.unique().numel() > 2]
     assert [name for name in drawn_at_random if torch.equal(first[name], other[name])] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", list(registry()), ids=lambda block: block.key)
+def test_compiled_equals_eager(block: BlockType) -> None:
+    """Outputs and gradients, traced by torch.compile for sizes that it has not seen."""
+    graph, model = made(block)
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend="aot_eager", dynamic=True)
+    found: list[list[Tensor]] = []
+    for run in (model, compiled):
+        model.zero_grad()
+        inputs = drawn(graph, {"B": 2, "T": 7, "S": 6})
+        outputs = [value for value in run(**inputs).values() if value.is_floating_point()]
+        total = sum(((value * value).sum() for value in outputs), torch.zeros(()))
+        if total.requires_grad:
+            total.backward()
+        grads = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        found.append([*(value.detach() for value in outputs), *(one.clone() for one in grads)])
+
+    eager, traced = found
+    assert len(eager) == len(traced)
+    for one, other in zip(eager, traced, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    torch.compiler.reset()
