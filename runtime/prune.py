@@ -9,7 +9,7 @@ Source: Michel et al. 2019, sections 2.3 and 4.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import torch
 from ..blocks.library import registry
 from ..graphs.canonical import canonical, fingerprint
 from ..graphs.check import check
+from ..graphs.graph import owned_parts
 from ..specs.findings import InputError, did_you_mean
 from ..specs.form import FORMAT
 from ..specs.load import load_child, loaded
@@ -25,7 +26,7 @@ from ..specs.load import load_child, loaded
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from ..graphs.graph import Graph, Part, Scope
+    from ..graphs.graph import Graph, Part
     from .checkpoint import Checkpoint
 
 PRUNED = ("attention@1", "grouped_query_attention@1")
@@ -116,24 +117,11 @@ def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) ->
 
 def attentions(graph: Graph) -> list[Place]:
     """Return every attention of a graph whose heads can be taken out, with all of them."""
-    return list(_below(graph.root, ""))
-
-
-def _below(scope: Scope, before: str) -> Iterator[Place]:
-    """Walk the attentions of a scope; a template in a slot cannot be selected by path."""
-    for node in scope.nodes:
-        if node.part is not None:
-            yield from _in_part(node.part, before + node.name, before + node.name)
-        for below, body in node.owners():
-            yield from _below(body, f"{before}{node.name}.{below}")
-
-
-def _in_part(part: Part, path: str, select: str) -> Iterator[Place]:
-    if part.block.key in PRUNED:
-        yield Place(path, select, part, tuple(range(part.arguments["heads"])))
-    for slot, inner in part.fill.items():
-        if inner.body is None:
-            yield from _in_part(inner, f"{path}.{slot}", f"{select}/{slot}")
+    return [
+        Place(path, select, part, tuple(range(part.arguments["heads"])))
+        for path, select, part in owned_parts(graph.root)
+        if part.block.key in PRUNED
+    ]
 
 
 def _place(known: Mapping[str, Place], path: str, gone: set[int], source: str) -> Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def test_every_command_of_the_readme_exists() -> None:
 
     assert len(lines) >= 10
     for line in lines:
-        words = line.partition("<")[0].split()[1:]
+        words = shlex.split(line.partition("<")[0])[1:]
         parser().parse_args(words)
 
 

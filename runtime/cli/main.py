@@ -228,7 +228,13 @@ def _add_run_commands(add: Add) -> None:
         "print how probable given translations are",
         "weft score outputs/demo/averaged --source in.txt --target out.txt",
     )
-    for command in (translate, evaluate, score):
+    attend = add(
+        "attend",
+        "translate_command",
+        "show what each head reads of a sentence and its translation",
+        "weft attend outputs/demo/averaged 'three hundred and seven' -o heads.html",
+    )
+    for command in (translate, evaluate, score, attend):
         command.add_argument("checkpoint", help=CHECKPOINT)
         add_search_options(command)
     translate.add_argument(
@@ -250,6 +256,14 @@ def _add_run_commands(add: Add) -> None:
     )
     translate.add_argument(
         "--interactive", action="store_true", help="prompt, and answer each line at once"
+    )
+    attend.add_argument("text", help="a sentence to translate")
+    attend.add_argument("--target", help="what the decoder reads (default: the translation)")
+    attend.add_argument(
+        "--only", metavar="WHAT", help="one kind, such as 'target reads source' (default: all)"
+    )
+    attend.add_argument(
+        "-o", "--out", required=True, help="file to write: .html to explore, or .png"
     )
     score.add_argument("--source", required=True, help="source text, plain or gzip")
     score.add_argument("--target", required=True, help="its translations, line by line")

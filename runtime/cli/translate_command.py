@@ -1,4 +1,4 @@
-"""Translate command: lines in, lines or JSON out; and score, which is given the outputs."""
+"""Translate command: lines in, lines out; with score and attend, which look at what was written."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...specs.findings import InputError
 from .. import api
+from ..attend import SUFFIXES, groups_of, write_attention
 from ..data.text import read_lines
 from ..decode.settings import Hypothesis
 from ..decode.translate import Wish
@@ -152,3 +154,32 @@ def score(options: Namespace) -> None:
             f"{len(sources):,} pairs, {-total / tokens:.4f} nats a token, ends counted",
             file=sys.stderr,
         )
+
+
+def attend(options: Namespace) -> None:
+    """Write what each head reads of a sentence and its translation, as a page or a picture.
+
+    Raises:
+        InputError: the sentence is empty or too long, or the file cannot be written.
+    """
+    out = Path(options.out)
+    if out.suffix not in SUFFIXES:
+        raise InputError(
+            f"cannot draw into a file that ends in '{out.suffix}'",
+            place=str(out),
+            help=f"end the name in {' or '.join(SUFFIXES)}",
+        )
+    model = opened(options)
+    target = options.target if options.target is not None else model.translate([options.text])[0]
+    [maps] = model.attention([options.text], [target])
+    groups = groups_of(model.graph, maps)
+    if options.only is not None:
+        chosen = [group for group in groups if group.title == options.only]
+        if not chosen:
+            raise InputError(
+                f"nothing is called '{options.only}'",
+                place="--only",
+                help=f"choose among: {', '.join(group.title for group in groups)}",
+            )
+        groups = chosen
+    print(write_attention(groups, out, f"{options.text} -> {target}"))

@@ -53,5 +53,5 @@ def fast_half(device: torch.device) -> bool:
     """Say whether bfloat16 matrix products are much faster than float32 ones there."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    has_amx = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return bool(has_amx and has_amx())
+    tests = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
+    return any(getattr(torch.cpu, name, lambda: False)() for name in tests)

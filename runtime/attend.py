@@ -1,0 +1,190 @@
+"""Attend: what each head reads, as a page to explore and as a picture.
+
+The page is one file that loads nothing: numbers and words are data in it, drawn by a
+short script of ours, and words never become markup.
+
+Axes: H heads, T positions that read, S positions that are read.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from ..graphs.graph import Graph, owned_parts
+from ..specs.files import write_beside
+from ..specs.findings import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from torch import Tensor
+
+    from .maps import AttentionMaps
+
+SUFFIXES = (".html", ".png")
+_MOST_PANELS = 240
+"""Small pictures in one PNG; more cannot be told apart."""
+_MOST_LABELS = 40
+"""Pieces that are written beside a small picture."""
+_LONGEST = 200
+"""Positions of a sentence on a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The heads of one attention."""
+
+    path: str
+    heads: Tensor
+    """How much is read, [H, T, S]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The attentions that read one sequence from another."""
+
+    title: str
+    """Such as `target reads source`."""
+    reads: tuple[str, ...]
+    """Pieces that read, from above."""
+    read: tuple[str, ...]
+    """Pieces that are read, from the left."""
+    layers: tuple[Layer, ...]
+
+
+def groups_of(graph: Graph, maps: AttentionMaps) -> list[Group]:
+    """Return the attentions of a pair of sentences by what reads what, in order of the graph.
+
+    Raises:
+        InputError: the model has no attention over whole sentences, or they are too long.
+    """
+    if max(len(maps.source), len(maps.target)) > _LONGEST:
+        raise InputError(
+            f"a sentence has more than {_LONGEST} pieces",
+            help="look at a part of it; larger maps cannot be read",
+        )
+    names = _names(graph)
+    pieces = {"source": maps.source, "target": maps.target}
+    axes = {path: part.axes for path, _, part in owned_parts(graph.root)}
+    found: dict[tuple[str, str], list[Layer]] = {}
+    for path, weights_HTS in maps.weights.items():
+        own = axes.get(path.partition(" ")[0], {})
+        reads = names.get(str(own.get("t")))
+        read = names.get(str(own.get("s", own.get("t"))))
+        if reads is None or read is None:
+            continue
+        if weights_HTS.shape[1:] == (len(pieces[reads]), len(pieces[read])):
+            found.setdefault((reads, read), []).append(Layer(path, weights_HTS))
+    if not found:
+        raise InputError(
+            "no attention of this model reads whole sentences",
+            place=graph.source,
+            help="weft show lists its blocks",
+        )
+    return [
+        Group(f"{reads} reads {read}", pieces[reads], pieces[read], tuple(layers))
+        for (reads, read), layers in found.items()
+    ]
+
+
+def _names(graph: Graph) -> Mapping[str, str]:
+    """Return which sentence runs along which axis."""
+    return {
+        str(graph.inputs[name].axes[-1]): name
+        for name in ("source", "target")
+        if name in graph.inputs
+    }
+
+
+def write_attention(groups: list[Group], out: Path, title: str) -> Path:
+    """Write a page or a picture, by the suffix of the file.
+
+    Raises:
+        InputError: too many heads for a picture, or the file cannot be written.
+    """
+    if out.suffix == ".html":
+        write_beside(out, page(groups, title).encode(), "page")
+    else:
+        drawn = io.BytesIO()
+        picture(groups, title, str(out)).savefig(drawn, format="png")
+        write_beside(out, drawn.getvalue(), "picture")
+    return out
+
+
+def page(groups: list[Group], title: str) -> str:
+    """Return a page of HTML: small maps by layer and head, and a large one of the chosen."""
+    data = [
+        {
+            "title": group.title,
+            "reads": group.reads,
+            "read": group.read,
+            "layers": [
+                {
+                    "path": layer.path,
+                    "heads": [
+                        [[round(x, 4) for x in row] for row in head]
+                        for head in layer.heads.tolist()
+                    ],
+                }
+                for layer in group.layers
+            ],
+        }
+        for group in groups
+    ]
+    text = json.dumps({"title": title, "groups": data}, ensure_ascii=False)
+    # Nothing in the data may end the element that it stands in.
+    safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    template = (Path(__file__).parent / "attend.html").read_text(encoding="utf-8")
+    return template.replace("__DATA__", safe)
+
+
+def picture(groups: list[Group], title: str, place: str) -> Figure:
+    """Return one small map for each head: a row for each attention, a column for each head.
+
+    Raises:
+        InputError: there are too many.
+    """
+    rows = [(group, layer) for group in groups for layer in group.layers]
+    columns = max(len(layer.heads) for _, layer in rows)
+    if len(rows) * columns > _MOST_PANELS:
+        raise InputError(
+            f"{len(rows)} x {columns} maps are too many for one picture",
+            place=place,
+            help="choose some with --only, or write a page: a file that ends in .html",
+        )
+    height = max(1.1, 0.09 * max(len(group.reads) for group in groups))
+    width = max(1.1, 0.09 * max(len(group.read) for group in groups))
+    size = (2.2 + width * columns, 1.6 + (height + 0.35) * len(rows))
+    figure = Figure(figsize=size, dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=8, parse_math=False)
+    panels = figure.subplots(len(rows), columns, squeeze=False)
+    for row, (group, layer) in enumerate(rows):
+        for head in range(columns):
+            panel = panels[row][head]
+            if head >= len(layer.heads):
+                panel.set_axis_off()
+                continue
+            panel.imshow(layer.heads[head].numpy(), vmin=0, vmax=1, cmap="Blues", aspect="auto")
+            panel.tick_params(length=0)
+            panel.set_xticks([])
+            panel.set_yticks([])
+            if row == 0:
+                panel.set_title(f"head {head}", fontsize=7)
+            if head == 0:
+                panel.set_ylabel(layer.path, fontsize=5, parse_math=False)
+                if len(group.reads) <= _MOST_LABELS:
+                    _label(panel, group)
+            panel.set_xlabel(group.title if head == 0 else "", fontsize=6)
+    return figure
+
+
+def _label(panel: Axes, group: Group) -> None:
+    panel.set_yticks(range(len(group.reads)), group.reads, fontsize=4, parse_math=False)

@@ -1,0 +1,115 @@
+"""What heads read, as a page and as a picture: the numbers in it, and that words stay words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from weft.runtime import api
+from weft.runtime.attend import groups_of
+from weft.runtime.cli.main import main
+from weft.runtime.maps import AttentionMaps
+from weft.runtime.train.run import Run
+
+
+@pytest.fixture(scope="module")
+def folder(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a checkpoint of a barely trained model: one layer of two heads a side."""
+    out = tmp_path_factory.mktemp("run") / "out"
+    api.train(toy_run_module(updates=4), out=out)
+    return out / "checkpoints" / "000004"
+
+
+def test_a_page_holds_the_weights_of_every_head(folder: Path, tmp_path: Path) -> None:
+    """Those that `attention` gives, by what reads what; each row sums to one."""
+    out = tmp_path / "heads.html"
+
+    assert main(["attend", str(folder), "sun moon", "--target", "tree", "-o", str(out)]) == 0
+
+    text = out.read_text(encoding="utf-8")
+    found = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    data = json.loads(found.group(1))
+    [maps] = api.open_model(folder).attention(["sun moon"], ["tree"])
+    assert [group["title"] for group in data["groups"]] == [
+        "source reads source",
+        "target reads target",
+        "target reads source",
+    ]
+    crossed = data["groups"][2]
+    assert (tuple(crossed["reads"]), tuple(crossed["read"])) == (maps.target, maps.source)
+    [layer] = crossed["layers"]
+    for head, weights in zip(layer["heads"], maps.weights[layer["path"]].tolist(), strict=True):
+        for row, wanted in zip(head, weights, strict=True):
+            assert row == pytest.approx(wanted, abs=1e-4)
+            assert sum(row) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_page_loads_nothing_and_words_never_become_markup(folder: Path, tmp_path: Path) -> None:
+    """Not even a sentence that is a script."""
+    out = tmp_path / "heads.html"
+    attack = "</script><script>alert(1)</script>"
+
+    assert main(["attend", str(folder), attack, "--target", attack, "-o", str(out)]) == 0
+
+    text = out.read_text(encoding="utf-8")
+    assert text.count("<script") == 2
+    assert "alert(1)" not in re.sub(r'(?s)id="data">.*?</script>', "", text)
+    assert not re.search(r"https?://|src=|href=|@import", text.replace(attack, ""))
+    assert "default-src 'none'" in text
+
+
+def test_a_picture_is_written(folder: Path, tmp_path: Path) -> None:
+    """One PNG of the chosen kind, or of all."""
+    out = tmp_path / "heads.png"
+
+    assert main(["attend", str(folder), "sun moon", "-o", str(out)]) == 0
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+    only = ["--only", "target reads source"]
+    assert main(["attend", str(folder), "sun moon", *only, "-o", str(out)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["sun", "-o", "heads.gif"], "ends in '.gif'"),
+        (["", "-o", "heads.png"], "is empty"),
+        (["sun", "--only", "cross", "-o", "heads.png"], "target reads source"),
+        (["sun " * 300, "--target", "moon", "-o", "heads.html"], "more than 200 pieces"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    words: str,
+) -> None:
+    """With a way out, and no file."""
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["attend", str(folder), *options]) == 1
+
+    assert words in capsys.readouterr().err
+    assert list(tmp_path.glob("heads.*")) == []
+
+
+def test_sentences_of_one_length_are_told_apart(folder: Path) -> None:
+    """By the axes of the graph, not by how long they are."""
+    model = api.open_model(folder)
+    [maps] = model.attention(["sun moon"], ["tree"])
+    size = min(len(maps.source), len(maps.target))
+    same = AttentionMaps(
+        source=maps.source[:size],
+        target=maps.target[:size],
+        weights={path: w[:, :size, :size] for path, w in maps.weights.items()},
+    )
+
+    titles = [group.title for group in groups_of(model.graph, same)]
+
+    assert titles == ["source reads source", "target reads target", "target reads source"]
