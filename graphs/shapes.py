@@ -40,6 +40,8 @@ _TYPE = re.compile(
 )
 
 
+_PLAIN = re.compile(r"[1-9][0-9]{0,8}")
+"""A size that needs no arithmetic."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -111,15 +113,17 @@ def parse_type(
     size = None if found["size"] is None else _axis(found["size"].strip(), params, axes)
     if "..." in found["axes"].split()[1:]:
         raise TypeTextError("T01", f"'...' stands only before the other axes: '{text}'")
+    words = found["axes"].split()
+    known = {word: _axis(word, params, axes) for word in dict.fromkeys(words)}
     return (
-        ValueType(kind, tuple(_axis(word, params, axes) for word in found["axes"].split()), size),
+        ValueType(kind, tuple(known[word] for word in words), size),
         found["optional"] is not None,
     )
 
 
 def _axis(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) -> Axis:
-    if word == "...":
-        return word
+    if word == "..." or _PLAIN.fullmatch(word):
+        return word if word == "..." else int(word)
     if re.fullmatch(r"[A-Z][A-Za-z0-9]*", word):
         if axes is not None and word not in axes:
             raise TypeTextError("N05", f"unknown axis '{word}'", word=word, known=tuple(axes))

@@ -265,6 +265,7 @@ def test_a_memory_stands_at_no_distance(position: str) -> None:
         check(loaded(spec).form, registry())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     "how",

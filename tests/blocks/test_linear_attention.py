@@ -130,6 +130,7 @@ def test_a_width_that_does_not_divide_is_refused_with_a_way_out() -> None:
     assert registry().get("linear_attention@1") is LINEAR_ATTENTION
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_one_graph_serves_every_size(

@@ -212,6 +212,7 @@ def test_an_odd_width_is_refused_with_a_way_out(block: BlockType, params: Attent
     assert block.arguments(plain, sizes)["d_k"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     "how",

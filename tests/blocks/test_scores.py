@@ -205,6 +205,7 @@ def test_a_mask_of_the_step_axis_is_no_bias_while_decoding() -> None:
     assert "keep_to_bias@1 looks at later positions of T" in findings[0].problem
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_one_graph_serves_every_size(compiles_once: Callable[[nn.Module], None]) -> None:
     """Compiled without a break, and not again for other batches or lengths."""

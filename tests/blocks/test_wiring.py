@@ -207,6 +207,7 @@ def test_a_wire_goes_to_the_slot_that_has_a_port_for_it() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_one_graph_serves_every_size(compiles_once: Callable[[nn.Module], None]) -> None:
     """Two slots, a wire for one of them: compiled without a break, and not again."""

@@ -494,6 +494,7 @@ def assert_whole(old: Graph, new: Graph) -> None:
         assert all(f"output/{name}" in drawn for name in graph.outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_spec_is_made_from_another(name: str) -> None:
     """Applied to the old one, the difference gives the new one, there and back."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from weft.runtime import api
@@ -13,10 +12,12 @@ from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
 
-@pytest.fixture
-def model(toy_run: Callable[..., Run], tmp_path: Path) -> api.Model:
+@pytest.fixture(scope="module")
+def model(
+    toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
+) -> api.Model:
     """Return a model trained just enough to give different lines for different input."""
-    result = api.train(toy_run(updates=40), out=tmp_path / "run")
+    result = api.train(toy_run_module(updates=40), out=tmp_path_factory.mktemp("run") / "out")
     assert result.averaged is not None
     return api.open_model(result.averaged)
 
