@@ -122,8 +122,10 @@ def parse_type(
 
 
 def _axis(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) -> Axis:
-    if word == "..." or _PLAIN.fullmatch(word):
-        return word if word == "..." else int(word)
+    if word == "...":
+        return word
+    if _PLAIN.fullmatch(word):
+        return int(word)
     if re.fullmatch(r"[A-Z][A-Za-z0-9]*", word):
         if axes is not None and word not in axes:
             raise TypeTextError("N05", f"unknown axis '{word}'", word=word, known=tuple(axes))
