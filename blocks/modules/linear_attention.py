@@ -120,15 +120,16 @@ class LinearAttention(nn.Module):
 
     def _features(self, linear: nn.Linear, read: Tensor) -> Tensor:
         """Return phi of a projection, [B, H, T, K]: positive, so that weights are."""
-        features_BHTK: Tensor = F.elu(self._split(linear(read))) + 1
-        return features_BHTK
+        # Before the heads are parted: traced gradients of transposed tensors get other strides.
+        return self._split(F.elu(linear(read)) + 1)
 
     def _offered(self, read: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return phi of keys [B, H, S, K], zero where not kept, and values with a 1 behind."""
         key_BHSK = self._features(self.key, read)
         if keep is not None:
             key_BHSK = key_BHSK.masked_fill(~keep[:, None, :, None], 0.0)
-        return key_BHSK, F.pad(self._split(self.value(read)), (0, 1), value=1.0)
+        value_BSHV = self.value(read).unflatten(-1, (self.heads, -1))
+        return key_BHSK, F.pad(value_BSHV, (0, 1), value=1.0).transpose(1, 2)
 
     def _past(self, query_BHTK: Tensor, key_BHTK: Tensor, value_BHTW: Tensor) -> Tensor:
         """Return what each position reads of none later than itself, not yet divided."""

@@ -518,6 +518,8 @@ def test_initialize_draws_every_weight_from_the_generator(block: BlockType) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings(r"ignore:.*torch\.jit\.:DeprecationWarning")
+@pytest.mark.filterwarnings(r"ignore:The \.grad attribute:UserWarning")
 @pytest.mark.parametrize("block", list(registry()), ids=lambda block: block.key)
 def test_compiled_equals_eager(block: BlockType) -> None:
     """Outputs and gradients, traced by torch.compile for sizes that it has not seen."""
