@@ -183,6 +183,10 @@ def picture(groups: list[Group], title: str, place: str) -> Figure:
                 if len(group.reads) <= _MOST_LABELS:
                     _label(panel, group)
             panel.set_xlabel(group.title if head == 0 else "", fontsize=6)
+            is_last = row + 1 == len(rows) or rows[row + 1][0] is not group
+            if is_last and len(group.read) <= _MOST_LABELS:
+                panel.set_xticks(range(len(group.read)), group.read, fontsize=4, parse_math=False)
+                panel.tick_params(axis="x", rotation=90)
     return figure
 
 
