@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from ..graphs.signature import BlockType, Signature, port
 from .fields import LATER, Base, Count, Flag, Params, Probability
+from .projection import head_widths, linear_weights, nearest, projections
 
 DISTANT = ("alibi", "relative_bias", "relative_key")
 """Values of `position` that add to each score what its distance is worth."""
@@ -81,11 +82,7 @@ def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
 
 def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
     d_model, heads = sizes["d_model"], params.heads
-    if params.d_k is None and d_model % heads:
-        msg = f"width {d_model} does not divide among {heads} heads"
-        fits = (h for h in range(1, min(d_model, 64) + 1) if d_model % h == 0)
-        raise ValueError(msg, f"use {_nearest(heads, fits)} heads, or give d_k")
-    d_k = params.d_k or d_model // heads
+    d_k, d_v = head_widths(d_model, heads, params.d_k, params.d_v)
     if params.position == "rotary" and d_k % 2:
         msg = f"d_k is {d_k}, which is odd, but rotary positions turn pairs of numbers"
         raise ValueError(msg, f"give a d_k that is even, such as {d_k + 1}, or another 'heads'")
@@ -96,7 +93,7 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
         "d_memory": sizes.get("d_memory", d_model),
         "heads": heads,
         "d_k": d_k,
-        "d_v": params.d_v or d_k,
+        "d_v": d_v,
         "kv_heads": heads,
         "causal": params.causal,
         "bias": params.bias,
@@ -134,27 +131,14 @@ def _grouped_arguments(
     if heads % kv_heads:
         msg = f"{heads} heads do not divide among {kv_heads} heads of keys and values"
         fits = (h for h in range(1, heads + 1) if heads % h == 0)
-        raise ValueError(msg, f"use {_nearest(kv_heads, fits)} kv_heads")
+        raise ValueError(msg, f"use {nearest(kv_heads, fits)} kv_heads")
     return {**_arguments(params, sizes), "kv_heads": kv_heads}
-
-
-def _nearest(wish: int, fits: Iterable[int]) -> int:
-    return min(fits, key=lambda number: abs(number - wish))
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     a = arguments
-    shapes = {
-        "query": (a["heads"] * a["d_k"], a["d_model"]),
-        "key": (a["kv_heads"] * a["d_k"], a["d_memory"]),
-        "value": (a["kv_heads"] * a["d_v"], a["d_memory"]),
-        "out": (a["d_model"], a["heads"] * a["d_v"]),
-    }
-    weights: dict[str, tuple[int, ...]] = {}
-    for name, shape in shapes.items():
-        weights[f"{name}.weight"] = shape
-        if a["bias"] and (a["key_bias"] or name != "key"):
-            weights[f"{name}.bias"] = shape[:1]
+    without = "" if a["key_bias"] else "key"
+    weights = linear_weights(projections(a), bias=a["bias"], without=without)
     if a["head_gates"]:
         weights["head_gate"] = (a["heads"],)
     if a["position"] == "relative_bias":

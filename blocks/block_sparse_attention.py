@@ -7,6 +7,7 @@ from typing import Any
 
 from ..graphs.signature import BlockType, Signature, port
 from .fields import Count, Flag, Params, Probability, Several
+from .projection import head_widths, linear_weights, projections
 
 
 class BlockSparseAttentionParams(Params):
@@ -51,11 +52,7 @@ def _signature(_: BlockSparseAttentionParams, __: frozenset[str]) -> Signature:
 
 def _arguments(params: BlockSparseAttentionParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
     d_model, heads = sizes["d_model"], params.heads
-    if params.d_k is None and d_model % heads:
-        msg = f"width {d_model} does not divide among {heads} heads"
-        fits = (h for h in range(1, min(d_model, 64) + 1) if d_model % h == 0)
-        near = min(fits, key=lambda number: abs(number - heads))
-        raise ValueError(msg, f"use {near} heads, or give d_k")
+    d_k, d_v = head_widths(d_model, heads, params.d_k, params.d_v)
     far = params.window_blocks * params.block
     if params.window is not None and params.window > far:
         msg = f"window is {params.window}, but {params.window_blocks} blocks reach {far} for sure"
@@ -64,32 +61,19 @@ def _arguments(params: BlockSparseAttentionParams, sizes: Mapping[str, Any]) -> 
     if params.global_maps and not params.global_tokens:
         msg = "global_maps are of global positions, and there are none"
         raise ValueError(msg, "give global_tokens, such as 1")
-    d_k = params.d_k or d_model // heads
     return {
         **params.model_dump(),
         "d_model": d_model,
         "d_k": d_k,
-        "d_v": params.d_v or d_k,
+        "d_v": d_v,
     }
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    a = arguments
-    d_model, wide_k, wide_v = a["d_model"], a["heads"] * a["d_k"], a["heads"] * a["d_v"]
-    shapes = {
-        "query": (wide_k, d_model),
-        "key": (wide_k, d_model),
-        "value": (wide_v, d_model),
-        "out": (d_model, wide_v),
-    }
-    if a["global_maps"]:
+    shapes = projections(arguments)
+    if arguments["global_maps"]:
         shapes |= {f"global_maps.{name}": shapes[name] for name in ("query", "key", "value")}
-    weights: dict[str, tuple[int, ...]] = {}
-    for name, shape in shapes.items():
-        weights[f"{name}.weight"] = shape
-        if a["bias"]:
-            weights[f"{name}.bias"] = shape[:1]
-    return weights
+    return linear_weights(shapes, bias=arguments["bias"])
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:

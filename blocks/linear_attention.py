@@ -7,6 +7,7 @@ from typing import Any
 
 from ..graphs.signature import BlockType, Signature, port
 from .fields import Count, Epsilon, Flag, Params
+from .projection import head_widths, linear_weights, projections
 
 
 class LinearAttentionParams(Params):
@@ -46,18 +47,13 @@ def _signature(params: LinearAttentionParams, wired: frozenset[str]) -> Signatur
 
 def _arguments(params: LinearAttentionParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
     d_model, heads = sizes["d_model"], params.heads
-    if params.d_k is None and d_model % heads:
-        msg = f"width {d_model} does not divide among {heads} heads"
-        fits = (h for h in range(1, min(d_model, 64) + 1) if d_model % h == 0)
-        near = min(fits, key=lambda number: abs(number - heads))
-        raise ValueError(msg, f"use {near} heads, or give d_k")
-    d_k = params.d_k or d_model // heads
+    d_k, d_v = head_widths(d_model, heads, params.d_k, params.d_v)
     return {
         "d_model": d_model,
         "d_memory": sizes.get("d_memory", d_model),
         "heads": heads,
         "d_k": d_k,
-        "d_v": params.d_v or d_k,
+        "d_v": d_v,
         "causal": params.causal,
         "bias": params.bias,
         "chunk": params.chunk,
@@ -66,19 +62,7 @@ def _arguments(params: LinearAttentionParams, sizes: Mapping[str, Any]) -> dict[
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    a = arguments
-    shapes = {
-        "query": (a["heads"] * a["d_k"], a["d_model"]),
-        "key": (a["heads"] * a["d_k"], a["d_memory"]),
-        "value": (a["heads"] * a["d_v"], a["d_memory"]),
-        "out": (a["d_model"], a["heads"] * a["d_v"]),
-    }
-    weights: dict[str, tuple[int, ...]] = {}
-    for name, shape in shapes.items():
-        weights[f"{name}.weight"] = shape
-        if a["bias"]:
-            weights[f"{name}.bias"] = shape[:1]
-    return weights
+    return linear_weights(projections(arguments), bias=arguments["bias"])
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import graphviz
@@ -16,15 +17,15 @@ LONGEST_RENDER = 300
 """Seconds that `dot` may take."""
 
 
-def check_suffix(out: Path) -> str:
+def check_suffix(out: Path, suffixes: Sequence[str] = SUFFIXES) -> str:
     """Return the suffix of a file to draw, without its dot.
 
     Raises:
         InputError: nothing is drawn into such a file.
     """
     suffix = out.suffix.removeprefix(".").lower()
-    if suffix not in SUFFIXES:
-        known = ", ".join(f".{name}" for name in SUFFIXES)
+    if suffix not in suffixes:
+        known = ", ".join(f".{name}" for name in suffixes)
         problem = f"cannot draw into a file that ends in '{out.suffix}'"
         raise InputError(problem, place=str(out), help=f"end the name in one of {known}")
     return suffix

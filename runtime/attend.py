@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from ..graphs.diagram_file import check_suffix
 from ..graphs.graph import Graph, owned_parts
 from ..specs.files import write_beside
 from ..specs.findings import InputError
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from .maps import AttentionMaps
 
-SUFFIXES = (".html", ".png")
+SUFFIXES = ("html", "png")
 _MOST_PANELS = 240
 """Small pictures in one PNG; more cannot be told apart."""
 _MOST_LABELS = 40
@@ -107,9 +108,10 @@ def write_attention(groups: list[Group], out: Path, title: str) -> Path:
     """Write a page or a picture, by the suffix of the file.
 
     Raises:
-        InputError: too many heads for a picture, or the file cannot be written.
+        InputError: another suffix, too many heads for a picture, or the file cannot be
+            written.
     """
-    if out.suffix == ".html":
+    if check_suffix(out, SUFFIXES) == "html":
         write_beside(out, page(groups, title).encode(), "page")
     else:
         drawn = io.BytesIO()

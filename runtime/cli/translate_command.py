@@ -7,16 +7,18 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
+from itertools import tee
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ...graphs.diagram_file import check_suffix
 from ...specs.findings import InputError
 from .. import api
 from ..attend import SUFFIXES, groups_of, write_attention
 from ..data.text import read_lines
 from ..decode.settings import Hypothesis
 from ..decode.translate import Wish
-from .use_commands import opened, warn
+from .use_commands import opened, two_sides, warn
 
 
 def translate(options: Namespace) -> None:
@@ -31,13 +33,13 @@ def translate(options: Namespace) -> None:
     lines = _prompted() if talking else _lines(sys.stdin.buffer)
     out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n")
     try:
-        kept: list[str] = []
-        wishes = _remembered(_wishes(lines, options.prefix, options.include), kept)
-        hypotheses = model.translator.hypotheses(wishes, buffer=buffer, warn=warn)
-        for number, found in enumerate(hypotheses, 1):
-            source = kept[number - 1]
+        # The copy holds no more than the lines that are read ahead.
+        read, kept = tee(_wishes(lines, options.prefix, options.include))
+        hypotheses = model.translator.hypotheses(read, buffer=buffer, warn=warn)
+        for number, (found, wish) in enumerate(zip(hypotheses, kept, strict=True), 1):
             if options.json:
-                record = {"line": number, "source": source, "translations": _records(model, found)}
+                records = _records(model, found)
+                record = {"line": number, "source": wish.text, "translations": records}
                 out.write(json.dumps(record, ensure_ascii=False) + "\n")
             else:
                 _write_plain(out, model, found, scores=model.translator.search.nbest > 1)
@@ -115,12 +117,6 @@ def _next(lines: Iterator[str], place: str, number: int) -> str:
     )
 
 
-def _remembered(wishes: Iterable[Wish], kept: list[str]) -> Iterator[Wish]:
-    for wish in wishes:
-        kept.append(wish.text)
-        yield wish
-
-
 def score(options: Namespace) -> None:
     """Print how probable given translations are.
 
@@ -128,13 +124,7 @@ def score(options: Namespace) -> None:
         InputError: a file cannot be read, or one has more lines than the other.
     """
     model = opened(options)
-    sources, targets = list(read_lines(options.source)), list(read_lines(options.target))
-    if len(sources) != len(targets):
-        raise InputError(
-            f"{len(sources)} source lines for {len(targets)} target lines",
-            place=f"{options.source}, {options.target}",
-            help="line n of one file must belong to line n of the other",
-        )
+    sources, targets = two_sides(options.source, options.target)
     total = tokens = 0.0
     for number, found in enumerate(model.score(zip(sources, targets, strict=True)), 1):
         total, tokens = total + found.log_probability, tokens + len(found.tokens)
@@ -163,12 +153,7 @@ def attend(options: Namespace) -> None:
         InputError: the sentence is empty or too long, or the file cannot be written.
     """
     out = Path(options.out)
-    if out.suffix not in SUFFIXES:
-        raise InputError(
-            f"cannot draw into a file that ends in '{out.suffix}'",
-            place=str(out),
-            help=f"end the name in {' or '.join(SUFFIXES)}",
-        )
+    check_suffix(out, SUFFIXES)
     model = opened(options)
     target = options.target if options.target is not None else model.translate([options.text])[0]
     [maps] = model.attention([options.text], [target])

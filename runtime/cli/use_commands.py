@@ -48,6 +48,22 @@ def warn(line: int, problem: str) -> None:
     print(f"warning: line {line}: {problem}", file=sys.stderr)
 
 
+def two_sides(source: str, target: str) -> tuple[list[str], list[str]]:
+    """Return the lines of a text and of its translation.
+
+    Raises:
+        InputError: a file cannot be read, or one has more lines.
+    """
+    sources, targets = list(read_lines(source)), list(read_lines(target))
+    if len(sources) != len(targets):
+        raise InputError(
+            f"{len(sources)} source lines for {len(targets)} target lines",
+            place=f"{source}, {target}",
+            help="line n of one file must belong to line n of the other",
+        )
+    return sources, targets
+
+
 def evaluate(options: Namespace) -> None:
     """Print the scores of one text, or of the run's test sets."""
     model = opened(options)
@@ -100,14 +116,7 @@ def _texts(options: Namespace, model: api.Model) -> dict[str, tuple[list[str], l
     if options.source or options.target:
         if not (options.source and options.target):
             raise InputError("a text has two sides", help="give both --source and --target")
-        sources, targets = list(read_lines(options.source)), list(read_lines(options.target))
-        if len(sources) != len(targets):
-            raise InputError(
-                f"{len(sources)} source lines for {len(targets)} target lines",
-                place=f"{options.source}, {options.target}",
-                help="line n of one file must belong to line n of the other",
-            )
-        return {options.source: (sources, targets)}
+        return {options.source: two_sides(options.source, options.target)}
     data = model.checkpoint.run.get("data")
     if data is None:
         raise InputError("the checkpoint names no data", help="give --source and --target")

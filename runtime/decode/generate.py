@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from ...graphs.graph import Graph
 from ...specs.findings import InputError
+from .ids import refuse_ids
 from .search import Stepper
 from .stepper import ModelStepper
 
@@ -161,15 +162,7 @@ def generate_with(
         InputError: the graph does not decode so, or a prompt is empty or no list of its ids.
     """
     moving, keep = _moving(graph)
-    vocabulary = graph.inputs[moving].size
-    for index, prompt in enumerate(prompts):
-        outside = [token for token in prompt if not 0 <= token < int(vocabulary or 0)]
-        if outside or not prompt:
-            problem = f"has the id {outside[0]}" if outside else "is empty"
-            raise InputError(
-                f"prompt {index + 1} {problem}",
-                help=f"give ids from 0 to {int(vocabulary or 0) - 1}, one at least",
-            )
+    refuse_ids("prompt", prompts, int(graph.inputs[moving].size or 0))
     if not prompts:
         return []
     device = next(model.parameters()).device

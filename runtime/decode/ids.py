@@ -160,10 +160,23 @@ def check_ids(graph: Graph, sources: Sequence[Sequence[int]]) -> None:
             place=f"{graph.source}#/inputs",
             help=f"its inputs are {', '.join(wanted)}, and 'step' names the axis of 'target'",
         )
-    size = int(graph.inputs["source"].size or 0)
-    for index, ids in enumerate(sources):
+    refuse_ids("source", sources, int(graph.inputs["source"].size or 0))
+
+
+def refuse_ids(name: str, rows: Sequence[Sequence[int]], size: int) -> None:
+    """Refuse rows of ids that a vocabulary does not have.
+
+    Args:
+        name: of a row, such as `source`.
+        rows: ids.
+        size: of the vocabulary.
+
+    Raises:
+        InputError: a row is empty or has another id.
+    """
+    for number, ids in enumerate(rows, 1):
         outside = [one for one in ids if not 0 <= one < size]
         if outside or not ids:
             problem = f"has the id {outside[0]}" if outside else "is empty"
             help_ = f"give ids from 0 to {size - 1}, one at least"
-            raise InputError(f"source {index + 1} {problem}", help=help_)
+            raise InputError(f"{name} {number} {problem}", help=help_)

@@ -14,6 +14,7 @@ from torch import nn
 
 from ..data.batches import pad_rows
 from .settings import length_penalty
+from .stepper import mean_log_p
 from .translate import BUFFER, Translator
 
 BATCH_ROWS = 32
@@ -77,10 +78,7 @@ def _scored(
     }
     with torch.autocast(device.type, torch.bfloat16, enabled=translator.half):
         models: tuple[nn.Module, ...] = (translator.model, *translator.others)
-        log_p_MBTV = torch.stack(
-            [torch.log_softmax(one(**inputs)["logits"], -1, dtype=torch.float32) for one in models]
-        )
-    log_p_BTV = log_p_MBTV.logsumexp(0) - torch.tensor(float(len(models))).log().item()
+        log_p_BTV = mean_log_p([one(**inputs)["logits"] for one in models])
     log_p_BT = log_p_BTV.gather(-1, target[..., None])[..., 0].cpu()
     search = translator.search
     for ids, log_p_T in zip(targets, log_p_BT.tolist(), strict=True):

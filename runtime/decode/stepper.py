@@ -73,6 +73,12 @@ class ModelStepper:
         reorder(self._state, rows_R, self._used)
 
 
+def mean_log_p(logits: Sequence[Tensor]) -> Tensor:
+    """Return the logarithm of the mean of several models' probabilities, in float32."""
+    log_p = torch.stack([torch.log_softmax(one, -1, dtype=torch.float32) for one in logits])
+    return log_p.logsumexp(0) - math.log(len(logits))
+
+
 class EnsembleStepper:
     """Several models with one vocabulary, as one whose probabilities are their mean.
 
@@ -86,13 +92,7 @@ class EnsembleStepper:
 
     def step(self, tokens_R: Tensor, position: int) -> Tensor:
         """Return log probabilities [R, V], in float32, that follow one more token in every row."""
-        log_p_MRV = torch.stack(
-            [
-                torch.log_softmax(one.step(tokens_R, position), -1, dtype=torch.float32)
-                for one in self._steppers
-            ]
-        )
-        return log_p_MRV.logsumexp(0) - math.log(len(self._steppers))
+        return mean_log_p([one.step(tokens_R, position) for one in self._steppers])
 
     def reorder(self, rows_R: Tensor) -> None:
         """Let each row go on from what another row of its sentence has written."""
