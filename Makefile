@@ -24,10 +24,10 @@ demo: $(READY) ## make a corpus, train a small translator on it and try it: 6 mi
 	@$(BIN)/weft demo --out outputs/demo
 
 test: lint ## linters and the fast tests: what .ci/run calls
-	@$(BIN)/pytest -n 2 -m "not slow and not gpu" $(PYTEST_ARGS)
+	@$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu" $(PYTEST_ARGS)
 
 test-all: lint ## linters and every test that needs no GPU: minutes
-	@$(BIN)/pytest -n 2 -m "not gpu" --hypothesis-profile=thorough $(PYTEST_ARGS)
+	@$(BIN)/pytest -n 2 --dist worksteal -m "not gpu" --hypothesis-profile=thorough $(PYTEST_ARGS)
 
 test-gpu: $(READY) ## the tests and the measurements that need a GPU; skipped without one
 	@$(BIN)/pytest -m gpu $(PYTEST_ARGS)

@@ -63,7 +63,6 @@ def test_an_installed_package_brings_its_block(tmp_path: Path) -> None:
     [entry] = re.findall(r"^token_shift = .*$", FILES["pyproject.toml"], re.MULTILINE)
     (about / "entry_points.txt").write_text(f"[weft.blocks]\n{entry}\n".replace('"', ""))
 
-    run(tmp_path, tmp_path, "test_token_shift.py")
     described = run(tmp_path, tmp_path, "-m", "weft", "blocks", "token_shift")
 
     assert "Peng et al. 2023" in described

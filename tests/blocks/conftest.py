@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from torch import nn
-from torch._dynamo.testing import CompileCounter
 
 
 @pytest.fixture
 def compiles_once() -> Iterator[Callable[[nn.Module], None]]:
     """Return a check of self-attention; what torch compiled is forgotten before and after."""
+    from torch._dynamo.testing import CompileCounter  # noqa: PLC0415 - two seconds to import
 
     def check(block: nn.Module) -> None:
         counter = CompileCounter()

@@ -215,6 +215,7 @@ def test_global_maps_start_as_copies() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.slow
 def test_one_graph_serves_every_size(compiles_once: Callable[[nn.Module], None]) -> None:
     """Compiled without a break, and not again for other batches or lengths."""
     compiles_once(attention(**PATTERNS[7]))

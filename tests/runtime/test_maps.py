@@ -11,7 +11,6 @@ import pytest
 import torch
 import weft
 from torch import nn
-from torch._dynamo.testing import CompileCounter
 from weft.runtime import api
 from weft.runtime.maps import recording
 from weft.runtime.train.run import Run
@@ -88,6 +87,8 @@ def test_additive_attention_is_recorded() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_compiled_layer_stays_compiled() -> None:
     """It runs as written while recorded; later the same graph serves, and no hook is left."""
+    from torch._dynamo.testing import CompileCounter  # noqa: PLC0415 - two seconds to import
+
     torch.compiler.reset()
     model, given = weft.build(weft.load("transformer-tiny", **SMALL)).eval(), inputs()
     counter = CompileCounter()

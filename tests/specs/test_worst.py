@@ -11,6 +11,8 @@ import pytest
 from weft.specs.bounds import MOST_WRITTEN
 from weft.specs.reader import DEEPEST, LARGEST
 
+pytestmark = pytest.mark.slow  # ten seconds, most of them for the longest files
+
 RUN = """
 import json, sys, time
 from pathlib import Path

@@ -164,8 +164,10 @@ def shape(type_: ValueType, sizes: dict[str, int]) -> tuple[int, ...]:
 
 
 SLOW = settings(
-    max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=min(60, settings.default.max_examples // 5),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+"""Twenty specs, and sixty in the thorough profile."""
 
 
 @SLOW
