@@ -1,0 +1,200 @@
+"""Decode: sentences per second of Transformer base, greedy and with a beam, against peers.
+
+    python benchmarks/decode.py --rounds 5 --threads 2
+
+64 sources of 32 tokens, vocabulary 37,000, random weights, outputs of exactly 32 tokens.
+Every contestant lives in a process of its own, decodes all sentences in one batch, and
+takes turns with the others, so that a noisy machine is noisy for all.  Medians are quoted,
+and ratios to CTranslate2 in float32.  A peer that is not installed is left out, with the
+reason.  At the end, what our decoder remembers is compared with `weft cost`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import platform
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from decoders import DECODERS, Work
+
+VOCAB = 37_000
+YARDSTICK = "CTranslate2 float32"
+PAUSE = 0.3
+"""Seconds between turns, in which threads of the last contestant stop spinning."""
+
+
+def sources_of(options: argparse.Namespace) -> list[list[int]]:
+    """Return sources: of one length, or spread evenly around it."""
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.full((options.sentences,), options.length)
+    if options.spread:
+        lengths += torch.randint(
+            -options.spread, options.spread + 1, lengths.shape, generator=generator
+        )
+    # The last id is padding for some peers.
+    return [
+        torch.randint(4, VOCAB - 1, (int(n),), generator=generator).tolist()
+        for n in lengths.clamp(min=2)
+    ]
+
+
+def megabytes() -> float:
+    """Return the most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def serve(pipe: Connection, name: str, options: argparse.Namespace) -> None:
+    """Make one contestant, and decode whenever asked to."""
+    torch.set_num_threads(options.threads)
+    sources = sources_of(options)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            work = Work(VOCAB, options.length, options.threads)
+            decode = DECODERS[name](work, Path(folder))
+            decode(sources[:2], 2)
+        except Exception as error:  # noqa: BLE001 - whatever a peer raises, it cannot take part
+            pipe.send(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            return
+    pipe.send(None)
+    while (beam := pipe.recv()) is not None:
+        start, worked = time.perf_counter(), time.process_time()
+        found = decode(sources, beam)
+        seconds, worked = time.perf_counter() - start, time.process_time() - worked
+        shortest, longest = min(map(len, found)), max(map(len, found))
+        # The end that may come at the very last is no part of some outputs.
+        if longest > options.length or shortest < options.length - 1:
+            msg = f"{name} gave {shortest} to {longest} tokens, not {options.length}"
+            raise ValueError(msg)
+        pipe.send((seconds, worked, megabytes()))
+
+
+def started(options: argparse.Namespace) -> Iterator[tuple[str, Connection]]:
+    """Start a process for each contestant that can take part."""
+    context = multiprocessing.get_context("spawn")
+    for name in options.only:
+        here, there = context.Pipe()
+        context.Process(target=serve, args=(there, name, options), daemon=True).start()
+        reason = here.recv()
+        if reason is None:
+            yield name, here
+        else:
+            print(f"left out: {name}: {reason}")
+
+
+def race(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Let all decode in turn, for every beam; return what each took."""
+    pipes, rows = dict(started(options)), []
+    for beam in options.beams:
+        times: dict[str, list[float]] = {name: [] for name in pipes}
+        cpu: dict[str, list[float]] = {name: [] for name in pipes}
+        peak = dict.fromkeys(pipes, 0.0)
+        for turn in range(options.rounds + 1):
+            for name, pipe in pipes.items():
+                time.sleep(PAUSE)
+                pipe.send(beam)
+                seconds, worked, peak[name] = pipe.recv()
+                if turn:  # the first turn warms up
+                    times[name].append(seconds)
+                    cpu[name].append(worked)
+        rows += [
+            {
+                "name": name,
+                "beam": beam,
+                "seconds": times[name],
+                "cpu": cpu[name],
+                "peak": peak[name],
+            }
+            for name in pipes
+        ]
+    for pipe in pipes.values():
+        pipe.send(None)
+    return rows
+
+
+def report(rows: list[dict[str, Any]], sentences: int) -> None:
+    """Print a table for every beam."""
+    for beam in dict.fromkeys(row["beam"] for row in rows):
+        mine = [row for row in rows if row["beam"] == beam]
+        medians = {row["name"]: statistics.median(row["seconds"]) for row in mine}
+        yard = medians.get(YARDSTICK, float("nan"))
+        print(f"\n{'greedy' if beam == 1 else f'beam {beam}'}\n")
+        print(f"| | sentences/s (median) | range | to {YARDSTICK} | CPU s | peak MB so far |")
+        print("|---|---|---|---|---|---|")
+        for row in mine:
+            slow, fast = max(row["seconds"]), min(row["seconds"])
+            median = medians[row["name"]]
+            print(
+                f"| {row['name']} | {sentences / median:.1f} "
+                f"| {sentences / slow:.1f} to {sentences / fast:.1f} "
+                f"| {yard / median:.2f} | {statistics.median(row['cpu']):.2f} "
+                f"| {row['peak']:.0f} |"
+            )
+
+
+def remembered(options: argparse.Namespace) -> None:
+    """Print the bytes of our decoder's state by beam, found and by the formula."""
+    import weft
+    from weft.blocks.modules.state import Room, State
+    from weft.runtime.compile.build import program_of
+    from weft.runtime.cost import cache_by_node
+
+    model: Any = weft.build(weft.load("transformer-base", vocab=VOCAB)).eval()
+    sentences, length = options.sentences, options.length
+    sizes = {"B": sentences, "S": length, "T": length}
+    formula = cache_by_node(program_of(model).graph, sizes)
+    own = sum(count for path, count in formula.items() if "self_attention" in path)
+    fixed = sum(formula.values()) - own
+    ids = torch.ones(sentences, length, dtype=torch.long)
+
+    def held(state: Any) -> int:
+        if isinstance(state, torch.Tensor):
+            return state.nbytes
+        if isinstance(state, State):
+            return sum(held(dict(part)) for part in state)
+        return sum(map(held, state.values() if isinstance(state, Mapping) else state))
+
+    print("\n| beam | state, MB | by `weft cost`, MB |\n|---|---|---|")
+    for beam in (1, 2, 4, 8):
+        room = Room(sentences, beam, length, torch.float32, torch.device("cpu"))
+        with torch.inference_mode():
+            found = held(model.begin(room, source=ids, source_keep=ids > 0))
+        print(f"| {beam} | {found / 2**20:.1f} | {(fixed + beam * own) / 2**20:.1f} |")
+
+
+def main() -> None:
+    """Run all contestants in turn and print tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--beams", type=int, nargs="*", default=[1, 4])
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--sentences", type=int, default=64)
+    parser.add_argument("--length", type=int, default=32, help="tokens of sources and outputs")
+    parser.add_argument("--spread", type=int, default=0, help="by which lengths of sources differ")
+    parser.add_argument("--only", nargs="*", default=list(DECODERS), choices=list(DECODERS))
+    options = parser.parse_args()
+    lengths = f"{options.length} +- {options.spread}" if options.spread else str(options.length)
+    print(
+        f"{platform.processor() or platform.machine()}, torch {torch.__version__}, "
+        f"{options.threads} threads; {options.sentences} sources of {lengths} tokens, outputs of "
+        f"{options.length}, vocabulary {VOCAB:,}, {options.rounds} rounds"
+    )
+    rows = race(options)
+    report(rows, options.sentences)
+    remembered(options)
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

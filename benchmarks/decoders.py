@@ -1,0 +1,175 @@
+"""Decoders: Transformer base as Weft and its peers decode it, on one job.
+
+Each is made by `DECODERS[name](work, folder)`, and called with a batch of sources and a
+beam; it returns the outputs.  Sizes are those of the paper, weights are random, and the
+end is suppressed, so every output has exactly as many tokens as it may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from contestants import build_marian, build_weft
+
+PAD, END, BEGIN = 0, 1, 3
+"""Ids that are no words; words begin at 4."""
+
+Sources = Sequence[Sequence[int]]
+Decode = Callable[[Sources, int], Sequence[Sequence[Any]]]
+"""From sources and the beam to one output each."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What every contestant has to do."""
+
+    vocab: int
+    length: int
+    """Tokens of every output."""
+    threads: int
+
+
+def weft(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
+    """Weft, as `weft translate` decodes."""
+    from weft.runtime.decode.ids import Request, Special, decode_ids
+    from weft.runtime.decode.settings import SearchSettings
+
+    model = build_weft(work.vocab).eval()
+
+    def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:
+        search = SearchSettings(beam=beam, min_length=work.length, max_length=work.length)
+        requests = [Request(source) for source in sources]
+        found = decode_ids([model], requests, Special(BEGIN, END, PAD), search, half=half)
+        return [best.tokens for best, *_ in found]
+
+    return decode
+
+
+def marian(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
+    """Hugging Face Marian, with its cache."""
+    model: Any = build_marian(work.vocab).eval()
+    if half:
+        model = model.to(torch.bfloat16)
+
+    @torch.inference_mode()
+    def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:
+        widest = max(map(len, sources))
+        ids = torch.tensor([[*row, *[PAD] * (widest - len(row))] for row in sources])
+        found = model.generate(
+            input_ids=ids,
+            attention_mask=(ids != PAD).long(),
+            num_beams=beam,
+            do_sample=False,
+            min_new_tokens=work.length,
+            max_new_tokens=work.length,
+            use_cache=True,
+        )
+        return [row[1:] for row in found.tolist()]
+
+    return decode
+
+
+def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
+    """CTranslate2, from Hugging Face Marian with the same sizes."""
+    import ctranslate2 as engine
+    from ctranslate2.converters import TransformersConverter
+    from transformers import MarianConfig
+
+    class Words:
+        """What the converter asks of a tokenizer."""
+
+        eos_token, unk_token = "t1", "t2"
+
+        def get_vocab(self) -> dict[str, int]:
+            return {f"t{i}": i for i in range(work.vocab - 1)} | {"<pad>": work.vocab - 1}
+
+    class Converter(TransformersConverter):
+        """One that needs no files but the model's own."""
+
+        def load_model(self, *_: Any, **__: Any) -> Any:
+            return build_marian(work.vocab).eval()
+
+        def load_tokenizer(self, *_: Any, **__: Any) -> Any:
+            return Words()
+
+    MarianConfig(
+        vocab_size=work.vocab, pad_token_id=PAD, decoder_start_token_id=BEGIN
+    ).save_pretrained(folder / "hf")
+    made = Converter(str(folder / "hf")).convert(str(folder / "made"), quantization=kind)
+    translator = engine.Translator(
+        made, compute_type=kind, inter_threads=1, intra_threads=work.threads
+    )
+
+    def decode(sources: Sources, beam: int) -> Sequence[Sequence[str]]:
+        found = translator.translate_batch(
+            [[f"t{i}" for i in source] for source in sources],
+            beam_size=beam,
+            min_decoding_length=work.length,
+            max_decoding_length=work.length,
+            max_batch_size=len(sources),
+        )
+        return [one.hypotheses[0] for one in found]
+
+    return decode
+
+
+def fairseq(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
+    """The `transformer` of fairseq with its own beam search."""
+    import dataclasses
+
+    # Its dataclasses have mutable defaults, which Python takes since 3.11 if they have a hash.
+    ordinary = dataclasses._process_class  # type: ignore[attr-defined]  # noqa: SLF001
+
+    def hashable(cls: Any, *given: Any, **named: Any) -> Any:
+        made = ordinary(cls, *given, **named)
+        if made.__hash__ is None:
+            made.__hash__ = object.__hash__
+        return made
+
+    dataclasses._process_class = hashable  # type: ignore[attr-defined]  # noqa: SLF001
+    from argparse import Namespace
+
+    from fairseq.data import Dictionary
+    from fairseq.models.transformer import TransformerModel, base_architecture
+    from fairseq.sequence_generator import SequenceGenerator
+
+    words = Dictionary()
+    for index in range(work.vocab - len(words)):
+        words.add_symbol(f"t{index}")
+    options = Namespace(share_all_embeddings=True, dropout=0.1)
+    base_architecture(options)
+    task = Namespace(source_dictionary=words, target_dictionary=words)
+    model: Any = TransformerModel.build_model(options, task).eval()
+    if half:
+        model = model.to(torch.bfloat16)
+    model.prepare_for_inference_(Namespace(generation=Namespace()))
+
+    @torch.inference_mode()
+    def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:
+        generator = SequenceGenerator(
+            [model], words, beam_size=beam, max_len_a=0, max_len_b=work.length, min_len=work.length
+        )
+        widest = max(map(len, sources))
+        # It pads on the left.
+        ids = torch.tensor([[*[words.pad()] * (widest - len(row)), *row] for row in sources])
+        lengths = torch.tensor([len(row) for row in sources])
+        sample = {"net_input": {"src_tokens": ids, "src_lengths": lengths}}
+        found = generator.generate([model], sample)
+        return [best["tokens"][:-1].tolist() for best, *_ in found]
+
+    return decode
+
+
+DECODERS: dict[str, Callable[[Work, Path], Decode]] = {
+    "weft float32": lambda work, folder: weft(work, folder, half=False),
+    "weft bfloat16": lambda work, folder: weft(work, folder, half=True),
+    "Hugging Face float32": lambda work, folder: marian(work, folder, half=False),
+    "Hugging Face bfloat16": lambda work, folder: marian(work, folder, half=True),
+    "CTranslate2 float32": lambda work, folder: ctranslate2(work, folder, kind="float32"),
+    "CTranslate2 int8": lambda work, folder: ctranslate2(work, folder, kind="int8"),
+    "fairseq float32": lambda work, folder: fairseq(work, folder, half=False),
+}
