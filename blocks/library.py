@@ -28,8 +28,10 @@ from .pointwise import ACTIVATION, GATE, SCALE
 from .position import LEARNED_POSITION, SINUSOIDAL_POSITION, STEP_POSITION
 from .recurrent import GRU, LSTM, RNN
 from .sequence import POOL, PREPEND
+from .span import SPAN_SCORE
 from .state_space import MAMBA2
 from .wiring import DROPOUT, LINEAR, PARALLEL_SUBLAYER, SUBLAYER
+from .word import WORD_CONVOLUTION
 
 STANDARD: tuple[BlockType, ...] = (
     EMBEDDING,
@@ -73,6 +75,8 @@ STANDARD: tuple[BlockType, ...] = (
     UNFOLD,
     PREPEND,
     POOL,
+    WORD_CONVOLUTION,
+    SPAN_SCORE,
 )
 
 

@@ -191,7 +191,7 @@ def test_outputs_have_the_declared_types(block: BlockType, sizes: dict[str, int]
     }
     assert {port: tuple(value.shape) for port, value in outputs.items()} == wanted
     assert all(
-        outputs[port].is_floating_point() == (type_.kind in ("f", "bias", "loss"))
+        outputs[port].is_floating_point() == (type_.kind in ("f", "bias", "score", "loss"))
         for port, type_ in graph.outputs.items()
     )
 

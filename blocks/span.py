@@ -1,0 +1,81 @@
+"""Span: scores of what stands between two boundaries of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..graphs.signature import BlockType, Signature, port
+from .fields import Count, Epsilon, Params
+
+
+class SpanScoreParams(Params):
+    """Params of `span_score`."""
+
+    labels: Count
+    """Scores of each span."""
+    d_hidden: Count
+    """Width of the hidden layer."""
+    eps: Epsilon = 1e-5
+    """Added to the variance of the hidden layer before its root is taken."""
+
+
+def _signature(params: SpanScoreParams, _: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(
+            port("x", "f[b t d_model]", "vectors; the first half looks back, the second ahead"),
+            port("keep", "keep[b t]?", "which positions belong to the sequence"),
+        ),
+        outputs=(
+            port(
+                "score",
+                f"score[b t t {params.labels}]",
+                "of the span from i to j, both in it; zeros where j is before i",
+            ),
+        ),
+        behavior={"t": "full"},
+    )
+
+
+def _arguments(params: SpanScoreParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    if sizes["d_model"] % 2:
+        msg = f"d_model {sizes['d_model']} has no two halves"
+        raise ValueError(msg, f"use {sizes['d_model'] + 1}")
+    return {**sizes, **params.model_dump()}
+
+
+def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    hidden, labels = arguments["d_hidden"], arguments["labels"]
+    return {
+        "hidden.weight": (hidden, arguments["d_model"]),
+        "hidden.bias": (hidden,),
+        "norm.weight": (hidden,),
+        "norm.bias": (hidden,),
+        "out.weight": (labels, hidden),
+        "out.bias": (labels,),
+    }
+
+
+def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    """Count the map of every boundary, and the second layer of every span that is one."""
+    hidden, t = arguments["d_hidden"], sizes["t"]
+    boundaries = (t + 1) * arguments["d_model"]
+    spans = t * (t + 1) // 2 * arguments["labels"]
+    work: int = 2 * sizes["b"] * hidden * (boundaries + spans)
+    return work
+
+
+SPAN_SCORE = BlockType(
+    name="span_score",
+    doc="Scores of every span of a sequence, from how the vectors at its two boundaries differ; "
+    "W' relu(norm(W v_ij + b)) + b'.",
+    source="Stern et al. 2017, section 3.1; Kitaev & Klein 2018, section 2",
+    params=SpanScoreParams,
+    signature=_signature,
+    arguments=_arguments,
+    weights=_weights,
+    flops=_flops,
+    module="span:SpanScore",
+    example={"labels": 5, "d_hidden": 6},
+    example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
+)

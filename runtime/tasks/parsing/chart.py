@@ -1,0 +1,161 @@
+"""Chart: a tree as labelled spans, and back.
+
+Constituents over the same words are one span with the chain of their labels; a tree of
+any arity is a binary one in which spans without a label vanish: so nothing is binarized,
+and every choice of labels for the spans of a binary tree is a tree.  The outer TOP is
+left out.  As symbols, for a vocabulary, a tree is written depth first:
+
+    (S→VP =VB (NP =DT =NN ) )     a chain opens, tags are leaves, closings are bare
+
+Source: Stern et al. 2017, sections 2 and 4.1; Gaddy et al. 2018, section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from .cky import Span
+from .linearization import TOP
+from .trees import Leaf, Tree
+
+_JOIN, _ESCAPED = "→", "\\j"
+_OPEN, _CLOSE, _LEAF = "(", ")", "="
+Labelled = Mapping[Span, str]
+"""The chain of labels of each span that has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A tree, as what is to be told of its sentence."""
+
+    tags: tuple[str, ...]
+    """Of each word."""
+    spans: Labelled
+    binary: float
+    """Log of how many binary trees become this tree when spans without a label vanish."""
+
+
+def chain_of(labels: Iterable[str]) -> str:
+    """Return labels, the outer first, as one.
+
+    >>> chain_of(["S", "VP"])
+    'S→VP'
+    """
+    return _JOIN.join(one.replace("\\", "\\\\").replace(_JOIN, _ESCAPED) for one in labels)
+
+
+def labels_of(chain: str) -> list[str]:
+    """Return the labels of a chain, the outer first."""
+    return [
+        "\\".join(part.replace(_ESCAPED, _JOIN) for part in one.split("\\\\"))
+        for one in chain.split(_JOIN)
+    ]
+
+
+def _collapsed(part: Tree) -> tuple[str, tuple[Tree | Leaf, ...]]:
+    """Return the chain that begins with a constituent, and what is inside its last one."""
+    labels = [part.label]
+    while len(part.children) == 1 and isinstance(part.children[0], Tree):
+        part = part.children[0]
+        labels.append(part.label)
+    return chain_of(labels), part.children
+
+
+def symbols(tree: Tree) -> list[str]:
+    """Return a tree whose label is TOP as symbols."""
+    return [symbol for child in tree.children for symbol in _symbols(child)]
+
+
+def _symbols(part: Tree | Leaf) -> Iterator[str]:
+    if isinstance(part, Leaf):
+        yield _LEAF + part.tag
+        return
+    chain, children = _collapsed(part)
+    yield _OPEN + chain
+    for child in children:
+        yield from _symbols(child)
+    yield _CLOSE
+
+
+def chart_of(written: Sequence[str]) -> Chart:
+    """Return what symbols of a tree say.
+
+    Raises:
+        ValueError: they are not those of a tree.
+    """
+    tags: list[str] = []
+    spans: dict[Span, str] = {}
+    stack: list[list[int | str]] = [["", 0, 0]]
+    """Chain, first word and parts of what is open; the root has no chain."""
+    binary = 0.0
+    for symbol in written:
+        if symbol[:1] == _OPEN:
+            stack[-1][2] += 1  # type: ignore[operator]
+            stack.append([symbol[1:], len(tags), 0])
+        elif symbol[:1] == _LEAF:
+            stack[-1][2] += 1  # type: ignore[operator]
+            tags.append(symbol[1:])
+        elif symbol == _CLOSE and len(stack) > 1:
+            chain, first, parts = stack.pop()
+            if not parts:
+                raise ValueError("a bracket holds nothing")
+            spans[int(first), len(tags) - 1] = str(chain)
+            binary += _log_catalan(int(parts))
+        else:
+            msg = f"'{symbol}' is out of place"
+            raise ValueError(msg)
+    if len(stack) > 1 or not tags:
+        raise ValueError("a bracket is never closed, or there are no words")
+    return Chart(tuple(tags), spans, binary + _log_catalan(int(stack[0][2])))
+
+
+def _log_catalan(parts: int) -> float:
+    """Return the log of how many binary trees there are over so many parts."""
+    n = parts - 1
+    return math.lgamma(2 * n + 1) - math.lgamma(n + 1) - math.lgamma(n + 2)
+
+
+def tree_of(spans: Labelled, leaves: Sequence[Leaf]) -> Tree:
+    """Return the tree of labelled spans over the leaves.
+
+    Args:
+        spans: none crosses another.
+        leaves: the sentence, at least one word.
+    """
+    stack: list[tuple[int, str, list[Tree | Leaf]]] = [(len(leaves) - 1, "", [])]
+    """Last word, chain and parts of what is open."""
+    openings: dict[int, list[tuple[int, str]]] = {}
+    for (first, last), chain in spans.items():
+        openings.setdefault(first, []).append((last, chain))
+    for place, leaf in enumerate(leaves):
+        for last, chain in sorted(openings.get(place, ()), key=lambda one: -one[0]):
+            stack.append((last, chain, []))
+        stack[-1][2].append(leaf)
+        while len(stack) > 1 and stack[-1][0] == place:
+            _, chain, children = stack.pop()
+            for label in reversed(labels_of(chain)):
+                children = [Tree(label, tuple(children))]
+            stack[-1][2].extend(children)
+    return Tree(TOP, tuple(stack[0][2]))
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What a vocabulary of symbols can tell: chains of labels, and tags."""
+
+    chains: tuple[str, ...]
+    tags: tuple[str, ...]
+    chain_number: Mapping[str, int]
+    """Where each chain is in `chains`."""
+    tag_number: Mapping[str, int]
+
+    @staticmethod
+    def among(vocabulary: Iterable[str]) -> Labels:
+        """Return the labels of a vocabulary, in its order."""
+        known = list(vocabulary)
+        chains = tuple(one[1:] for one in known if one[:1] == _OPEN)
+        tags = tuple(one[1:] for one in known if one[:1] == _LEAF)
+        numbers = [{one: place for place, one in enumerate(side)} for side in (chains, tags)]
+        return Labels(chains, tags, *numbers)

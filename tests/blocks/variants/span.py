@@ -1,0 +1,22 @@
+"""Span scores and vectors of words: uses whose ports or behaviour differ from the examples'."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.blocks.span import SPAN_SCORE
+from weft.blocks.word import WORD_CONVOLUTION
+from weft.graphs.signature import BlockType
+
+WORDS = {"x": "f[B T S 8]"}
+
+VARIANTS: dict[str, BlockType] = {
+    "span_score, no keep": replace(SPAN_SCORE, example_inputs={"x": "f[B T 8]"}),
+    "word_convolution, no keep": replace(
+        WORD_CONVOLUTION, example={"d_out": 6, "kernel": 1}, example_inputs={"x": "f[B T 8]"}
+    ),
+    "word_convolution, mean": replace(
+        WORD_CONVOLUTION, example={"d_out": 6, "kernel": 5, "pool": "mean"}
+    ),
+    "word_convolution, words": replace(WORD_CONVOLUTION, example_inputs=WORDS),
+}

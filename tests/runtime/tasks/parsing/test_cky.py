@@ -1,0 +1,99 @@
+"""CKY against all binary trees, one after another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from weft.runtime.tasks.parsing.cky import Span, best_trees, log_partition, marginals
+
+LENGTHS = torch.tensor([6, 1, 4, 2, 5, 3])
+"""Words of the sentences of one batch."""
+
+
+def trees(i: int, j: int) -> Iterator[frozenset[Span]]:
+    """Yield every binary tree over words i to j, as its spans."""
+    if i == j:
+        yield frozenset({(i, j)})
+    for middle in range(i, j):
+        for left in trees(i, middle):
+            for right in trees(middle + 1, j):
+                yield left | right | {(i, j)}
+
+
+def weights() -> Tensor:
+    """Return random weights of spans; what is no span would spoil everything."""
+    generator = torch.Generator().manual_seed(1)
+    weight_BNN = 3 * torch.randn(len(LENGTHS), 6, 6, generator=generator)
+    return weight_BNN.where(torch.ones(6, 6, dtype=torch.bool).triu(), torch.tensor(99.0))
+
+
+def weigh(tree: frozenset[Span], weight_NN: Tensor) -> float:
+    """Return what a tree weighs."""
+    return sum(weight_NN[span].item() for span in tree)
+
+
+def test_there_are_as_many_trees_as_catalan_says() -> None:
+    """With no weights the sum counts trees; so the loop over trees misses none."""
+    counts = log_partition(torch.zeros(len(LENGTHS), 6, 6), LENGTHS).exp()
+
+    catalan = [math.comb(2 * n, n) / (n + 1) for n in (LENGTHS - 1).tolist()]
+    torch.testing.assert_close(counts, torch.tensor(catalan))
+    assert [len(list(trees(0, n - 1))) for n in LENGTHS.tolist()] == catalan
+
+
+def test_the_sum_is_over_all_trees() -> None:
+    """Of each sentence over its own words; what lies beyond counts for nothing."""
+    weight_BNN = weights()
+
+    total_B = log_partition(weight_BNN, LENGTHS)
+
+    wanted = [
+        math.log(sum(math.exp(weigh(tree, weight_BNN[row])) for tree in trees(0, length - 1)))
+        for row, length in enumerate(LENGTHS.tolist())
+    ]
+    torch.testing.assert_close(total_B, torch.tensor(wanted))
+
+
+def test_marginals_are_shares_of_trees() -> None:
+    """A span is as probable as the trees that have it, together."""
+    weight_BNN = weights()
+
+    probable_BNN = marginals(weight_BNN, LENGTHS)
+
+    for row, length in enumerate(LENGTHS.tolist()):
+        shares = {t: math.exp(weigh(t, weight_BNN[row])) for t in trees(0, length - 1)}
+        wanted_NN = torch.zeros(6, 6)
+        for tree, share in shares.items():
+            for span in tree:
+                wanted_NN[span] += share / sum(shares.values())
+        torch.testing.assert_close(probable_BNN[row], wanted_NN, atol=1e-5, rtol=1e-4)
+
+
+def test_the_gradient_is_scaled_by_what_comes_back() -> None:
+    """Each sentence's by its own: losses of a batch may weigh differently."""
+    weight_BNN = weights().requires_grad_()
+    scale_B = torch.tensor([1.0, 0.0, -2.0, 3.0, 0.5, 1.0])
+
+    (log_partition(weight_BNN, LENGTHS) * scale_B).sum().backward()
+
+    wanted_BNN = marginals(weights(), LENGTHS) * scale_B[:, None, None]
+    torch.testing.assert_close(weight_BNN.grad, wanted_BNN)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_tree_is_the_best_of_all(seed: int) -> None:
+    """And is given from the outside in."""
+    generator = torch.Generator().manual_seed(seed)
+    weight_BNN = torch.randn(len(LENGTHS), 6, 6, generator=generator)
+
+    found = best_trees(weight_BNN, LENGTHS)
+
+    for row, length in enumerate(LENGTHS.tolist()):
+        best = max(trees(0, length - 1), key=lambda tree: weigh(tree, weight_BNN[row]))
+        assert frozenset(found[row]) == best
+        assert found[row][0] == (0, length - 1)
+        assert len(found[row]) == 2 * length - 1
