@@ -12,7 +12,7 @@ READY := .venv/.installed
 export PIP_ARGS PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-gpu test-parity fuzz lint check golden catalogue setup clean
+.PHONY: help demo test test-all test-gpu test-parity test-export fuzz lint check golden catalogue setup clean
 
 help: ## print this
 	@echo "usage: make TARGET"
@@ -36,6 +36,11 @@ test-gpu: $(READY) ## the tests and the measurements that need a GPU; skipped wi
 test-parity: $(READY) ## compare imported models with Hugging Face's; installs the extra 'parity'
 	@$(BIN)/python -c 'import transformers' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[parity]'
 	@$(BIN)/pytest -m parity $(PYTEST_ARGS)
+
+test-export: $(READY) ## run exported models in other engines; installs the extra 'ctranslate2'
+	@$(BIN)/python -c 'import ctranslate2' 2>/dev/null || \
+	  $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[ctranslate2]'
+	@$(BIN)/pytest tests/runtime/export $(PYTEST_ARGS)
 
 fuzz: $(READY) ## fuzz opening a spec with atheris, for FUZZ_SECONDS; crashes go to outputs/fuzz
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[fuzz]' || \

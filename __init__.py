@@ -9,6 +9,7 @@
     result = weft.train("multi30k-en-de", out="outputs/m30k")
     weft.open(result.averaged).translate(["A dog runs."])
     weft.import_hf("bert-base-uncased", "bert").save("outputs/bert")
+    weft.export(result.averaged, "ctranslate2", "outputs/m30k/ct2", quantization="int8")
 
 Importing this loads nothing else: `load`, `check`, `draw` and `diff` never load torch.
 """
@@ -18,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from torch import nn
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .graphs.diff import Diff
     from .runtime.api import Model
     from .runtime.compile.compile import CompileReport, Mode
+    from .runtime.export.to_ctranslate2 import Checked
     from .runtime.importing.hf import Imported
     from .runtime.spec import Spec
     from .runtime.train.run import Run
@@ -33,7 +35,18 @@ if TYPE_CHECKING:
     from .specs.findings import Finding
     from .specs.load import LoadedSpec
 
-__all__ = ["build", "check", "compile", "diff", "draw", "import_hf", "load", "open", "train"]
+__all__ = [
+    "build",
+    "check",
+    "compile",
+    "diff",
+    "draw",
+    "export",
+    "import_hf",
+    "load",
+    "open",
+    "train",
+]
 
 
 def load(name: str | Path, **params: Any) -> Spec:
@@ -216,3 +229,32 @@ def import_hf(folder: str | Path, table: str | Path | None = None) -> Imported:
     from .runtime.importing.hf import import_hf as import_folder
 
     return import_folder(folder, table)
+
+
+def export(
+    checkpoint: str | Path,
+    to: Literal["ctranslate2"],
+    out: str | Path,
+    *,
+    quantization: str = "float32",
+    lines: Iterable[str] = (),
+) -> Checked:
+    """Write a checkpoint for another engine, and check that it computes the same.
+
+    Args:
+        checkpoint: a folder, such as `outputs/demo/averaged`.
+        to: the engine; the extra of its name must be installed.
+        out: the folder to write; an older export there is replaced.
+        quantization: of weights, such as `int8`, for `ctranslate2`.
+        lines: sentences to check with; made up from the vocabulary when there are none.
+
+    Returns:
+        How far the outputs and log probabilities of both are apart.
+
+    Raises:
+        InputError: no whole checkpoint, a node has no counterpart, the folder is something
+            else, or what was written does not compute the same; then nothing is kept.
+    """
+    from .runtime.export.export import export as export_to
+
+    return export_to(checkpoint, to, out, quantization=quantization, lines=lines)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from ...specs.findings import InputError, SpecError
+from .export_options import add_export_commands
 from .search_options import add_search_options
 
 TOUR = """Compose sequence models from typed blocks.
@@ -58,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     _add_spec_commands(add)
     _add_language_commands(add)
     _add_run_commands(add)
+    add_export_commands(add)
     _add_tree_commands(add)
     return top
 

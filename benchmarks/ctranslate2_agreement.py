@@ -1,0 +1,130 @@
+"""Translate a test set with a model and with its exports to CTranslate2, and compare.
+
+python benchmarks/ctranslate2_agreement.py CKPT --data-root DIR   # with the extra 'ctranslate2'
+
+Both search with the same beam and divide log P by length^alpha, the form that both have.  They
+stop by other rules: CTranslate2 when beam * patience hypotheses have ended, ours when none that
+goes on could still become the best.  So it is asked with the patience that it has by itself and
+with more, and of lines that differ this says which of the two the model itself finds better.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import ctranslate2
+import torch
+from weft.runtime.api import Model, open_model
+from weft.runtime.data.settings import DataSettings
+from weft.runtime.data.text import read_parallel
+from weft.runtime.export.to_ctranslate2 import export_ctranslate2
+from weft.runtime.tasks.translation import score
+
+BATCH = 32
+"""Sentences that CTranslate2 translates at a time."""
+
+
+Scored = list[tuple[str, float]]
+"""Translations, each with its score."""
+
+
+def theirs(
+    model: Model, lines: Sequence[str], quantization: str, patience: Sequence[float]
+) -> dict[float, Scored]:
+    """Return CTranslate2's translation of each line, and its score, for each patience."""
+    tokenizers, search = model.translator, model.translator.search
+    source, target = tokenizers.source, tokenizers.target
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) / "export"
+        checked = export_ctranslate2(model.checkpoint, folder, quantization=quantization)
+        print(f"{quantization}: {checked}")
+        compute = "float32" if quantization == "float32" else "default"
+        engine = ctranslate2.Translator(
+            str(folder), compute_type=compute, intra_threads=torch.get_num_threads()
+        )
+        results = {
+            one: engine.translate_batch(
+                [source.pieces(ids) for ids in source.encode_many(lines)],
+                max_batch_size=BATCH,
+                beam_size=search.beam,
+                length_penalty=search.alpha,
+                patience=one,
+                suppress_sequences=[[piece] for piece in target.pieces([target.bos, target.pad])],
+                min_decoding_length=0,
+                return_scores=True,
+            )
+            for one in patience
+        }
+    number = {piece: index for index, piece in enumerate(target.pieces(range(target.vocab_size)))}
+
+    def read(one: ctranslate2.TranslationResult) -> tuple[str, float]:
+        return target.decode(number[piece] for piece in one.hypotheses[0]), one.scores[0]
+
+    return {patient: [read(one) for one in found] for patient, found in results.items()}
+
+
+def main() -> None:
+    """Print the table, and each line that differs."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("checkpoint")
+    options.add_argument("--test", default="test_2016_flickr")
+    options.add_argument("--data-root")
+    options.add_argument("--beam", type=int, default=5)
+    options.add_argument("--alpha", type=float, default=1.0)
+    options.add_argument("--lines", type=int, help="the first of the test set alone")
+    options.add_argument("--patience", type=float, nargs="+", default=[1.0, 2.0, 4.0])
+    given = options.parse_args()
+    search = {"beam": given.beam, "alpha": given.alpha}
+    model = open_model(given.checkpoint, search={**search, "penalty": "length"})
+    data = DataSettings.model_validate(model.checkpoint.run["data"])
+    pairs = list(read_parallel(data.test[given.test], given.data_root or data.root))[: given.lines]
+    lines, references = [source for source, _ in pairs], [target for _, target in pairs]
+
+    found = {"ours, length^alpha": list(model.translator.translate(lines))}
+    gnmt = replace(model, search=model.search.model_copy(update={"penalty": "gnmt"}))
+    found["ours, GNMT"] = list(gnmt.translator.translate(lines))
+    exact: dict[float, Scored] = {}
+    for quantization in ("float32", "int8"):
+        results = theirs(model, lines, quantization, given.patience)
+        for patience, scored in results.items():
+            found[f"CTranslate2 {quantization}, {patience:g}"] = [text for text, _ in scored]
+        exact = exact or results
+
+    ours = found["ours, length^alpha"]
+    print(f"\n{given.test}: {len(lines):,} lines, beam {given.beam}, alpha {given.alpha}")
+    for name, texts in found.items():
+        scores = score(texts, references)
+        same = sum(a == b for a, b in zip(texts, ours, strict=True))
+        mixed, lower = scores.values["bleu"], scores.values["bleu_lc"]
+        print(f"  {name:24} BLEU {mixed:6.2f}, -lc {lower:6.2f}   {same:5,} lines as ours")
+    print(f"  {scores.signatures['bleu']}")
+    for patience, scored in exact.items():
+        tell(model, lines, ours, scored, f"float32, patience {patience:g}")
+
+
+def tell(
+    model: Model, lines: Sequence[str], ours: Sequence[str], exact: Scored, setting: str
+) -> None:
+    """Print each line that differs, both outputs scored by the model, and who was better."""
+    print(f"\nlines that differ, {setting}:")
+    better = {"ours": 0, "theirs": 0}
+    for n, (text, own) in enumerate(exact):
+        if text == ours[n]:
+            continue
+        both = list(model.score([(lines[n], ours[n]), (lines[n], text)]))
+        better["ours" if both[0].score >= both[1].score else "theirs"] += 1
+        print(f"\nline {n + 1}: {lines[n]}")
+        for name, output, one in zip(("ours", "theirs"), (ours[n], text), both, strict=True):
+            size = len(one.tokens)
+            print(f"  {name:6} {one.score:.5f} = {one.log_probability:.4f} / {size}  {output}")
+        print(f"  CTranslate2 says {own:.5f} of its own")
+    ours_better, theirs_better = better.values()
+    print(f"\n{setting}: the model finds ours better {ours_better} times, theirs {theirs_better}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Export options: what `weft export` takes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+QUANTIZATIONS = (
+    "float32",
+    "float16",
+    "bfloat16",
+    "int16",
+    "int8",
+    "int8_float32",
+    "int8_float16",
+    "int8_bfloat16",
+)
+_EXPORT = """Write a checkpoint for another engine, and check that it computes the same.
+
+  ctranslate2  a folder for CTranslate2: encoder-decoders and decoders of attention and
+               feed-forwards, also in int8       pip install 'weft[ctranslate2]'
+
+What an engine cannot express is refused, and the nodes that prevent it are named.  The folder
+appears when the check has passed, and not before.  docs/exporting.md says what each can do.
+"""
+
+
+def add_export_commands(add: Callable[[str, str, str, str], argparse.ArgumentParser]) -> None:
+    """Add `export`.
+
+    Args:
+        add: makes a command of a name, a module, what it does, and an example.
+    """
+    export = add(
+        "export",
+        "export_command",
+        "write a checkpoint for another engine, and check that it computes the same",
+        "weft export outputs/demo/averaged --to ctranslate2 -o outputs/demo/ct2 "
+        "--quantization int8",
+    )
+    export.description = _EXPORT
+    export.add_argument("checkpoint", help="a checkpoint folder, such as outputs/demo/averaged")
+    export.add_argument("--to", required=True, choices=("ctranslate2",), help="the engine")
+    export.add_argument(
+        "-o", "--out", required=True, help="folder to write; an older export there is replaced"
+    )
+    export.add_argument(
+        "--quantization",
+        choices=QUANTIZATIONS,
+        help="of weights, for ctranslate2 (default: float32)",
+    )
+    export.add_argument(
+        "--text",
+        metavar="FILE",
+        help="lines to check with, for ctranslate2, the first 32 (default: words at random)",
+    )

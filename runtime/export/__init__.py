@@ -1,0 +1,1 @@
+"""Export: a trained model in the form of another engine, or as one plain Python file."""

@@ -1,0 +1,230 @@
+"""CTranslate2's spec of a model: our weights in its places, through its public classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ...blocks.modules.position import sinusoids
+from .chain import Layer, Place, Refusals, Stack, Stacks
+from .features import ACTIVATIONS, Features, epsilon_of, features_of
+
+POSITIONS = 2048
+"""Positions that a table of waves has; the engine refuses longer sentences."""
+
+
+def ct2_spec(stacks: Stacks, model: nn.Module, refusals: Refusals) -> Any:
+    """Return the model as CTranslate2 describes one; vocabularies are still to be given.
+
+    Args:
+        stacks: what `read_stacks` found.
+        model: built from the same graph.
+        refusals: hears of what has no counterpart.
+
+    Raises:
+        InputError: there is such a thing; nodes are named.
+    """
+    from ctranslate2 import specs  # noqa: PLC0415 - an extra
+
+    decoder = features_of(stacks.decoder, refusals, decoder=True)
+    pairs = [(stacks.decoder, decoder)]
+    if stacks.encoder is not None:
+        encoder = features_of(stacks.encoder, refusals, decoder=False)
+        pairs.insert(0, (stacks.encoder, encoder))
+    epsilon = epsilon_of(pairs, refusals)
+    for stack, features in pairs:
+        _tables_alike(stack, features, model, refusals)
+    refusals.check()
+    given = {
+        **_given(decoder),
+        "alibi": decoder.position == "alibi",
+        "with_encoder_attention": stacks.encoder is not None,
+    }
+    made = specs.TransformerDecoderSpec(len(stacks.decoder.layers), **given)
+    _fill(made, stacks.decoder, decoder, model)
+    _linear(made.projection, _module(model, stacks.head))
+    if decoder.scale != 1.0:
+        made.scale_outputs = np.float32(decoder.scale)
+    if stacks.encoder is None:
+        whole = specs.TransformerDecoderModelSpec(made)
+    else:
+        source = specs.TransformerEncoderSpec(len(stacks.encoder.layers), **_given(encoder))
+        _fill(source, stacks.encoder, encoder, model)
+        whole = specs.TransformerSpec(source, made)
+    whole.config.layer_norm_epsilon = epsilon
+    return whole
+
+
+def _given(features: Features) -> dict[str, Any]:
+    """Return what both kinds of stack are made with."""
+    from ctranslate2.specs import Activation  # noqa: PLC0415 - an extra
+
+    f = features
+    grouped = f.kv_heads < f.heads
+    rotary = {"rotary_dim": f.d_head, "rotary_base": f.rotary_base, "rotary_interleave": True}
+    return {
+        "num_heads": f.heads,
+        # Asked for a final norm, it makes one in `pre` alone: the order is set in `_fill`.
+        "pre_norm": f.pre_norm or f.final_norm is not None,
+        "no_final_norm": f.final_norm is None,
+        "activation": Activation[ACTIVATIONS[f.activation]],
+        "layernorm_embedding": f.embedding_norm is not None,
+        "relative_position": f.position == "relative_key",
+        "relative_attention_bias": f.position == "relative_bias",
+        "ffn_glu": f.gated,
+        "rms_norm": f.rms,
+        "num_heads_kv": f.kv_heads if grouped else None,
+        "head_dim": f.d_head if f.d_head * f.heads != f.d_model or grouped else None,
+        **(rotary if f.position == "rotary" else {}),
+    }
+
+
+def _module(model: nn.Module, place: Place) -> Any:
+    return model.get_submodule(place.module)
+
+
+def _fill(made: Any, stack: Stack, features: Features, model: nn.Module) -> None:
+    """Put a stack's weights in their places."""
+    embedding = _module(model, stack.embedding).weight
+    (made.embeddings[0] if isinstance(made.embeddings, list) else made.embeddings).weight = _held(
+        embedding
+    )
+    made.scale_embeddings, made.pre_norm = features.scale_embedding, features.pre_norm
+    if features.position == "table":
+        made.position_encodings.encodings = _held(_table(features, model))
+    if features.embedding_norm is not None:
+        _norm(made.layernorm_embedding, _module(model, features.embedding_norm))
+    if features.final_norm is not None:
+        _norm(made.layer_norm, _module(model, features.final_norm))
+    for place, layer in zip(made.layer, stack.layers, strict=True):
+        _layer(place, layer, features, model)
+
+
+def _table(features: Features, model: nn.Module) -> Tensor:
+    """Return the vectors of positions, [positions, D]; zeros where none are added."""
+    place = features.table
+    if place is None:
+        return torch.zeros(POSITIONS, features.d_model)
+    if place.use == "learned_position":
+        learned: Tensor = _module(model, place).weight
+        return learned
+    return sinusoids(torch.arange(POSITIONS), features.d_model, _module(model, place).form)
+
+
+def _layer(made: Any, layer: Layer, features: Features, model: nn.Module) -> None:
+    pairs = [(made.self_attention, layer.attention), (made.ffn, layer.feed_forward)]
+    if layer.cross is not None:
+        pairs.append((made.attention, layer.cross))
+    for place, ours in pairs:
+        sublayer = _module(model, ours)
+        _norm(place.layer_norm, sublayer.norm)
+        gain = sublayer.gain
+        if place is made.ffn:
+            _feed_forward(place, sublayer.f, gain)
+        else:
+            _attention(place, sublayer.f, features, gain, own=place is made.self_attention)
+
+
+def _feed_forward(made: Any, ours: Any, gain: Tensor | None) -> None:
+    if hasattr(made, "linear_0_noact"):
+        _linear(made.linear_0, ours.gate)
+        _linear(made.linear_0_noact, ours.inner)
+    else:
+        _linear(made.linear_0, ours.inner)
+    _linear(made.linear_1, ours.outer, rows=gain)
+
+
+def _attention(made: Any, ours: Any, features: Features, gain: Tensor | None, *, own: bool) -> None:
+    """Put an attention in its place: theirs has keys and values, or all three, in one map."""
+    times = features.heads // ours.kv_heads if ours.kv_heads != features.kv_heads else 1
+    query = _parts(ours.query)
+    key, value = (_repeated(_parts(one), ours.kv_heads, times) for one in (ours.key, ours.value))
+    first = [[query, key, value]] if own else [[query], [key, value]]
+    for place, maps in zip(made.linear, first, strict=False):
+        _fused(place, maps)
+    columns = None
+    if ours.head_gate is not None:
+        columns = ours.head_gate.repeat_interleave(features.d_head)
+    _linear(made.linear[-1], ours.out, rows=gain, columns=columns)
+    if ours.scale is not None:
+        made.queries_scale = float(ours.scale)
+    if ours.relative_bias is not None and own:
+        made.relative_attention_bias = _held(ours.relative_bias.weight)
+        made.relative_attention_max_distance = np.dtype("int32").type(ours.relative_bias.longest)
+    if ours.relative_key is not None and own:
+        keys = ours.relative_key.weight
+        later = keys.new_zeros(ours.relative_key.reach - ours.relative_key.after, keys.size(1))
+        made.relative_position_keys = _held(torch.cat((keys, later)))
+        made.relative_position_values = np.zeros_like(made.relative_position_keys)
+
+
+_Map = tuple[Tensor, Tensor | None]
+"""Weight and bias of a linear map."""
+
+
+def _parts(linear: Any) -> _Map:
+    return linear.weight, linear.bias
+
+
+def _repeated(linear: _Map, heads: int, times: int) -> _Map:
+    """Return a map whose heads stand several times in a row."""
+    weight, bias = linear
+    if times == 1:
+        return linear
+    again = weight.unflatten(0, (heads, -1)).repeat_interleave(times, 0).flatten(0, 1)
+    if bias is not None:
+        bias = bias.unflatten(0, (heads, -1)).repeat_interleave(times, 0).flatten()
+    return again, bias
+
+
+def _fused(made: Any, maps: Sequence[_Map]) -> None:
+    """Set one map that is several, one under the other; a bias that only some have is zero."""
+    made.weight = _held(torch.cat([weight for weight, _ in maps]))
+    if any(bias is not None for _, bias in maps):
+        biases = [w.new_zeros(w.size(0)) if bias is None else bias for w, bias in maps]
+        made.bias = _held(torch.cat(biases))
+
+
+def _linear(
+    made: Any, ours: nn.Linear, rows: Tensor | None = None, columns: Tensor | None = None
+) -> None:
+    """Set a map, its rows and columns multiplied by what the path around it or its heads have."""
+    weight, bias = _parts(ours)
+    if columns is not None:
+        weight = weight * columns
+    if rows is not None:
+        weight = weight * rows[:, None]
+        bias = bias * rows if bias is not None else None
+    made.weight = _held(weight)
+    if bias is not None:
+        made.bias = _held(bias)
+
+
+def _norm(made: Any, ours: Any) -> None:
+    made.gamma = _held(ours.weight)
+    if hasattr(made, "beta"):
+        made.beta = _held(ours.bias)
+
+
+def _held(tensor: Tensor) -> Any:
+    """Return a weight as the engine's classes take it: an array of its own, since they round it."""
+    return tensor.detach().float().cpu().numpy().copy()
+
+
+def _tables_alike(stack: Stack, features: Features, model: nn.Module, refusals: Refusals) -> None:
+    """Refuse learned distances that differ by layer: the engine reads those of the first."""
+    if features.position != "relative_bias":
+        return
+    places = [layer.attention for layer in stack.layers]
+    first = _module(model, places[0]).f.relative_bias.weight
+    for place in places[1:]:
+        if not torch.equal(first, _module(model, place).f.relative_bias.weight):
+            path = f"{stack.layers[0].attention.path}".replace(".0.", ".*.")
+            problem = f"its learned distances are not those of '{places[0].path}'"
+            refusals.add(
+                place.obstacle(f'{problem}: tie ["{path}.f.relative_bias.weight"]', slot="/f")
+            )

@@ -1,0 +1,222 @@
+"""Features: what the layers of a stack are like, all of them alike.
+
+CTranslate2 says most things once for a stack: the order of norms, the number of heads, the
+activation.  This reads them off the blocks, and names the first block that differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...graphs.graph import Part
+from .chain import Place, Refusals, Stack
+
+ACTIVATIONS = {
+    "relu": "RELU",
+    "gelu": "GELU",
+    "gelu_tanh": "GELUTanh",
+    "silu": "SWISH",
+    "sigmoid": "Sigmoid",
+}
+"""Our name to that in `ctranslate2.specs.Activation`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """What CTranslate2 says once for a stack."""
+
+    heads: int
+    kv_heads: int
+    """Of every attention, or `heads` where they differ: then weights are repeated."""
+    d_head: int
+    d_model: int
+    pre_norm: bool
+    rms: bool
+    activation: str
+    gated: bool
+    position: str
+    """`table`, added to the embedding, or what attention has: `rotary`, `alibi`, ..."""
+    rotary_base: float
+    scale_embedding: bool
+    embedding_norm: Place | None
+    table: Place | None
+    """The block whose vectors are added to the embedding."""
+    final_norm: Place | None
+    scale: float
+    """Times which the last vectors are taken before the head."""
+
+
+def features_of(stack: Stack, refusals: Refusals, *, decoder: bool) -> Features:
+    """Return the features of a stack, and tell of what has no counterpart.
+
+    Args:
+        stack: its blocks.
+        refusals: hears of them.
+        decoder: whether it writes.
+    """
+    subs = [place for layer in stack.layers for place in layer.places]
+    attentions = [one for layer in stack.layers for one in layer.places[:-1]]
+    for place in subs:
+        _sublayer(place, refusals)
+    for place in attentions:
+        _attention(place, refusals, decoder=decoder)
+    own = [layer.attention for layer in stack.layers]
+    forward = [layer.feed_forward for layer in stack.layers]
+
+    def same(places: list[Place], what: str, read: Callable[[Place], Any], slot: str = "") -> Any:
+        value = read(places[0])
+        for place in places[1:]:
+            if read(place) != value:
+                told = f"its {what} is {read(place)}, {value} in '{places[0].path}'"
+                refusals.add(place.obstacle(f"{told}: one for all layers of a stack", slot=slot))
+        return value
+
+    inner = _inner
+    heads = same(attentions, "number of heads", lambda one: inner(one)["heads"], "/f")
+    kv_heads = {inner(one)["kv_heads"] for one in attentions}
+    position = same(own, "position", lambda one: inner(one)["position"], "/f")
+    before = _before(stack, position, refusals)
+    _alibi(own, heads, refusals, decoder=decoder) if position == "alibi" else None
+    final, scale = _after(stack, refusals, decoder=decoder)
+    same(subs, "norm", lambda one: one.part.arguments["norm"])
+    return Features(
+        heads=heads,
+        kv_heads=kv_heads.pop() if len(kv_heads) == 1 else heads,
+        d_head=same(attentions, "width of a head", lambda one: inner(one)["d_k"], "/f"),
+        d_model=stack.embedding.part.arguments["d_model"],
+        pre_norm=same(subs, "order", lambda one: one.part.arguments["order"]) == "pre",
+        rms=subs[0].part.arguments["norm"] == "rms_norm",
+        activation=same(forward, "activation", lambda one: inner(one)["activation"], "/f"),
+        gated=same(forward, "block", lambda one: one.part.fill["f"].block.name, "/f")
+        == "gated_feed_forward",
+        position="table" if position == "none" else position,
+        rotary_base=same(own, "rotary_base", lambda one: inner(one)["rotary_base"], "/f"),
+        scale_embedding=stack.embedding.part.arguments["scale"] == "sqrt",
+        embedding_norm=before["norm"],
+        table=before["table"],
+        final_norm=final,
+        scale=scale,
+    )
+
+
+def _inner(place: Place) -> Any:
+    return place.part.fill["f"].arguments
+
+
+def _sublayer(place: Place, refusals: Refusals) -> None:
+    order = place.part.arguments["order"]
+    if order == "sandwich":
+        swap = "sublayer@1 --set order=pre"
+        refusals.add(place.obstacle("a norm before and one after it", swap=swap))
+    if place.part.arguments["norm"] == "none":
+        swap = "sublayer@1 --set norm=layer_norm"
+        refusals.add(place.obstacle("a sub-layer without a norm", swap=swap))
+
+
+def _attention(place: Place, refusals: Refusals, *, decoder: bool) -> None:
+    given = _inner(place)
+    own = "memory" not in place.part.fill["f"].inputs
+    key = place.part.fill["f"].block.key
+    if given["d_k"] != given["d_v"]:
+        problem = f"keys are {given['d_k']} wide and values {given['d_v']}: one width for both"
+        swap = f"{key} --set d_v={given['d_k']}"
+        refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
+    if own and bool(given["causal"]) != decoder:
+        problem = "it looks ahead" if decoder else "it does not look ahead in an encoder"
+        swap = f"{key} --set causal={str(decoder).lower()}"
+        refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
+    if given["window"] is not None:
+        # Its sliding window goes wrong on prompts that are longer than the window (4.8.5).
+        swap = f"{key} --set window=null"
+        problem = f"a window of {given['window']}"
+        refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
+
+
+def _alibi(places: list[Place], heads: int, refusals: Refusals, *, decoder: bool) -> None:
+    """Refuse alibi in an encoder, and heads whose slopes are others."""
+    for place in places:
+        key = place.part.fill["f"].block.key
+        swap = f"{key} --set position=rotary"
+        if not decoder:
+            refusals.add(place.obstacle("alibi in an encoder", swap=swap, slot="/f"))
+        elif heads & (heads - 1):
+            problem = f"alibi with {heads} heads, no power of two"
+            refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
+
+
+def _before(stack: Stack, position: str, refusals: Refusals) -> dict[str, Place | None]:
+    """Return what stands between embedding and layers: a table of positions, then a norm."""
+    found: dict[str, Place | None] = {"table": None, "norm": None}
+    for place in stack.before:
+        kind = _KINDS.get(place.use, "")
+        if kind == "drop":
+            continue
+        after_norm = kind == "table" and found["norm"] is not None
+        if not kind or kind == "scale" or found[kind] is not None or after_norm:
+            refusals.add(place.obstacle(f"{place.part.block.key} between embedding and layers"))
+            continue
+        if kind == "table" and position != "none":
+            problem = f"positions are added, and attention has {position} ones: one kind alone"
+            refusals.add(place.obstacle(problem, swap="dropout@1 --set dropout=0.1"))
+        found[kind] = place
+    return found
+
+
+def _after(stack: Stack, refusals: Refusals, *, decoder: bool) -> tuple[Place | None, float]:
+    """Return what stands behind the layers: a norm, then in a decoder a constant factor."""
+    norm: Place | None = None
+    scale = 1.0
+    for place in stack.after:
+        kind = _KINDS.get(place.use, "")
+        if kind == "norm" and norm is None and scale == 1.0:
+            norm = place
+        elif kind == "scale" and decoder:
+            scale *= float(place.part.arguments["by"])
+        elif kind != "drop":
+            refusals.add(place.obstacle(f"{place.part.block.key} behind the layers"))
+    return norm, scale
+
+
+_KINDS = {
+    "sinusoidal_position": "table",
+    "learned_position": "table",
+    "layer_norm": "norm",
+    "rms_norm": "norm",
+    "dropout": "drop",
+    "scale": "scale",
+}
+
+
+def epsilon_of(stacks: list[tuple[Stack, Features]], refusals: Refusals) -> float:
+    """Return what every norm adds before its root, and refuse norms of several kinds."""
+    first: tuple[Place, float] | None = None
+    for stack, features in stacks:
+        norms = list(_norms(stack, features))
+        for place, part in norms:
+            rms = _is_rms(part)
+            if rms != features.rms:
+                both = "an RMS norm among layer norms" if rms else "a layer norm among RMS norms"
+                refusals.add(place.obstacle(both))
+            eps = float(part.arguments["eps"])
+            if first is None:
+                first = place, eps
+            elif eps != first[1]:
+                told = f"its norm's eps is {eps:g}, {first[1]:g} in '{first[0].path}'"
+                refusals.add(place.obstacle(f"{told}: one for the whole model"))
+    return first[1] if first is not None else 1e-6
+
+
+def _is_rms(part: Part) -> bool:
+    return part.block.name == "rms_norm" or part.arguments.get("norm") == "rms_norm"
+
+
+def _norms(stack: Stack, features: Features) -> Iterator[tuple[Place, Part]]:
+    for place in (features.embedding_norm, features.final_norm):
+        if place is not None:
+            yield place, place.part
+    for layer in stack.layers:
+        for place in layer.places:
+            if place.part.arguments["norm"] != "none":
+                yield place, place.part

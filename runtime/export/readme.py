@@ -1,0 +1,79 @@
+"""Readme: the page that lies beside an export and says how it is used."""
+
+from __future__ import annotations
+
+from ...graphs.graph import Graph
+from .words import Words
+
+_TEXT = """# {name}, for CTranslate2
+
+Written by `weft export`. {doc}
+
+```python
+import ctranslate2
+{imports}
+{opened}
+{use}
+```
+
+{notes}
+"""
+
+
+def ct2_readme(graph: Graph, words: Words, *, alone: bool) -> str:
+    """Return how a folder of CTranslate2 is used.
+
+    Args:
+        graph: what was exported.
+        words: its vocabularies.
+        alone: whether it is a decoder alone.
+    """
+    special = words.special
+    begin, end = words.target[special.begin], words.target[special.end]
+    pad = words.target[special.pad]
+    kind = "Generator" if alone else "Translator"
+    opened = [f'engine = ctranslate2.{kind}(".", device="cpu")']
+    imports, notes = "", []
+    two = "source.model" in words.tokenizers
+    if words.tokenizers:
+        imports = "import sentencepiece\n"
+        reads, writes = ("source.model", "target.model") if two else ("tokenizer.model",) * 2
+        opened.append(f'reads = sentencepiece.SentencePieceProcessor(model_file="{reads}")')
+        if two:
+            opened.append(f'writes = sentencepiece.SentencePieceProcessor(model_file="{writes}")')
+        tokens = 'reads.encode("A dog runs.", out_type=str)'
+    else:
+        tokens = '["12", "7", "30"]'
+        notes.append("There is no tokenizer: a token is the number of its id.")
+        if not alone:
+            notes.append(f"The source's own end token, if it wants one, is yours to add: `{end}`.")
+    if alone:
+        use = [
+            f"result = engine.generate_batch([{tokens}], max_length=50, sampling_topk=1)[0]",
+            "print(result.sequences[0])",
+        ]
+        notes.append("The first token of a prompt is yours to choose.")
+    else:
+        written = "result.hypotheses[0]"
+        shown = f"{'writes' if two else 'reads'}.decode({written})" if words.tokenizers else written
+        use = [
+            f"result = engine.translate_batch([{tokens}], beam_size=5, length_penalty=1.0)[0]",
+            f"print({shown})",
+        ]
+        ends = f" A source gets `{end}` at its end by itself." if words.ends_source else ""
+        notes.append(f"An output begins with `{begin}` and ends with `{end}`.{ends}")
+        notes.append(
+            "`length_penalty=A` divides log P by length^A, as `weft translate --penalty length "
+            "--alpha A` does; the form of GNMT, our default, CTranslate2 has not."
+        )
+    never = ", ".join(f'["{word}"]' for word in dict.fromkeys((begin, pad)) if word != end)
+    if never:
+        notes.append(f"`weft` never writes these; `suppress_sequences=[{never}]` forbids them.")
+    return _TEXT.format(
+        name=graph.name,
+        doc=graph.doc,
+        imports=imports,
+        opened="\n".join(opened),
+        use="\n".join(use),
+        notes="\n".join(notes),
+    )

@@ -1,0 +1,86 @@
+"""Words: the vocabularies of an export, and the ids that are no words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ...graphs.graph import Graph
+from ...specs.findings import InputError
+from ..checkpoint import Checkpoint
+from ..data.tokenizer import Tokenizer
+from ..decode.ids import Special
+from ..special import ends_of, special_of, tokenizers_of
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What stands for each id, on either side."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    special: Special
+    unknown: int
+    """Id in the target vocabulary of what has no id; that of padding where none is known."""
+    ends_source: bool
+    """Whether the end token is put behind every source."""
+    tokenizers: Mapping[str, bytes] = field(default_factory=dict)
+    """File name to SentencePiece model; empty when ids are all there is."""
+
+
+def words_of(held: Checkpoint, source: str | None, target: str) -> Words:
+    """Return the words of a checkpoint; the numbers of its ids when it has no tokenizer.
+
+    Args:
+        held: the checkpoint.
+        source: the input that is read; None for a decoder alone.
+        target: the input that is written.
+
+    Raises:
+        InputError: the checkpoint does not say which ids begin and end an output, or its
+            tokenizer has more pieces than the graph has ids.
+    """
+    of_text = "imported" not in held.state and bool(held.tokenizers)
+    reads, writes = tokenizers_of(held) if of_text else (None, None)
+    if writes is not None:
+        special, unknown = Special(writes.bos, writes.eos, writes.pad), writes.unk
+    else:
+        special = _special(held, alone=source is None)
+        unknown = special.pad
+    return Words(
+        source=_words(reads, held.graph, source or target),
+        target=_words(writes, held.graph, target),
+        special=special,
+        unknown=unknown,
+        ends_source=of_text,
+        tokenizers=held.tokenizers if of_text else {},
+    )
+
+
+def _special(held: Checkpoint, *, alone: bool) -> Special:
+    """Return the special ids of a model without text; a decoder alone begins with its prompt."""
+    if not alone:
+        return special_of(held)
+    ends = ends_of(held)
+    if not ends:
+        raise InputError(
+            "the checkpoint does not say which id ends an output",
+            place=str(held.folder),
+            help="put its tokenizer.model into the folder",
+        )
+    end = min(ends)
+    return Special(end, end, end)
+
+
+def _words(tokenizer: Tokenizer | None, graph: Graph, name: str) -> tuple[str, ...]:
+    size = int(graph.inputs[name].size or 0)
+    if tokenizer is None:
+        return tuple(str(index) for index in range(size))
+    pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+    if len(pieces) > size:
+        raise InputError(
+            f"the tokenizer has {len(pieces)} pieces and '{name}' {size} ids",
+            place=graph.source,
+            help="put the tokenizer back that the model was trained with",
+        )
+    return (*pieces, *(f"<unused_{index}>" for index in range(len(pieces), size)))

@@ -1,0 +1,187 @@
+"""Folders of CTranslate2: what it makes of them is what the model makes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import weft
+from weft.runtime import api
+from weft.runtime.checkpoint import Checkpoint
+from weft.runtime.cli.main import main
+from weft.runtime.export import ct2_spec
+from weft.runtime.export.to_ctranslate2 import export_ctranslate2
+from weft.runtime.train.run import Run
+from weft.specs.findings import InputError
+from weft.specs.load import load, load_child
+
+ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is missing")
+
+Make = Callable[..., Checkpoint]
+T5 = {"layers": 2, "d_k": 8}
+LLAMA = {"d_k": 8, "kv_heads": 2}
+FEATURES: dict[str, dict[str, Any]] = {
+    "transformer-base": {},
+    "transformer-prenorm": {},
+    "transformer-rotary": {},
+    "transformer-gqa": {},
+    "transformer-swiglu": {},
+    "transformer-shared": {},
+    "transformer-rmsnorm": {},
+    "transformer-headgates": {},
+    "transformer-layerscale-droppath": {},
+    "transformer-untied": {},
+    "transformer-released": {},
+    "marian": {},
+    "bart": {"max_length": 60},
+    "t5": T5,
+    "t5-1.1": T5,
+    "gpt2": {"max_length": 60},
+    "llama": LLAMA,
+    "gemma": {**LLAMA, "d_k": 12, "kv_heads": 1},
+}
+NO_WAVES = {"position": {"use": "dropout@1", "params": {"dropout": 0.1}}}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_the_engine_computes_what_the_model_computes(
+    checkpoint_of: Make, tmp_path: Path, name: str
+) -> None:
+    """Each shipped kind of layer: log probabilities to 1e-4, and greedy outputs."""
+    held = checkpoint_of(name, **FEATURES[name])
+
+    checked = export_ctranslate2(held, tmp_path / "out")
+
+    assert checked.largest < 1e-4
+    assert checked.same == checked.outputs
+    assert checked.tokens > 10
+
+
+@pytest.mark.parametrize(
+    ("parent", "params", "select", "changes"),
+    [
+        ("transformer-prenorm", {}, "**[use=sublayer@1]", {"params.order": "post"}),
+        ("transformer-gqa", {}, "**.cross_attention/f", {"params.kv_heads": 1}),
+        (
+            "transformer-base",
+            NO_WAVES,
+            "*.*.self_attention/f",
+            {"params.position": "relative_key", "params.reach": 3},
+        ),
+        ("llama", {}, "**.self_attention/f", {"params.position": "alibi"}),
+        ("transformer-base", {}, "**/f[use=attention@1]", {"params.key_bias": False}),
+    ],
+    ids=["post-with-final-norm", "kv-heads-differ", "relative-keys", "alibi", "no-key-bias"],
+)
+def test_rarer_features_are_expressed_too(
+    checkpoint_of: Make,
+    tmp_path: Path,
+    parent: str,
+    params: dict[str, Any],
+    select: str,
+    changes: dict[str, Any],
+) -> None:
+    """Those that no shipped variant has by itself."""
+    small = {"d_model": 32, "heads": 4, "layers": 2, "vocab": 40, "d_ff": 48, **params}
+    known = load(parent).form.params
+    given = {**small, **(LLAMA if parent == "llama" else {})}
+    held = load(parent, {name: given[name] for name in given if name in known})
+    child = {"name": "other", "patch": [{"select": select, "set": changes}]}
+
+    checked = export_ctranslate2(
+        checkpoint_of(load_child(held, child, "other.json")), tmp_path / "out"
+    )
+
+    assert checked.largest < 1e-4
+    assert checked.same == checked.outputs
+
+
+def test_rounded_weights_are_close_and_leave_the_model_alone(
+    checkpoint_of: Make, tmp_path: Path
+) -> None:
+    """int8 is not float32, and small; rounding happens in what was written alone."""
+    held = checkpoint_of("transformer-base")
+    before = {path: weight.clone() for path, weight in held.weights.items()}
+
+    checked = export_ctranslate2(held, tmp_path / "int8", quantization="int8")
+    export_ctranslate2(held, tmp_path / "float32")
+
+    assert 1e-4 < checked.largest < 1
+    sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("int8", "float32")]
+    assert sizes[0] < sizes[1]
+    assert all(torch.equal(before[path], weight) for path, weight in held.weights.items())
+
+
+def test_a_fault_of_the_export_leaves_nothing(
+    checkpoint_of: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Positions that are off by one are found by comparing, and the command exits with 1."""
+    held = checkpoint_of("transformer-base")
+    right = ct2_spec.sinusoids
+    monkeypatch.setattr(ct2_spec, "sinusoids", lambda places, *rest: right(places + 1, *rest))
+    out = tmp_path / "out"
+
+    code = main(["export", str(held.folder), "--to", "ctranslate2", "-o", str(out)])
+
+    assert code == 1
+    assert "does not compute the same" in capsys.readouterr().err
+    assert not out.exists()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["checkpoint"]
+
+
+def test_tables_of_distances_that_differ_by_layer_are_refused(
+    checkpoint_of: Make, tmp_path: Path
+) -> None:
+    """The engine reads the first layer's; tied they are expressed, as t5 shows."""
+    held = checkpoint_of("transformer-t5-bias")
+
+    with pytest.raises(InputError, match="learned distances are not those") as caught:
+        export_ctranslate2(held, tmp_path / "out")
+
+    assert 'tie ["encoder.*.self_attention.f.relative_bias.weight"]' in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_no_export_stays(checkpoint_of: Make, tmp_path: Path) -> None:
+    """Also when it is the checkpoint itself; an older export is replaced."""
+    held = checkpoint_of("transformer-base")
+    files = sorted(one.name for one in held.folder.iterdir())
+
+    with pytest.raises(InputError, match="is no export"):
+        export_ctranslate2(held, held.folder)
+    export_ctranslate2(held, tmp_path / "out")
+    export_ctranslate2(held, tmp_path / "out", quantization="int8")
+
+    assert sorted(one.name for one in held.folder.iterdir()) == files
+    assert json.loads((tmp_path / "out" / "weft.json").read_text())["quantization"] == "int8"
+
+
+def test_a_trained_model_translates_text_there(
+    toy_run: Callable[..., Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the words of the page that lies beside it, with the tokenizer that lies beside it."""
+    trained = api.train(toy_run(), out=tmp_path / "run").averaged
+    text = tmp_path / "text"
+    text.write_text("sun moon\nriver stone bird\n")
+    out = tmp_path / "ct2"
+    options = ["--to", "ctranslate2", "-o", str(out), "--text", str(text)]
+
+    assert main(["export", str(trained), *options]) == 0
+
+    assert "2 of 2 outputs equal" in capsys.readouterr().out
+    page = (out / "README.md").read_text()
+    code = page.split("```python\n")[1].split("```")[0]
+    code = code.replace('"."', repr(str(out))).replace('"tokenizer', f'"{out}/tokenizer')
+    # So little training ends no sentence: both are stopped at six tokens.
+    code = code.replace("beam_size=5, length_penalty=1.0", "beam_size=1, max_decoding_length=6")
+    exec(compile(code, "README.md", "exec"), {})
+    said = capsys.readouterr().out.strip()
+    model = weft.open(trained, search={"beam": 1, "max_length": 6})
+    assert said == model.translate(["A dog runs."])[0]
