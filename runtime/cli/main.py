@@ -13,6 +13,7 @@ from importlib.metadata import version
 from ...specs.findings import InputError, SpecError
 from .export_options import add_export_commands
 from .search_options import add_search_options
+from .serve_options import add_serve
 
 TOUR = """Compose sequence models from typed blocks.
 
@@ -288,6 +289,7 @@ def _add_run_commands(add: Add) -> None:
     average.add_argument("-o", "--out", required=True, help="checkpoint folder to write")
 
     _add_import(add)
+    add_serve(add)
 
 
 def _add_import(add: Add) -> None:

@@ -9,13 +9,14 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from itertools import tee
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from ...graphs.diagram_file import check_suffix
 from ...specs.findings import InputError
 from .. import api
 from ..attend import SUFFIXES, groups_of, write_attention
 from ..data.text import read_lines
+from ..decode.output import output_records
 from ..decode.settings import Hypothesis
 from ..decode.translate import Wish
 from .use_commands import opened, two_sides, warn
@@ -38,7 +39,7 @@ def translate(options: Namespace) -> None:
         hypotheses = model.translator.hypotheses(read, buffer=buffer, warn=warn)
         for number, (found, wish) in enumerate(zip(hypotheses, kept, strict=True), 1):
             if options.json:
-                records = _records(model, found)
+                records = output_records(model.translator.target, found)
                 record = {"line": number, "source": wish.text, "translations": records}
                 out.write(json.dumps(record, ensure_ascii=False) + "\n")
             else:
@@ -60,20 +61,6 @@ def _write_plain(
     for one in found if scores else found[:1]:
         text = model.translator.target.decode(one.tokens).replace("\n", " ")
         out.write(f"{one.score:.4f}\t{text}\n" if scores else f"{text}\n")
-
-
-def _records(model: api.Model, found: list[Hypothesis]) -> list[dict[str, Any]]:
-    target = model.translator.target
-    return [
-        {
-            "text": target.decode(one.tokens),
-            "score": one.score,
-            "log_probability": one.log_probability,
-            "finished": one.finished,
-            "tokens": target.pieces(one.tokens),
-        }
-        for one in found
-    ]
 
 
 def _lines(stream: BinaryIO) -> Iterator[str]:

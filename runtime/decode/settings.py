@@ -20,7 +20,9 @@ class SampleSettings(BaseModel):
     min_p: Nguyen et al. 2024, section 3.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
     temperature: float = Field(default=1.0, gt=0)
     """By which logits are divided: below 1 sharpens, above 1 flattens."""
@@ -40,7 +42,9 @@ class SearchSettings(BaseModel):
     Source: Vaswani et al. 2017, section 6.1, https://arxiv.org/abs/1706.03762
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
     beam: int = Field(default=4, ge=1)
     """Hypotheses kept for each sentence; 1 takes the best token each time."""

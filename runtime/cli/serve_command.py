@@ -1,0 +1,66 @@
+"""Serve command: a checkpoint behind HTTP."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from argparse import Namespace
+
+from pydantic import ValidationError
+
+from ...specs.findings import InputError
+from .use_commands import opened
+
+PACKAGES = {"fastapi", "uvicorn", "prometheus_client", "starlette"}
+
+
+def serve(options: Namespace) -> int:
+    """Serve translations over HTTP until told to stop; 1 when some were left undone.
+
+    Raises:
+        InputError: the checkpoint cannot be opened or does not translate, the address
+            cannot be had, or the packages are not installed.
+    """
+    try:
+        # Other commands need none of these packages.
+        from ..serve.limits import Limits  # noqa: PLC0415
+        from ..serve.server import bound, serve_until_told  # noqa: PLC0415
+        from ..serve.service import Service  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name not in PACKAGES:
+            raise
+        raise InputError(
+            f"serving needs the package '{error.name}'",
+            help="install the extra: pip install 'weft[serve]'",
+        ) from None
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
+    asked = {
+        name.removeprefix("most_"): value
+        for name, value in vars(options).items()
+        if name.startswith("most_")
+    }
+    try:
+        limits = Limits(**asked)
+    except ValidationError as error:
+        told = "; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors())
+        raise InputError(told, help="see the limits in weft serve --help") from None
+    began = time.monotonic()
+    with bound(options.host, options.port) as address:
+        service = Service(opened(options), limits)
+        service.warm()
+        host, port = address.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+
+        def started() -> None:
+            precision = "bfloat16" if service.model.half else "float32"
+            print(
+                f"{service.model.graph.name} ({precision}) at http://{shown}:{port}, ready after "
+                f"{time.monotonic() - began:.1f} s; POST /translate, GET /openapi.json",
+                file=sys.stderr,
+                flush=True,
+            )
+
+        unfinished = serve_until_told(service, address, drain=options.drain, started=started)
+    print(f"stopped; {unfinished} sentences unfinished", file=sys.stderr)
+    return int(unfinished > 0)

@@ -1,0 +1,1 @@
+"""Serving: translations over HTTP, many callers' sentences in one batch."""

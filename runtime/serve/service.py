@@ -1,0 +1,153 @@
+"""Service: what an application of routes needs of a model, whatever carries the requests.
+
+One `Service` holds one opened checkpoint, the thread that works with it, and what is
+counted.  It checks a request against the limits and gives a job to wait for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..decode.output import output_records
+from ..decode.settings import SearchSettings
+from ..decode.translate import Translator, Wish
+from ..model import Model
+from .batcher import Batcher, ClosedError, Job
+from .forms import Ask, Problem, merged, too_much
+from .limits import Limits
+from .metrics import Metrics
+
+_TRANSLATORS = 16
+"""Settings of search whose translators are kept, with what they know of avoided phrases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What sentences must have in common to be decoded together."""
+
+    search: SearchSettings
+    alignment: bool = False
+
+
+Made = dict[str, Any]
+"""What became of one sentence: an item of `results` in an answer."""
+
+
+class RefusedError(Exception):
+    """A request that is not served, with the status of its answer."""
+
+    def __init__(self, status: int, problems: Sequence[Problem]) -> None:
+        """Keep the status and everything that is wrong."""
+        super().__init__(status, *problems)
+        self.status, self.problems = status, list(problems)
+
+
+class Service:
+    """One model, ready to serve."""
+
+    def __init__(self, model: Model, limits: Limits) -> None:
+        """Take a model that translates.
+
+        Raises:
+            InputError: it does not.
+        """
+        self.own = model.translator.search
+        self.model, self.limits = model, limits
+        self.began = time.monotonic()
+        self.stopping = False
+        self._translator = lru_cache(_TRANSLATORS)(self._made)
+        self.metrics = Metrics(lambda: self.batcher.waiting)
+        self.batcher = Batcher[Work, Wish, Made](
+            self._translated,
+            size=limits.batch,
+            wait=limits.wait,
+            room=limits.queue,
+            heard=self.metrics.batch,
+        )
+
+    @contextmanager
+    def running(self) -> Iterator[Service]:
+        """Let its thread work; in the end it finishes what was taken on."""
+        with self.batcher.running():
+            yield self
+
+    def warm(self) -> None:
+        """Translate a word, so that the first caller does not wait for what is done once."""
+        self._translated(Work(self.own), [Wish("a")])
+
+    def _made(self, search: SearchSettings) -> Translator:
+        return replace(self.model, search=search).translator
+
+    def _translated(self, work: Work, wishes: Sequence[Wish]) -> list[Made]:
+        """Decode a batch; called by the batcher's thread alone."""
+        translator = self._translator(work.search)
+        found = list(translator.hypotheses(wishes, buffer=len(wishes)))
+        written = sum(len(one.tokens) for each in found for one in each)
+        self.metrics.tokens.labels("target").inc(written)
+        return [
+            {"source": wish.text, "translations": output_records(translator.target, each)}
+            for wish, each in zip(wishes, found, strict=True)
+        ]
+
+    def submit(self, ask: Ask) -> Job[Work, Wish, Made]:
+        """Check a request and put its sentences into the queue.
+
+        Raises:
+            RefusedError: it asks for what is not served.
+            FullError: the queue has no room.
+            ClosedError: nothing is taken on any more.
+        """
+        if self.stopping:
+            raise ClosedError
+        search = self._search(ask)
+        problems, read = too_much(ask, search, self.own, self.limits), 0
+        if not problems:
+            problems, read = self._too_long(ask)
+        if problems:
+            raise RefusedError(422, problems)
+        work = Work(search, ask.alignment)
+        job = self.batcher.submit(work, [text.wish for text in ask.source])
+        self.metrics.tokens.labels("source").inc(read)
+        return job
+
+    def _search(self, ask: Ask) -> SearchSettings:
+        try:
+            return SearchSettings(**merged(self.own, ask.search, self.limits))
+        except ValidationError as error:
+            problems = [
+                Problem(
+                    place="/".join(("/search", *map(str, one["loc"]))),
+                    problem=str(one["msg"]).removeprefix("Value error, "),
+                    help="see SearchOptions in /openapi.json",
+                )
+                for one in error.errors()
+            ]
+            raise RefusedError(422, problems) from None
+
+    def _too_long(self, ask: Ask) -> tuple[list[Problem], int]:
+        """Return which texts have too many tokens, and how many there are in all."""
+        translator, most, found = self.model.translator, self.limits.tokens, []
+        sources = translator.source.encode_many([text.text for text in ask.source])
+        for index, (ids, text) in enumerate(zip(sources, ask.source, strict=True)):
+            held = [one for one in (text.begin, *text.include) if one]
+            wanted = sum(map(len, translator.target.encode_many(held)))
+            for name, count in (("text", len(ids)), ("begin", wanted)):
+                if count > most:
+                    place = f"/source/{index}/{name}"
+                    problem = f"{count:,} tokens; at most {most:,} are served"
+                    help_ = "send its sentences one by one" if name == "text" else "ask for less"
+                    found.append(Problem(place=place, problem=problem, help=help_))
+        return found, sum(map(len, sources))
+
+    def retry_after(self) -> int:
+        """Return the seconds after which the queue will have room, as far as can be told."""
+        pace = self.metrics.pace()
+        return max(1, min(60, math.ceil(self.batcher.waiting / pace))) if pace else 1

@@ -1,0 +1,128 @@
+"""`weft serve`: it answers, stops when told to, and says what keeps it from starting."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from weft.runtime import api
+from weft.runtime.cli.main import main
+from weft.runtime.train.run import Run
+
+SECONDS = 60
+
+
+def test_an_address_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the checkpoint is opened, with the way out."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", "nowhere", "--port", str(port)]) == 1
+
+    told = capsys.readouterr().err
+    assert f"127.0.0.1:{port}" in told
+    assert "in use" in told
+    assert "--port 0" in told
+
+
+def test_an_address_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """A port beyond the last, and an interface of nobody's."""
+    assert main(["serve", "nowhere", "--port", "70000"]) == 1
+    assert main(["serve", "nowhere", "--host", "192.0.2.1", "--port", "0"]) == 1
+
+    assert capsys.readouterr().err.count("error: ") == 2
+
+
+def test_limits_out_of_range_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """By name."""
+    assert main(["serve", "nowhere", "--queue", "0"]) == 1
+
+    assert "queue" in capsys.readouterr().err
+
+
+def test_without_the_extra_the_way_to_it_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a line for pip."""
+    for name in ("server", "app"):
+        monkeypatch.delitem(sys.modules, f"weft.runtime.serve.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+
+    assert main(["serve", "nowhere"]) == 1
+
+    assert "pip install 'weft[serve]'" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def checkpoint(
+    toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Return a barely trained model."""
+    result = api.train(toy_run_module(updates=8), out=tmp_path_factory.mktemp("run") / "out")
+    assert result.averaged is not None
+    return result.averaged
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_told_to_stop_under_load_answers_all_it_took_on(
+    checkpoint: Path, told: signal.Signals
+) -> None:
+    """Each caller hears a right translation, or that the server stops; it exits with 0."""
+    words = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
+    lines = [f"{a} {b}" for a in words for b in words]
+    expected = dict(zip(lines, api.open_model(checkpoint).translate(lines), strict=True))
+    command = [sys.executable, "-m", "weft", "serve", str(checkpoint), "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--device", "cpu", "--precision", "float32"], stderr=subprocess.PIPE, text=True
+    )
+    heard, wrong = Counter[int | str](), list[str]()
+
+    def call(number: int, url: str) -> None:
+        with httpx.Client(timeout=SECONDS) as client:
+            for line in lines[number:] + lines:
+                try:
+                    answer = client.post(f"{url}/translate", json={"source": line})
+                except httpx.ConnectError:
+                    heard["closed"] += 1
+                    return
+                heard[answer.status_code] += 1
+                if answer.status_code != 200:
+                    return
+                [result] = answer.json()["results"]
+                if result["translations"][0]["text"] != expected[line]:
+                    wrong.append(line)
+
+    try:
+        assert process.stderr is not None
+        found = re.search(r"http://127.0.0.1:\d+", process.stderr.readline())
+        assert found
+        callers = [threading.Thread(target=call, args=(n, found[0])) for n in range(12)]
+        for caller in callers:
+            caller.start()
+        time.sleep(1.5)
+        process.send_signal(told)
+        for caller in callers:
+            caller.join(SECONDS)
+        code = process.wait(SECONDS)
+        rest = process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert wrong == []
+    assert code == 0, rest
+    assert "0 sentences unfinished" in rest
+    assert heard[200] > 12
+    # Nobody was cut off: every caller ends with a clear no.
+    assert heard.keys() <= {200, 503, "closed"}
+    assert heard[503] + heard["closed"] == 12

@@ -1,0 +1,106 @@
+"""A trained toy model behind an application, without any socket."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from weft.runtime import api
+from weft.runtime.serve.app import make_app
+from weft.runtime.serve.limits import Limits
+from weft.runtime.serve.service import Service
+from weft.runtime.train.run import Run
+
+SECONDS = 20
+
+
+@pytest.fixture(scope="module")
+def checkpoint(
+    toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Return a model trained just enough to give different lines for different input."""
+    folder = tmp_path_factory.mktemp("run") / "out"
+    result = api.train(toy_run_module(updates=8), out=folder)
+    assert result.averaged is not None
+    return result.averaged
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Path) -> api.Model:
+    """Return it, opened."""
+    return api.open_model(checkpoint)
+
+
+class Client:
+    """Calls a served model as many times at once as a test likes."""
+
+    def __init__(self, service: Service) -> None:
+        """Make an application for a service."""
+        self.service, self.app = service, make_app(service)
+        self.go, self.began = threading.Event(), threading.Event()
+
+    def hold(self) -> None:
+        """Let the model wait for `go` before each batch."""
+        batcher: Any = self.service.batcher
+        work = batcher._work
+
+        def held(key: Any, given: Sequence[Any]) -> Any:
+            self.began.set()
+            assert self.go.wait(SECONDS)
+            return work(key, given)
+
+        batcher._work = held
+
+    def together(self, *calls: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> list[Any]:
+        """Return what several callers heard, who called at the same time."""
+
+        async def all_of_them() -> list[Any]:
+            transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://weft") as client:
+                return list(await asyncio.gather(*(call(client) for call in calls)))
+
+        return asyncio.run(all_of_them())
+
+    def post(self, body: Any = None, **more: Any) -> httpx.Response:
+        """Return the answer to one request for translations."""
+        given = more or {"json": body}
+        [answer] = self.together(lambda client: client.post("/translate", **given))
+        assert isinstance(answer, httpx.Response)
+        return answer
+
+    def get(self, path: str) -> httpx.Response:
+        """Return the answer to a GET."""
+        [answer] = self.together(lambda client: client.get(path))
+        assert isinstance(answer, httpx.Response)
+        return answer
+
+    def counted(self, name: str) -> float:
+        """Return the sum of a metric, labels and all."""
+        lines = self.get("/metrics").text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
+Served = Callable[..., AbstractContextManager[Client]]
+
+
+@pytest.fixture
+def served(model: api.Model) -> Served:
+    """Return a maker of running servers; keyword arguments are limits."""
+
+    @contextmanager
+    def make(**limits: Any) -> Iterator[Client]:
+        service = Service(model, Limits(**limits))
+        client = Client(service)
+        with service.running():
+            try:
+                yield client
+            finally:
+                client.go.set()
+
+    return make

@@ -1,0 +1,400 @@
+"""The server: right answers whoever else calls, and clear ones to what it does not serve."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from weft.runtime import api
+from weft.runtime.decode.translate import Wish
+from weft.runtime.serve.batcher import ClosedError
+from weft.runtime.serve.forms import Ask, SearchOptions
+from weft.runtime.serve.limits import Limits
+from weft.runtime.serve.service import RefusedError, Service
+
+Served = Callable[..., AbstractContextManager[Any]]
+WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
+SECONDS = 20
+
+
+def texts_of(answer: httpx.Response) -> list[str]:
+    """Return the best translation of each text; empty where there is none."""
+    assert answer.status_code == 200, answer.text
+    results = answer.json()["results"]
+    return [one["translations"][0]["text"] if one["translations"] else "" for one in results]
+
+
+def test_one_text_and_several(served: Served, model: api.Model) -> None:
+    """As strings or objects, an empty one among them, in order."""
+    lines = ["sun moon", "", "river stone bird wind leaf"]
+    expected = model.translate(lines)
+
+    with served() as client:
+        one, object_, several = (
+            client.post({"source": source})
+            for source in (lines[0], {"text": lines[0]}, [lines[0], {"text": ""}, lines[2]])
+        )
+
+    assert texts_of(one) == texts_of(object_) == expected[:1]
+    assert texts_of(several) == expected
+    [result] = one.json()["results"]
+    assert result["source"] == "sun moon"
+    assert set(result) == {"source", "translations"}
+    [best] = result["translations"]
+    assert set(best) == {"text", "score", "log_probability", "finished", "tokens"}
+    assert best["tokens"] == model.translator.target.pieces(
+        model.translator.target.encode(best["text"])
+    )
+
+
+def test_callers_at_once_lose_and_mix_no_answer(served: Served, model: api.Model) -> None:
+    """150 at a time, of two settings and 1 to 3 texts; sentences share batches."""
+    asked = [
+        [f"{WORDS[n % 10]} {WORDS[n // 10 % 10]} {WORDS[(n + k) % 7]}" for k in range(n % 3)]
+        + [f"{WORDS[n // 15]} {WORDS[n % 10]}"]
+        for n in range(150)
+    ]
+    lines = sorted({line for each in asked for line in each})
+    own = {"beam": 3, "alpha": 0.0}
+    known = []
+    for one in (model, api.open_model(model.checkpoint.folder, search=own)):
+        found = [best for best, *_ in one.translator.hypotheses(lines)]
+        known.append(dict(zip(lines, found, strict=True)))
+    assert len({best.score for best in known[0].values()}) > 100
+
+    def call(number: int) -> Callable[[httpx.AsyncClient], Any]:
+        body = {"source": asked[number], "search": own if number % 2 else {}}
+        return lambda client: client.post("/translate", json=body, timeout=60)
+
+    with served(batch=16) as client:
+        answers = client.together(*(call(number) for number in range(150)))
+        batches = client.counted("weft_batch_sentences_count")
+        sentences = client.counted("weft_batch_sentences_sum")
+
+    decode = model.translator.target.decode
+    for number, answer in enumerate(answers):
+        expected = [known[number % 2][line] for line in asked[number]]
+        assert texts_of(answer) == [decode(best.tokens) for best in expected]
+        for line, result, best in zip(
+            asked[number], answer.json()["results"], expected, strict=True
+        ):
+            assert result["source"] == line
+            assert result["translations"][0]["score"] == pytest.approx(best.score, abs=1e-4)
+    assert sentences == sum(map(len, asked))
+    assert sentences / batches > 8
+
+
+def test_settings_of_a_request(served: Served, model: api.Model) -> None:
+    """They win over the server's; what a translation begins with and holds is obeyed."""
+    wish = Wish("sun moon", "moon", ["stone"])
+    [wanted] = model.translate([wish])
+
+    with served() as client:
+        held = client.post({"source": {"text": "sun moon", "begin": "moon", "include": ["stone"]}})
+        long = {"nbest": 5, "min_length": 3}
+        many = client.post({"source": "sun moon", "search": long})
+        avoid = texts_of(many)[0].split()[0]
+        without = client.post({"source": "sun moon", "search": {**long, "avoid": [avoid]}})
+        drawn = [
+            client.post({"source": "sun", "search": {"sample": {"seed": seed}}})
+            for seed in (1, 1, 2, 3, 4)
+        ]
+
+    assert texts_of(held) == [wanted]
+    assert wanted.startswith("moon")
+    assert "stone" in wanted
+    scores = [one["score"] for one in many.json()["results"][0]["translations"]]
+    assert len(scores) == 5
+    assert scores == sorted(scores, reverse=True)
+    assert avoid not in texts_of(without)[0].split()
+    assert drawn[0].json() == drawn[1].json()
+    assert len({one.text for one in drawn}) > 1
+
+
+LONG = "sun moon tree river stone bird wind"
+MANY = {"source": ["sun"] * 4}
+WRONG: list[tuple[dict[str, Any], int, str, str]] = [
+    ({"json": MANY}, 422, "/source", "4 texts, and at most 3"),
+    ({"json": {"source": "a" * 51}}, 422, "/source/0/text", "51 characters"),
+    ({"json": {"source": ["sun", LONG]}}, 422, "/source/1/text", "tokens"),
+    ({"json": {"source": {"text": "a", "begin": LONG}}}, 422, "/source/0/begin", ""),
+    ({"json": {"source": {"text": "a", "include": ["a", "b"]}}}, 422, "/source/0/include", "2 p"),
+    ({"json": {"source": "a", "search": {"avoid": ["a", "b"]}}}, 422, "/search/avoid", "phrases"),
+    ({"json": {"source": "a", "search": {"beam": 5}}}, 422, "/search/beam", "at most 4"),
+    ({"json": {"source": "a", "search": {"nbest": 5}}}, 422, "/search/beam", "at most 4"),
+    ({"json": {"source": "a", "search": {"alpha": 1e9}}}, 422, "/search/alpha", "at most 10"),
+    ({"json": {"source": "a", "search": {"beam": 2, "nbest": 3}}}, 422, "/search", "nbest 3"),
+    (
+        {"json": {"source": "a", "search": {"sample": {"top_p": 2}}}},
+        422,
+        "/search/sample/top_p",
+        "",
+    ),
+    ({"json": {"source": "a", "search": {"baem": 2}}}, 422, "/search/baem", "no such key"),
+    ({"json": {"source": [3]}}, 422, "/source/0", ""),
+    ({"json": {}}, 422, "/source", "required"),
+    ({"json": []}, 422, "", ""),
+    ({"content": b'{"source": "\\ud800"}'}, 422, "/source/0/text", "surrogate"),
+    ({"content": b'{"source": "a", "search": {"alpha": NaN}}'}, 422, "/search/alpha", ""),
+    ({"content": b'{"source"'}, 400, "", "no JSON"),
+    ({"content": b"\xff"}, 400, "", ""),
+    ({"content": b"[" * 900}, 400, "", ""),
+    ({"content": b"a" * 1001}, 413, "", "more than 1,000 bytes"),
+    ({"data": {"source": "a"}}, 415, "", "urlencoded"),
+]
+
+
+@pytest.mark.parametrize(("sent", "status", "place", "problem"), WRONG)
+def test_what_is_not_served_is_told_with_its_place_and_a_way_out(
+    served: Served, sent: dict[str, Any], status: int, place: str, problem: str
+) -> None:
+    """And the next request is served as ever."""
+    if "content" in sent:
+        sent = {**sent, "headers": {"content-type": "application/json"}}
+    limits = {"texts": 3, "characters": 50, "tokens": 6, "phrases": 1, "beam": 4, "body": 1000}
+    with served(**limits) as client:
+        answer = client.post(**sent)
+
+        assert answer.status_code == status, answer.text
+        errors = answer.json()["errors"]
+        assert place in [one["place"] for one in errors]
+        assert any(problem in one["problem"] for one in errors)
+        assert all(one["help"] for one in errors)
+        assert texts_of(client.post({"source": "sun"}))
+
+
+def test_every_mistake_comes_at_once_and_a_misspelt_key_is_known(served: Served) -> None:
+    """Two places, each with its way out."""
+    with served() as client:
+        answer = client.post({"source": [{"text": 1}], "search": {"baem": 2}})
+
+    places = {one["place"]: one["help"] for one in answer.json()["errors"]}
+    assert places.keys() == {"/source/0/text", "/search/baem"}
+    assert places["/search/baem"] == "did you mean 'beam'?"
+
+
+def test_a_body_in_pieces_is_counted_too(served: Served) -> None:
+    """Without a length that is told before."""
+
+    async def parts() -> Any:
+        for _ in range(30):
+            yield b"a" * 100
+
+    with served(body=1000) as client:
+        answer = client.post(content=parts(), headers={"content-type": "application/json"})
+        assert answer.status_code == 413
+
+
+def test_a_full_queue_says_when_to_come_again(served: Served) -> None:
+    """Others are answered once there is room; nothing of the refused request was queued."""
+    with served(queue=3, wait=0.0) as client:
+        client.hold()
+
+        async def scene(caller: httpx.AsyncClient) -> list[httpx.Response]:
+            def post(count: int) -> asyncio.Task[httpx.Response]:
+                body = {"source": ["sun"] * count}
+                return asyncio.create_task(caller.post("/translate", json=body, timeout=SECONDS))
+
+            first = post(1)
+            assert await asyncio.to_thread(client.began.wait, SECONDS)
+            second = post(2)
+            while client.service.batcher.waiting < 2:
+                await asyncio.sleep(0.001)
+            refused = await post(2)
+            client.go.set()
+            return [refused, await first, await second]
+
+        [[refused, *answered]] = client.together(scene)
+
+    assert refused.status_code == 503
+    assert int(refused.headers["retry-after"]) >= 1
+    assert "no room for 2 more texts" in refused.json()["errors"][0]["problem"]
+    assert [len(texts_of(answer)) for answer in answered] == [1, 2]
+
+
+def test_an_answer_that_takes_too_long_is_let_go(served: Served) -> None:
+    """503, and its place in the queue is free."""
+    with served(patience=0.05, wait=0.0) as client:
+        client.hold()
+
+        async def scene(caller: httpx.AsyncClient) -> list[httpx.Response]:
+            first = asyncio.create_task(caller.post("/translate", json={"source": "sun"}))
+            assert await asyncio.to_thread(client.began.wait, SECONDS)
+            second = await caller.post("/translate", json={"source": ["sun", "moon"]})
+            assert client.service.batcher.waiting == 0
+            client.go.set()
+            return [await first, second]
+
+        [answers] = client.together(scene)
+        dropped = client.counted("weft_dropped_sentences_total")
+
+    assert [answer.status_code for answer in answers] == [503, 503]
+    assert "no answer within 0.05 seconds" in answers[1].json()["errors"][0]["problem"]
+    assert dropped == 2
+
+
+def test_a_client_that_hangs_up_frees_its_work(served: Served) -> None:
+    """What it asked for is never decoded; it is counted as 499."""
+    with served(wait=0.0) as client:
+        client.hold()
+
+        async def hang_up(gone: asyncio.Event) -> None:
+            body, sent = json.dumps({"source": ["sun"] * 5}).encode(), False
+
+            async def receive() -> dict[str, Any]:
+                nonlocal sent
+                if not sent:
+                    sent = True
+                    return {"type": "http.request", "body": body, "more_body": False}
+                await gone.wait()
+                return {"type": "http.disconnect"}
+
+            async def send(message: Any) -> None:
+                raise OSError(message)
+
+            headers = [(b"content-type", b"application/json")]
+            scope = {"type": "http", "method": "POST", "path": "/translate", "headers": headers}
+            await client.app(
+                {**scope, "query_string": b"", "http_version": "1.1", "scheme": "http"},
+                receive,  # type: ignore[arg-type]
+                send,
+            )
+
+        async def scene(caller: httpx.AsyncClient) -> httpx.Response:
+            first = asyncio.create_task(caller.post("/translate", json={"source": "sun"}))
+            assert await asyncio.to_thread(client.began.wait, SECONDS)
+            gone = asyncio.Event()
+            other = asyncio.create_task(hang_up(gone))
+            while client.service.batcher.waiting < 5:
+                await asyncio.sleep(0.001)
+            gone.set()
+            await other
+            assert client.service.batcher.waiting == 0
+            client.go.set()
+            return await first
+
+        [answer] = client.together(scene)
+        assert texts_of(answer)
+        assert client.counted("weft_batch_sentences_sum") == 1
+        assert client.counted('weft_requests_total{path="/translate",status="499"}') == 1
+
+
+def test_stopping_finishes_what_was_taken_on_and_refuses_the_rest(served: Served) -> None:
+    """And says so to those who look whether it is ready."""
+    with served(wait=0.0) as client:
+        client.hold()
+
+        async def scene(caller: httpx.AsyncClient) -> list[httpx.Response]:
+            first = asyncio.create_task(caller.post("/translate", json={"source": "sun"}))
+            assert await asyncio.to_thread(client.began.wait, SECONDS)
+            second = asyncio.create_task(caller.post("/translate", json={"source": "moon"}))
+            while client.service.batcher.waiting < 1:
+                await asyncio.sleep(0.001)
+            client.service.stopping = True
+            refused = await caller.post("/translate", json={"source": "tree"})
+            health, live = await caller.get("/health"), await caller.get("/health/live")
+            client.go.set()
+            return [refused, health, live, await first, await second]
+
+        [[refused, health, live, *answered]] = client.together(scene)
+
+    assert refused.status_code == health.status_code == 503
+    assert "retry-after" in refused.headers
+    assert health.json()["status"] == "stopping"
+    assert live.status_code == 200
+    assert all(texts_of(answer) for answer in answered)
+
+
+def test_a_model_that_fails_is_told_as_500(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a word of what is inside; the log has it, and others are served."""
+    with served() as client:
+        batcher: Any = client.service.batcher
+        work = batcher._work
+
+        def failing(key: Any, wishes: Any) -> Any:
+            if any(wish.text == "moon" for wish in wishes):
+                raise RuntimeError("the inside of it")
+            return work(key, wishes)
+
+        batcher._work = failing
+        bad, good = client.together(
+            lambda caller: caller.post("/translate", json={"source": "moon"}),
+            lambda caller: caller.post("/translate", json={"source": "sun"}),
+        )
+
+    assert bad.status_code == 500
+    assert "inside" not in bad.text
+    assert "the inside of it" in caplog.text
+    assert texts_of(good)
+
+
+def test_health_metrics_and_other_paths(served: Served) -> None:
+    """Ready, counted by path and status, and lost callers are told the way."""
+    with served() as client:
+        assert client.get("/health").json()["status"] == "ready"
+        client.post({"source": ["sun", "moon"]})
+        lost, wrong = client.get("/nowhere"), client.get("/translate")
+
+        assert lost.status_code == 404
+        assert "/translate" in lost.json()["errors"][0]["help"]
+        assert wrong.status_code == 405
+        assert client.counted('weft_requests_total{path="/translate",status="200"}') == 1
+        assert client.counted('weft_requests_total{path="other",status="404"}') == 1
+        assert client.counted("weft_queue_sentences") == 0
+        assert client.counted('weft_tokens_total{side="source"}') == sum(
+            map(len, client.service.model.translator.source.encode_many(["sun", "moon"]))
+        )
+
+
+def test_openapi_describes_every_field_and_gives_examples(served: Served) -> None:
+    """Made from the code; the examples are requests that are served."""
+    with served() as client:
+        told = client.get("/openapi.json").json()
+        forms = told["components"]["schemas"]
+        for form in ("Text", "SearchOptions", "SampleSettings", "Output", "Health", "Problem"):
+            for name, field in forms[form]["properties"].items():
+                assert field.get("description"), (form, name)
+        assert "default" not in forms["SearchOptions"]["properties"]["beam"]
+        assert forms["SearchOptions"]["properties"].keys() == SearchOptions.model_fields.keys()
+        assert {"200", "413", "422", "503"} <= told["paths"]["/translate"]["post"][
+            "responses"
+        ].keys()
+        for example in forms["Ask"]["examples"]:
+            assert client.post(example).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def service(model: api.Model) -> Service:
+    """Return one that checks requests, and is closed."""
+    return Service(model, Limits())
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["text", "begin", "beam", "sample"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=30)
+@given(source=_JSON, search=_JSON)
+def test_any_json_is_served_or_refused(service: Service, source: Any, search: Any) -> None:
+    """Whatever passes the form is within bounds, so that nothing else can go wrong."""
+    try:
+        ask = Ask.model_validate({"source": source, "search": search})
+        service.submit(ask)
+    except (ValidationError, RefusedError, ClosedError):
+        pass
