@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,17 @@ def tokenizer_files(prepared: Prepared) -> dict[str, bytes]:
     return {"source.model": source.bytes, "target.model": target.bytes}
 
 
-def prepare_run(run: Run, folder: Path, report: PrepareReport | None = None) -> Prepared:
-    """Make or open the tokenizer and the binary corpus of a run."""
-    return prepare(run.data, run.tokenizer, folder / "prepared", report=report)
+def prepare_run(
+    run: Run,
+    folder: Path,
+    report: PrepareReport | None = None,
+    *,
+    workers: int | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Prepared:
+    """Make or open the tokenizer and the binary corpus of a run; see `prepare`."""
+    made = folder / "prepared"
+    return prepare(run.data, run.tokenizer, made, report=report, workers=workers, say=say)
 
 
 def graph_for(run: Run, source: str, prepared: Prepared) -> Graph:
@@ -92,7 +100,7 @@ def train(
     hears: Listener = listener or Silent()
     place = choose(settings)
     hears.say(f"{place.device}, {'bfloat16' if place.half else 'float32'}: {place.reason}")
-    prepared = prepare_run(settings, folder, report)
+    prepared = prepare_run(settings, folder, report, say=hears.say)
     graph = graph_for(settings, source, prepared)
     task = make_task(settings, prepared, graph)
     hears.say(f"{graph.name}: {graph.parameters():,} parameters")

@@ -209,6 +209,11 @@ def _add_run_commands(add: Add) -> None:
         command.add_argument("run", help=RUN)
         command.add_argument("--out", help="folder of the run (default: outputs/NAME)")
         _settable(command, "data.root=corpora/multi30k")
+    prepare.add_argument(
+        "--workers",
+        type=int,
+        help="processes that tokenize (default: one for each core); what comes out is the same",
+    )
     train.add_argument(
         "--resume", action="store_true", help="go on from the newest checkpoint in the folder"
     )

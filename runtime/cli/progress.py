@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +25,8 @@ from ..train.setting import Progress as Seen
 
 LINES = 40
 """Plain progress lines over a whole run."""
+QUIET = 30.0
+"""Seconds between plain lines of a long preparation."""
 
 
 class Reporter:
@@ -35,6 +38,8 @@ class Reporter:
         self._bar: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._shown = 0
+        self._began: dict[str, tuple[float, int]] = {}
+        self._said = 0.0
 
     @contextmanager
     def shown(self) -> Iterator[Reporter]:
@@ -61,13 +66,19 @@ class Reporter:
         self.console.print(text, markup=False)
 
     def prepared(self, stage: str, done: int, total: int | None) -> None:
-        """Show how far the preparation of the data is."""
-        name = f"prepare {stage}"
+        """Show how far the preparation of the data is, and how fast it goes."""
+        name, now = f"prepare {stage}", time.monotonic()
+        began, first = self._began.setdefault(name, (now, done))
+        rate = f"  {(done - first) / (now - began):,.0f} pairs/s" if done > first else ""
         if self._bar is not None:
             self._task(name, total)
-            self._bar.update(self._tasks[name], completed=done, total=total)
+            self._bar.update(self._tasks[name], completed=done, total=total, seen=rate.strip())
         elif total is not None and done >= total:
-            self.say(f"{name}: {done:,} pairs read")
+            self.say(f"{name}: {done:,} pairs read{rate}")
+        elif now - max(began, self._said) > QUIET:
+            self._said = now
+            of = f" of {total:,}" if total is not None else ""
+            self.say(f"{name}: {done:,}{of} pairs{rate}")
 
     def progress(self, seen: Seen) -> None:
         """Show how far the training is."""

@@ -23,7 +23,9 @@ def prepare(options: Namespace) -> None:
     run, source, folder = _run(options)
     reporter = Reporter()
     with reporter.shown():
-        made = api.prepare_run(run, folder, reporter.prepared)
+        made = api.prepare_run(
+            run, folder, reporter.prepared, workers=options.workers, say=reporter.say
+        )
     api.graph_for(run, source, made)
     print(json.dumps(made.report, indent=2))
 

@@ -38,6 +38,13 @@ FLUSH = 1 << 20
 """Numbers held in memory before they are written."""
 OFFSET = np.dtype("<i8")
 AGAIN = "delete the folder and prepare the data again"
+STRIDE = 1 << 20
+"""Offsets that become lengths at a time."""
+
+
+def id_dtype(vocab_size: int) -> np.dtype[Any]:
+    """Return the kind of numbers that ids below `vocab_size` are written as."""
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
 class CorpusWriter:
@@ -60,7 +67,7 @@ class CorpusWriter:
         self.vocab_size = vocab_size
         self.report: dict[str, object] = {}
         """What to say in the header about how the corpus was made; may be set any time."""
-        self._dtype = "<u2" if vocab_size <= 1 << 16 else "<u4"
+        self._dtype = id_dtype(vocab_size).str
         self._tokenizers = dict(tokenizers or {})
         self._open = ExitStack()
         self._pairs = 0
@@ -86,6 +93,18 @@ class CorpusWriter:
         self._sides[0].add(source)
         self._sides[1].add(target)
         self._pairs += 1
+
+    def extend(self, side: int, ids: NDArray[Any], lengths: NDArray[Any]) -> None:
+        """Append many sentences to one side; the other side gets as many.
+
+        Args:
+            side: 0 for source, 1 for target.
+            ids: of all of them, one after another, without end tokens.
+            lengths: ids of each.
+        """
+        self._sides[side].extend(ids, lengths)
+        if side == 0:
+            self._pairs += len(lengths)
 
     def __exit__(
         self,
@@ -131,6 +150,14 @@ class _Side:
         self._ends.append(self.tokens)
         if len(self._ids) + len(self._ends) > FLUSH:
             self._flush()
+
+    def extend(self, ids: NDArray[Any], lengths: NDArray[Any]) -> None:
+        """Append many sentences."""
+        self._flush()
+        self._bin.write(np.asarray(ids, dtype=self._dtype).tobytes())
+        ends = self.tokens + np.cumsum(lengths, dtype=OFFSET)
+        self._offsets.write(ends.tobytes())
+        self.tokens += len(ids)
 
     def _flush(self) -> None:
         """Write what is held."""
@@ -288,10 +315,13 @@ def _lengths(offsets: NDArray[np.int64], path: Path) -> NDArray[np.int32]:
     Raises:
         InputError: the offsets do not rise.
     """
-    lengths = np.diff(offsets)
-    if len(lengths) and lengths.min() < 0:
-        raise _damaged(path, "do not rise")
-    return lengths.astype(np.int32)
+    lengths = np.empty(len(offsets) - 1, dtype=np.int32)
+    for start in range(0, len(lengths), STRIDE):
+        part = np.diff(offsets[start : start + STRIDE + 1])
+        if part.min() < 0:
+            raise _damaged(path, "do not rise")
+        lengths[start : start + STRIDE] = part
+    return lengths
 
 
 def _damaged(path: Path, how: str) -> InputError:

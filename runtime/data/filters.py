@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .settings import FilterSettings
 
 Reason = Literal["empty_source", "empty_target", "too_long", "ratio"]
@@ -65,6 +67,20 @@ class FilterCount:
         kept = reason is None or spared
         self.kept += kept
         return kept
+
+    def leave_out(self, reason: str, pairs: int) -> None:
+        """Count pairs that were kept and are left out after all."""
+        if pairs:
+            self.kept -= pairs
+            self.dropped[reason] = self.dropped.get(reason, 0) + pairs
+
+    def add(self, counts: Mapping[str, Any]) -> None:
+        """Add what another count gave by `as_dict`."""
+        self.read += counts["read"]
+        self.kept += counts["kept"]
+        for mine, theirs in ((self.dropped, counts["dropped"]), (self.spared, counts["spared"])):
+            for reason, pairs in theirs.items():
+                mine[reason] = mine.get(reason, 0) + pairs
 
     def as_dict(self) -> dict[str, object]:
         """Return the counts as plain data."""

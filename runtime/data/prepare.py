@@ -6,34 +6,38 @@ A prepared folder:
     tokenizer.model               of both sides, or source.model and target.model
     train/, valid/                corpora, see `corpus.py`
 
-Test text is not written: it is read from its files when it is measured.
+Text is read twice: lines for the tokenizer, then all of it, in shards that worker
+processes tokenize.  Test text is not written: it is read from its files when it is measured.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError, did_you_mean
-from .corpus import AGAIN, Corpus, CorpusWriter
-from .filters import FilterCount
-from .folders import building
-from .text import read_parallel, resolve
+from .corpus import AGAIN, HEADER, Corpus
+from .folders import resuming
+from .gather import gather
+from .sample import sampled
+from .shards import SHARD, Recipe, is_whole, pieces, shards_in
+from .text import count_lines, pair_paths, read_parallel, refuse_unequal, resolve
 from .tokenizer import Tokenizer, train_tokenizer
+from .workers import default_workers, make_shards
 
 if TYPE_CHECKING:
     from .settings import DataSettings, Files, TokenizerSettings
 
 FORMAT = 1
 MARKER = "prepared.json"
-CHUNK = 10_000
-"""Pairs tokenized at a time."""
-
 Report = Callable[[str, int, int | None], None]
 """Called with the stage, pairs done, and pairs in all where known."""
 
@@ -79,18 +83,24 @@ def prepare(
     folder: str | Path,
     *,
     report: Report | None = None,
+    workers: int | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Prepared:
     """Train the tokenizers and write the corpora, or open what was made before.
 
     What is there is opened when it was made with the same settings from files
     of the same names, sizes and times, and is replaced otherwise.  The folder
-    changes only when all is done.
+    changes only when all is done.  A call that was killed leaves `.NAME.work`
+    beside it, and the next one goes on from there.
 
     Args:
         data: files and filter.
         tokenizer: kind and size.
         folder: where to write; nothing else may be in it.
         report: hears of progress.
+        workers: processes that tokenize; None is one for each core.  They change
+            nothing in what comes out.
+        say: hears single lines.
 
     Raises:
         InputError: a file is missing or bad, the sides do not align, the
@@ -98,14 +108,9 @@ def prepare(
             folder is damaged or not ours.
     """
     folder = Path(folder)
-    seen: dict[str, int] = {}
-
-    def tell(stage: str, done: int, total: int | None) -> None:
-        seen[stage] = done
-        if report is not None:
-            # The first pass over the training text counts for the later ones.
-            report(stage, done, seen.get("tokenizer") if stage == "train" else total)
-
+    tell, hear = report or _nobody, say or _nobody
+    if workers is not None and workers < 1:
+        raise InputError(f"{workers} workers cannot work", help="give 1 or more, or none at all")
     for files in data.test.values():  # better now than after training
         for _ in read_parallel(files, data.root):
             pass
@@ -114,82 +119,143 @@ def prepare(
         found = _read_marker(folder)
         if found["fingerprint"] == fingerprint:
             return _open(folder, found, data)
-    with building(folder, MARKER) as fresh:
-        tokenizers = _train_tokenizers(data, tokenizer, fresh, tell)
-        counts = {
-            "train": _binarize(data.train, data, tokenizers, fresh / "train", tell),
-            "valid": _binarize(data.valid, data, tokenizers, fresh / "valid", tell, spare=True),
-        }
-        for split, count in counts.items():
-            _refuse_empty(split, count)
-        marker = {
-            "format": FORMAT,
-            "fingerprint": fingerprint,
-            "shared": tokenizer.shared,
-            "report": {
-                **{split: count.as_dict() for split, count in counts.items()},
-                "vocab_size": {
-                    "source": tokenizers[0].vocab_size,
-                    "target": tokenizers[1].vocab_size,
-                },
-            },
-        }
-        (fresh / MARKER).write_text(json.dumps(marker, indent=2) + "\n")
+        hear(f"{folder}: made from other text or settings, or by an older version; made anew")
+    with resuming(folder, MARKER, f"{fingerprint} {SHARD}", hear) as (work, fresh):
+        # Another process may have made it while this one waited.
+        if not _is_made(folder, fingerprint):
+            maker = _Making(data, tokenizer, work, fresh, tell, workers or default_workers())
+            maker.make(fingerprint)
     return _open(folder, _read_marker(folder), data)
 
 
-def _train_tokenizers(
-    data: DataSettings, settings: TokenizerSettings, folder: Path, tell: Report
-) -> tuple[Tokenizer, Tokenizer]:
-    """Train on the training text and return the tokenizers of both sides."""
-    pairs = _counted(read_parallel(data.train, data.root), "tokenizer", tell)
-    if settings.shared:
-        lines = chain.from_iterable(pairs)
-        both = train_tokenizer(lines, settings, folder / "tokenizer.model")
-        return both, both
-    source = train_tokenizer((left for left, _ in pairs), settings, folder / "source.model")
-    pairs = _counted(read_parallel(data.train, data.root), "tokenizer", tell)
-    target = train_tokenizer((right for _, right in pairs), settings, folder / "target.model")
-    return source, target
+def _nobody(*_: object) -> None:
+    """Hear and do nothing."""
 
 
-def _binarize(
-    files: Files,
-    data: DataSettings,
-    tokenizers: tuple[Tokenizer, Tokenizer],
-    folder: Path,
-    tell: Report,
-    *,
-    spare: bool = False,
-) -> FilterCount:
-    """Tokenize, filter and write one split.
+def _is_made(folder: Path, fingerprint: str) -> bool:
+    known = (folder / MARKER).is_file()
+    return known and bool(_read_marker(folder)["fingerprint"] == fingerprint)
 
-    Args:
-        files: its text.
-        data: root and filter.
-        tokenizers: of source and target.
-        folder: where to write; its name is the stage that is told.
-        tell: hears of progress.
-        spare: keep all but empty pairs.
-    """
-    count, limits = FilterCount(), data.filter
-    pairs = _counted(read_parallel(files, data.root), folder.name, tell)
-    with CorpusWriter(
-        folder,
-        vocab_size=max(each.vocab_size for each in tokenizers),
-        tokenizers={"source": tokenizers[0].digest, "target": tokenizers[1].digest},
-    ) as writer:
-        while chunk := list(islice(pairs, CHUNK)):
-            sources, targets = zip(*chunk, strict=True)
-            for source, target in zip(
-                tokenizers[0].encode_many(sources),
-                tokenizers[1].encode_many(targets),
-                strict=True,
-            ):
-                if count.keep(len(source), len(target), limits, only_empty=spare):
-                    writer.add(source, target)
-        writer.report = count.as_dict()
-    return count
+
+@dataclass(frozen=True)
+class _Making:
+    """One preparation, from the beginning or from where it was."""
+
+    data: DataSettings
+    tokenizer: TokenizerSettings
+    work: Path
+    """Holds what only a preparation that goes on needs."""
+    fresh: Path
+    """What will be the prepared folder."""
+    tell: Report
+    workers: int
+
+    def make(self, fingerprint: str) -> None:
+        """Fill the fresh folder."""
+        paths = {
+            "train": pair_paths(self.data.train, self.data.root),
+            "valid": pair_paths(self.data.valid, self.data.root),
+        }
+        lines = {split: self._count(split, paths[split]) for split in paths}
+        tokenizers = self._tokenizers(paths["train"], lines["train"])
+        reports: dict[str, Any] = dict.fromkeys(paths)
+        for split in ("valid", "train"):  # the short one first: it may be wrong too
+            reports[split] = self._binarize(split, paths[split], lines[split], tokenizers)
+            _refuse_empty(split, reports[split])
+        sizes = [each.vocab_size for each in tokenizers]
+        reports["vocab_size"] = {"source": sizes[0], "target": sizes[1]}
+        marker = {
+            "format": FORMAT,
+            "fingerprint": fingerprint,
+            "shared": self.tokenizer.shared,
+            "report": reports,
+        }
+        (self.fresh / MARKER).write_text(json.dumps(marker, indent=2) + "\n")
+
+    def _count(self, split: str, paths: list[tuple[Path, Path]]) -> list[int]:
+        """Return the lines of each pair of files; both sides are counted at a time."""
+        note = self.work / f"{split}.lines"
+        if note.is_file():
+            return [int(each) for each in note.read_text().split()]
+        counts: list[int] = []
+        with ThreadPoolExecutor(2) as pool:
+            for both in paths:
+                left, right = pool.map(count_lines, both)
+                refuse_unequal(both, (left, right))
+                counts.append(left)
+                if split == "train":
+                    more = len(counts) < len(paths)
+                    self.tell("count", sum(counts), None if more else sum(counts))
+        _write_text(note, " ".join(map(str, counts)))
+        return counts
+
+    def _tokenizers(
+        self, paths: list[tuple[Path, Path]], lines: list[int]
+    ) -> tuple[Tokenizer, Tokenizer]:
+        """Train on the training text and return the tokenizers of both sides."""
+        total = sum(lines)
+
+        def trained(name: str, groups: Sequence[tuple[Path, ...]]) -> Tokenizer:
+            path = self.fresh / f"{name}.model"
+            if path.is_file():
+                return Tokenizer.open(path)
+            text = sampled(
+                groups,
+                lines,
+                self.tokenizer.sentences,
+                lambda done: self.tell("tokenizer", done, total),
+            )
+            made = train_tokenizer(text, self.tokenizer, path)
+            _give_back_memory()
+            return made
+
+        if self.tokenizer.shared:
+            both = trained("tokenizer", paths)
+            return both, both
+        source = trained("source", [(source,) for source, _ in paths])
+        return source, trained("target", [(target,) for _, target in paths])
+
+    def _binarize(
+        self,
+        split: str,
+        paths: list[tuple[Path, Path]],
+        lines: list[int],
+        tokenizers: tuple[Tokenizer, Tokenizer],
+    ) -> dict[str, Any]:
+        """Tokenize, filter and write one split; return what the filter counted."""
+        folder = self.fresh / split
+        if (folder / HEADER).is_file():
+            return Corpus.open(folder).report
+        names = ("tokenizer",) * 2 if self.tokenizer.shared else ("source", "target")
+        unique = split == "train" and self.data.filter.duplicates == "drop"
+        recipe = Recipe(
+            folder=self.work / f"{split}.shards",
+            tokenizers=(self.fresh / f"{names[0]}.model", self.fresh / f"{names[1]}.model"),
+            limits=self.data.filter,
+            spare=split == "valid",
+            hashes=unique,
+        )
+        recipe.folder.mkdir(exist_ok=True)
+        sizes, total = shards_in(lines), sum(lines)
+        done = {number for number in range(len(sizes)) if is_whole(recipe.path(number))}
+        read = sum(sizes[number] for number in done)
+        if done:
+            self.tell(split, read, total)
+        workers = max(1, min(self.workers, len(sizes) - len(done)))
+        for piece in make_shards(recipe, pieces(paths, lines, done), workers):
+            read += piece.pairs
+            self.tell(split, read, total)
+        many = len(sizes) > 1
+        count = gather(
+            [recipe.path(number) for number in range(len(sizes))],
+            folder,
+            vocab_size=max(each.vocab_size for each in tokenizers),
+            tokenizers={"source": tokenizers[0].digest, "target": tokenizers[1].digest},
+            unique=unique,
+            tell=lambda pairs: self.tell(f"{split} corpus", pairs, total) if many else None,
+        )
+        shutil.rmtree(recipe.folder)
+        return count.as_dict()
 
 
 def _open(folder: Path, marker: dict[str, Any], data: DataSettings) -> Prepared:
@@ -249,42 +315,48 @@ def _fingerprint(data: DataSettings, tokenizer: TokenizerSettings) -> str:
         if path.is_file():  # a missing one is refused when it is read, with its neighbors
             stat = path.stat()
             stats[name] = (stat.st_size, stat.st_mtime_ns)
-    known = {
+    known: dict[str, Any] = {
         "format": FORMAT,
         "tokenizer": tokenizer.model_dump(mode="json"),
         "data": data.model_dump(mode="json", include={"train", "valid", "filter"}),
         "files": stats,
     }
+    if data.filter.duplicates == "keep":  # as it was before there was a choice
+        del known["data"]["filter"]["duplicates"]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
-def _refuse_empty(split: str, count: FilterCount) -> None:
+def _refuse_empty(split: str, report: Mapping[str, Any]) -> None:
     """Refuse a split of which nothing is left.
 
     Raises:
         InputError: no pair was kept.
     """
-    if count.kept == 0:
-        dropped = ", ".join(f"{number} {reason}" for reason, number in count.dropped.items())
+    if report["kept"] == 0:
+        dropped = ", ".join(f"{number} {reason}" for reason, number in report["dropped"].items())
         raise InputError(
-            f"no pair of '{split}' is left of {count.read}" + (f": {dropped}" if dropped else ""),
+            f"no pair of '{split}' is left of {report['read']}"
+            + (f": {dropped}" if dropped else ""),
             help="loosen the filter, or look whether the files are the right ones",
         )
-
-
-def _counted(
-    pairs: Iterator[tuple[str, str]], stage: str, tell: Report
-) -> Iterator[tuple[str, str]]:
-    """Yield the pairs and tell how many went by, every CHUNK and at the end."""
-    done = 0
-    for done, pair in enumerate(pairs, start=1):
-        yield pair
-        if done % CHUNK == 0:
-            tell(stage, done, None)
-    tell(stage, done, done)
 
 
 def _text(files: Files, root: str) -> tuple[list[str], list[str]]:
     """Return all lines of both sides."""
     pairs = list(read_parallel(files, root))
     return [left for left, _ in pairs], [right for _, right in pairs]
+
+
+def _give_back_memory() -> None:
+    """Hand freed memory to the system, where the C library can: workers need it next."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+
+
+def _write_text(path: Path, text: str) -> None:
+    """Write a file beside and rename it."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(text)
+    partial.replace(path)

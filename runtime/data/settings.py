@@ -38,8 +38,11 @@ class TokenizerSettings(Settings):
     """Share of the characters of the training text that get a piece of their own."""
     lowercase: bool = False
     """Fold case before encoding; text that was folded cannot be unfolded."""
-    sentences: int = Field(default=10_000_000, ge=1)
-    """Most sentences to train on, both sides together; of more, a fixed random sample."""
+    sentences: int = Field(default=1_000_000, ge=1)
+    """Most sentences to train on, both sides together; of more, a fixed random sample.
+
+    A million take about 1 GB while the model is trained.
+    """
 
     @field_validator("user_symbols")
     @classmethod
@@ -87,6 +90,8 @@ class FilterSettings(Settings):
     """Most tokens of one side, without the end token."""
     max_ratio: float | None = Field(default=None, ge=1.0)
     """Most tokens of the longer side for one of the shorter; None is no limit."""
+    duplicates: Literal["keep", "drop"] = "keep"
+    """Whether of pairs with the same tokens on both sides only the first is kept."""
 
 
 class DataSettings(Settings):

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BLOCK = 1 << 20
+"""Bytes that are counted at a time."""
 
 
 def resolve(root: str | Path, name: str | Path) -> Path:
@@ -61,12 +63,22 @@ def read_lines(path: str | Path) -> Iterator[str]:
         InputError: there is no such file, it cannot be read, it is damaged
             gzip, or a line is not UTF-8; the place names file and line.
     """
+    for number, raw in enumerate(raw_lines(path), start=1):
+        yield decode(raw, path, number)
+
+
+def raw_lines(path: str | Path) -> Iterator[bytes]:
+    """Yield the lines of a file as bytes, with their endings.
+
+    Raises:
+        InputError: as for `read_lines`, but that bytes may be anything.
+    """
     path = Path(path)
     number = 0
     try:
         with _open(path) as file:
-            for number, raw in enumerate(file, start=1):
-                yield _decode(raw, path, number)
+            for number, raw in enumerate(file, start=1):  # noqa: B007 - outlives the loop
+                yield raw
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         msg = f"gzip file is damaged or cut off: {error}"
         raise InputError(
@@ -79,6 +91,36 @@ def read_lines(path: str | Path) -> Iterator[str]:
         raise InputError(problem, place=str(path)) from error
 
 
+def count_lines(path: str | Path) -> int:
+    """Return the number of lines of a file; blocks are read, so it is quick.
+
+    Raises:
+        InputError: as for `raw_lines`.
+    """
+    path = Path(path)
+    lines, last = 0, b"\n"
+    try:
+        with _open(path) as file:
+            while block := file.read(BLOCK):
+                lines += block.count(b"\n")
+                last = block[-1:]
+    except (EOFError, OSError, zlib.error):
+        return sum(1 for _ in raw_lines(path))  # slower, and it says at which line
+    return lines + (last != b"\n")
+
+
+def pair_paths(files: Files, root: str | Path) -> list[tuple[Path, Path]]:
+    """Return the paths of parallel files, source and target.
+
+    Raises:
+        InputError: as for `resolve`.
+    """
+    return [
+        (resolve(root, source), resolve(root, target))
+        for source, target in zip(files.source, files.target, strict=True)
+    ]
+
+
 def read_parallel(files: Files, root: str | Path) -> Iterator[tuple[str, str]]:
     """Yield (source line, target line) of all files, pair of files by pair.
 
@@ -86,11 +128,7 @@ def read_parallel(files: Files, root: str | Path) -> Iterator[tuple[str, str]]:
         InputError: as for `resolve` and `read_lines`, or a source file has not
             as many lines as its target file; both counts are named.
     """
-    paths = [
-        (resolve(root, source), resolve(root, target))
-        for source, target in zip(files.source, files.target, strict=True)
-    ]
-    for source, target in paths:
+    for source, target in pair_paths(files, root):
         number = 0
         for number, (left, right) in enumerate(  # noqa: B007 - the count outlives the loop
             zip_longest(read_lines(source), read_lines(target)), start=1
@@ -101,13 +139,23 @@ def read_parallel(files: Files, root: str | Path) -> Iterator[tuple[str, str]]:
         else:
             continue
         # One side ended: line `number` is the first without a partner.
-        lines = _count(target if left is None else source)
-        counts = (number - 1, lines) if left is None else (lines, number - 1)
-        msg = f"{counts[0]} source lines for {counts[1]} target lines"
+        lines = count_lines(target if left is None else source)
+        refuse_unequal(
+            (source, target), (number - 1, lines) if left is None else (lines, number - 1)
+        )
+
+
+def refuse_unequal(paths: tuple[Path, Path], lines: tuple[int, int]) -> None:
+    """Refuse parallel files that have not as many lines as each other.
+
+    Raises:
+        InputError: they have not; both counts are named.
+    """
+    if lines[0] != lines[1]:
         raise InputError(
-            msg,
-            place=f"{source} and {target}",
-            help=f"line {number} has no partner; parallel files align line by line",
+            f"{lines[0]} source lines for {lines[1]} target lines",
+            place=f"{paths[0]} and {paths[1]}",
+            help=f"line {min(lines) + 1} has no partner; parallel files align line by line",
         )
 
 
@@ -141,8 +189,17 @@ def _refuse_missing(path: Path) -> None:
     raise InputError(msg, place=str(path.parent), help=did_you_mean(path.name, known))
 
 
-def _decode(raw: bytes, path: Path, number: int) -> str:
-    """Return one line as text; `number` counts from 1."""
+def decode(raw: bytes, path: str | Path, number: int) -> str:
+    """Return one line as text, without its ending.
+
+    Args:
+        raw: the line, with its ending.
+        path: where it is from, for the message.
+        number: which line of the file; counts from 1.
+
+    Raises:
+        InputError: it is not UTF-8.
+    """
     raw = raw.removesuffix(b"\n").removesuffix(b"\r") if raw.endswith(b"\n") else raw
     if number == 1:
         raw = raw.removeprefix(BYTE_ORDER_MARK)
@@ -153,10 +210,5 @@ def _decode(raw: bytes, path: Path, number: int) -> str:
         raise InputError(
             msg,
             place=f"{path}:{number}",
-            help=f"save the file as UTF-8, such as: iconv -f latin1 -t utf-8 {path.name}",
+            help=f"save the file as UTF-8, such as: iconv -f latin1 -t utf-8 {Path(path).name}",
         ) from error
-
-
-def _count(path: Path) -> int:
-    """Return the number of lines of a file."""
-    return sum(1 for _ in read_lines(path))

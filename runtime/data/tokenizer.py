@@ -31,6 +31,9 @@ UNKNOWN = "\u2047"
 LONGEST = 2000
 """Characters of a training sentence; a longer one is cut at spaces, and no part is lost."""
 
+FEWEST = 101
+"""SentencePiece draws a sample of no fewer sentences."""
+
 ERRORS_ONLY = 2
 """Level of SentencePiece's own log, which goes to the terminal."""
 
@@ -121,8 +124,12 @@ class Tokenizer:
         """
         return self.encode_many([text])[0]
 
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text; faster than one by one (threads).
+    def encode_many(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
+        """Return the ids of each text; faster than one by one.
+
+        Args:
+            texts: without line feeds.
+            threads: how many work at it; None is as many as there are cores.
 
         Raises:
             InputError: as for `encode`.
@@ -136,7 +143,8 @@ class Tokenizer:
                 place=ascii(error.object)[:60],
                 help="read the text as UTF-8",
             ) from error
-        return cast("list[list[int]]", self._model.encode(given, out_type=int))
+        ids = self._model.encode(given, out_type=int, num_threads=threads or -1)
+        return cast("list[list[int]]", ids)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids: up to the first end, without padding and beginning.
@@ -189,7 +197,7 @@ def train_tokenizer(
             user_defined_symbols=list(settings.user_symbols),
             character_coverage=settings.character_coverage,
             normalization_rule_name="nmt_nfkc_cf" if settings.lowercase else "nmt_nfkc",
-            input_sentence_size=settings.sentences,
+            input_sentence_size=max(settings.sentences, FEWEST),
             shuffle_input_sentence=True,  # a sample from a fixed seed, not the first lines
             max_sentence_length=8 * LONGEST,  # bytes; never reached
             num_threads=16,  # the sums of `unigram` depend on it: fixed, not the machine's

@@ -70,6 +70,21 @@ def test_small_vocabularies_take_two_bytes_an_id(tmp_path: Path) -> None:
     assert content(Corpus.open(tmp_path / "large")) == PAIRS
 
 
+def test_many_sentences_are_written_as_one_by_one(tmp_path: Path) -> None:
+    """Arrays of ids and lengths, mixed with single pairs, in their order."""
+    with CorpusWriter(tmp_path / "c", vocab_size=100) as writer:
+        writer.add([1, 2], [3])
+        writer.extend(0, np.array([4, 5, 6]), np.array([1, 0, 2]))
+        writer.extend(1, np.array([7]), np.array([0, 1, 0]))
+        writer.add([8], [9, 9])
+    corpus = Corpus.open(tmp_path / "c")
+
+    pairs = [tuple(side.tolist() for side in corpus.pair(row)) for row in range(len(corpus))]
+
+    assert pairs == [([1, 2], [3]), ([4], []), ([], [7]), ([5, 6], []), ([8], [9, 9])]
+    assert corpus.source_lengths.tolist() == [2, 1, 0, 2, 1]
+
+
 def test_an_id_that_does_not_fit_is_not_wrapped(tmp_path: Path) -> None:
     """A wrong vocabulary size must not become wrong words; nothing is left behind."""
     with (

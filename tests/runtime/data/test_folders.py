@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from weft.runtime.data.folders import building
+from weft.runtime.data.folders import building, resuming
 from weft.specs.findings import InputError
 
 if TYPE_CHECKING:
@@ -70,3 +71,28 @@ def test_anything_else_is_not_replaced(tmp_path: Path) -> None:
 
     assert (tmp_path / "papers" / "thesis").exists()
     assert (tmp_path / "empty" / "marker").exists()
+
+
+def test_one_process_works_and_the_others_wait(tmp_path: Path) -> None:
+    """The second gets the folder when the first is done, and finds its result."""
+    folder, said = tmp_path / "data", list[str]()
+    waiting, seen = threading.Event(), list[bool]()
+
+    def hear(text: str) -> None:
+        said.append(text)
+        waiting.set()
+
+    def second() -> None:
+        with resuming(folder, "marker", "key", hear):
+            seen.append((folder / "marker").is_file())
+
+    thread = threading.Thread(target=second)
+    with resuming(folder, "marker", "key", said.append) as (_, fresh):
+        thread.start()
+        assert waiting.wait(10)
+        (fresh / "marker").touch()
+    thread.join(10)
+
+    assert said == [f"waiting for another process that prepares {tmp_path / '.data.work'}"]
+    assert seen == [True]
+    assert list(tmp_path.iterdir()) == [folder]

@@ -147,12 +147,17 @@ def test_a_change_of_settings_or_files_prepares_anew(data: DataSettings, tmp_pat
 
 
 def test_progress_is_told_with_the_total_once_known(data: DataSettings, tmp_path: Path) -> None:
-    """The tokenizer's pass counts the training text; the last call is always exact."""
+    """Lines are counted first; the last call of each stage is always exact."""
     told: list[tuple[str, int, int | None]] = []
 
     prepare(data, SMALL, tmp_path / "out", report=lambda *call: told.append(call))
 
-    assert told == [("tokenizer", 49, 49), ("train", 49, 49), ("valid", 4, 4)]
+    assert told == [
+        ("count", 49, 49),
+        ("tokenizer", 49, 49),
+        ("valid", 4, 4),
+        ("train", 49, 49),
+    ]
 
 
 def test_an_error_leaves_what_was_there(data: DataSettings, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft.runtime.data.settings import Files
-from weft.runtime.data.text import read_lines, read_parallel, resolve
+from weft.runtime.data.text import count_lines, read_lines, read_parallel, resolve
 from weft.specs.findings import InputError
 
 if TYPE_CHECKING:
@@ -184,3 +184,23 @@ def test_lengths_are_compared_file_by_file(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="2 source lines for 1 target lines"):
         list(read_parallel(Files(source=("a", "b"), target=("x", "y")), tmp_path))
+
+
+@given(st.text(alphabet="a\n\r\x85", max_size=12))
+def test_lines_are_counted_as_they_are_read(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    """With and without a line feed at the end, plain and gzip."""
+    path = tmp_path_factory.mktemp("text") / "text"
+    for raw in (text.encode(), gzip.compress(text.encode())):
+        path.write_bytes(raw)
+        assert count_lines(path) == len(list(read_lines(path)))
+
+
+def test_counting_a_cut_file_is_an_error_too(tmp_path: Path) -> None:
+    """With the place that reading it would give."""
+    path = tmp_path / "text.gz"
+    path.write_bytes(gzip.compress(b"one\ntwo\n")[:-4])
+
+    with pytest.raises(InputError, match="damaged or cut off"):
+        count_lines(path)

@@ -1,0 +1,88 @@
+"""Gather: shards, in their order, become one corpus, in bounded memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .corpus import CorpusWriter
+from .filters import FilterCount
+from .shards import read_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+ROOM = 1 << 22
+"""Hashes that are sorted at a time: 36 million pairs take nine rounds."""
+
+
+def gather(
+    shards: Sequence[Path],
+    folder: Path,
+    *,
+    vocab_size: int,
+    tokenizers: Mapping[str, str],
+    unique: bool,
+    tell: Callable[[int], None],
+) -> FilterCount:
+    """Write a corpus of shards; its header has what the filter counted.
+
+    Args:
+        shards: their files, in order.
+        folder: where the corpus will be.
+        vocab_size: see `CorpusWriter`.
+        tokenizers: the same.
+        unique: whether of equal pairs only the first is kept.
+        tell: hears how many pairs of text are done.
+    """
+    count = FilterCount()
+    keep = first_of_each(shards) if unique else None
+    start = 0
+    with CorpusWriter(folder, vocab_size=vocab_size, tokenizers=tokenizers) as writer:
+        for path in shards:
+            shard = read_shard(path)
+            count.add(shard.counts)
+            pairs = len(shard.lengths[0])
+            kept = None if keep is None else keep[start : start + pairs]
+            for side in (0, 1):
+                writer.extend(side, *_chosen(shard.ids[side], shard.lengths[side], kept))
+            if kept is not None:
+                count.leave_out("duplicate", pairs - int(kept.sum()))
+            start += pairs
+            tell(count.read)
+        writer.report = count.as_dict()
+    return count
+
+
+def first_of_each(shards: Sequence[Path]) -> NDArray[np.bool_]:
+    """Return which pairs of all shards are the first with their hash.
+
+    Hashes are sorted by parts, those with one remainder at a time, so memory is bounded.
+    """
+    sizes = [len(read_shard(path, only_hashes=True).hashes) for path in shards]
+    keep = np.zeros(sum(sizes), dtype=np.bool_)
+    parts = max(1, -(-len(keep) // ROOM))
+    for part in range(parts):
+        found, places, start = [], [], 0
+        for path, size in zip(shards, sizes, strict=True):
+            hashes = read_shard(path, only_hashes=True).hashes
+            mine = np.flatnonzero(hashes % parts == part)
+            found.append(hashes[mine])
+            places.append(mine + start)
+            start += size
+        _, first = np.unique(np.concatenate(found), return_index=True)
+        keep[np.concatenate(places)[first]] = True
+    return keep
+
+
+def _chosen(
+    ids: NDArray[Any], lengths: NDArray[np.uint32], kept: NDArray[np.bool_] | None
+) -> tuple[NDArray[Any], NDArray[np.uint32]]:
+    """Return ids and lengths of the sentences that are kept."""
+    if kept is None or kept.all():
+        return ids, lengths
+    return ids[np.repeat(kept, lengths)], lengths[kept]

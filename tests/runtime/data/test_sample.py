@@ -1,0 +1,55 @@
+"""The sample: so many lines, evenly, in order, and always the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from weft.runtime.data import sample
+from weft.runtime.data.sample import sampled
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, Path]]:
+    """Return two groups of two files, of 25 and 10 lines, read in blocks of 10."""
+    monkeypatch.setattr(sample, "BLOCK", 10)
+    made = []
+    for name, count in (("a", 25), ("b", 10)):
+        paths = tmp_path / f"{name}.x", tmp_path / f"{name}.y"
+        for path in paths:
+            path.write_text("".join(f"{path.name} {row}\n" for row in range(count)))
+        made.append((paths[0], paths[1]))
+    return made
+
+
+def test_few_lines_are_all_taken_in_order(groups: list[tuple[Path, Path]]) -> None:
+    """Sides in turn, file after file; the last progress is the whole."""
+    told: list[int] = []
+
+    lines = list(sampled(groups, [25, 10], 1000, told.append))
+
+    assert lines[:4] == ["a.x 0", "a.y 0", "a.x 1", "a.y 1"]
+    assert lines[50:52] == ["b.x 0", "b.y 0"]
+    assert len(lines) == len(set(lines)) == 70
+    assert told == [10, 20, 25, 35]
+
+
+def test_of_many_lines_an_even_share_is_drawn(groups: list[tuple[Path, Path]]) -> None:
+    """35 of 70: as many as asked for, half of each block, none twice, the same again."""
+    lines = list(sampled(groups, [25, 10], 35, lambda _: None))
+
+    assert len(lines) == len(set(lines)) == 35
+    blocks = Counter((line[0], int(line.split()[1]) // 10) for line in lines)
+    assert blocks == {("a", 0): 10, ("a", 1): 10, ("a", 2): 5, ("b", 0): 10}
+    assert lines == list(sampled(groups, [25, 10], 35, lambda _: None))
+    everything = list(sampled(groups, [25, 10], 70, lambda _: None))
+    assert lines == [line for line in everything if line in set(lines)]
+
+
+def test_one_side_may_be_sampled(groups: list[tuple[Path, Path]]) -> None:
+    """As for tokenizers of their own."""
+    lines = list(sampled([(left,) for left, _ in groups], [25, 10], 7, lambda _: None))
+
+    assert len(lines) == 7
+    assert all(".x" in line for line in lines)

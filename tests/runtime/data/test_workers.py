@@ -1,0 +1,199 @@
+"""Workers and shards: the same corpus from any number of processes, and after any kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weft.runtime.data import gather, shards, workers
+from weft.runtime.data.corpus import Corpus
+from weft.runtime.data.prepare import prepare
+from weft.runtime.data.settings import DataSettings, Files, FilterSettings, TokenizerSettings
+from weft.runtime.data.workers import WorkerDiedError
+from weft.specs.findings import InputError
+
+PAIRS = 60
+TOKENIZER = TokenizerSettings(vocab_size=40)
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataSettings:
+    """Return 60 pairs in two files of training text, in shards of 8; each 5th is the 1st again."""
+    monkeypatch.setattr(shards, "SHARD", 8)
+    root = tmp_path / "text"
+    root.mkdir()
+    lines = [f"a{number % 5 and number} b" for number in range(PAIRS)]
+    for name, part in (("one", lines[:33]), ("two", lines[33:]), ("valid", lines[:3])):
+        for side in ("en", "de"):
+            text = "".join(f"{line} {side}\n" for line in part)
+            (root / f"{name}.{side}").write_text(text)
+    return DataSettings(
+        root=str(root),
+        train=Files(source=("one.en", "two.en"), target=("one.de", "two.de")),
+        valid=Files(source=("valid.en",), target=("valid.de",)),
+    )
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Return every file below a folder."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def made_shards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that hears of every shard that is made in this process."""
+    numbers: list[int] = []
+    make = shards.Maker.make
+
+    def told(self: shards.Maker, piece: shards.Piece) -> None:
+        numbers.append(piece.number)
+        make(self, piece)
+
+    monkeypatch.setattr(shards.Maker, "make", told)
+    return numbers
+
+
+def test_the_number_of_workers_changes_nothing(data: DataSettings, tmp_path: Path) -> None:
+    """Every byte is the same, and every pair is there in its order."""
+    alone = prepare(data, TOKENIZER, tmp_path / "alone", workers=1)
+    prepare(data, TOKENIZER, tmp_path / "three", workers=3)
+
+    assert content(tmp_path / "alone") == content(tmp_path / "three")
+    decoded = [
+        alone.source_tokenizer.decode(alone.train.pair(row)[0].tolist()) for row in range(PAIRS)
+    ]
+    assert decoded == [f"a{number % 5 and number} b en" for number in range(PAIRS)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alone", "text", "three"]
+
+
+def test_of_equal_pairs_the_first_is_kept(data: DataSettings, tmp_path: Path) -> None:
+    """Every fifth line is 'a0 b', of which one stays, wherever the shards begin."""
+    unique = data.model_copy(update={"filter": FilterSettings(duplicates="drop")})
+
+    made = prepare(unique, TOKENIZER, tmp_path / "out", workers=1)
+
+    assert made.report["train"]["read"] == PAIRS
+    assert made.report["train"]["dropped"] == {"duplicate": PAIRS // 5 - 1}
+    assert made.report["train"]["kept"] == len(made.train) == PAIRS - PAIRS // 5 + 1
+    texts = [
+        made.target_tokenizer.decode(made.train.pair(row)[1].tolist())
+        for row in range(len(made.train))
+    ]
+    assert texts == ["a0 b de", *(f"a{n} b de" for n in range(PAIRS) if n % 5)]
+    assert len(made.valid) == 3
+
+
+def test_a_stopped_preparation_goes_on(
+    data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole shards are kept, a damaged one is made again, and the end is the same."""
+    prepare(data, TOKENIZER, tmp_path / "whole", workers=1)
+    out, work = tmp_path / "out", tmp_path / ".out.work"
+
+    def stop(stage: str, done: int, _: int | None) -> None:
+        if stage == "train" and done >= 24:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(data, TOKENIZER, out, workers=1, report=stop)
+    assert not out.exists()
+    damaged = work / "train.shards" / "000001.shard"
+    kept = damaged.read_bytes()
+    damaged.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    numbers, said = made_shards(monkeypatch), list[str]()
+
+    prepare(data, TOKENIZER, out, workers=1, say=said.append)
+
+    assert numbers == [1, 3, 4, 5, 6, 7, 8]
+    assert said == [f"going on with the preparation begun in {work}"]
+    assert content(out) == content(tmp_path / "whole")
+    assert not work.exists()
+
+
+def test_other_settings_do_not_go_on(
+    data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was begun with other settings is thrown away."""
+
+    def stop(stage: str, *_: Any) -> None:
+        if stage == "train":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(data, TOKENIZER, tmp_path / "out", workers=1, report=stop)
+    numbers = made_shards(monkeypatch)
+
+    other = data.model_copy(update={"filter": FilterSettings(max_length=20)})
+    prepare(other, TOKENIZER, tmp_path / "out", workers=1)
+
+    assert numbers == [0, *range(9)]  # that of validation, then all of training
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_first_bad_line_is_named(data: DataSettings, tmp_path: Path, count: int) -> None:
+    """Not the one whose worker was quickest."""
+    made = prepare(data, TOKENIZER, tmp_path / "out", workers=1)
+    path = Path(data.root) / "one.de"
+    lines = path.read_bytes().splitlines(keepends=True)
+    for number in (12, 20, 28):
+        lines[number - 1] = b"\xff\n"
+    path.write_bytes(b"".join(lines))
+    model = made.folder / "tokenizer.model"
+    recipe = shards.Recipe(folder=tmp_path, tokenizers=(model, model), limits=data.filter)
+    paths = [(Path(data.root) / "one.en", path)]
+
+    with pytest.raises(InputError, match="0xff") as caught:
+        list(workers.make_shards(recipe, shards.pieces(paths, [33]), count))
+
+    assert caught.value.place == f"{path}:12"
+
+
+def test_a_killed_worker_costs_only_its_shard(
+    data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call says what happened, and the next one goes on from there."""
+    popen, crew = workers.subprocess.Popen, list[Any]()
+
+    def started(*args: Any, **named: Any) -> Any:
+        crew.append(popen(*args, **named))
+        return crew[-1]
+
+    monkeypatch.setattr(workers.subprocess, "Popen", started)
+
+    def kill(stage: str, *_: Any) -> None:
+        if stage == "train":
+            for process in crew:
+                os.kill(process.pid, signal.SIGKILL)
+
+    with pytest.raises(WorkerDiedError, match="a worker process ended: SIGKILL"):
+        prepare(data, TOKENIZER, tmp_path / "out", workers=2, report=kill)
+    assert list((tmp_path / ".out.work" / "train.shards").glob("*.shard"))
+    monkeypatch.undo()
+
+    monkeypatch.setattr(shards, "SHARD", 8)
+    made = prepare(data, TOKENIZER, tmp_path / "out", workers=1)
+
+    assert len(made.train) == PAIRS
+    assert [process.poll() for process in crew] == [-signal.SIGKILL] * 2
+
+
+def test_workers_are_counted_from_one(data: DataSettings, tmp_path: Path) -> None:
+    """Nobody cannot work."""
+    with pytest.raises(InputError, match="0 workers cannot work"):
+        prepare(data, TOKENIZER, tmp_path / "out", workers=0)
+
+
+def test_duplicates_are_found_across_parts(
+    data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hashes that are sorted by parts give what a set of all of them gives."""
+    monkeypatch.setattr(gather, "ROOM", 10)
+    unique = data.model_copy(update={"filter": FilterSettings(duplicates="drop")})
+
+    prepare(unique, TOKENIZER, tmp_path / "out", workers=1)
+    corpus = Corpus.open(tmp_path / "out" / "train")
+
+    pairs = [tuple(side.tobytes() for side in corpus.pair(row)) for row in range(len(corpus))]
+    assert len(set(pairs)) == len(pairs) == PAIRS - PAIRS // 5 + 1
