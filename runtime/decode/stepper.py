@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...blocks.modules.state import Room, State
+from ..compile.pack import packed
 
 
 class ModelStepper:
@@ -49,6 +50,7 @@ class ModelStepper:
         dtype = torch.get_autocast_dtype(kind) if half else parameter.dtype
         rows = next((value.size(0) for value in fixed.values()), sentences or 1)
         room = Room(rows, beams, length, dtype, device)
+        model = packed(model, dtype)
         self.rows = room.sentences
         self.beams = beams
         self._step: Any = model.step
