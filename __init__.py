@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .graphs.diff import Diff
     from .runtime.api import Model
     from .runtime.compile.compile import CompileReport, Mode
+    from .runtime.export.eject import Ejected
     from .runtime.export.to_ctranslate2 import Checked
     from .runtime.importing.hf import Imported
     from .runtime.spec import Spec
@@ -41,6 +42,7 @@ __all__ = [
     "compile",
     "diff",
     "draw",
+    "eject",
     "export",
     "import_hf",
     "load",
@@ -258,3 +260,28 @@ def export(
     from .runtime.export.export import export as export_to
 
     return export_to(checkpoint, to, out, quantization=quantization, lines=lines)
+
+
+def eject(model: LoadedSpec | str | Path, out: str | Path) -> Ejected:
+    """Write a model as one file of plain PyTorch that imports nothing of weft.
+
+    Args:
+        model: a checkpoint folder; or what `load` gave, a spec file, or a shipped name.
+        out: the Python file; weights of a checkpoint are written beside it.
+
+    Returns:
+        The file, the name of its class, and what was compared after writing.
+
+    Raises:
+        InputError: a block's source is not there, or the file cannot be written.
+        SpecError: everything that is wrong with the spec.
+    """
+    from pathlib import Path as FilePath
+
+    from .runtime.checked import graph_of
+    from .runtime.checkpoint import open_checkpoint
+    from .runtime.export.eject import eject as eject_to
+
+    if isinstance(model, str | FilePath) and FilePath(model).is_dir():
+        return eject_to(open_checkpoint(model), out)
+    return eject_to(graph_of(model), out)

@@ -1,4 +1,4 @@
-"""Export commands: a model for another engine."""
+"""Export commands: a model for another engine, or as a file of plain PyTorch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from argparse import Namespace
 from itertools import islice
 from pathlib import Path
 
+from ...specs.findings import InputError
+from ...specs.load import load, parse_overrides
+from ..checked import graph_of
+from ..checkpoint import open_checkpoint
 from ..data.text import read_lines
+from ..export.eject import eject as eject_to
 from ..export.export import export as export_to
 
 LINES = 32
@@ -37,3 +42,22 @@ def export(options: Namespace) -> None:
     )
     size = sum(one.stat().st_size for one in Path(options.out).iterdir())
     print(f"wrote {shlex.quote(str(options.out))}, {size / 1e6:,.1f} MB; its README.md says how on")
+
+
+def eject(options: Namespace) -> None:
+    """Write the file and say how it is loaded.
+
+    Raises:
+        InputError: the model cannot be read or the file not written; nothing is kept then.
+        SpecError: everything that is wrong with the spec.
+    """
+    if Path(options.model).is_dir():
+        if options.set:
+            raise InputError("a checkpoint's params are fixed", help="leave --set out")
+        made = eject_to(open_checkpoint(options.model), options.out)
+    else:
+        made = eject_to(graph_of(load(options.model, parse_overrides(options.set))), options.out)
+    print(f"class {made.name} computes what the model computes, by its {made.compared}")
+    print(f"wrote {shlex.quote(str(made.file))}, {made.lines:,} lines; its head says how on")
+    if made.weights is not None:
+        print(f"wrote {shlex.quote(str(made.weights))}")

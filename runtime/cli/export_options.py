@@ -1,4 +1,4 @@
-"""Export options: what `weft export` takes."""
+"""Export options: what `weft export` and `weft eject` take."""
 
 from __future__ import annotations
 
@@ -23,10 +23,16 @@ _EXPORT = """Write a checkpoint for another engine, and check that it computes t
 What an engine cannot express is refused, and the nodes that prevent it are named.  The folder
 appears when the check has passed, and not before.  docs/exporting.md says what each can do.
 """
+_EJECT = """Write a model as one file of plain PyTorch that imports nothing of weft.
+
+The file holds the classes that a spec becomes and the blocks that they use.  Its state_dict has
+the names that checkpoints have, so weights load as they are; those of a checkpoint are written
+beside it, as weights.safetensors.  The head of the file says how it is used, step by step too.
+"""
 
 
 def add_export_commands(add: Callable[[str, str, str, str], argparse.ArgumentParser]) -> None:
-    """Add `export`.
+    """Add `export` and `eject`.
 
     Args:
         add: makes a command of a name, a module, what it does, and an example.
@@ -53,4 +59,22 @@ def add_export_commands(add: Callable[[str, str, str, str], argparse.ArgumentPar
         "--text",
         metavar="FILE",
         help="lines to check with, for ctranslate2, the first 32 (default: words at random)",
+    )
+    eject = add(
+        "eject",
+        "export_command",
+        "write a model as one file of plain PyTorch that imports nothing of weft",
+        "weft eject transformer-base --set layers=2 -o model.py",
+    )
+    eject.description = _EJECT
+    eject.add_argument(
+        "model", help="a checkpoint folder, a spec file, or the name of a shipped spec"
+    )
+    eject.add_argument("-o", "--out", required=True, help="Python file to write")
+    eject.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="change a param of a spec, as often as needed, such as layers=4",
     )

@@ -1,0 +1,205 @@
+"""Eject: a graph as one file of plain PyTorch that imports nothing of weft."""
+
+from __future__ import annotations
+
+import ast
+import json
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ...blocks.library import module_path
+from ...graphs.graph import Graph, walk
+from ...specs.findings import InputError
+from ..checkpoint import Checkpoint
+from ..compile.build import build, build_empty
+from ..compile.lower import lower
+from .examples import example_inputs, sizes_for
+from .gather import Gatherer, Symbol
+from .layout import WIDTH, defaults_of, laid_out
+
+LARGEST = 100_000_000
+"""Parameters up to which a fresh model is built twice to compare outputs."""
+CLOSE = 1e-5
+"""Most by which an output may differ."""
+WEIGHTS = "weights.safetensors"
+_GENERATED = "weft_generated"
+_ROOT = __name__.partition(".runtime")[0]
+_HEAD = '''# SPDX-License-Identifier: Apache-2.0
+"""{doc}
+
+Written by weft: the classes that a spec became and the blocks that they use, which are parts of
+Weft, under the Apache License 2.0.  Needs torch alone; weights have the names that weft gives them.
+
+{use}
+"""
+{params}
+from __future__ import annotations
+
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Ejected:
+    """What was written."""
+
+    file: Path
+    name: str
+    """The class that is the model."""
+    lines: int
+    weights: Path | None
+    compared: str
+    """What was compared after writing: `outputs`, or `names and shapes` of weights."""
+
+
+def eject(made_of: Graph | Checkpoint, out: Path | str) -> Ejected:
+    """Write a graph, or a checkpoint with its weights, as a file of plain PyTorch.
+
+    Args:
+        made_of: a checked graph, or an opened checkpoint.
+        out: the Python file; the weights are written beside it.
+
+    Raises:
+        InputError: a block's source is not there, the place cannot be written, or what was
+            made does not compute the same; then nothing is written.
+    """
+    out = Path(out)
+    if out.suffix != ".py":
+        raise InputError("a Python file ends with .py", place=str(out), help="name it model.py")
+    held = made_of if isinstance(made_of, Checkpoint) else None
+    graph = made_of.graph if isinstance(made_of, Checkpoint) else made_of
+    name, text = ejected_text(graph, trained=held is not None)
+    compared = _compare(graph, held, getattr(_run(text), name))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if held is not None:
+            partial = out.with_name(f".{WEIGHTS}.partial")
+            save_file({k: v.contiguous() for k, v in held.weights.items()}, partial)
+            partial.replace(out.with_name(WEIGHTS))
+        partial = out.with_name(f".{out.name}.partial")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(out)
+    except OSError as error:
+        raise InputError(f"cannot write it: {error.strerror or error}", place=str(out)) from error
+    weights = out.with_name(WEIGHTS) if held is not None else None
+    return Ejected(out, name, text.count("\n"), weights, compared)
+
+
+def ejected_text(graph: Graph, *, trained: bool = False) -> tuple[str, str]:
+    """Return the name of a graph's class, and the file that defines it.
+
+    Args:
+        graph: a checked graph.
+        trained: whether weights lie beside the file.
+
+    Raises:
+        InputError: a block's source is not there.
+    """
+    program = lower(graph)
+    blocks = {
+        module_path(part.block).partition(".")[0]
+        for _, node in walk(graph.root)
+        if (part := node.part) is not None
+    }
+    gatherer = Gatherer({_ROOT, *blocks})
+    if graph.step_axis is not None:
+        gatherer.want(Symbol(f"{_ROOT}.blocks.modules.state", "Room"))
+        gatherer.want(Symbol(f"{_ROOT}.runtime.decode.stepper", "reorder"))
+    if not trained:
+        gatherer.want(Symbol(f"{_ROOT}.runtime.compile.build", "initialize"))
+    # Twice: constructors are known when all that they are of has been gathered.
+    gatherer.add_text(_GENERATED, program.source)
+    defaults = defaults_of(gatherer.classes())
+    gatherer.add_text(_GENERATED, laid_out(program.source, defaults))
+    doc = (ast.get_docstring(ast.parse(program.source)) or "").partition("\n")[0]
+    name = gatherer.names()[Symbol(_GENERATED, program.root)]
+    head = _HEAD.format(
+        doc=textwrap.fill(doc, WIDTH - 3),
+        use=_use(graph, name, trained=trained),
+        params=_params(graph),
+    )
+    return name, head + gatherer.render({_GENERATED: "The model: a class a template."})
+
+
+def _use(graph: Graph, name: str, *, trained: bool) -> str:
+    """Return the lines that say how the file is used."""
+    lines = [f"    model = {name}().eval()"]
+    if trained:
+        lines.insert(0, "    from safetensors.torch import load_model\n")
+        lines.append(f'    load_model(model, "{WEIGHTS}")')
+    else:
+        lines.append("    initialize(model, seed=1)  # the weights that weft draws from this seed")
+    given = ", ".join(f"{port}=..." for port in graph.inputs)
+    output = next(iter(graph.outputs))
+    lines.append(f'    model({given})["{output}"]')
+    if graph.step_axis is not None:
+        moving = [p for p, t in graph.inputs.items() if graph.step_axis in t.axes]
+        fixed = "".join(f", {port}=..." for port in graph.inputs if port not in moving)
+        moves = ", ".join(f"{port}=..." for port in moving)
+        lines += [
+            "",
+            f"One position of {graph.step_axis} after the other, with what those before have left:",
+            "",
+            "    room = Room(sentences, beams, length, torch.float32, torch.device('cpu'))",
+            f"    state = model.begin(room{fixed})",
+            f'    model.step({moves}, state=state, position=0)["{output}"]',
+            "    reorder(state, rows, position + 1)  # let beams go on from others",
+        ]
+    return "\n".join(lines)
+
+
+def _params(graph: Graph) -> str:
+    """Return the params of a spec as comments."""
+    if not graph.params:
+        return ""
+    lines = [f"# {name} = {json.dumps(value, default=str)}" for name, value in graph.params.items()]
+    return "\n".join(["\n# Params of the spec:", *lines, ""])
+
+
+def _run(text: str) -> ModuleType:
+    """Run a file that was made here."""
+    module = ModuleType("weft_ejected")
+    # Our own source: definitions of our files and of a checked graph.
+    exec(compile(text, "<ejected>", "exec"), module.__dict__)
+    return module
+
+
+def _compare(graph: Graph, held: Checkpoint | None, made: type[nn.Module]) -> str:
+    """Compare what was made with the model, and say by what.
+
+    Raises:
+        InputError: they differ.
+    """
+    with torch.device("meta"):
+        shapes = {path: tuple(value.shape) for path, value in made().state_dict().items()}
+        model = build_empty(graph, device="meta")
+    wanted = {path: tuple(value.shape) for path, value in model.state_dict().items()}
+    if shapes != wanted:
+        odd = sorted(shapes.items() ^ wanted.items())[0][0]
+        raise InputError(f"the file has other weights: '{odd}'", help=_FAULT)
+    if held is None and graph.parameters() > LARGEST:
+        return "names and shapes"
+    model = held.build() if held is not None else build(graph).eval()
+    other = made().eval()
+    other.load_state_dict(model.state_dict())
+    try:
+        inputs = example_inputs(graph, sizes_for(graph, batch=2, length=8))
+        with torch.no_grad():
+            ours: dict[str, Tensor] = model(**inputs)
+    except (ValueError, RuntimeError, IndexError):
+        return "names and shapes"  # lengths that only this spec knows, such as those of images
+    with torch.no_grad():
+        theirs: dict[str, Any] = other(**inputs)
+    for port, value in ours.items():
+        if not torch.allclose(value, theirs[port], atol=CLOSE, rtol=CLOSE, equal_nan=True):
+            raise InputError(f"the file computes another '{port}'", help=_FAULT)
+    return "outputs"
+
+
+_FAULT = "nothing was written; tell us the spec: this is a fault of eject"

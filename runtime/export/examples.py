@@ -1,0 +1,54 @@
+"""Examples: random inputs of a graph, to compare two forms of one model by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ...graphs.axes import evaluate
+from ...graphs.graph import Graph
+from ...graphs.shapes import ValueType
+
+
+def sizes_for(graph: Graph, *, batch: int, length: int) -> dict[str, int]:
+    """Return how long the axes of a graph are: batches alike, other axes each one longer."""
+    sizes: dict[str, int] = {}
+    for place, (axis, kind) in enumerate(graph.spec.axes.items()):
+        sizes[axis] = batch if kind == "batch" else length + place
+    return sizes
+
+
+def example_inputs(graph: Graph, sizes: Mapping[str, int], *, seed: int = 1) -> dict[str, Tensor]:
+    """Return random inputs: the last positions of some rows are not kept.
+
+    Args:
+        graph: what they are for.
+        sizes: how long its axes are.
+        seed: decides the numbers.
+
+    Raises:
+        ValueError: the graph has an input of a kind that is not known here.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return {name: _value(type_, sizes, generator) for name, type_ in graph.inputs.items()}
+
+
+def _value(type_: ValueType, sizes: Mapping[str, int], generator: torch.Generator) -> Tensor:
+    shape = [evaluate(axis, sizes) for axis in type_.axes]
+    if type_.kind in {"f", "bias", "score"}:
+        return torch.randn(shape, generator=generator)
+    if type_.kind in {"ids", "label"}:
+        return torch.randint(evaluate(type_.size or 0, sizes), shape, generator=generator)
+    if type_.kind == "keep":
+        short_B = torch.arange(shape[0]) % 2 if shape[-1] > 1 else torch.zeros(shape[0])
+        lengths_B = shape[-1] - short_B
+        return (torch.arange(shape[-1]) < lengths_B[:, None]).expand(shape)
+    if type_.kind == "len":
+        longest = min(size for axis, size in sizes.items() if size > 1)
+        return torch.randint(1, longest + 1, shape, generator=generator)
+    if type_.kind == "pos":
+        return torch.arange(shape[-1]).expand(shape)
+    msg = f"no example of kind '{type_.kind}' is known"
+    raise ValueError(msg)

@@ -1,0 +1,188 @@
+"""Layout: generated source as a person would have written it.
+
+What `lower` writes is for the machine: every argument in full, and lines of any length.  Here
+arguments that are a constructor's defaults are left out, and long lines are broken.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+WIDTH = 100
+"""Characters of a line at most."""
+
+_EMPTY = re.compile(r"\{\n *\}")
+
+Defaults = Mapping[str, Mapping[str, Any]]
+"""Class to its constructor's parameters that have a value when left out."""
+
+
+def laid_out(source: str, defaults: Defaults) -> str:
+    """Return generated source, rewritten where that reads better; it does the same.
+
+    Args:
+        source: as `lower` writes it.
+        defaults: of the classes that it names.
+    """
+    lines = source.splitlines()
+    made: dict[int, tuple[int, list[str]]] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Assign) and _constructs(node.value, defaults):
+            target = ast.unparse(node.targets[0])
+            pad = " " * node.col_offset
+            text = (
+                f"{pad}{target} = {_value(node.value, defaults, node.col_offset, len(target) + 3)}"
+            )
+            made[node.lineno - 1] = node.end_lineno or node.lineno, text.splitlines()
+    found: list[str] = []
+    place = 0
+    while place < len(lines):
+        end, texts = made.get(place, (place + 1, lines[place : place + 1]))
+        for text in texts:
+            found += _broken(text)
+        place = end
+    return _EMPTY.sub("{}", "\n".join(found)) + "\n"
+
+
+def _constructs(node: ast.expr, defaults: Defaults) -> bool:
+    return any(
+        isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id in defaults
+        for one in ast.walk(node)
+    )
+
+
+def _value(node: ast.expr, defaults: Defaults, indent: int, before: int = 0) -> str:
+    """Return an expression as text; a call without what its constructor has by itself.
+
+    Args:
+        node: what is written.
+        defaults: of classes.
+        indent: spaces before the line.
+        before: characters between these and the expression.
+    """
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return json.dumps(node.value, ensure_ascii=False)
+    if not isinstance(node, ast.Call):
+        return ast.unparse(node).replace("'", '"')
+    name = ast.unparse(node.func)
+    known = defaults.get(name, {})
+    words = [(word.arg, word.value) for word in node.keywords]
+    kept = [(arg, value) for arg, value in words if not _is_default(arg, value, known)]
+    arguments = [_value(one, defaults, indent + 4) for one in node.args]
+    arguments += [
+        f"{arg}={_value(value, defaults, indent + 4, len(arg or '') + 1)}" for arg, value in kept
+    ]
+    line = f"{name}({', '.join(arguments)})"
+    if "\n" not in line and indent + before + len(line) <= WIDTH:
+        return line
+    pad = " " * (indent + 4)
+    inner = ", ".join(arguments)
+    if "\n" not in inner and len(pad) + len(inner) <= WIDTH:
+        return f"{name}(\n{pad}{inner}\n{' ' * indent})"
+    return f"{name}(\n" + "".join(f"{pad}{one},\n" for one in arguments) + f"{' ' * indent})"
+
+
+def _is_default(name: str | None, value: ast.expr, known: Mapping[str, Any]) -> bool:
+    if name is None or name not in known or not isinstance(value, ast.Constant):
+        return False
+    default = known[name]
+    return type(default) is type(value.value) and bool(default == value.value)
+
+
+def _broken(line: str) -> list[str]:
+    """Return a line as several if it is too long: what stands in its last brackets by itself."""
+    if len(line) <= WIDTH:
+        return [line]
+    indent = len(line) - len(line.lstrip())
+    if line.lstrip().startswith('"""'):
+        if not line.endswith('"""'):
+            return [line]
+        words = textwrap.wrap(line.strip(), WIDTH - indent, break_long_words=False)
+        return [" " * indent + one for one in words]
+    opened = _last_bracket(line)
+    if opened is None:
+        left, equals, right = line.partition(" = ")
+        return (
+            [f"{left} = (", f"{' ' * (indent + 4)}{right}", f"{' ' * indent})"]
+            if equals
+            else [line]
+        )
+    closed = len(line) - 1 if line[-1] in ")]}" else len(line) - 2
+    inner = line[opened + 1 : closed]
+    pad = " " * (indent + 4)
+    fits = len(pad) + len(inner) <= WIDTH and line[opened] != "{"
+    body = [f"{pad}{inner}"] if fits else _parts(inner, pad)
+    return [line[: opened + 1], *body, " " * indent + line[closed:]]
+
+
+def _last_bracket(line: str) -> int | None:
+    """Return where the bracket opens that closes at the end of a line."""
+    end = line.rstrip(",:")
+    if not end or end[-1] not in ")]}" or len(line) - len(end) > 1:
+        return None
+    depth = 0
+    for place in range(len(end) - 1, -1, -1):
+        depth += (end[place] in ")]}") - (end[place] in "([{")
+        if depth == 0:
+            return place
+    return None
+
+
+def _parts(inner: str, pad: str) -> list[str]:
+    """Return arguments one a line, or the two halves of a comprehension."""
+    each, comprehends, rest = inner.partition(" for ")
+    if comprehends:
+        return [f"{pad}{each}", f"{pad}for {rest}"]
+    parts, depth, start = [], 0, 0
+    for place, letter in enumerate(inner):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            parts.append(inner[start:place].strip())
+            start = place + 1
+    parts.append(inner[start:].strip())
+    return [f"{pad}{part}," for part in parts if part]
+
+
+def defaults_of(classes: Mapping[str, ast.ClassDef]) -> dict[str, dict[str, Any]]:
+    """Return the defaults of constructors, those of parents where a class passes words on.
+
+    Args:
+        classes: name to definition, parents among them.
+    """
+    found: dict[str, dict[str, Any]] = {}
+
+    def of(name: str) -> dict[str, Any]:
+        definition = classes.get(name)
+        if definition is None:
+            return {}
+        start = next(
+            (
+                one
+                for one in definition.body
+                if isinstance(one, ast.FunctionDef) and one.name == "__init__"
+            ),
+            None,
+        )
+        parents = [one.id for one in definition.bases if isinstance(one, ast.Name)]
+        above = {key: value for parent in parents for key, value in of(parent).items()}
+        if start is None:
+            return above
+        own = _own_defaults(start.args)
+        return {**above, **own} if start.args.kwarg is not None else own
+
+    for name in classes:
+        found[name] = of(name)
+    return found
+
+
+def _own_defaults(given: ast.arguments) -> dict[str, Any]:
+    pairs = [
+        *zip(given.args[len(given.args) - len(given.defaults) :], given.defaults, strict=True),
+        *((arg, value) for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)),
+    ]
+    return {arg.arg: value.value for arg, value in pairs if isinstance(value, ast.Constant)}

@@ -1,0 +1,236 @@
+"""Files of plain PyTorch: they import nothing of ours, and compute what the model computes."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.metadata
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import weft
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from weft.runtime.checked import graph_of
+from weft.runtime.checkpoint import Checkpoint
+from weft.runtime.cli.main import main
+from weft.runtime.compile.build import build
+from weft.runtime.export.eject import eject, ejected_text
+from weft.runtime.export.examples import example_inputs, sizes_for
+from weft.specs.load import LoadedSpec, load, load_child
+
+Make = Callable[..., Checkpoint]
+ENTRIES: dict[str, dict[str, Any]] = {}
+for _file in sorted((Path(__file__).parent.parent / "models").glob("*.py")):
+    _names = runpy.run_path(str(_file))
+    ENTRIES |= _names.get("MODELS", {}) | _names.get("VARIANTS", {})
+BROAD = ["transformer-base", "gnmt-small", "conv-s2s", "moe-transformer", "mamba", "t5", "bert"]
+
+
+def small(name: str) -> LoadedSpec:
+    """Return a shipped spec at its small size."""
+    return weft.load(name, **ENTRIES[name]["small"])
+
+
+def ran(text: str) -> ModuleType:
+    """Run a file for which no weft is there to import."""
+
+    def without_weft(name: str, *rest: Any) -> Any:
+        if name.partition(".")[0] == "weft":
+            raise ModuleNotFoundError(name)
+        return importing(name, *rest)
+
+    importing = builtins.__import__
+    made = ModuleType("ejected")
+    made.__dict__["__builtins__"] = {**vars(builtins), "__import__": without_weft}
+    exec(compile(text, "ejected.py", "exec"), made.__dict__)
+    return made
+
+
+def pair(name: str) -> tuple[nn.Module, nn.Module, ModuleType]:
+    """Return a model and the ejected one, each with the weights of seed 7, and the file."""
+    graph = graph_of(small(name))
+    root, text = ejected_text(graph)
+    made = ran(text)
+    other = getattr(made, root)().eval()
+    made.initialize(other, seed=7)
+    return build(graph, seed=7).eval(), other, made
+
+
+@pytest.mark.parametrize("name", BROAD)
+def test_it_has_the_same_weights_and_outputs(name: str) -> None:
+    """Names of weights, what a seed draws, and every output."""
+    model, other, _ = pair(name)
+    graph = graph_of(small(name))
+    inputs = example_inputs(graph, sizes_for(graph, batch=2, length=9))
+
+    with torch.no_grad():
+        expected, found = model(**inputs), other(**inputs)
+
+    ours, theirs = model.state_dict(), other.state_dict()
+    assert list(ours) == list(theirs)
+    assert all(torch.equal(ours[path], theirs[path]) for path in ours)
+    assert expected.keys() == found.keys()
+    for port, value in expected.items():
+        assert torch.equal(value, found[port]), port
+
+
+@pytest.mark.parametrize("name", ["transformer-base", "gnmt-small", "mamba"])
+def test_it_decodes_step_by_step(name: str) -> None:
+    """Each step gives what the forward gives there, also after beams have changed places."""
+    _, other, made = pair(name)
+    graph = graph_of(small(name))
+    inputs = example_inputs(graph, sizes_for(graph, batch=2, length=9))
+    moving = next(n for n, t in graph.inputs.items() if graph.step_axis in t.axes)
+    target_NT = inputs.pop(moving)
+    room = made.Room(2, 2, target_NT.size(1), torch.float32, torch.device("cpu"))
+    rows = torch.tensor([1, 0, 3, 2])
+
+    with torch.no_grad():
+        target_RT = target_NT.repeat_interleave(2, 0)
+        target_RT[1::2] = target_RT[1::2].flip(1)
+        state = other.begin(room, **inputs)
+        steps = []
+        for position in range(target_RT.size(1)):
+            if position == 4:
+                made.reorder(state, rows, position)
+                target_RT[:, :4] = target_RT[rows, :4]
+            given = {moving: target_RT[:, position : position + 1]}
+            steps.append(other.step(**given, state=state, position=position)["logits"][:, -1])
+        wide = {port: value.repeat_interleave(2, 0) for port, value in inputs.items()}
+        whole = other(**wide, **{moving: target_RT})["logits"]
+
+    assert torch.allclose(torch.stack(steps, 1)[:, 4:], whole[:, 4:], atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_loads_in_a_process_without_weft(checkpoint_of: Make, tmp_path: Path) -> None:
+    """By the three lines that the file's head says; outputs are the model's."""
+    held = checkpoint_of("transformer-base")
+    inputs = example_inputs(held.graph, sizes_for(held.graph, batch=2, length=7))
+    with torch.no_grad():
+        expected = held.build()(**inputs)["logits"]
+    out = tmp_path / "ejected"
+    made = eject(held, out / "model.py")
+    save_file({port: value.contiguous() for port, value in inputs.items()}, out / "inputs")
+    head = made.file.read_text().split('"""')[1]
+    lines = [line.strip() for line in head.splitlines() if line.startswith("    ")][:3]
+    code = "\n".join(
+        [
+            "import sys, torch",
+            "from model import TransformerBase",
+            "from safetensors.torch import load_file, save_file",
+            *lines,
+            "with torch.no_grad():",
+            "    logits = model(**load_file('inputs'))['logits']",
+            "save_file({'logits': logits}, 'outputs')",
+            "print('weft' in sys.modules)",
+        ]
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=out, capture_output=True, text=True, check=False
+    )
+
+    assert done.stdout.strip() == "False", done.stderr
+    assert made.weights == out / "weights.safetensors"
+    assert torch.allclose(load_file(out / "outputs")["logits"], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["Tensor", "attend", "State", "nn"])
+def test_what_is_called_alike_is_told_apart(name: str) -> None:
+    """A spec may be called as something that its file needs."""
+    held = load("transformer-base", ENTRIES["transformer-base"]["small"])
+    graph = graph_of(load_child(held, {"name": name}, "other.json"))
+    root, text = ejected_text(graph)
+    made = getattr(ran(text), root)()
+    model = build(graph).eval()
+    made.load_state_dict(model.state_dict())
+    inputs = example_inputs(graph, sizes_for(graph, batch=2, length=5))
+
+    with torch.no_grad():
+        assert torch.equal(made.eval()(**inputs)["logits"], model(**inputs)["logits"])
+
+
+def test_the_command_writes_a_file_or_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With params from outside; a place that is no Python file is refused."""
+    options = ["--set", "d_model=16", "--set", "vocab=30", "--set", "layers=1"]
+
+    assert main(["eject", "transformer-tiny", *options, "-o", str(tmp_path / "model.py")]) == 0
+    assert "class TransformerTiny computes what the model computes" in capsys.readouterr().out
+    assert main(["eject", "transformer-tiny", "-o", str(tmp_path / "model.txt")]) == 1
+    assert "ends with .py" in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == ["model.py"]
+    text = (tmp_path / "model.py").read_text()
+    assert "# d_model = 16" in text
+    assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
+
+
+def test_files_are_laid_out_and_need_no_more_than_they_import(tmp_path: Path) -> None:
+    """No line is too long, and ruff finds nothing that is missing or not used."""
+    importlib.metadata.version("ruff")
+    for name in ("transformer-base", "conv-s2s", "t5"):
+        (tmp_path / f"{name}.py").write_text(ejected_text(graph_of(small(name)))[1])
+    ruff = Path(sys.executable).with_name("ruff")
+    options = ["--isolated", "--line-length", "100", "--select", "F,E,W,I", "--no-cache"]
+
+    done = subprocess.run(
+        [ruff, "check", *options, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stdout
+
+
+DRIVER = """
+import importlib, sys, torch
+from safetensors.torch import load_file, save_file
+for name, root in [pair.split("=") for pair in sys.argv[1:]]:
+    made = getattr(importlib.import_module(name), root)().eval()
+    made.load_state_dict(load_file(f"{name}.weights"))
+    with torch.no_grad():
+        found = made(**load_file(f"{name}.inputs"))
+    save_file({k: v.contiguous().clone() for k, v in found.items()}, f"{name}.outputs")
+assert "weft" not in sys.modules
+"""
+
+
+@pytest.mark.slow
+def test_every_shipped_spec_is_ejected(tmp_path: Path) -> None:
+    """All of them in one process that has no weft, with lengths that each of them can take."""
+    shipped = runpy.run_path(str(Path(__file__).parent.parent / "test_shipped.py"))
+    wanted: dict[str, dict[str, Tensor]] = {}
+    pairs = []
+    for number, name in enumerate(ENTRIES):
+        graph = graph_of(small(name))
+        model = shipped["scattered"](build(graph))
+        inputs = shipped["inputs_of"](name, graph)
+        file = f"model_{number}"
+        made = eject(graph, tmp_path / f"{file}.py")
+        weights = {path: value.clone() for path, value in model.state_dict().items()}
+        save_file(weights, tmp_path / f"{file}.weights")
+        save_file({p: v.contiguous() for p, v in inputs.items()}, tmp_path / f"{file}.inputs")
+        with torch.no_grad():
+            wanted[file] = model(**inputs)
+        pairs.append(f"{file}={made.name}")
+
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, *pairs],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    for file, expected in wanted.items():
+        found = load_file(tmp_path / f"{file}.outputs")
+        for port, value in expected.items():
+            assert torch.allclose(found[port], value, atol=1e-5, equal_nan=True), (file, port)
