@@ -15,9 +15,12 @@ from .checked import graph_of
 from .data.prepare import Prepared, prepare
 from .data.prepare import Report as PrepareReport
 from .model import Adapted, Model, ensemble, open_model
+from .profiling.report import write
+from .profiling.summary import Profile
 from .tasks import translation
 from .tasks.choice import make_task
-from .train.device import choose
+from .train.device import Place, choose
+from .train.profiled import profile_run
 from .train.run import Run, load_run, spec_of
 from .train.setting import Listener, Result, Setting
 from .train.trainer import Trainer
@@ -30,6 +33,7 @@ __all__ = [
     "graph_for",
     "open_model",
     "prepare_run",
+    "profile",
     "tokenizer_files",
     "train",
 ]
@@ -97,8 +101,63 @@ def train(
     else:
         settings, source = load_run(run, overrides)
     folder = Path(out) if out is not None else Path("outputs") / settings.name
-    hears: Listener = listener or Silent()
     place = choose(settings)
+    setting = _setting(settings, source, folder, place, listener or Silent(), report)
+    return Trainer(setting, resume=resume).train()
+
+
+def profile(
+    run: Run | str | Path,
+    *,
+    out: Path | str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    updates: int = 5,
+    listener: Listener | None = None,
+    report: PrepareReport | None = None,
+) -> tuple[Profile, list[Path]]:
+    """Make some updates of a run under torch's profiler, and say where their time went.
+
+    The run is not begun by it: nothing of its weights is kept.
+
+    Args:
+        run: as for `train`.
+        out: folder of the run; the profile goes to `profile` in it.
+        overrides: as for `train`.
+        updates: how many are recorded, after a few others.
+        listener: hears what is done.
+        report: hears about the preparation of the data.
+
+    Returns:
+        The profile, and the files in which it is.
+
+    Raises:
+        InputError: the data or the folder is wrong, or there is no update to record.
+        SpecError: the run or its spec is wrong.
+    """
+    if isinstance(run, Run):
+        settings, source = run, run.name
+    else:
+        settings, source = load_run(run, overrides)
+    folder = Path(out) if out is not None else Path("outputs") / settings.name
+    place = choose(settings)
+    setting = _setting(settings, source, folder, place, listener or Silent(), report)
+    folder = folder / "profile"
+    folder.mkdir(parents=True, exist_ok=True)
+    trace = folder / "trace.json.gz"
+    found = profile_run(setting, updates, trace)
+    title = f"{settings.name}: one update on {place.device}"
+    return found, [*write(found, folder, title), trace]
+
+
+def _setting(
+    settings: Run,
+    source: str,
+    folder: Path,
+    place: Place,
+    hears: Listener,
+    report: PrepareReport | None,
+) -> Setting:
+    """Prepare the data of a run, and put together all that its training needs."""
     hears.say(f"{place.device}, {'bfloat16' if place.half else 'float32'}: {place.reason}")
     prepared = prepare_run(settings, folder, report, say=hears.say)
     graph = graph_for(settings, source, prepared)
@@ -123,7 +182,7 @@ def train(
             values |= {"bleu": scores.values[key], "signature": scores.signatures[key]}
         return values
 
-    setting = Setting(
+    return Setting(
         run=settings,
         graph=graph,
         task=task,
@@ -136,7 +195,6 @@ def train(
         validate=validate,
         listener=hears,
     )
-    return Trainer(setting, resume=resume).train()
 
 
 def _counted(split: str, report: Mapping[str, Any]) -> str:

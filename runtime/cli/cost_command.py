@@ -15,6 +15,8 @@ from ...specs.load import load, parse_overrides
 from ..checked import graph_of
 from ..cost import cache_by_node
 from ..cost_plot import check_png, plot_costs, plot_table1
+from ..measure import measure
+from ..profiling.summary import Profile, Spent, by_row
 from ..table1 import Sizes, table
 
 BYTES = {"float32": 4, "bfloat16": 2}
@@ -40,6 +42,8 @@ def cost(options: Namespace) -> None:
         raise InputError(
             "--table1 has sizes of its own", help="leave out --set and --axes, or name a spec"
         )
+    if options.table1 and options.measure:
+        raise InputError("--table1 measures nothing", help="leave out --measure, or name a spec")
     if options.out:
         check_png(Path(options.out))
     if options.table1:
@@ -83,9 +87,13 @@ def _spec(options: Namespace) -> None:
     if options.json:
         said = {**costs.as_json(), "precision": options.precision}
         said |= {"cache_bytes": sum(cache.values()), "cache": cache}
+        if options.measure:
+            said["measured"] = measure(graph, sizes, options.precision).as_json()
         print(json.dumps(said, indent=2, ensure_ascii=False))
     else:
         print(render(costs, cache, options.precision, graph.step_axis))
+        if options.measure:
+            print(f"\n{render_measured(costs, measure(graph, sizes, options.precision))}")
         if options.out:
             print(f"plotted  {options.out}")
 
@@ -148,6 +156,46 @@ def render(
     ]
     *lines, total = _columns(rows, 2)
     return "\n".join([*lines, lines[1], total, "", *foot])
+
+
+def render_measured(table: CostTable, profile: Profile) -> str:
+    """Return what was measured by node beside what the formulas say, as text in columns.
+
+    Args:
+        table: what the formulas say.
+        profile: what was measured at the same sizes.
+    """
+    rows: list[tuple[str, ...]] = [
+        ("node", "FLOPs", "forward ms", "backward ms", "GFLOP/s", "activations", "memory kept")
+    ]
+    found = by_row(profile, [node.path for node in table.nodes])
+    formulas = {node.path: node for node in table.nodes}
+    for path in [*formulas, *(path for path in found if path not in formulas)]:
+        spent, node = found.get(path, Spent()), formulas.get(path)
+        # The backward pass does each product twice: for the weights and for the inputs.
+        speed = 3 * node.flops / spent.total / 1e9 if node and spent.total else 0.0
+        rows.append(
+            (
+                path,
+                f"{node.flops:,}" if node and node.flops else "",
+                f"{spent.forward * 1e3:.2f}",
+                f"{spent.backward * 1e3:.2f}",
+                f"{speed:,.1f}" if speed else "",
+                f"{node.activation_bytes:,}" if node else "",
+                f"{spent.memory:,}" if spent.memory else "",
+            )
+        )
+    rows += [
+        (name, "", f"{seconds * 1e3:.2f}", "", "", "", "")
+        for name, seconds in profile.other.items()
+    ]
+    clock = profile.seconds * 1e3
+    foot = [
+        f"measured     {profile.device}, mean of {profile.updates}, {clock:,.1f} ms by the clock",
+        "GFLOP/s      3 times the FLOPs (forward once, backward twice) in the time of both",
+        "activations  by the formula: what blocks give; memory kept: what was measured to stay",
+    ]
+    return "\n".join([*_columns(rows, 1), "", *foot])
 
 
 def _columns(rows: Sequence[Sequence[str]], words: int) -> list[str]:

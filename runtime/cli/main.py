@@ -140,6 +140,11 @@ def _add_spec_commands(add: Add) -> None:
         default=4096,
         help="most positions for which --table1 measures paths (default: %(default)s)",
     )
+    cost.add_argument(
+        "--measure",
+        action="store_true",
+        help="also run it forward and backward here: time and memory by node beside the formulas",
+    )
     cost.add_argument("-o", "--out", help="also plot it: .png")
     cost.add_argument("--json", action="store_true", help="print JSON")
     blocks = add("blocks", spec, "list the blocks a spec may name", "weft blocks attention@1")
@@ -216,6 +221,15 @@ def _add_run_commands(add: Add) -> None:
     )
     train.add_argument(
         "--resume", action="store_true", help="go on from the newest checkpoint in the folder"
+    )
+    train.add_argument(
+        "--profile",
+        type=int,
+        nargs="?",
+        const=5,
+        metavar="N",
+        help="instead of training, say where the time and memory of N updates go, by node of the "
+        "spec (default: %(const)s); writes a flame graph into the run's folder",
     )
     use = "use_commands"
     translate = add(

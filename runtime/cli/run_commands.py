@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...specs.load import parse_overrides
 from .. import api
+from ..profiling.report import table
 from ..train.plot import plot_curves
 from ..train.run import Run, load_run
 from .progress import Reporter
@@ -34,6 +35,9 @@ def train(options: Namespace) -> int:
     """Train, plot the curves, and say where everything is."""
     folder = _run(options)[2]
     reporter = Reporter()
+    if options.profile is not None:
+        _profile(options, folder, reporter)
+        return 0
     with reporter.shown():
         result = api.train(
             options.run,
@@ -58,3 +62,19 @@ def train(options: Namespace) -> int:
         return 0
     reporter.say("go on with --resume")
     return 130 if result.reason == "SIGINT" else 143
+
+
+def _profile(options: Namespace, folder: Path, reporter: Reporter) -> None:
+    """Profile some updates, and print where their time went."""
+    with reporter.shown():
+        found, files = api.profile(
+            options.run,
+            out=folder,
+            overrides=parse_overrides(options.set),
+            updates=options.profile,
+            listener=reporter,
+            report=reporter.prepared,
+        )
+    print(table(found))
+    for path in files:
+        reporter.say(f"written  {path}")

@@ -1,0 +1,86 @@
+"""Measure: the time and memory that a spec really takes by node, beside the formulas.
+
+One forward and backward pass of the whole model on made-up inputs, by the profiler that
+training uses.  Not here: what the formulas say (`graphs/cost_table.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import record_function
+
+from ..graphs.axes import evaluate
+from ..graphs.cost import check_sizes
+from ..graphs.graph import Graph
+from ..graphs.shapes import ValueType
+from ..specs.findings import InputError
+from .compile.build import build
+from .profiling.record import record
+from .profiling.scopes import LOSS
+from .profiling.summary import Profile
+
+WARMUP, TIMES = 2, 5
+"""Passes before those that are measured, and those."""
+
+
+def measure(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    precision: str = "float32",
+    device: torch.device | str | None = None,
+) -> Profile:
+    """Return what a forward and a backward pass take, by node; layers are not compiled.
+
+    Args:
+        graph: a checked graph.
+        sizes: axis of the graph to how long it is.
+        precision: of matrix products, `float32` or `bfloat16`; weights stay float32.
+        device: where; None is the accelerator if there is one.
+
+    Raises:
+        InputError: an axis has no size, or nothing that the graph gives has a gradient.
+    """
+    check_sizes(graph, sizes)
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    model = build(graph, device=place).train()
+    inputs = {name: _made_up(type_, sizes, place) for name, type_ in graph.inputs.items()}
+    if not any(_differs(type_) for type_ in graph.outputs.values()):
+        raise InputError(
+            f"{graph.name} gives nothing that has a gradient", help="leave out --measure"
+        )
+
+    def once() -> None:
+        half = torch.autocast(place.type, torch.bfloat16, enabled=precision == "bfloat16")
+        with half, record_function(LOSS):
+            given: dict[str, Any] = model(**inputs)
+            floats = [out for out in given.values() if out.requires_grad]
+            total = torch.stack([out.float().sum() for out in floats]).sum()
+        total.backward()
+        model.zero_grad(set_to_none=True)
+
+    return record(once, model, graph, updates=TIMES, warmup=WARMUP, device=place)
+
+
+def _differs(type_: ValueType) -> bool:
+    """Say whether values of a type may have gradients."""
+    return type_.kind in ("f", "logits", "logp", "score", "loss", "bias")
+
+
+def _made_up(type_: ValueType, sizes: Mapping[str, int], device: torch.device) -> Tensor:
+    """Return a value of a type: random numbers and words, nothing masked, full lengths."""
+    shape = [evaluate(axis, sizes) for axis in type_.axes]
+    match type_.kind:
+        case "ids" | "label":
+            return torch.randint(evaluate(type_.size or 1, sizes), shape, device=device)
+        case "keep":
+            return torch.ones(shape, dtype=torch.bool, device=device)
+        case "len":
+            return torch.full(shape, min(sizes.values()), device=device)
+        case "pos":
+            return torch.arange(shape[-1], device=device).expand(shape).contiguous()
+        case _:
+            return torch.randn(shape, device=device)

@@ -1,0 +1,1 @@
+"""Where time and memory go, told by the nodes of a spec."""

@@ -1,0 +1,112 @@
+"""Profiled training: a few updates of a run under torch's profiler, and nothing is kept.
+
+The updates are the trainer's own, on the run's own batches; what passes between two of
+them counts as waiting for data.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch.profiler import record_function
+
+from ...specs.findings import InputError
+from ..profiling.record import Recorder
+from ..profiling.scopes import DATA, LOSS, UPDATE
+from .trainer import Trainer
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ..data.batches import Batch
+    from ..profiling.summary import Profile
+    from .loss import LossSums
+    from .setting import Setting, Task
+
+WARMUP = 3
+"""Updates before those that are recorded."""
+
+
+class _Scoped:
+    """A task whose loss stands in a scope."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._task, name)
+
+    def loss(self, model: nn.Module, batch: Batch) -> LossSums:
+        """Return the summed loss of a batch."""
+        with record_function(LOSS):
+            return self._task.loss(model, batch)
+
+
+class _DoneError(Exception):
+    """All that was to be recorded is."""
+
+
+class _Profiled(Trainer):
+    """A trainer that records some updates and then stops."""
+
+    updates: int
+    trace: Path | None
+    found: Profile
+    _done = 0
+
+    def _update(self, *given: Any) -> Tensor:
+        if self._done == 0:
+            self._recorder = Recorder(self.model, self.setting.graph, self.setting.place.device)
+            self._between = ExitStack()
+        if self._done == WARMUP:
+            self._recorder.start()
+        self._between.close()
+        with record_function(UPDATE):
+            sums = super()._update(*given)
+        self._done += 1
+        if self._done == WARMUP + self.updates:
+            self.found = self._recorder.stop(self.updates, self.trace)
+            raise _DoneError
+        if self._done > WARMUP:
+            self._between.enter_context(record_function(DATA))
+        return sums
+
+
+def profile_run(setting: Setting, updates: int, trace: Path | None = None) -> Profile:
+    """Return where the time of a run's first updates goes.
+
+    Args:
+        setting: the run; its folder is not touched.
+        updates: how many are recorded, after `WARMUP` others.
+        trace: file for torch's own trace.
+
+    Raises:
+        InputError: there is no update to record.
+    """
+    if updates < 1:
+        raise InputError(f"{updates} updates cannot be profiled", help="give 1 or more")
+    run = setting.run.model_copy(
+        update={
+            "updates": WARMUP + updates,
+            # A validation or a checkpoint on the way would count as an update's time.
+            "evaluate": setting.run.evaluate.model_copy(update={"every": WARMUP + updates}),
+            "checkpoint": setting.run.checkpoint.model_copy(
+                update={"every": WARMUP + updates, "seconds": float("inf")}
+            ),
+        }
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        apart = replace(setting, run=run, task=_Scoped(setting.task), folder=Path(folder))
+        trainer = _Profiled(apart, resume=False)
+        trainer.updates, trainer.trace = updates, trace
+        try:
+            trainer.train()
+        except _DoneError:
+            return trainer.found
+        finally:
+            trainer.history.close()
+    raise InputError("the run ended before it could be profiled", help="profile fewer updates")
