@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from ...specs.findings import InputError, SpecError
+from .cost_options import add_cost_options
 from .export_options import add_export_commands
 from .search_options import add_search_options
 from .serve_options import add_serve
@@ -116,37 +117,7 @@ def _add_spec_commands(add: Add) -> None:
     )
     cost.add_argument("spec", nargs="?", help=SPEC)
     _settable(cost, "layers=4")
-    cost.add_argument(
-        "--axes",
-        action="append",
-        default=[],
-        metavar="AXIS=SIZE,...",
-        help="how long axes are (default: one sequence of 32)",
-    )
-    cost.add_argument(
-        "--precision",
-        choices=("float32", "bfloat16"),
-        default="float32",
-        help="of activations and of what decoding keeps (default: %(default)s)",
-    )
-    cost.add_argument(
-        "--table1",
-        action="store_true",
-        help="instead of a spec's costs, table 1 of Vaswani et al. 2017 from our blocks",
-    )
-    cost.add_argument(
-        "--longest",
-        type=int,
-        default=4096,
-        help="most positions for which --table1 measures paths (default: %(default)s)",
-    )
-    cost.add_argument(
-        "--measure",
-        action="store_true",
-        help="also run it forward and backward here: time and memory by node beside the formulas",
-    )
-    cost.add_argument("-o", "--out", help="also plot it: .png")
-    cost.add_argument("--json", action="store_true", help="print JSON")
+    add_cost_options(cost)
     blocks = add("blocks", spec, "list the blocks a spec may name", "weft blocks attention@1")
     blocks.add_argument("name", nargs="?", help="one block, to see its ports, params and source")
     blocks.add_argument("--json", action="store_true", help="print JSON")

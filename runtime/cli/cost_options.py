@@ -1,0 +1,40 @@
+"""Cost options: what `weft cost` can be asked beside a spec."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_cost_options(command: argparse.ArgumentParser) -> None:
+    """Add sizes, what else to tell, and files to write."""
+    command.add_argument(
+        "--axes",
+        action="append",
+        default=[],
+        metavar="AXIS=SIZE,...",
+        help="how long axes are (default: one sequence of 32)",
+    )
+    command.add_argument(
+        "--precision",
+        choices=("float32", "bfloat16"),
+        default="float32",
+        help="of activations and of what decoding keeps (default: %(default)s)",
+    )
+    command.add_argument(
+        "--table1",
+        action="store_true",
+        help="instead of a spec's costs, table 1 of Vaswani et al. 2017 from our blocks",
+    )
+    command.add_argument(
+        "--longest",
+        type=int,
+        default=4096,
+        help="most positions for which --table1 measures paths (default: %(default)s)",
+    )
+    command.add_argument(
+        "--measure",
+        action="store_true",
+        help="also run it forward and backward here: time and memory by node beside the formulas",
+    )
+    command.add_argument("-o", "--out", help="also plot it: .png")
+    command.add_argument("--json", action="store_true", help="print JSON")
