@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,9 +18,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ..graphs.diagram_file import check_suffix
-from ..graphs.graph import Graph, owned_parts
+from ..graphs.graph import Graph
 from ..specs.files import write_beside
 from ..specs.findings import InputError
+from .maps import what_reads_what
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,16 +71,14 @@ def groups_of(graph: Graph, maps: AttentionMaps) -> list[Group]:
             f"a sentence has more than {_LONGEST} pieces",
             help="look at a part of it; larger maps cannot be read",
         )
-    names = _names(graph)
+    known = what_reads_what(graph)
     pieces = {"source": maps.source, "target": maps.target}
-    axes = {path: part.axes for path, _, part in owned_parts(graph.root)}
     found: dict[tuple[str, str], list[Layer]] = {}
     for path, weights_HTS in maps.weights.items():
-        own = axes.get(path.partition(" ")[0], {})
-        reads = names.get(str(own.get("t")))
-        read = names.get(str(own.get("s", own.get("t"))))
-        if reads is None or read is None:
+        path_once = path.partition(" ")[0]
+        if path_once not in known:
             continue
+        reads, read = known[path_once]
         if weights_HTS.shape[1:] == (len(pieces[reads]), len(pieces[read])):
             found.setdefault((reads, read), []).append(Layer(path, weights_HTS))
     if not found:
@@ -93,15 +91,6 @@ def groups_of(graph: Graph, maps: AttentionMaps) -> list[Group]:
         Group(f"{reads} reads {read}", pieces[reads], pieces[read], tuple(layers))
         for (reads, read), layers in found.items()
     ]
-
-
-def _names(graph: Graph) -> Mapping[str, str]:
-    """Return which sentence runs along which axis."""
-    return {
-        str(graph.inputs[name].axes[-1]): name
-        for name in ("source", "target")
-        if name in graph.inputs
-    }
 
 
 def write_attention(groups: list[Group], out: Path, title: str) -> Path:

@@ -9,14 +9,16 @@ Axes: B sequences, H heads, T positions that read, S positions that are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
+from ..graphs.graph import Graph, owned_parts
 from ..specs.findings import InputError
 from .data.batches import pad_rows
 from .data.tokenizer import Tokenizer
@@ -35,7 +37,7 @@ class AttentionMaps:
 
 
 @contextmanager
-def recording(model: nn.Module) -> Iterator[dict[str, Tensor]]:
+def recording(model: nn.Module, only: Collection[str] | None = None) -> Iterator[dict[str, Tensor]]:
     """Record the weights of every attention whose `forward` runs inside the `with`.
 
     Compiled layers run as they are written meanwhile.  Decoding by steps is not recorded:
@@ -43,6 +45,7 @@ def recording(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 
     Args:
         model: what `build` returned, or the module of an opened checkpoint.
+        only: paths of the attentions to record; all of them when None.
 
     Yields:
         Path of each attention, as in the state_dict, to its weights [B, H, T, S].  Where
@@ -64,7 +67,7 @@ def recording(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     hooks = [
         module.register_forward_hook(hook_of(path), with_kwargs=True)
         for path, module in model.named_modules()
-        if callable(getattr(module, "attention_weights", None))
+        if callable(getattr(module, "attention_weights", None)) and (only is None or path in only)
     ]
     try:
         with torch.compiler.set_stance("force_eager"):
@@ -74,7 +77,27 @@ def recording(model: nn.Module) -> Iterator[dict[str, Tensor]]:
             hook.remove()
 
 
-@torch.no_grad()
+def what_reads_what(graph: Graph) -> dict[str, tuple[str, str]]:
+    """Return for each node which sentence its rows and columns would be, where it has both.
+
+    Returns:
+        Path of a node, as in the state_dict, to what reads and what is read: `source` or
+        `target`.
+    """
+    names = {
+        str(graph.inputs[name].axes[-1]): name
+        for name in ("source", "target")
+        if name in graph.inputs
+    }
+    found = {}
+    for path, _, part in owned_parts(graph.root):
+        reads = names.get(str(part.axes.get("t")))
+        read = names.get(str(part.axes.get("s", part.axes.get("t"))))
+        if reads is not None and read is not None:
+            found[path] = reads, read
+    return found
+
+
 def maps_of(
     model: nn.Module,
     tokenizers: tuple[Tokenizer, Tokenizer],
@@ -92,31 +115,66 @@ def maps_of(
     Raises:
         InputError: the lists are not of one length, or a source is empty.
     """
+    refuse_other_length(sources, targets)
+    reads, writes = tokenizers
+    pairs = list(zip(reads.encode_many(sources), writes.encode_many(targets), strict=True))
+    for number, (ids, _) in enumerate(pairs, 1):
+        if not ids:
+            raise InputError(f"source {number} is empty", help="leave it out")
+    return [maps_of_ids(model, tokenizers, *pair) for pair in pairs]
+
+
+def refuse_other_length(sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Refuse lists that are no pairs.
+
+    Raises:
+        InputError: they are not of one length.
+    """
     if len(sources) != len(targets):
         raise InputError(
             f"{len(sources)} sources for {len(targets)} targets",
             help="give one target for each source, or none to use translations",
         )
-    device, training = next(model.parameters()).device, model.training
+
+
+def maps_of_ids(
+    model: nn.Module,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    source: Sequence[int],
+    target: Sequence[int],
+) -> AttentionMaps:
+    """Return what a translation model reads when it is given one pair.
+
+    Args:
+        model: as in `maps_of`, and so are the tokenizers.
+        tokenizers: name the pieces.
+        source: ids, at least one, without the end.
+        target: ids, without beginning and end.
+    """
     reads, writes = tokenizers
-    found = []
+    with recording(model) as maps:
+        forced(model, tokenizers, [(source, target)])
+    return AttentionMaps(
+        source=tuple(reads.pieces([*source, reads.eos])),
+        target=tuple(writes.pieces([writes.bos, *target])),
+        weights={path: weights[0].float().cpu() for path, weights in maps.items()},
+    )
+
+
+@torch.no_grad()
+def forced(
+    model: nn.Module,
+    tokenizers: tuple[Tokenizer, Tokenizer],
+    pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
+) -> None:
+    """Let a translation model read pairs of ids, in one batch; it is left in its mode."""
+    reads, writes = tokenizers
+    device, training = next(model.parameters()).device, model.training
+    source = pad_rows([ids for ids, _ in pairs], reads.pad, reads.eos).to(device)
+    given = [torch.tensor([writes.bos, *ids]) for _, ids in pairs]
+    target = pad_sequence(given, batch_first=True, padding_value=writes.pad).to(device)
     model.eval()
     try:
-        for number, (source, target) in enumerate(zip(sources, targets, strict=True), 1):
-            ids, given = reads.encode(source), [writes.bos, *writes.encode(target)]
-            if not ids:
-                raise InputError(f"source {number} is empty", help="leave it out")
-            source_ids = pad_rows([ids], reads.pad, reads.eos).to(device)
-            target_ids = torch.tensor([given], device=device)
-            with recording(model) as maps:
-                model(source=source_ids, source_keep=source_ids != reads.pad, target=target_ids)
-            found.append(
-                AttentionMaps(
-                    source=tuple(reads.pieces([*ids, reads.eos])),
-                    target=tuple(writes.pieces(given)),
-                    weights={path: weights[0].float().cpu() for path, weights in maps.items()},
-                )
-            )
+        model(source=source, source_keep=source != reads.pad, target=target)
     finally:
         model.train(training)
-    return found

@@ -19,6 +19,7 @@ from ..specs.findings import InputError
 from ..specs.load import LoadedSpec, load
 from ..specs.reader import parse
 from .adapt import adapted
+from .alignment import Alignment, aligned, check_inputs
 from .checked import graph_of
 from .checkpoint import Checkpoint, Contents, open_checkpoint, save, weights_of
 from .decode.generate import Continuation, GenerateSettings, generate_with
@@ -26,9 +27,9 @@ from .decode.ids import Request, Special, check_ids, decode_ids
 from .decode.score import Scored, score_pairs
 from .decode.settings import Hypothesis, SearchSettings
 from .decode.translate import BUFFER, Translator, Warn, Wish
-from .maps import AttentionMaps, maps_of
+from .maps import AttentionMaps, maps_of, refuse_other_length
 from .prune import pruned
-from .special import ends_of, special_of, tokenizers_of
+from .special import any_tokenizer_of, ends_of, prompt_ids, special_of, tokenizers_of
 from .tasks import translation
 from .tasks.choice import task_of
 from .tasks.translation import Translation
@@ -90,7 +91,11 @@ class Model:
         Args:
             prompts: ids, at least one each; they may differ in length.
             eos: the tokens that end an output; what the checkpoint says when left out.
-            **settings: those of `GenerateSettings`: `max_new`, `temperature`, `top_k`, `seed`.
+            **settings: those of `GenerateSettings`: `max_new`, `temperature`, `top_k`, `top_p`,
+                `min_p`, `seed`, `samples`.
+
+        Returns:
+            `samples` continuations of each prompt, one unless told otherwise, prompt by prompt.
 
         Raises:
             InputError: the spec does not decode from ids alone, or a prompt is empty or has
@@ -102,6 +107,20 @@ class Model:
         return generate_with(
             self.module, self.graph, prompts, wanted, eos=frozenset(ends), half=self.half
         )
+
+    def generate_text(self, prompts: Sequence[str], **settings: Any) -> list[str]:
+        """Go on from each text, for a decoder-only model whose checkpoint has a tokenizer.
+
+        Args:
+            prompts: text; what is written is returned without it.
+            **settings: as for `generate`.
+
+        Raises:
+            InputError: as for `generate`, or there is no tokenizer.
+        """
+        tokenizer = any_tokenizer_of(self.checkpoint)
+        found = self.generate([prompt_ids(tokenizer, one) for one in prompts], **settings)
+        return [tokenizer.decode(one.tokens) for one in found]
 
     def decode(
         self, sources: Sequence[Sequence[int]], special: Special | None = None
@@ -162,9 +181,38 @@ class Model:
         Raises:
             InputError: the lists are not of one length, or a source is empty.
         """
+        check_inputs(self.graph)
         given = self.translate(sources) if targets is None else targets
         tokenizers = self.translator.source, self.translator.target
         return maps_of(self.module, tokenizers, sources, given)
+
+    def align(
+        self, sources: Sequence[str], targets: Sequence[str] | None = None
+    ) -> list[Alignment]:
+        """Return which token of each source each token of its target comes from.
+
+        Args:
+            sources: sentences; an empty one has nothing to align.
+            targets: their translations; those of the model when None.
+
+        Raises:
+            InputError: the lists are not of one length, or no attention reads the source.
+        """
+        reads, writes = self.translator.source, self.translator.target
+        given = self.translate(sources) if targets is None else targets
+        refuse_other_length(sources, given)
+        pairs = list(zip(reads.encode_many(sources), writes.encode_many(given), strict=True))
+        whole = [pair if pair[0] else ([], []) for pair in pairs]
+        filled = [pair for pair in whole if pair[0]]
+        found = iter(aligned(self.module, self.graph, (reads, writes), filled))
+        return [
+            Alignment(
+                tuple(reads.pieces(source)),
+                tuple(writes.pieces(target)),
+                next(found) if source else [],
+            )
+            for source, target in whole
+        ]
 
     def prune(self, heads: Mapping[str, Collection[int]]) -> Model:
         """Return this model without some of its attention heads; this one stays as it is.

@@ -14,7 +14,7 @@ def ends_of(held: Checkpoint) -> frozenset[int]:
     if said is not None:
         return frozenset(said if isinstance(said, list) else [said])
     if "tokenizer.model" in held.tokenizers:
-        return frozenset({tokenizers_of(held)[1].eos})
+        return frozenset({any_tokenizer_of(held).eos} - {-1})
     return frozenset()
 
 
@@ -54,3 +54,33 @@ def tokenizers_of(held: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
     raise InputError(
         "the checkpoint has no tokenizer", place=str(held.folder), help="put tokenizer.model back"
     )
+
+
+def any_tokenizer_of(held: Checkpoint) -> Tokenizer:
+    """Return the tokenizer of a checkpoint, also one with special ids of its own.
+
+    Raises:
+        InputError: there is none, or it is no SentencePiece model, or not the model's.
+    """
+    if not held.tokenizers:
+        raise InputError(
+            "the checkpoint has no tokenizer",
+            place=str(held.folder),
+            help="give ids: weft generate --ids, or generate() from Python",
+        )
+    name, data = sorted(held.tokenizers.items())[0]
+    tokenizer = Tokenizer(data, place=str(held.folder / name), own_ids=False)
+    sizes = [int(one.size or 0) for one in held.graph.inputs.values() if one.kind == "ids"]
+    size = min(sizes, default=0)
+    if tokenizer.vocab_size > size:
+        raise InputError(
+            f"the tokenizer has {tokenizer.vocab_size} pieces, and the model {size}",
+            place=str(held.folder / name),
+            help="put the model's own tokenizer there, or give ids: weft generate --ids",
+        )
+    return tokenizer
+
+
+def prompt_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the ids from which a decoder goes on after a text: the beginning comes first."""
+    return [*([tokenizer.bos] if tokenizer.bos >= 0 else []), *tokenizer.encode(text)]

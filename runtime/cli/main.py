@@ -12,9 +12,9 @@ from importlib.metadata import version
 
 from ...specs.findings import InputError, SpecError
 from .cost_options import add_cost_options
+from .decode_options import add_generate, add_output_options, add_serve
 from .export_options import add_export_commands
 from .search_options import add_search_options
-from .serve_options import add_serve
 
 TOUR = """Compose sequence models from typed blocks.
 
@@ -245,11 +245,9 @@ def _add_run_commands(add: Add) -> None:
         help="phrases that each translation holds, line by line, tabs between them",
     )
     translate.add_argument(
-        "--json", action="store_true", help="print JSON lines: texts, tokens and scores"
-    )
-    translate.add_argument(
         "--interactive", action="store_true", help="prompt, and answer each line at once"
     )
+    add_output_options(translate)
     attend.add_argument("text", help="a sentence to translate")
     attend.add_argument("--target", help="what the decoder reads (default: the translation)")
     attend.add_argument(
@@ -279,6 +277,7 @@ def _add_run_commands(add: Add) -> None:
     average.add_argument("-o", "--out", required=True, help="checkpoint folder to write")
 
     _add_import(add)
+    add_generate(add)
     add_serve(add)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -103,3 +103,45 @@ class Reporter:
     def _task(self, name: str, total: int | None) -> None:
         if self._bar is not None and name not in self._tasks:
             self._tasks[name] = self._bar.add_task(name, total=total, seen="")
+
+
+class Counter:
+    """Shows how many of an unknown number of lines are done, and how fast it goes.
+
+    On a terminal one line that is written over; elsewhere, and when told, a line at times.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin now, on stderr unless told otherwise."""
+        self._what, self._stream, self._clock = what, stream or sys.stderr, clock
+        self._over = self._stream.isatty()
+        self._every = 0.2 if self._over else 10.0
+        self._began = self._shown = clock()
+        self._done = 0
+
+    def more(self, done: int) -> None:
+        """Say that so many more are done."""
+        self._done += done
+        if self._clock() - self._shown >= self._every:
+            self._show()
+
+    def close(self) -> None:
+        """Show the last number, and leave the line."""
+        if self._done:
+            self._show()
+            if self._over:
+                self._stream.write("\n")
+        self._stream.flush()
+
+    def _show(self) -> None:
+        self._shown = self._clock()
+        seconds = max(self._shown - self._began, 1e-9)
+        text = f"{self._done:,} {self._what}, {self._done / seconds:,.1f} a second"
+        self._stream.write(f"\r{text}\x1b[K" if self._over else f"{text}\n")
+        self._stream.flush()

@@ -53,13 +53,7 @@ def add_search_options(command: ArgumentParser) -> None:
     draw.add_argument("--sample", action="store_true", help="draw from the model as it is")
     for name, type_, help_ in _DRAWS:
         draw.add_argument(_flag(name), type=type_, help=help_, metavar=type_.__name__)
-    command.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
-    command.add_argument(
-        "--precision",
-        default="auto",
-        choices=("auto", "float32", "bfloat16"),
-        help="of matrix products (default: bfloat16 where that is fast)",
-    )
+    add_place_options(command)
     command.add_argument(
         "--ensemble",
         action="append",
@@ -67,6 +61,17 @@ def add_search_options(command: ArgumentParser) -> None:
         metavar="CHECKPOINT",
         help="another checkpoint with the same tokenizer, whose probabilities are averaged "
         "with the first's; as often as needed",
+    )
+
+
+def add_place_options(command: ArgumentParser) -> None:
+    """Add the options that say where to compute, and how exactly."""
+    command.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    command.add_argument(
+        "--precision",
+        default="auto",
+        choices=("auto", "float32", "bfloat16"),
+        help="of matrix products (default: bfloat16 where that is fast)",
     )
 
 

@@ -16,38 +16,49 @@ from ...specs.findings import InputError
 from .. import api
 from ..attend import SUFFIXES, groups_of, write_attention
 from ..data.text import read_lines
-from ..decode.output import output_records
 from ..decode.settings import Hypothesis
 from ..decode.translate import Wish
+from ..records import Details, text_records
+from .progress import Counter
 from .use_commands import opened, two_sides, warn
+
+_EMPTY = "its translation is an empty line"
 
 
 def translate(options: Namespace) -> None:
     """Translate stdin to stdout, line by line.
 
     Raises:
-        InputError: a checkpoint cannot be opened, or a file of wishes has too few lines.
+        InputError: a checkpoint cannot be opened, a file of wishes has too few lines, or the
+            model has no alignment or attention to tell.
     """
     model = opened(options)
     talking = options.interactive
     buffer = 1 if talking else max(1, options.buffer)
-    lines = _prompted() if talking else _lines(sys.stdin.buffer)
+    details = Details(alignment=options.alignment, attention=options.attention)
+    as_json = options.json or details.alignment or details.attention
+    lines = _prompted() if talking else utf8_lines(sys.stdin.buffer, _EMPTY)
     out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n")
+    shows = options.progress or (sys.stderr.isatty() and not talking and not sys.stdout.isatty())
+    counter = Counter("lines translated") if shows else None
     try:
         # The copy holds no more than the lines that are read ahead.
         read, kept = tee(_wishes(lines, options.prefix, options.include))
-        hypotheses = model.translator.hypotheses(read, buffer=buffer, warn=warn)
+        hypotheses = model.translator.hypotheses(
+            read, buffer=buffer, warn=warn, heard=counter.more if counter is not None else None
+        )
         for number, (found, wish) in enumerate(zip(hypotheses, kept, strict=True), 1):
-            if options.json:
-                records = output_records(model.translator.target, found)
-                record = {"line": number, "source": wish.text, "translations": records}
-                out.write(json.dumps(record, ensure_ascii=False) + "\n")
+            if as_json:
+                [record] = text_records(model, [wish.text], [found], details)
+                out.write(json.dumps({"line": number, **record}, ensure_ascii=False) + "\n")
             else:
                 _write_plain(out, model, found, scores=model.translator.search.nbest > 1)
             if buffer == 1:
                 out.flush()
         out.flush()
     finally:
+        if counter is not None:
+            counter.close()
         out.detach()
 
 
@@ -63,13 +74,18 @@ def _write_plain(
         out.write(f"{one.score:.4f}\t{text}\n" if scores else f"{text}\n")
 
 
-def _lines(stream: BinaryIO) -> Iterator[str]:
-    """Yield the lines of a byte stream; one that is not UTF-8 becomes an empty line."""
+def utf8_lines(stream: BinaryIO, instead: str) -> Iterator[str]:
+    """Yield the lines of a byte stream; one that is not UTF-8 becomes an empty line.
+
+    Args:
+        stream: bytes.
+        instead: what is done with such a line, for a warning.
+    """
     for number, raw in enumerate(stream, 1):
         try:
             yield raw.rstrip(b"\n").decode("utf-8")
         except UnicodeDecodeError:
-            warn(number, "not UTF-8, so its translation is an empty line")
+            warn(number, f"not UTF-8, so {instead}")
             yield ""
 
 

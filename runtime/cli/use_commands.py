@@ -26,6 +26,21 @@ def opened(options: Namespace) -> api.Model:
     Raises:
         InputError: one cannot be opened, or the options clash.
     """
+    device, precision = placed(options)
+    search = search_of(options)
+    first, *others = (
+        api.open_model(folder, search=search, device=device, precision=precision)
+        for folder in (options.checkpoint, *options.ensemble)
+    )
+    return api.ensemble(first, others) if others else first
+
+
+def placed(options: Namespace) -> tuple[str, str]:
+    """Return device and precision of a command that has options for them.
+
+    Raises:
+        InputError: there is no such device.
+    """
     import torch  # noqa: PLC0415 - so that --help need not wait for it
 
     wanted = options.device
@@ -35,12 +50,7 @@ def opened(options: Namespace) -> api.Model:
     precision = options.precision
     if precision == "auto":
         precision = "bfloat16" if fast_half(torch.device(device)) else "float32"
-    search = search_of(options)
-    first, *others = (
-        api.open_model(folder, search=search, device=device, precision=precision)
-        for folder in (options.checkpoint, *options.ensemble)
-    )
-    return api.ensemble(first, others) if others else first
+    return device, precision
 
 
 def warn(line: int, problem: str) -> None:

@@ -44,12 +44,14 @@ RESERVED = str.maketrans({"\u2585": " ", "\0": " "})
 class Tokenizer:
     """A trained SentencePiece model; immutable."""
 
-    def __init__(self, model: bytes, *, place: str = "") -> None:
+    def __init__(self, model: bytes, *, place: str = "", own_ids: bool = True) -> None:
         """Load a serialized model.
 
         Args:
             model: content of a `.model` file.
             place: where it came from, for messages.
+            own_ids: whether its special ids must be those of the models made here; one
+                that a model of others lacks is then -1.
 
         Raises:
             InputError: the bytes are no model, or its special ids are not 0 to 3.
@@ -73,7 +75,7 @@ class Tokenizer:
         """Number of pieces; ids are below it."""
         self.pad, self.eos = int(self._model.pad_id()), int(self._model.eos_id())
         self.unk, self.bos = int(self._model.unk_id()), int(self._model.bos_id())
-        if (self.pad, self.eos, self.unk, self.bos) != (PAD, EOS, UNK, BOS):
+        if own_ids and (self.pad, self.eos, self.unk, self.bos) != (PAD, EOS, UNK, BOS):
             msg = (
                 f"special ids are pad {self.pad}, eos {self.eos}, unk {self.unk}, bos {self.bos};"
                 f" wanted {PAD}, {EOS}, {UNK}, {BOS}"

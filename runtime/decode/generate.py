@@ -19,7 +19,9 @@ from torch import Tensor, nn
 from ...graphs.graph import Graph
 from ...specs.findings import InputError
 from .ids import refuse_ids
+from .sample import Chances
 from .search import Stepper
+from .settings import SampleSettings
 from .stepper import ModelStepper
 
 
@@ -34,8 +36,27 @@ class GenerateSettings(BaseModel):
     """0 takes the most probable token; otherwise logits are divided by it, and one is drawn."""
     top_k: int | None = Field(default=None, ge=1)
     """Most probable tokens of which one is drawn; null is all."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """One is drawn of the fewest best tokens that hold this much probability together."""
+    min_p: float = Field(default=0.0, ge=0, lt=1)
+    """One is drawn of the tokens at least this share as probable as the best."""
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Decides what is drawn."""
+    """Decides what is drawn, together with the prompt."""
+    samples: int = Field(default=1, ge=1)
+    """Continuations of each prompt; without a temperature all of them are the same."""
+
+    @property
+    def draws(self) -> SampleSettings | None:
+        """How tokens are drawn; None when the best is taken."""
+        if self.temperature == 0:
+            return None
+        return SampleSettings(
+            temperature=self.temperature,
+            top_k=self.top_k or 0,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            seed=self.seed,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,27 +83,28 @@ def generate(
     """Go on from each prompt.
 
     Args:
-        stepper: begun with one row a prompt, and room for the longest and what follows.
+        stepper: begun with `samples` rows a prompt, and room for the longest and what follows.
         prompts: ids, at least one each.
         settings: how tokens are chosen.
         eos: the tokens that end a row; with none, rows end at `max_new` tokens.
         device: where the stepper computes.
 
     Returns:
-        One continuation a prompt.  What a row becomes hangs on its own prompt; what is
-        drawn also on the number of rows and on the row's place among them.
+        `samples` continuations of the first prompt, then those of the second, and so on.
+        What they become hangs on their own prompt and the seed, and on nothing else.
 
     Raises:
-        ValueError: there are not as many prompts as rows, or one is empty.
+        ValueError: the rows are not those of the prompts, or one is empty.
     """
-    if len(prompts) != stepper.rows or not all(prompts):
-        msg = f"{stepper.rows} rows need as many prompts, of one token at least"
+    if len(prompts) * settings.samples != stepper.rows or not all(prompts):
+        msg = f"{stepper.rows} rows are not {settings.samples} for each prompt of a token at least"
         raise ValueError(msg)
+    choose = _Choice(settings, prompts)
+    prompts = [prompt for prompt in prompts for _ in range(settings.samples)]
     lengths_R = torch.tensor([len(prompt) for prompt in prompts], device=device)
     longest = max(map(len, prompts))
     prompt_RP = torch.tensor([[*p, *[p[-1]] * (longest - len(p))] for p in prompts], device=device)
     ends_E = torch.tensor(sorted(eos), device=device, dtype=torch.long)
-    choose = _Choice(settings, device)
     token_R, count_R = prompt_RP[:, 0], torch.zeros_like(lengths_R)
     written_RL = prompt_RP.new_zeros(len(prompts), settings.max_new)
     log_p_R = torch.zeros(len(prompts), device=device)
@@ -96,9 +118,9 @@ def generate(
             token_R = prompt_RP[:, position + 1]
         if position < first:
             continue
-        chosen_R, gain_R = choose(logits_RV)
-        token_R = torch.where(reading_R, token_R, chosen_R)
         writing_R = open_R & ~reading_R
+        chosen_R, gain_R = choose(logits_RV, writing_R)
+        token_R = torch.where(reading_R, token_R, chosen_R)
         place_R1 = count_R.clamp(max=settings.max_new - 1)[:, None]
         kept_R1 = written_RL.gather(1, place_R1)
         written_RL.scatter_(1, place_R1, torch.where(writing_R[:, None], token_R[:, None], kept_R1))
@@ -119,22 +141,17 @@ def generate(
 class _Choice:
     """Takes one token a row from its logits."""
 
-    def __init__(self, settings: GenerateSettings, device: torch.device) -> None:
-        self.settings = settings
-        self.generator = torch.Generator(device=device)
-        self.generator.manual_seed(settings.seed)
+    def __init__(self, settings: GenerateSettings, prompts: Sequence[Sequence[int]]) -> None:
+        draws = settings.draws
+        self.chances = None if draws is None else Chances(draws, prompts, settings.samples)
 
-    def __call__(self, logits_RV: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, logits_RV: Tensor, writing_R: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tokens [R] and their log probabilities [R], in float32."""
         log_p_RV = torch.log_softmax(logits_RV, dim=-1, dtype=torch.float32)
-        if self.settings.temperature == 0:
+        if self.chances is None:
             gain_R, token_R = log_p_RV.max(-1)
             return token_R, gain_R
-        score_RV = log_p_RV / self.settings.temperature
-        if self.settings.top_k is not None and self.settings.top_k < score_RV.size(1):
-            best_RK, index_RK = score_RV.topk(self.settings.top_k)
-            score_RV = torch.full_like(score_RV, -torch.inf).scatter(1, index_RK, best_RK)
-        token_R = torch.multinomial(score_RV.softmax(-1), 1, generator=self.generator)[:, 0]
+        token_R = self.chances.choose(log_p_RV, writing_R.tolist())
         return token_R, log_p_RV.gather(1, token_R[:, None])[:, 0]
 
 
@@ -154,7 +171,7 @@ def generate_with(
         graph: of which it was built; its step axis is that of one input of ids, and
             perhaps of a mask.
         prompts: ids, at least one each; all are decoded in one batch.
-        settings: how tokens are chosen.
+        settings: how tokens are chosen, and how many continuations each prompt has.
         eos: the tokens that end a row.
         half: whether matrix products run in bfloat16.
 
@@ -174,7 +191,7 @@ def generate_with(
             length=max(map(len, prompts)) + settings.max_new - 1,
             moving=moving,
             keep=keep,
-            sentences=len(prompts),
+            sentences=len(prompts) * settings.samples,
         )
         return generate(stepper, prompts, settings, eos=eos, device=device)
 

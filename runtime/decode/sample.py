@@ -13,6 +13,9 @@ from torch import Tensor
 
 from .settings import SampleSettings
 
+_COLDEST = 1e-30
+"""A temperature that float32 tells from 0."""
+
 
 def filtered(log_p_RV: Tensor, settings: SampleSettings) -> Tensor:
     """Return log probabilities, up to a constant, from which a token is drawn.
@@ -21,21 +24,31 @@ def filtered(log_p_RV: Tensor, settings: SampleSettings) -> Tensor:
         log_p_RV: of the model, after controls.
         settings: what remains of them, and how sharp they are.
     """
-    scores_RV = log_p_RV / settings.temperature
+    # The best is taken off first, so that no temperature makes all of them infinite.
+    temperature = max(settings.temperature, _COLDEST)
+    best_R1 = log_p_RV.amax(-1, keepdim=True)
+    scores_RV = (log_p_RV - best_R1.where(best_R1 > -torch.inf, 0.0)) / temperature
     if 0 < settings.top_k < scores_RV.size(1):
-        least_R1 = scores_RV.topk(settings.top_k).values[:, -1:]
-        scores_RV = scores_RV.masked_fill(scores_RV < least_R1, -torch.inf)
+        scores_RV = scores_RV.masked_fill(~_best(scores_RV, settings.top_k), -torch.inf)
     if settings.min_p > 0:
         p_RV = scores_RV.softmax(-1)
         too_small = p_RV < settings.min_p * p_RV.amax(-1, keepdim=True)
         scores_RV = scores_RV.masked_fill(too_small, -torch.inf)
     if settings.top_p < 1:
-        p_RV, order_RV = scores_RV.softmax(-1).sort(-1, descending=True)
+        p_RV, order_RV = scores_RV.softmax(-1).sort(dim=-1, descending=True, stable=True)
         before_RV = p_RV.cumsum(-1) - p_RV
         beyond_RV = torch.zeros_like(before_RV, dtype=torch.bool)
         beyond_RV.scatter_(1, order_RV, before_RV >= settings.top_p)
         scores_RV = scores_RV.masked_fill(beyond_RV, -torch.inf)
     return scores_RV
+
+
+def _best(scores_RV: Tensor, count: int) -> Tensor:
+    """Return which tokens are the best of each row, as many as asked: of equals, the first."""
+    least_R1 = scores_RV.topk(count).values[:, -1:]
+    above_RV, equal_RV = scores_RV > least_R1, scores_RV == least_R1
+    room_R1 = count - above_RV.sum(-1, keepdim=True)
+    return above_RV | (equal_RV & (equal_RV.cumsum(-1) <= room_R1))
 
 
 class Chances:
@@ -52,11 +65,22 @@ class Chances:
             for sample in range(samples)
         ]
 
-    def choose(self, log_p_RV: Tensor) -> Tensor:
-        """Draw one token for every row, [R]; by Gumbel noise, so zero is never drawn."""
+    def choose(self, log_p_RV: Tensor, rows: Sequence[bool] | None = None) -> Tensor:
+        """Draw one token for every row, [R]; by Gumbel noise, so zero is never drawn.
+
+        Args:
+            log_p_RV: of the next tokens.
+            rows: those that draw; the others keep their chances for later, and what is
+                returned for them means nothing.
+        """
         scores_RV = filtered(log_p_RV, self.settings)
-        size = scores_RV.size(1)
-        uniform_RV = torch.stack([torch.rand(size, generator=one) for one in self._generators])
+        size, none = scores_RV.size(1), torch.full(scores_RV.shape[1:], 0.5)
+        uniform_RV = torch.stack(
+            [
+                torch.rand(size, generator=one) if rows is None or rows[row] else none
+                for row, one in enumerate(self._generators)
+            ]
+        )
         noise_RV = -torch.log(-torch.log(uniform_RV.clamp(1e-20, 1 - 1e-7)))
         return (scores_RV + noise_RV.to(scores_RV.device)).argmax(-1)
 

@@ -75,17 +75,33 @@ class Translator:
             yield self.target.decode(hypotheses[0].tokens) if hypotheses else ""
 
     def hypotheses(
-        self, lines: Iterable[str | Wish], *, buffer: int = BUFFER, warn: Warn | None = None
+        self,
+        lines: Iterable[str | Wish],
+        *,
+        buffer: int = BUFFER,
+        warn: Warn | None = None,
+        heard: Callable[[int], None] | None = None,
     ) -> Iterator[list[Hypothesis]]:
-        """Yield the `nbest` hypotheses of each line, best first; none for an empty line."""
+        """Yield the `nbest` hypotheses of each line, best first; none for an empty line.
+
+        Args:
+            lines: as in `translate`.
+            buffer: lines to read ahead.
+            warn: hears of lines that are cut.
+            heard: hears after each batch how many more lines are done.
+        """
         stream, start = iter(lines), 0
         while chunk := list(islice(stream, buffer)):
             wishes = [Wish(line) if isinstance(line, str) else line for line in chunk]
-            yield from self._chunk(wishes, start, warn)
+            yield from self._chunk(wishes, start, warn, heard)
             start += len(chunk)
 
     def _chunk(
-        self, wishes: Sequence[Wish], start: int, warn: Warn | None
+        self,
+        wishes: Sequence[Wish],
+        start: int,
+        warn: Warn | None,
+        heard: Callable[[int], None] | None,
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each line, best first; none for empty lines."""
         requests = []
@@ -105,6 +121,10 @@ class Translator:
             decoded = self.decode_requests([requests[index] for index in rows])
             for index, hypotheses in zip(rows, decoded, strict=True):
                 found[index] = hypotheses
+            if heard is not None:
+                heard(len(rows))
+        if heard is not None:
+            heard(len(wishes) - len(filled))
         return found
 
     def decode(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:

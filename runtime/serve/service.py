@@ -16,10 +16,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..decode.output import output_records
+from ...specs.findings import InputError
+from ..alignment import reading_source
 from ..decode.settings import SearchSettings
 from ..decode.translate import Translator, Wish
 from ..model import Model
+from ..records import Details, text_records
 from .batcher import Batcher, ClosedError, Job
 from .forms import Ask, Problem, merged, too_much
 from .limits import Limits
@@ -92,10 +94,9 @@ class Service:
         found = list(translator.hypotheses(wishes, buffer=len(wishes)))
         written = sum(len(one.tokens) for each in found for one in each)
         self.metrics.tokens.labels("target").inc(written)
-        return [
-            {"source": wish.text, "translations": output_records(translator.target, each)}
-            for wish, each in zip(wishes, found, strict=True)
-        ]
+        return text_records(
+            self.model, [wish.text for wish in wishes], found, Details(alignment=work.alignment)
+        )
 
     def submit(self, ask: Ask) -> Job[Work, Wish, Made]:
         """Check a request and put its sentences into the queue.
@@ -113,10 +114,19 @@ class Service:
             problems, read = self._too_long(ask)
         if problems:
             raise RefusedError(422, problems)
+        if ask.alignment:
+            self._can_align()
         work = Work(search, ask.alignment)
         job = self.batcher.submit(work, [text.wish for text in ask.source])
         self.metrics.tokens.labels("source").inc(read)
         return job
+
+    def _can_align(self) -> None:
+        try:
+            reading_source(self.model.graph, self.model.module)
+        except InputError as error:
+            problem = Problem(place="/alignment", problem=error.problem, help="leave it out")
+            raise RefusedError(422, [problem]) from None
 
     def _search(self, ask: Ask) -> SearchSettings:
         try:

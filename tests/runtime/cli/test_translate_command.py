@@ -14,6 +14,8 @@ import torch
 from weft.runtime import api
 from weft.runtime.cli.main import main
 from weft.runtime.data.batches import pad_rows
+from weft.runtime.data.tokenizer import Tokenizer
+from weft.runtime.maps import recording
 from weft.runtime.train.run import Run
 
 LINES = ["sun moon", "tree", "river stone bird wind leaf"]
@@ -61,6 +63,50 @@ def test_json_lines_hold_what_text_lines_do(translate: Translate) -> None:
     assert [record["translations"][0]["text"] for record in records[:3]] == plain[:3]
     first = records[0]["translations"][0]
     assert set(first) == {"text", "score", "log_probability", "finished", "tokens"}
+
+
+def test_alignment_and_attention_are_those_that_forced_maps_show(
+    translate: Translate, folders: Path
+) -> None:
+    """By hand: the row that predicts a token, heads averaged, the end of the source aside."""
+    lines = ["sun moon tree", "", "river stone bird wind"]
+    found = translate(
+        "--alignment", "--attention", "--nbest", "2", "--min-length", "3", lines=lines
+    )
+    records = [json.loads(line) for line in found]
+    model = api.open_model(folders / "000008")
+    source, target = model.translator.source, model.translator.target
+
+    assert [len(record["translations"]) for record in records] == [2, 0, 2]
+    for record in (records[0], records[2]):
+        assert record["source_tokens"] == source.pieces(source.encode(record["source"]))
+        for one in record["translations"]:
+            ids = [target.bos, *(pieces_of(target).index(piece) for piece in one["tokens"])]
+            given = pad_rows([source.encode(record["source"])], source.pad, source.eos)
+            with recording(model.module) as maps:
+                model.module(given, given != source.pad, torch.tensor([ids]))
+            assert one["attention"].keys() == maps.keys()
+            for path, heads in one["attention"].items():
+                torch.testing.assert_close(torch.tensor(heads), maps[path][0], atol=1e-4, rtol=0)
+            mean_TS = maps["decoder.0.cross_attention.f"][0].mean(0)
+            best = [row[:-1].argmax().item() for row in mean_TS[: len(one["tokens"])]]
+            assert one["alignment"] == [[place, number] for number, place in enumerate(best)]
+
+
+def pieces_of(tokenizer: Tokenizer) -> list[str]:
+    """Return the piece of every id."""
+    return tokenizer.pieces(range(tokenizer.vocab_size))
+
+
+def test_lines_are_counted_where_somebody_wants_to_know(
+    translate: Translate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On stderr, when told; otherwise not a word where there is no terminal."""
+    plain = translate(lines=[*LINES, ""])
+    assert "lines" not in capsys.readouterr().err
+
+    assert translate("--progress", lines=[*LINES, ""]) == plain
+    assert "4 lines translated, " in capsys.readouterr().err
 
 
 def test_nbest_widens_the_beam(translate: Translate) -> None:

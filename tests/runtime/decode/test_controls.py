@@ -378,3 +378,26 @@ def test_settings_that_clash_are_refused(values: dict[str, object], problem: str
     """Before anything is loaded."""
     with pytest.raises(ValueError, match=problem):
         SearchSettings.model_validate(values)
+
+
+def test_of_equal_tokens_the_first_are_left_to_draw_from() -> None:
+    """Exactly as many as asked, whatever is equal at the border, and what cannot come never."""
+    never = -torch.inf
+    log_p = torch.tensor([[1.0, 2.0, 2.0, 2.0], [never, 0.0, never, never], [3.0, 3.0, 3.0, 3.0]])
+
+    kept = filtered(log_p, SampleSettings(top_k=2)).isfinite().tolist()
+
+    assert kept == [
+        [False, True, True, False],
+        [False, True, False, False],
+        [True, True, False, False],
+    ]
+
+
+def test_the_coldest_temperature_takes_the_best() -> None:
+    """Though every log probability divided by it is infinite."""
+    log_p = torch.tensor([[-0.5, -0.4, -3.0], [-torch.inf, -torch.inf, -torch.inf]])
+
+    kept = filtered(log_p, SampleSettings(temperature=1e-300)).exp()
+
+    assert kept.tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]

@@ -15,6 +15,7 @@ from weft.runtime import api
 from weft.runtime.checkpoint import Contents, save, weights_of
 from weft.runtime.compile.build import build
 from weft.runtime.decode.generate import GenerateSettings, generate, generate_with
+from weft.runtime.decode.sample import filtered
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import load
 
@@ -88,6 +89,41 @@ def test_drawing_is_decided_by_the_seed_and_bounded_by_top_k() -> None:
     assert drawn(temperature=1.5, seed=3) != drawn(temperature=1.5, seed=4)
 
 
+def test_draws_hang_on_the_prompt_alone() -> None:
+    """Not on other prompts, their order or their lengths; samples of one prompt differ."""
+    graph, model = llama()
+    settings = GenerateSettings(max_new=6, temperature=1.5, samples=3, seed=5)
+
+    together = generate_with(model, graph, PROMPTS, settings)
+    backwards = generate_with(model, graph, PROMPTS[::-1], settings)
+
+    rows = [[one.tokens for one in together[start : start + 3]] for start in range(0, 12, 3)]
+    for number, prompt in enumerate(PROMPTS):
+        alone = [one.tokens for one in generate_with(model, graph, [prompt], settings)]
+        assert alone == rows[number]
+        assert len(set(alone)) > 1
+    assert [one.tokens for one in backwards[:3]] == rows[-1]
+
+
+def test_translations_and_continuations_are_filtered_by_one_function() -> None:
+    """Of equals at the border the first are kept, as many as asked; see `filtered`."""
+    log_p = torch.tensor([[0.1, 0.3, 0.3, 0.3]]).log()
+    settings = GenerateSettings(temperature=1.0, top_k=2)
+    assert settings.draws is not None
+
+    kept = filtered(log_p, settings.draws)[0].isfinite().tolist()
+    drawn = generate(
+        Fixed(200, log_p[0].tolist()),
+        [[0]],
+        settings.model_copy(update={"samples": 200}),
+        eos=(),
+        device=torch.device("cpu"),
+    )
+
+    assert kept == [False, True, True, False]
+    assert {token for one in drawn for token in one.tokens} == {1, 2}
+
+
 class Fixed:
     """A stepper that gives the same logits always."""
 
@@ -107,11 +143,9 @@ class Fixed:
 def test_tokens_are_drawn_as_often_as_their_probabilities_say() -> None:
     """Of 4,000 draws at temperature 2 among the 3 likeliest, within three deviations."""
     logits, rows = [2.0, 0.0, 1.0, -1.0], 400
-    settings = GenerateSettings(max_new=10, temperature=2.0, top_k=3, seed=7)
+    settings = GenerateSettings(max_new=10, temperature=2.0, top_k=3, seed=7, samples=rows)
 
-    found = generate(
-        Fixed(rows, logits), [[0]] * rows, settings, eos=(), device=torch.device("cpu")
-    )
+    found = generate(Fixed(rows, logits), [[0]], settings, eos=(), device=torch.device("cpu"))
 
     drawn = torch.tensor([one.tokens for one in found]).flatten()
     share = drawn.bincount(minlength=4) / len(drawn)

@@ -120,6 +120,23 @@ def test_settings_of_a_request(served: Served, model: api.Model) -> None:
 
 
 LONG = "sun moon tree river stone bird wind"
+
+
+def test_alignment_on_request(served: Served, model: api.Model) -> None:
+    """That of the facade; a text without one has none."""
+    lines = ["sun moon tree", "", "river stone bird wind leaf"]
+    with served() as client:
+        answer = client.post({"source": lines, "alignment": True, "search": {"min_length": 2}})
+
+    for line, result in zip(lines, answer.json()["results"], strict=True):
+        [expected] = model.align([line], [one["text"] for one in result["translations"]] or [""])
+        assert result["source_tokens"] == list(expected.source)
+        for one in result["translations"]:
+            assert len(one["alignment"]) == len(one["tokens"])
+            if one["tokens"] == list(expected.target):
+                assert one["alignment"] == [list(pair) for pair in expected.pairs]
+
+
 MANY = {"source": ["sun"] * 4}
 WRONG: list[tuple[dict[str, Any], int, str, str]] = [
     ({"json": MANY}, 422, "/source", "4 texts, and at most 3"),

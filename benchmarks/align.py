@@ -1,0 +1,95 @@
+"""Align: which attention of a German translation model links words to their translations.
+
+    python benchmarks/align.py CKPT --source test.en.gz [--lines 300]
+
+Lines are translated, and each word of a small dictionary that stands once in a source and
+once, translated, in its output is looked up: does the layer read it where it should?
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import islice
+
+import weft
+from weft.runtime.data.text import read_lines
+
+WORDS = {
+    "man": "mann",
+    "dog": "hund",
+    "woman": "frau",
+    "men": "männer",
+    "girl": "mädchen",
+    "boy": "junge",
+    "people": "personen",
+    "children": "kinder",
+    "two": "zwei",
+    "three": "drei",
+    "red": "rotes roten rot rotem",
+    "blue": "blauen blaues blau",
+    "water": "wasser",
+    "child": "kind",
+    "street": "straße",
+    "hat": "hut",
+    "shirt": "hemd",
+    "beach": "strand",
+    "dogs": "hunde",
+    "women": "frauen",
+    "young": "junger junge junges",
+    "ball": "ball",
+    "snow": "schnee",
+    "white": "weißen weißes",
+    "grass": "gras",
+    "in": "in im",
+    "and": "und",
+    "with": "mit",
+    "black": "schwarzen schwarzes schwarzer",
+    "group": "gruppe",
+    "four": "vier",
+    "bike": "fahrrad",
+    "field": "feld",
+    "car": "auto",
+    "playing": "spielen spielt",
+    "standing": "steht stehen",
+    "band": "band",
+    "guitar": "gitarre",
+    "building": "gebäude",
+    "camera": "kamera",
+}
+"""English words, and the German ones that may translate them."""
+
+
+def plain(pieces: tuple[str, ...]) -> list[str]:
+    """Return pieces as the words they would be alone."""
+    return [piece.strip("\u2581").lower() for piece in pieces]
+
+
+def main() -> None:
+    """Print the share of links that each attention finds, for both rows that may hold them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("checkpoint")
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--lines", type=int, default=300)
+    options = parser.parse_args()
+    model = weft.open(options.checkpoint)
+    lines = list(islice(read_lines(options.source), options.lines))
+    found: dict[tuple[str, str], list[bool]] = {}
+    for maps in model.attention(lines, model.translate(lines)):
+        source, target = plain(maps.source), plain(maps.target)
+        layers = {path: w.mean(0) for path, w in maps.weights.items() if "cross" in path}
+        layers["mean of all"] = sum(layers.values()) / len(layers)
+        for word, translated in WORDS.items():
+            ones = [one for one in target if one in translated.split()]
+            if source.count(word) != 1 or len(ones) != 1:
+                continue
+            place = target.index(ones[0])
+            for row, what in ((place - 1, "predicts it"), (place, "reads it")):
+                for path, weights_TS in layers.items():
+                    best = int(weights_TS[row, : len(source) - 1].argmax())
+                    found.setdefault((path, what), []).append(best == source.index(word))
+    for (path, what), hits in sorted(found.items(), key=lambda one: -sum(one[1])):
+        print(f"{sum(hits) / len(hits):6.1%} of {len(hits)}  {path}, the row that {what}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Generate command: prompts in, what a decoder-only model goes on with out."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from argparse import Namespace
+from itertools import islice
+from typing import Any
+
+from ...specs.findings import InputError
+from .. import api
+from ..data.tokenizer import Tokenizer
+from ..decode.generate import Continuation
+from ..special import any_tokenizer_of, prompt_ids
+from .translate_command import utf8_lines
+from .use_commands import placed
+
+_NAMES = ("max_new", "temperature", "top_k", "top_p", "min_p", "seed", "samples")
+
+
+def generate(options: Namespace) -> None:
+    """Go on from each line of stdin.
+
+    Raises:
+        InputError: the checkpoint cannot be opened, does not generate or has no tokenizer,
+            or a line of ids is none.
+    """
+    device, precision = placed(options)
+    model = api.open_model(options.checkpoint, device=device, precision=precision)
+    tokenizer = None if options.ids else any_tokenizer_of(model.checkpoint)
+    given = {name: getattr(options, name) for name in _NAMES}
+    settings = {name: value for name, value in given.items() if value is not None}
+    each = settings.get("samples", 1)
+    out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n")
+    lines = enumerate(utf8_lines(sys.stdin.buffer, "goes on from an empty line"), 1)
+    try:
+        while rows := list(islice(lines, max(1, options.batch))):
+            prompts = [_ids(tokenizer, number, line) for number, line in rows]
+            found = model.generate(prompts, **settings)
+            for place, (number, line) in enumerate(rows):
+                mine = found[place * each : (place + 1) * each]
+                if options.json:
+                    records = [_record(tokenizer, one) for one in mine]
+                    record = {"line": number, "prompt": line, "continuations": records}
+                    out.write(json.dumps(record, ensure_ascii=False) + "\n")
+                else:
+                    _write_plain(out, tokenizer, mine)
+            out.flush()
+    finally:
+        out.detach()
+
+
+def _ids(tokenizer: Tokenizer | None, number: int, line: str) -> list[int]:
+    """Return the ids of a prompt.
+
+    Raises:
+        InputError: a line of ids has something else, or there is nothing to go on from.
+    """
+    place = f"line {number}"
+    if tokenizer is not None:
+        found = prompt_ids(tokenizer, line)
+    else:
+        try:
+            found = [int(one) for one in line.split()]
+        except ValueError:
+            raise InputError(
+                "not a line of ids", place=place, help="give numbers with spaces between them"
+            ) from None
+    if not found:
+        raise InputError("there is nothing to go on from", place=place, help="leave the line out")
+    return found
+
+
+def _written(tokenizer: Tokenizer | None, one: Continuation) -> str:
+    if tokenizer is None:
+        return " ".join(map(str, one.tokens))
+    return tokenizer.decode(one.tokens)
+
+
+def _record(tokenizer: Tokenizer | None, one: Continuation) -> dict[str, Any]:
+    told = {
+        "log_probability": one.log_probability,
+        "finished": one.finished,
+        "ids": one.tokens,
+    }
+    if tokenizer is None:
+        return told
+    return {
+        "text": tokenizer.decode(one.tokens),
+        "tokens": tokenizer.pieces(one.tokens),
+        **told,
+    }
+
+
+def _write_plain(
+    out: io.TextIOWrapper, tokenizer: Tokenizer | None, found: list[Continuation]
+) -> None:
+    """Write a line for each; with its log probability before it when there are several."""
+    for one in found:
+        text = _written(tokenizer, one).replace("\n", " ")
+        out.write(f"{one.log_probability:.4f}\t{text}\n" if len(found) > 1 else f"{text}\n")

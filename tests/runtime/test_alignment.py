@@ -1,0 +1,65 @@
+"""Alignment: pairs of one batch do not touch each other, and models without any are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import weft
+from weft.runtime import api
+from weft.runtime.alignment import reading_source
+from weft.runtime.checked import graph_of
+from weft.runtime.train.run import Run
+from weft.specs.findings import InputError
+
+
+@pytest.fixture(scope="module")
+def model(
+    toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
+) -> api.Model:
+    """Return a barely trained model."""
+    result = api.train(toy_run_module(updates=8), out=tmp_path_factory.mktemp("run") / "out")
+    assert result.averaged is not None
+    return api.open_model(result.averaged)
+
+
+def test_pairs_are_independent_of_their_neighbours(model: api.Model) -> None:
+    """Of any length, more than fit one batch, an empty source and an empty target among them."""
+    sources = ["sun moon", "", "river stone bird wind leaf", "tree"] * 10
+    targets = ["moon sun", "tree", "leaf", ""] * 10
+
+    together = model.align(sources, targets)
+
+    assert together == [
+        model.align([one], [other])[0] for one, other in zip(sources, targets, strict=True)
+    ]
+    for one, source in zip(together, sources, strict=True):
+        assert [number for _, number in one.pairs] == list(range(len(one.target) if source else 0))
+        assert all(0 <= place < len(one.source) for place, _ in one.pairs)
+
+
+def test_without_targets_the_translations_are_aligned(model: api.Model) -> None:
+    """Piece by piece."""
+    lines = ["sun moon", "river stone"]
+
+    assert model.align(lines) == model.align(lines, model.translate(lines))
+    with pytest.raises(InputError, match="1 sources for 2 targets"):
+        model.align(["sun"], ["moon", "tree"])
+
+
+def test_a_model_that_reads_no_source_by_attention_is_refused() -> None:
+    """By the name of its spec."""
+    spec = weft.load("bytenet", vocab=11, d_model=8, sets=1)
+    graph = graph_of(spec)
+
+    with pytest.raises(InputError, match="tells no alignment") as caught:
+        reading_source(graph, weft.build(spec))
+
+    assert "bytenet" in caught.value.place
+
+
+def test_recurrent_models_align_too() -> None:
+    """Their attention has one head."""
+    spec = weft.load("gru-attention", vocab=11, d_model=8)
+
+    assert reading_source(graph_of(spec), weft.build(spec))
