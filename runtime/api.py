@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from ..graphs.graph import Graph
 from ..specs.load import load
+from .ceiling import ceiling, full_speed
 from .checked import graph_of
 from .data.prepare import Prepared, prepare
 from .data.prepare import Report as PrepareReport
@@ -24,6 +26,9 @@ from .train.profiled import profile_run
 from .train.run import Run, load_run, spec_of
 from .train.setting import Listener, Result, Setting
 from .train.trainer import Trainer
+
+MEASURED_FROM = 1000
+"""Updates of a run for which it pays to measure what the device could do."""
 
 __all__ = [
     "Adapted",
@@ -194,7 +199,18 @@ def _setting(
         eos=prepared.source_tokenizer.eos,
         validate=validate,
         listener=hears,
+        full_speed=_full_speed(settings, graph, prepared, place),
     )
+
+
+def _full_speed(settings: Run, graph: Graph, prepared: Prepared, place: Place) -> float | None:
+    """Return the speed that the device's matrix products would allow; None for short runs."""
+    if settings.updates < MEASURED_FROM:
+        return None
+    tokens = prepared.train.header["tokens"]
+    means = [tokens[side] / max(1, len(prepared.train)) + 1 for side in ("source", "target")]
+    best = ceiling(place.device, torch.bfloat16 if place.half else torch.float32)
+    return full_speed(graph, means[0], means[1], best)
 
 
 def _counted(split: str, report: Mapping[str, Any]) -> str:

@@ -75,6 +75,8 @@ class Setting:
     validate: Callable[[nn.Module], dict[str, Any]]
     """Measures the model; gives at least what `run.evaluate.best` names."""
     listener: Listener
+    full_speed: float | None = None
+    """Tokens a second at which the device would do matrix products and nothing else."""
 
 
 @dataclass(slots=True)

@@ -266,6 +266,7 @@ class Trainer:
         state, seconds = self.state, time.monotonic() - window.since
         self._refuse_infinite(window.sums)
         loss, nll, auxiliary = (window.sums / window.updates).tolist()
+        full = self.setting.full_speed
         has_own = any(type_.kind == "loss" for type_ in self.setting.graph.outputs.values())
         seen = Progress(
             update=state.update,
@@ -286,6 +287,7 @@ class Trainer:
             **({"auxiliary": auxiliary} if has_own else {}),
             rate=seen.rate,
             tokens_per_second=seen.tokens_per_second,
+            **({"share_of_ceiling": seen.tokens_per_second / full} if full else {}),
             seconds=state.seconds,
         )
         self.setting.listener.progress(seen)

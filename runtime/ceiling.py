@@ -1,0 +1,119 @@
+"""Ceiling: how fast a device multiplies matrices, which bounds how fast it can train.
+
+Measured once for a device, a precision and a number of threads, and kept in the user's
+cache folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from ..graphs.cost import flops
+from ..graphs.graph import Graph
+
+SIZES = {"cpu": 2048, "cuda": 8192}
+"""Rows and columns of the matrices."""
+SECONDS = 0.5
+"""How long it is measured, and the best product counts."""
+TIMES = 3
+"""Products, at least."""
+TRAINING = 3
+"""Training costs so many forward passes: the backward pass does each product twice."""
+
+
+def cache_root() -> Path:
+    """Return the folder for what can be measured or fetched again.
+
+    It is WEFT_CACHE where that is set, else `weft` in the user's cache folder.
+    """
+    own = os.environ.get("WEFT_CACHE")
+    if own:
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
+
+
+def ceiling(
+    device: torch.device, dtype: torch.dtype, measure: Callable[[], float] | None = None
+) -> float:
+    """Return the floating-point operations that matrix products do in a second.
+
+    Args:
+        device: where.
+        dtype: of the matrices.
+        measure: measures it; None multiplies square matrices for `SECONDS`.
+    """
+    path = cache_root() / "ceiling.json"
+    key = " | ".join((_name(device), str(dtype), str(torch.get_num_threads()), torch.__version__))
+    known: dict[str, float] = {}
+    with suppress(OSError, ValueError, AttributeError):
+        held = json.loads(path.read_text()).items()
+        known = {name: value for name, value in held if isinstance(value, float)}
+    if key not in known:
+        known[key] = float(measure() if measure is not None else _measured(device, dtype))
+        with suppress(OSError):  # then it is measured again the next time
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(f".{os.getpid()}")
+            partial.write_text(json.dumps(known, indent=2) + "\n")
+            partial.replace(path)
+    return known[key]
+
+
+def full_speed(graph: Graph, source: float, target: float, ceiling: float) -> float | None:
+    """Return the tokens a second, both sides together, at which nothing but products would run.
+
+    Args:
+        graph: of the model.
+        source: mean tokens of a source sentence, its end counted.
+        target: the same of the other side.
+        ceiling: operations a second.
+
+    Returns:
+        None for a graph that has not one axis for each side.
+    """
+    lengths = {"source": max(1, round(source)), "target": max(1, round(target))}
+    sizes = {axis: 1 for axis, kind in graph.spec.axes.items() if kind == "batch"}
+    for side, length in lengths.items():
+        if side not in graph.inputs:
+            return None
+        sizes[str(graph.inputs[side].axes[-1])] = length
+    if set(sizes) != set(graph.spec.axes):
+        return None
+    work = TRAINING * flops(graph, sizes)
+    return ceiling * sum(lengths.values()) / work if work else None
+
+
+def _measured(device: torch.device, dtype: torch.dtype) -> float:
+    size = SIZES.get(device.type, SIZES["cpu"])
+    left, right = (torch.rand(size, size, device=device).to(dtype) for _ in range(2))
+
+    def once() -> float:
+        began = time.perf_counter()
+        product = left @ right
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        del product
+        return time.perf_counter() - began
+
+    once()
+    took, began = [once() for _ in range(TIMES)], time.perf_counter()
+    while time.perf_counter() - began < SECONDS:
+        took.append(once())
+    return 2.0 * size**3 / min(took)
+
+
+def _name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

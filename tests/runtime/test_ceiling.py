@@ -1,0 +1,97 @@
+"""The ceiling: measured once for a device, and turned into tokens a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from weft.runtime import api
+from weft.runtime import ceiling as ceiling_file
+from weft.runtime.ceiling import cache_root, ceiling, full_speed
+from weft.runtime.checked import graph_of
+from weft.runtime.data.corpus import Corpus
+from weft.runtime.train.history import read
+from weft.runtime.train.run import Run
+from weft.specs.load import load
+
+CPU = torch.device("cpu")
+
+
+def test_it_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each precision; a damaged file is measured again."""
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "new"))
+    asked: list[int] = []
+
+    def measure() -> float:
+        asked.append(1)
+        return 5e9
+
+    assert ceiling(CPU, torch.float32, measure) == 5e9
+    assert ceiling(CPU, torch.float32, measure) == 5e9
+    assert len(asked) == 1
+    ceiling(CPU, torch.bfloat16, measure)
+    assert len(asked) == 2
+    (tmp_path / "new" / "ceiling.json").write_text("[3")
+    assert ceiling(CPU, torch.float32, measure) == 5e9
+    assert len(asked) == 3
+
+
+def test_a_product_of_n_takes_2_n_cubed_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that stands still but for one second a product."""
+    monkeypatch.setattr(ceiling_file, "SIZES", {"cpu": 8})
+    monkeypatch.setattr(ceiling_file, "SECONDS", 0.0)
+    ticks = iter(range(100))
+    monkeypatch.setattr(ceiling_file.time, "perf_counter", lambda: float(next(ticks)))
+
+    assert ceiling_file._measured(CPU, torch.float32) == 2 * 8**3
+
+
+def test_the_cache_is_where_the_system_keeps_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the user says otherwise."""
+    monkeypatch.setenv("WEFT_CACHE", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert cache_root() == Path("/somewhere/weft")
+    monkeypatch.setenv("WEFT_CACHE", "/mine")
+    assert cache_root() == Path("/mine")
+
+
+def test_tokens_a_second_follow_from_the_operations_of_a_pair() -> None:
+    """By hand for one layer of width 4 and one head; three passes a training."""
+    params = {"d_model": 4, "heads": 1, "d_ff": 8, "layers": 1, "vocab": 10}
+    graph = graph_of(load("transformer-tiny", params))
+    source, target = 3, 5
+    encoder = 8 * source * 16 + 4 * source**2 * 4 + 4 * source * 4 * 8
+    decoder = 8 * target * 16 + 4 * target**2 * 4 + 4 * target * 4 * 8
+    cross = 4 * (source + target) * 16 + 4 * source * target * 4
+    head = 2 * target * 4 * 10
+    work = 3 * (encoder + decoder + cross + head)
+
+    assert full_speed(graph, source, target, 1e9) == pytest.approx(1e9 * 8 / work)
+    assert full_speed(graph_of(load("gpt2")), source, target, 1e9) is None
+
+
+def test_a_run_tells_its_share(
+    toy_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tokens a second over those that the ceiling allows; short runs do without."""
+    monkeypatch.setattr(api, "ceiling", lambda *_: 1e9)
+    api.train(toy_run(updates=10), out=tmp_path / "short")
+    monkeypatch.setattr(api, "MEASURED_FROM", 10)
+    api.train(toy_run(updates=10), out=tmp_path / "long")
+
+    def told(name: str) -> dict[str, float]:
+        events = read(tmp_path / name / "metrics.jsonl")
+        return next(event for event in events if event["type"] == "train")
+
+    assert "share_of_ceiling" not in told("short")
+    seen = told("long")
+    params = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "vocab": 40}
+    corpus = Corpus.open(tmp_path / "long" / "prepared" / "train")
+    means = [
+        float(lengths.mean()) + 1 for lengths in (corpus.source_lengths, corpus.target_lengths)
+    ]
+    full = full_speed(graph_of(load("transformer-tiny", params)), means[0], means[1], 1e9)
+    assert full is not None
+    assert seen["share_of_ceiling"] == pytest.approx(seen["tokens_per_second"] / full)
