@@ -149,7 +149,8 @@ class Attention(nn.Module):
         """Return buffers for own keys and values, or those of the memory, computed once."""
         if memory is not None:
             key, value = self._offered(memory)
-            fixed = {"key": key, "value": value}
+            # They are read at every step, and so laid out head by head.
+            fixed = {"key": key.contiguous(), "value": value.contiguous()}
             return State(fixed=fixed if keep is None else {**fixed, "keep": keep})
 
         def buffer(linear: nn.Linear) -> Tensor:

@@ -82,8 +82,6 @@ class Beams:
         Returns:
             For each live place its new token and the place it goes on from.
         """
-        self.length += 1
-        beam, was_open_N1 = self.live_NK.size(1), self.open_N[:, None]
         choice_NC, log_p_NC, token_NC, parent_NC = self._candidates(log_p_RV, taken_NV)
         if self.include is not None and written_RL is not None:
             more = self._nearer(log_p_RV, written_RL, self.include)
@@ -95,6 +93,29 @@ class Beams:
             choice_NC = self._shared_out(
                 log_p_NC, token_NC, parent_NC, written_RL, include=self.include
             )
+        return self._extend(choice_NC, log_p_NC, token_NC, parent_NC)
+
+    def looked_at(self, vocabulary: int) -> int:
+        """Return how many of the best continuations of a row can be among those taken."""
+        # The 2 K best of a sentence are among the 2 K best of each of its rows.
+        return min(2 * self.live_NK.size(1), vocabulary)
+
+    def extend_by(self, best_RC: Tensor, token_RC: Tensor) -> tuple[Tensor, Tensor]:
+        """Take one step, as `extend` does, from the best continuations alone.
+
+        Args:
+            best_RC: their log probabilities, `looked_at` many a row.
+            token_RC: which tokens they are.
+        """
+        log_p_NC, token_NC, parent_NC = self._of_sentences(best_RC, token_RC)
+        return self._extend(log_p_NC, log_p_NC, token_NC, parent_NC)
+
+    def _extend(
+        self, choice_NC: Tensor, log_p_NC: Tensor, token_NC: Tensor, parent_NC: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Let the best candidates by `choice_NC` go on, and those that end compete."""
+        self.length += 1
+        beam, was_open_N1 = self.live_NK.size(1), self.open_N[:, None]
         ends_NC = token_NC == self.eos
 
         self._finish(log_p_NC.masked_fill(~ends_NC, -torch.inf), parent_NC)
@@ -118,21 +139,24 @@ class Beams:
 
         Their worth is log P, less what tokens cost that earlier groups took.
         """
-        sentences, beam = self.live_NK.shape
-        # The 2 K best of a sentence are among the 2 K best of each of its rows.
-        each = min(2 * beam, log_p_RV.size(1))
         worth_RV = log_p_RV
         if taken_NV is not None:
             cost_NV = self.settings.diversity * taken_NV
-            worth_RV = log_p_RV - cost_NV.repeat_interleave(beam, 0)
-        best_RC, token_RC = worth_RV.topk(each)
-        total_NKC = self.live_NK[:, :, None] + best_RC.view(sentences, beam, each)
-        worth_NC, index_NC = total_NKC.flatten(1).topk(2 * beam)
-        token_NC, parent_NC = token_RC.view(sentences, -1).gather(1, index_NC), index_NC // each
+            worth_RV = log_p_RV - cost_NV.repeat_interleave(self.live_NK.size(1), 0)
+        best = worth_RV.topk(self.looked_at(log_p_RV.size(1)))
+        worth_NC, token_NC, parent_NC = self._of_sentences(*best)
         if taken_NV is None:
             return worth_NC, worth_NC, token_NC, parent_NC
         log_p_NC = worth_NC + cost_NV.gather(1, token_NC)
         return worth_NC, log_p_NC, token_NC, parent_NC
+
+    def _of_sentences(self, best_RC: Tensor, token_RC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return worth, token and parent of the 2 K best of each sentence, best first."""
+        (sentences, beam), each = self.live_NK.shape, best_RC.size(1)
+        total_NKC = self.live_NK[:, :, None] + best_RC.view(sentences, beam, each)
+        worth_NC, index_NC = total_NKC.flatten(1).topk(2 * beam)
+        token_NC = token_RC.view(sentences, -1).gather(1, index_NC)
+        return worth_NC, token_NC, index_NC // each
 
     def _nearer(
         self, log_p_RV: Tensor, written_RL: Tensor, include: Inclusion

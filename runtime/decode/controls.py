@@ -37,26 +37,6 @@ def chained(controls: Sequence[Control]) -> Control | None:
     return control
 
 
-def at_least(length: int, limits_R: Tensor, eos: int) -> Control:
-    """Forbid the end before `length` tokens, where a row's limit leaves room for them.
-
-    Args:
-        length: fewest tokens, the end aside.
-        limits_R: most tokens of every row, the end among them.
-        eos: the token that ends an output.
-    """
-
-    def control(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
-        position = written_RL.size(1)
-        if position >= length:
-            return log_p_RV
-        early_R = position + 1 < limits_R
-        log_p_RV[:, eos] = log_p_RV[:, eos].masked_fill(early_R, NEVER)
-        return log_p_RV
-
-    return control
-
-
 def no_repeat(size: int) -> Control:
     """Forbid the token that would make a run of `size` tokens come a second time.
 

@@ -17,7 +17,6 @@ from ...graphs.graph import Graph
 from ...specs.findings import InputError
 from .controls import (
     Control,
-    at_least,
     begin_with,
     chained,
     no_repeat,
@@ -77,7 +76,7 @@ def decode_ids(
     lengths_N = torch.tensor([len(one.source) for one in requests], device=device)
     keep_NS = torch.arange(source_NS.size(1), device=device) < lengths_N[:, None]
     limits_N = _limits(lengths_N, requests, search)
-    control = _control(requests, limits_N, search, special.end, avoidance)
+    control = _control(requests, limits_N, search, avoidance)
     include = _inclusion(requests, limits_N, search, special.end)
     ids = {"bos": special.begin, "eos": special.end, "pad": special.pad}
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
@@ -117,7 +116,6 @@ def _control(
     requests: Sequence[Request],
     limits_N: Tensor,
     search: SearchSettings,
-    end: int,
     avoidance: Avoidance | None,
 ) -> Control | None:
     """Return what settings and requests forbid, or None."""
@@ -129,8 +127,6 @@ def _control(
         controls.append(no_repeat(search.no_repeat))
     if avoidance is not None:
         controls.append(avoidance.control(limits_R))
-    if search.min_length:
-        controls.append(at_least(search.min_length, limits_R, end))
     if any(one.begin for one in requests):
         controls.append(begin_with([one.begin for one in requests], search.beam))
     return chained(controls)

@@ -11,7 +11,7 @@ Axes in this file, also used as suffixes of tensor names:
     V  vocabulary                    L  steps taken
 
 Not here: models (`stepper.py`), what beams keep (`beams.py`), what may come next
-(`controls.py`, `phrases.py`), text (`translate.py`).
+(`candidates.py`, `controls.py`, `phrases.py`), text (`translate.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from .beams import Beams
+from .candidates import Bars
 from .controls import Control, chained
 from .phrases import Inclusion
 from .sample import Chances
@@ -48,7 +49,7 @@ class Stepper(Protocol):
 
 
 @torch.no_grad()
-def greedy(
+def greedy(  # noqa: PLR0913 - what a search hangs on
     stepper: Stepper,
     *,
     bos: int,
@@ -57,6 +58,7 @@ def greedy(
     max_lengths_N: Tensor,
     alpha: float = 0.0,
     penalty: Penalty = "gnmt",
+    min_length: int = 0,
     control: Control | None = None,
 ) -> list[Hypothesis]:
     """Take the most probable token each time.
@@ -70,6 +72,7 @@ def greedy(
             device.
         alpha: strength of the length penalty in `score`; changes no choice.
         penalty: its form.
+        min_length: fewest tokens of an output, its end aside, where there is room for them.
         control: what may come next.
 
     Returns:
@@ -78,10 +81,11 @@ def greedy(
     limit = _longest(stepper, max_lengths_N)
     return _written(
         stepper,
-        lambda log_p_RV: log_p_RV.argmax(-1),
-        ids=(bos, eos, pad),
+        None,
+        _bars(bos, eos, pad, min_length, max_lengths_N),
+        pad=pad,
+        first=bos,
         limit=limit,
-        limits_R=max_lengths_N,
         penalty_of=lambda length: length_penalty(length, alpha, penalty),
         control=control,
     )
@@ -104,7 +108,7 @@ def sample(
     Args:
         stepper: begun with `settings.beam` rows a sentence.
         chances: where the draws come from.
-        settings: `beam`, `nbest` and the length penalty.
+        settings: `beam`, `nbest`, `min_length` and the length penalty.
         bos: as in `greedy`, and so are the others.
         eos: ends a sentence.
         pad: fed to sentences that have ended.
@@ -115,9 +119,10 @@ def sample(
     found = _written(
         stepper,
         chances.choose,
-        ids=(bos, eos, pad),
+        _bars(bos, eos, pad, settings.min_length, max_lengths_N.repeat_interleave(beam)),
+        pad=pad,
+        first=bos,
         limit=limit,
-        limits_R=max_lengths_N.repeat_interleave(beam),
         penalty_of=lambda length: length_penalty(length, settings.alpha, settings.penalty),
         control=control,
     )
@@ -127,30 +132,40 @@ def sample(
 
 def _written(
     stepper: Stepper,
-    choose: Callable[[Tensor], Tensor],
+    choose: Callable[[Tensor], Tensor] | None,
+    bars: Bars,
     *,
-    ids: tuple[int, int, int],
+    pad: int,
+    first: int,
     limit: int,
-    limits_R: Tensor,
     penalty_of: Callable[[Tensor], Tensor],
     control: Control | None,
 ) -> list[Hypothesis]:
-    """Write every row on its own, token by token, until it ends or has no more room."""
-    bos, eos, pad = ids
-    token_R = torch.full_like(limits_R, bos)
+    """Write every row on its own, token by token, until it ends or has no more room.
+
+    Without `choose` the most probable token is taken.
+    """
+    limits_R = bars.limits
+    token_R = torch.full_like(limits_R, first)
     ended_R = torch.zeros_like(limits_R, dtype=torch.bool)
     open_R = ~ended_R
     log_p_R = torch.zeros_like(limits_R, dtype=torch.float32)
     length_R = torch.zeros_like(limits_R)
     written_RL = limits_R.new_empty((len(limits_R), 0))
     for position in range(limit):
-        log_p_RV = _log_probabilities(stepper.step(token_R, position), bos, eos, pad)
-        if control is not None:
-            log_p_RV = control(log_p_RV, written_RL)
-        token_R = choose(log_p_RV)
-        log_p_R = torch.where(open_R, log_p_R + log_p_RV.gather(1, token_R[:, None])[:, 0], log_p_R)
+        logits_RV = stepper.step(token_R, position)
+        if choose is None and control is None:
+            gain_R1, token_R1 = bars.best(logits_RV, position, 1)
+        else:
+            log_p_RV = bars.log_probabilities(logits_RV, position)
+            if control is not None:
+                log_p_RV = control(log_p_RV, written_RL)
+            token_R1 = (log_p_RV.argmax(-1) if choose is None else choose(log_p_RV))[:, None]
+            gain_R1 = log_p_RV.gather(1, token_R1)
+        token_R = token_R1[:, 0]
+        log_p_R = torch.where(open_R, log_p_R + gain_R1[:, 0], log_p_R)
         length_R = length_R + open_R
-        ended_R = ended_R | (open_R & (token_R == eos))
+        ended_R = ended_R | (open_R & (token_R == bars.eos))
         token_R = token_R.masked_fill(~open_R, pad)
         written_RL = torch.cat((written_RL, token_R[:, None]), 1)
         open_R = ~ended_R & (length_R < limits_R)
@@ -228,6 +243,7 @@ def beam_search(
             max_lengths_N=max_lengths_N,
             alpha=settings.alpha,
             penalty=settings.penalty,
+            min_length=settings.min_length,
             control=_both(control, include),
         )
         return [[hypothesis] for hypothesis in found]
@@ -239,13 +255,19 @@ def beam_search(
     own_NK = torch.arange(sentences * settings.beam, device=max_lengths_N.device).view(
         sentences, settings.beam
     )
+    bars = _bars(bos, eos, pad, settings.min_length, max_lengths_N.repeat_interleave(settings.beam))
     token_R = torch.full_like(own_NK, bos).flatten()
     written_RL = own_NK.new_empty((own_NK.numel(), 0))
     for position in range(limit):
-        log_p_RV = _log_probabilities(stepper.step(token_R, position), bos, eos, pad)
-        if control is not None:
-            log_p_RV = control(log_p_RV, written_RL)
-        token_NK, place_NK = _extended(beams, log_p_RV, written_RL)
+        logits_RV = stepper.step(token_R, position)
+        if control is None and groups == 1:
+            best = bars.best(logits_RV, position, beams[0].looked_at(logits_RV.size(1)))
+            token_NK, place_NK = beams[0].extend_by(*best)
+        else:
+            log_p_RV = bars.log_probabilities(logits_RV, position)
+            if control is not None:
+                log_p_RV = control(log_p_RV, written_RL)
+            token_NK, place_NK = _extended(beams, log_p_RV, written_RL)
         # A stopped sentence moves no state, and at first all rows of a sentence are equal.
         open_NK = torch.stack([one.open_N for one in beams], 1).repeat_interleave(each, 1)
         row_NK = (place_NK + own_NK[:, :1]).where(open_NK, own_NK)
@@ -311,9 +333,5 @@ def _longest(stepper: Stepper, max_lengths_N: Tensor) -> int:
     return int(longest)
 
 
-def _log_probabilities(logits_RV: Tensor, bos: int, eos: int, pad: int) -> Tensor:
-    """Return log probabilities in float32; those of `bos` and `pad` are minus infinity."""
-    log_p_RV = torch.log_softmax(logits_RV, dim=-1, dtype=torch.float32)
-    for never in {bos, pad} - {eos}:
-        log_p_RV[:, never] = -torch.inf
-    return log_p_RV
+def _bars(bos: int, eos: int, pad: int, min_length: int, limits_R: Tensor) -> Bars:
+    return Bars({bos, pad} - {eos}, eos, min_length, limits_R)

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from weft.runtime.decode.controls import (
-    at_least,
     begin_with,
     chained,
     no_repeat,
@@ -93,9 +92,9 @@ beams = st.sampled_from([1, 2, 4])
 def test_the_shortest_length_holds(seed: int, beam: int, fewest: int) -> None:
     """Unless the limit leaves no room, and then the output fills it."""
     model, limits = Chance(2, beam, seed, likely_end=5.0), [4, 9]
-    control = at_least(fewest, torch.tensor(limits).repeat_interleave(beam), EOS)
+    search = SearchSettings(beam=beam, nbest=beam, min_length=fewest)
 
-    found = searched(model, limits, SearchSettings(beam=beam, nbest=beam), control=control)
+    found = searched(model, limits, search)
 
     for limit, hypotheses in zip(limits, found, strict=True):
         assert all(len(one.tokens) >= min(fewest, limit - 1) for one in hypotheses)

@@ -1,0 +1,114 @@
+"""Candidates: log probabilities of the next tokens of every row, and the best of them.
+
+A vocabulary is wide, and few of its tokens are wanted.  On the CPU some rows at a time
+are normed and looked through, so that their numbers stay in the cache and no second
+table of all rows is made; within a row only runs of tokens are looked through that hold
+a best one.
+
+Axes in this file, also used as suffixes of tensor names:
+
+    R  rows                          C  candidates of a row
+    V  vocabulary                    G  runs of tokens
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+TOGETHER = 1 << 20
+"""Numbers that are normed at a time on the CPU; 4 MB."""
+RUNS = 128
+"""Runs of tokens that a vocabulary is divided into, if they have that many tokens each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Which tokens never come next, and until when an output may not end."""
+
+    never: Collection[int]
+    eos: int
+    min_length: int
+    """Fewest tokens of an output, the end aside, where its limit leaves room for them."""
+    limits: Tensor
+    """Most tokens of every row, the end among them, [R]."""
+
+    def log_probabilities(self, logits_RV: Tensor, position: int) -> Tensor:
+        """Return log probabilities [R, V] in float32, minus infinity for what may not come.
+
+        Args:
+            logits_RV: of the model.
+            position: tokens written before.
+        """
+        log_p_RV = torch.log_softmax(logits_RV, dim=-1, dtype=torch.float32)
+        self._apply(log_p_RV, self._early(position))
+        return log_p_RV
+
+    def best(self, logits_RV: Tensor, position: int, count: int) -> tuple[Tensor, Tensor]:
+        """Return the `count` best log probabilities [R, C] and their tokens, best first.
+
+        Args:
+            logits_RV: of the model.
+            position: tokens written before.
+            count: 1 or more, at most V; of equals a count of 1 takes the first.
+        """
+        rows, size = logits_RV.shape
+        if logits_RV.device.type != "cpu":
+            return _best(self.log_probabilities(logits_RV, position), count, 1)
+        runs = RUNS if size >= RUNS * RUNS else 1
+        each = max(1, TOGETHER // size)
+        early_R = self._early(position)
+        found = []
+        for start in range(0, rows, each):
+            part_RV = logits_RV[start : start + each]
+            log_p_RV = torch.log_softmax(part_RV, dim=-1, dtype=torch.float32)
+            self._apply(log_p_RV, None if early_R is None else early_R[start : start + each])
+            found.append(_best(log_p_RV, count, runs))
+        best, tokens = zip(*found, strict=True)
+        return torch.cat(best), torch.cat(tokens)
+
+    def _early(self, position: int) -> Tensor | None:
+        """Return the rows in which it is too early to end; None for none."""
+        return position + 1 < self.limits if position < self.min_length else None
+
+    def _apply(self, log_p_RV: Tensor, early_R: Tensor | None) -> None:
+        for token in self.never:
+            log_p_RV[:, token] = -torch.inf
+        if early_R is not None:
+            log_p_RV[:, self.eos].masked_fill_(early_R, -torch.inf)
+
+
+def _best(values_RV: Tensor, count: int, runs: int) -> tuple[Tensor, Tensor]:
+    """Return the `count` greatest of each row and where they stand, greatest first.
+
+    Args:
+        values_RV: numbers.
+        count: how many.
+        runs: into how many a row is divided; the greatest stand in as many of those of the
+            greatest maxima, or in what is left over at the end.
+    """
+    if runs <= count:
+        return _greatest(values_RV, count)
+    width = values_RV.size(1) // runs
+    runs_RGW = values_RV[:, : runs * width].unflatten(1, (runs, width))
+    _, run_RC = _greatest(runs_RGW.amax(2), count)
+    run_RC = run_RC.sort(1).values  # so that the first of equals stays the first
+    held_RCW = runs_RGW.gather(1, run_RC[:, :, None].expand(-1, -1, width))
+    held = torch.cat((held_RCW.flatten(1), values_RV[:, runs * width :]), 1)
+    best_RC, place_RC = _greatest(held, count)
+    run = run_RC.gather(1, (place_RC // width).clamp(max=count - 1))
+    inside_RC = run * width + place_RC % width
+    after_RC = place_RC + (runs - count) * width
+    return best_RC, torch.where(place_RC < count * width, inside_RC, after_RC)
+
+
+def _greatest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the `count` greatest of each row and their places; of 1 the first of equals."""
+    if count > 1:
+        best, place = values.topk(count)
+        return best, place
+    place = values.argmax(1, keepdim=True)
+    return values.gather(1, place), place
