@@ -16,7 +16,7 @@ from torch import nn
 
 from ..graphs.graph import Graph
 from ..specs.findings import InputError
-from .data.tokenizer import Tokenizer
+from .data.symbols import Vocabulary
 from .maps import forced, recording, what_reads_what
 
 _ROWS = 32
@@ -40,7 +40,7 @@ class Alignment:
 def aligned(
     model: nn.Module,
     graph: Graph,
-    tokenizers: tuple[Tokenizer, Tokenizer],
+    tokenizers: tuple[Vocabulary, Vocabulary],
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
     *,
     attention: str | None = None,

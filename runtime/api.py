@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from ..graphs.graph import Graph
 from ..specs.load import load
@@ -16,11 +15,12 @@ from .ceiling import ceiling, full_speed
 from .checked import graph_of
 from .data.prepare import Prepared, prepare
 from .data.prepare import Report as PrepareReport
+from .data.symbols import SYMBOLS, Symbols
 from .model import Adapted, Model, ensemble, open_model
 from .profiling.report import write
 from .profiling.summary import Profile
 from .tasks import translation
-from .tasks.choice import make_task
+from .tasks.choice import make_task, reading_of, tokenizer_of
 from .train.device import Place, choose
 from .train.profiled import profile_run
 from .train.run import Run, load_run, spec_of
@@ -49,7 +49,8 @@ def tokenizer_files(prepared: Prepared) -> dict[str, bytes]:
     source, target = prepared.source_tokenizer, prepared.target_tokenizer
     if source is target:
         return {"tokenizer.model": source.bytes}
-    return {"source.model": source.bytes, "target.model": target.bytes}
+    name = SYMBOLS if isinstance(target, Symbols) else "target.model"
+    return {"source.model": source.bytes, name: target.bytes}
 
 
 def prepare_run(
@@ -62,7 +63,15 @@ def prepare_run(
 ) -> Prepared:
     """Make or open the tokenizer and the binary corpus of a run; see `prepare`."""
     made = folder / "prepared"
-    return prepare(run.data, run.tokenizer, made, report=report, workers=workers, say=say)
+    return prepare(
+        run.data,
+        tokenizer_of(run),
+        made,
+        reading=reading_of(run),
+        report=report,
+        workers=workers,
+        say=say,
+    )
 
 
 def graph_for(run: Run, source: str, prepared: Prepared) -> Graph:
@@ -170,23 +179,6 @@ def _setting(
     hears.say(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):
         hears.say(_counted(split, prepared.report[split]))
-    watch = settings.evaluate
-    sources, references = prepared.valid_text()
-    last = watch.sentences or len(sources)
-
-    def validate(model: nn.Module) -> dict[str, Any]:
-        values: dict[str, Any] = task.perplexity(
-            model, task.batches(prepared.valid, settings.batch), place.device
-        )
-        if watch.bleu or watch.best == "bleu":
-            search = settings.search.model_copy(update={"beam": watch.beam})
-            translator = task.translator(model, search, half=place.half)
-            found = list(translator.translate(sources[:last]))
-            scores = translation.score(found, references[:last])
-            key = "bleu_lc" if watch.lowercase else "bleu"
-            values |= {"bleu": scores.values[key], "signature": scores.signatures[key]}
-        return values
-
     return Setting(
         run=settings,
         graph=graph,
@@ -197,7 +189,7 @@ def _setting(
         tokenizers=tokenizer_files(prepared),
         pad=prepared.source_tokenizer.pad,
         eos=prepared.source_tokenizer.eos,
-        validate=validate,
+        validate=task.validator(prepared, settings, place),
         listener=hears,
         full_speed=_full_speed(settings, graph, prepared, place),
     )

@@ -5,7 +5,7 @@
     spec.json               the canonical spec
     run.json                the run, overrides applied
     state.json              fingerprint, a digest of each node, update, data position, scores
-    tokenizer.model         or source.model and target.model
+    tokenizer.model         or source.model and target.model or target.symbols.json
     metrics.jsonl           the run's history up to here
 
 It is written beside and renamed, so a folder that has its name is complete.
@@ -56,7 +56,7 @@ class Checkpoint:
     run: Mapping[str, Any]
     state: Mapping[str, Any]
     tokenizers: Mapping[str, bytes]
-    """File name to the serialized SentencePiece model."""
+    """File name to what it holds: serialized SentencePiece models, and lists of symbols."""
 
     def build(self, device: str = "cpu") -> nn.Module:
         """Return the model with its weights, in evaluation mode."""
@@ -234,8 +234,13 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
         weights=read_tensors(folder / "weights.safetensors"),
         run=_json(folder / "run.json") if (folder / "run.json").is_file() else {},
         state=state,
-        tokenizers={path.name: path.read_bytes() for path in sorted(folder.glob("*.model"))},
+        tokenizers={path.name: path.read_bytes() for path in sorted(_vocabularies(folder))},
     )
+
+
+def _vocabularies(folder: Path) -> list[Path]:
+    """Return the files that say what ids mean."""
+    return [*folder.glob("*.model"), *folder.glob("*.symbols.json")]
 
 
 def _changed_nodes(state: Mapping[str, Any], graph: Graph) -> list[str]:

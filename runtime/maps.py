@@ -21,7 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ..graphs.graph import Graph, owned_parts
 from ..specs.findings import InputError
 from .data.batches import pad_rows
-from .data.tokenizer import Tokenizer
+from .data.symbols import Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def what_reads_what(graph: Graph) -> dict[str, tuple[str, str]]:
 
 def maps_of(
     model: nn.Module,
-    tokenizers: tuple[Tokenizer, Tokenizer],
+    tokenizers: tuple[Vocabulary, Vocabulary],
     sources: Sequence[str],
     targets: Sequence[str],
 ) -> list[AttentionMaps]:
@@ -139,7 +139,7 @@ def refuse_other_length(sources: Sequence[str], targets: Sequence[str]) -> None:
 
 def maps_of_ids(
     model: nn.Module,
-    tokenizers: tuple[Tokenizer, Tokenizer],
+    tokenizers: tuple[Vocabulary, Vocabulary],
     source: Sequence[int],
     target: Sequence[int],
 ) -> AttentionMaps:
@@ -164,7 +164,7 @@ def maps_of_ids(
 @torch.no_grad()
 def forced(
     model: nn.Module,
-    tokenizers: tuple[Tokenizer, Tokenizer],
+    tokenizers: tuple[Vocabulary, Vocabulary],
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
 ) -> None:
     """Let a translation model read pairs of ids, in one batch; it is left in its mode."""

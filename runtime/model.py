@@ -32,6 +32,9 @@ from .prune import pruned
 from .special import any_tokenizer_of, ends_of, prompt_ids, special_of, tokenizers_of
 from .tasks import translation
 from .tasks.choice import task_of
+from .tasks.parsing.parse import Parse, Parser, Sentence
+from .tasks.parsing.sentences import words_of
+from .tasks.parsing.task import Parsing
 from .tasks.translation import Translation
 
 
@@ -64,6 +67,33 @@ class Model:
             )
         made = self.task.translator(self.module, self.search, half=self.half)
         return replace(made, others=self.others) if self.others else made
+
+    @property
+    def parser(self) -> Parser:
+        """The model as a parser.
+
+        Raises:
+            InputError: it does not parse.
+        """
+        if not isinstance(self.task, Parsing):
+            raise InputError(
+                "the checkpoint does not parse: its run has another task",
+                place=str(self.checkpoint.folder),
+                help='train a run with "task": "parsing", such as parsing-craft',
+            )
+        return self.task.parser(self.module, self.search, half=self.half, others=self.others)
+
+    def parse(self, sentences: Iterable[str | Sentence]) -> list[Parse | None]:
+        """Return the parse of each sentence, in order; None for one without words.
+
+        Args:
+            sentences: words parted by spaces, or leaves with or without tags.
+
+        Raises:
+            InputError: the model does not parse.
+        """
+        given = (words_of(one) if isinstance(one, str) else one for one in sentences)
+        return list(self.parser.parse(given))
 
     @property
     def graph(self) -> Graph:
@@ -290,7 +320,9 @@ def _task_of(held: Checkpoint) -> Translation | None:
         InputError: it is for text, and its tokenizer is missing or not the model's.
     """
     inputs = held.graph.inputs
-    for_text = {"source", "target"} <= inputs.keys() and inputs["source"].kind == "ids"
+    parses = held.run.get("task") == "parsing"
+    both = {"source", "target"} <= inputs.keys() and inputs["source"].kind == "ids"
+    for_text = both or parses
     imported = "imported" in held.state and "tokenizer.model" not in held.tokenizers
     if not for_text or imported:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..specs.findings import InputError
 from .checkpoint import Checkpoint
+from .data.symbols import SYMBOLS, Symbols, Vocabulary
 from .data.tokenizer import Tokenizer
 from .decode.ids import Special
 
@@ -39,7 +40,7 @@ def special_of(held: Checkpoint) -> Special:
     return Special(target.bos, target.eos, target.pad)
 
 
-def tokenizers_of(held: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
+def tokenizers_of(held: Checkpoint) -> tuple[Tokenizer, Vocabulary]:
     """Return the source and target tokenizers of a checkpoint.
 
     Raises:
@@ -49,6 +50,9 @@ def tokenizers_of(held: Checkpoint) -> tuple[Tokenizer, Tokenizer]:
     if "tokenizer.model" in files:
         both = Tokenizer.from_bytes(files["tokenizer.model"])
         return both, both
+    if {"source.model", SYMBOLS} <= files.keys():
+        source = Tokenizer.from_bytes(files["source.model"])
+        return source, Symbols.from_bytes(files[SYMBOLS], source, str(held.folder / SYMBOLS))
     if {"source.model", "target.model"} <= files.keys():
         return tuple(Tokenizer.from_bytes(files[f"{side}.model"]) for side in ("source", "target"))  # type: ignore[return-value]
     raise InputError(

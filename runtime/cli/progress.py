@@ -97,8 +97,11 @@ class Reporter:
 
     def validated(self, update: int, values: Mapping[str, Any]) -> None:
         """Print a validation."""
-        bleu = f"  BLEU {values['bleu']:.2f}" if "bleu" in values else ""
-        self.say(f"update {update}: valid perplexity {values['perplexity']:.3f}{bleu}")
+        names = {"bleu": "BLEU", "f1": "F1"}
+        seen = [f"  {name} {values[key]:.2f}" for key, name in names.items() if key in values]
+        if values.get("malformed"):
+            seen.append(f", {values['malformed']} malformed")
+        self.say(f"update {update}: valid perplexity {values['perplexity']:.3f}{''.join(seen)}")
 
     def _task(self, name: str, total: int | None) -> None:
         if self._bar is not None and name not in self._tasks:

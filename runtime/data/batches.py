@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...specs.findings import InputError
+from .mixture import rows_of_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,8 +81,9 @@ def plan_epoch(
     settings: BatchSettings,
     seed: int,
     epoch: int,
+    rows: Rows | None = None,
 ) -> list[Rows]:
-    """Return the batches of one epoch, as rows; every row exactly once.
+    """Return the batches of one epoch, as rows; every row exactly once unless told otherwise.
 
     Rows are shuffled, cut into pools, sorted within each pool by the longer
     side and then by the difference of the sides, cut into batches, and the
@@ -94,6 +96,7 @@ def plan_epoch(
         settings: bounds of a batch.
         seed: which shuffle; the same for all epochs.
         epoch: counts from 0.
+        rows: those of the epoch, some perhaps several times; each once when left out.
 
     Raises:
         InputError: a pair is longer than a batch may be; nothing is dropped here.
@@ -115,13 +118,13 @@ def plan_epoch(
         )
     # Seeds of numpy are not negative; those of torch may be.
     random = np.random.default_rng((seed % (1 << 64), epoch))
-    order = random.permutation(pairs)
+    order = random.permutation(pairs if rows is None else rows)
     per_batch = settings.tokens / float(widest.mean())
     if settings.max_sentences is not None:
         per_batch = min(per_batch, settings.max_sentences)
     size = max(1, round(settings.pool * per_batch))
     batches: list[Rows] = []
-    for start in range(0, pairs, size):
+    for start in range(0, len(order), size):
         pool = order[start : start + size]
         pool = pool[_by_length(source[pool], target[pool])]
         batches += _cut(pool, widest[pool], settings)
@@ -209,7 +212,8 @@ def stream(
             help="look at the filter's report; loosen the filter or name other files",
         )
     while True:
-        plan = plan_epoch(corpus.source_lengths, corpus.target_lengths, settings, seed, epoch)
+        rows = rows_of_epoch(corpus.parts, seed, epoch) if corpus.parts else None
+        plan = plan_epoch(corpus.source_lengths, corpus.target_lengths, settings, seed, epoch, rows)
         if position > len(plan):
             msg = f"cannot go on at batch {position}: epoch {epoch} has {len(plan)}"
             raise InputError(
@@ -218,9 +222,9 @@ def stream(
                 help="go on with the data and batch settings of the first run",
             )
         while position < len(plan):
-            rows = plan[position]
+            chosen = plan[position]
             position += 1
-            yield epoch, position, collate(corpus, rows, pad, eos)
+            yield epoch, position, collate(corpus, chosen, pad, eos)
         epoch, position = epoch + 1, 0
 
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from ...specs.findings import InputError
 from .folders import building
+from .mixture import Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,6 +68,8 @@ class CorpusWriter:
         self.vocab_size = vocab_size
         self.report: dict[str, object] = {}
         """What to say in the header about how the corpus was made; may be set any time."""
+        self.parts: Sequence[Part] = ()
+        """Pairs and weight of each file, when files have weights; may be set any time."""
         self._dtype = id_dtype(vocab_size).str
         self._tokenizers = dict(tokenizers or {})
         self._open = ExitStack()
@@ -127,6 +130,7 @@ class CorpusWriter:
                 "tokens": dict(zip(SIDES, (side.tokens for side in self._sides), strict=True)),
                 "tokenizers": self._tokenizers,
                 "report": self.report,
+                **({"parts": [list(part) for part in self.parts]} if self.parts else {}),
             }
             (self._fresh / HEADER).write_text(json.dumps(header, indent=2) + "\n")
 
@@ -197,6 +201,10 @@ class Corpus:
             if offsets[0] != 0 or offsets[-1] != int(tokens[side]):
                 raise _damaged(folder / f"{side}.offsets", "do not fit the header")
         self._pairs = pairs
+        self.parts = [Part(int(count), float(weight)) for count, weight in header.get("parts", ())]
+        """Pairs and weight of each file; empty when every pair is in every epoch once."""
+        if self.parts and sum(part.pairs for part in self.parts) != pairs:
+            raise _damaged(folder / HEADER, "counts other pairs in its parts")
 
     @classmethod
     def open(cls, folder: str | Path) -> Corpus:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .corpus import CorpusWriter
 from .filters import FilterCount
+from .mixture import Part
 from .shards import read_shard
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def gather(
     vocab_size: int,
     tokenizers: Mapping[str, str],
     unique: bool,
+    files: Sequence[tuple[int, float]] = (),
     tell: Callable[[int], None],
 ) -> FilterCount:
     """Write a corpus of shards; its header has what the filter counted.
@@ -37,11 +40,12 @@ def gather(
         vocab_size: see `CorpusWriter`.
         tokenizers: the same.
         unique: whether of equal pairs only the first is kept.
+        files: shards and weight of each file of text, where files have weights.
         tell: hears how many pairs of text are done.
     """
     count = FilterCount()
     keep = first_of_each(shards) if unique else None
-    start = 0
+    start, written = 0, list[int]()
     with CorpusWriter(folder, vocab_size=vocab_size, tokenizers=tokenizers) as writer:
         for path in shards:
             shard = read_shard(path)
@@ -50,11 +54,14 @@ def gather(
             kept = None if keep is None else keep[start : start + pairs]
             for side in (0, 1):
                 writer.extend(side, *_chosen(shard.ids[side], shard.lengths[side], kept))
+            written.append(pairs if kept is None else int(kept.sum()))
             if kept is not None:
-                count.leave_out("duplicate", pairs - int(kept.sum()))
+                count.leave_out("duplicate", pairs - written[-1])
             start += pairs
             tell(count.read)
         writer.report = count.as_dict()
+        each = iter(written)
+        writer.parts = [Part(sum(islice(each, shards)), weight) for shards, weight in files]
     return count
 
 

@@ -3,7 +3,8 @@
 A prepared folder:
 
     prepared.json                 fingerprint of settings and files, report
-    tokenizer.model               of both sides, or source.model and target.model
+    tokenizer.model               of both sides, or source.model and target.model,
+                                  or source.model and target.symbols.json
     train/, valid/                corpora, see `corpus.py`
 
 Text is read twice: lines for the tokenizer, then all of it, in shards that worker
@@ -12,11 +13,9 @@ processes tokenize.  Test text is not written: it is read from its files when it
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import shutil
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,11 +26,13 @@ from ...specs.findings import InputError, did_you_mean
 from .corpus import AGAIN, HEADER, Corpus
 from .folders import resuming
 from .gather import gather
+from .reading import Parallel, Reading
 from .sample import sampled
 from .shards import SHARD, Recipe, is_whole, pieces, shards_in
-from .text import count_lines, pair_paths, read_parallel, refuse_unequal, resolve
+from .symbols import SYMBOLS, Symbols, Vocabulary, count_symbols, open_symbols
+from .text import count_lines, read_lines, refuse_unequal, resolve
 from .tokenizer import Tokenizer, train_tokenizer
-from .workers import default_workers, make_shards
+from .workers import default_workers, give_back_memory, make_shards
 
 if TYPE_CHECKING:
     from .settings import DataSettings, Files, TokenizerSettings
@@ -50,7 +51,7 @@ class Prepared:
     """Where it is."""
     source_tokenizer: Tokenizer
     """Of the source side."""
-    target_tokenizer: Tokenizer
+    target_tokenizer: Vocabulary
     """Of the target side; the same object when shared."""
     train: Corpus
     """Filtered training pairs."""
@@ -60,10 +61,12 @@ class Prepared:
     """Pairs read, kept and dropped of `train` and `valid`; vocabulary sizes."""
     data: DataSettings
     """Where the text is."""
+    reading: Reading
+    """How it is read."""
 
     def valid_text(self) -> tuple[list[str], list[str]]:
         """Return every validation line, source and target, as the files have them."""
-        return _text(self.data.valid, self.data.root)
+        return self._text(self.data.valid)
 
     def test_text(self, name: str) -> tuple[list[str], list[str]]:
         """Return every line of a test set, source and target, as the files have them.
@@ -74,7 +77,12 @@ class Prepared:
         if name not in self.data.test:
             msg = f"no test set '{name}'"
             raise InputError(msg, help=did_you_mean(name, self.data.test))
-        return _text(self.data.test[name], self.data.root)
+        return self._text(self.data.test[name])
+
+    def _text(self, files: Files) -> tuple[list[str], list[str]]:
+        """Return all lines of both sides."""
+        pairs = list(self.reading.pairs(files, self.data.root))
+        return [left for left, _ in pairs], [right for _, right in pairs]
 
 
 def prepare(
@@ -82,6 +90,7 @@ def prepare(
     tokenizer: TokenizerSettings,
     folder: str | Path,
     *,
+    reading: Reading | None = None,
     report: Report | None = None,
     workers: int | None = None,
     say: Callable[[str], None] | None = None,
@@ -97,6 +106,7 @@ def prepare(
         data: files and filter.
         tokenizer: kind and size.
         folder: where to write; nothing else may be in it.
+        reading: how files are read; as parallel text when left out.
         report: hears of progress.
         workers: processes that tokenize; None is one for each core.  They change
             nothing in what comes out.
@@ -107,25 +117,25 @@ def prepare(
             vocabulary does not fit the text, no training pair is left, or the
             folder is damaged or not ours.
     """
-    folder = Path(folder)
+    folder, reads = Path(folder), reading or Parallel()
     tell, hear = report or _nobody, say or _nobody
     if workers is not None and workers < 1:
         raise InputError(f"{workers} workers cannot work", help="give 1 or more, or none at all")
     for files in data.test.values():  # better now than after training
-        for _ in read_parallel(files, data.root):
+        for _ in reads.pairs(files, data.root):
             pass
-    fingerprint = _fingerprint(data, tokenizer)
+    fingerprint = _fingerprint(data, tokenizer, reads)
     if (folder / MARKER).is_file():
         found = _read_marker(folder)
         if found["fingerprint"] == fingerprint:
-            return _open(folder, found, data)
+            return _open(folder, found, data, reads)
         hear(f"{folder}: made from other text or settings, or by an older version; made anew")
     with resuming(folder, MARKER, f"{fingerprint} {SHARD}", hear) as (work, fresh):
         # Another process may have made it while this one waited.
         if not _is_made(folder, fingerprint):
-            maker = _Making(data, tokenizer, work, fresh, tell, workers or default_workers())
-            maker.make(fingerprint)
-    return _open(folder, _read_marker(folder), data)
+            count = workers or default_workers()
+            _Making(data, tokenizer, reads, work, fresh, tell, count).make(fingerprint)
+    return _open(folder, _read_marker(folder), data, reads)
 
 
 def _nobody(*_: object) -> None:
@@ -143,6 +153,7 @@ class _Making:
 
     data: DataSettings
     tokenizer: TokenizerSettings
+    reads: Reading
     work: Path
     """Holds what only a preparation that goes on needs."""
     fresh: Path
@@ -153,8 +164,8 @@ class _Making:
     def make(self, fingerprint: str) -> None:
         """Fill the fresh folder."""
         paths = {
-            "train": pair_paths(self.data.train, self.data.root),
-            "valid": pair_paths(self.data.valid, self.data.root),
+            "train": self.reads.paths(self.data.train, self.data.root, self.work / "train"),
+            "valid": self.reads.paths(self.data.valid, self.data.root, self.work / "valid"),
         }
         lines = {split: self._count(split, paths[split]) for split in paths}
         tokenizers = self._tokenizers(paths["train"], lines["train"])
@@ -167,10 +178,15 @@ class _Making:
         marker = {
             "format": FORMAT,
             "fingerprint": fingerprint,
-            "shared": self.tokenizer.shared,
+            "shared": self._shared,
             "report": reports,
         }
         (self.fresh / MARKER).write_text(json.dumps(marker, indent=2) + "\n")
+
+    @property
+    def _shared(self) -> bool:
+        """Whether one tokenizer is for both sides."""
+        return self.tokenizer.shared and self.tokenizer.target != "symbols"
 
     def _count(self, split: str, paths: list[tuple[Path, Path]]) -> list[int]:
         """Return the lines of each pair of files; both sides are counted at a time."""
@@ -191,7 +207,7 @@ class _Making:
 
     def _tokenizers(
         self, paths: list[tuple[Path, Path]], lines: list[int]
-    ) -> tuple[Tokenizer, Tokenizer]:
+    ) -> tuple[Tokenizer, Vocabulary]:
         """Train on the training text and return the tokenizers of both sides."""
         total = sum(lines)
 
@@ -206,31 +222,45 @@ class _Making:
                 lambda done: self.tell("tokenizer", done, total),
             )
             made = train_tokenizer(text, self.tokenizer, path)
-            _give_back_memory()
+            give_back_memory()
             return made
 
-        if self.tokenizer.shared:
+        if self._shared:
             both = trained("tokenizer", paths)
             return both, both
         source = trained("source", [(source,) for source, _ in paths])
+        if self.tokenizer.target == "symbols":
+            return source, self._symbols([target for _, target in paths], source)
         return source, trained("target", [(target,) for _, target in paths])
+
+    def _symbols(self, paths: Sequence[Path], source: Tokenizer) -> Symbols:
+        """Return the vocabulary of whole symbols; what is no symbol is spelled as the source."""
+        path = self.fresh / SYMBOLS
+        if not path.is_file():
+            counts = count_symbols(line for each in paths for line in read_lines(each))
+            symbols = self.reads.symbols(counts)
+            spells = len(symbols) < len(counts)
+            path.write_bytes(Symbols(symbols, source if spells else None).bytes)
+        return open_symbols(path, source)
 
     def _binarize(
         self,
         split: str,
         paths: list[tuple[Path, Path]],
         lines: list[int],
-        tokenizers: tuple[Tokenizer, Tokenizer],
+        tokenizers: tuple[Tokenizer, Vocabulary],
     ) -> dict[str, Any]:
         """Tokenize, filter and write one split; return what the filter counted."""
         folder = self.fresh / split
         if (folder / HEADER).is_file():
             return Corpus.open(folder).report
-        names = ("tokenizer",) * 2 if self.tokenizer.shared else ("source", "target")
+        names = ["tokenizer.model"] * 2 if self._shared else ["source.model", "target.model"]
+        if isinstance(tokenizers[1], Symbols):
+            names[1] = SYMBOLS
         unique = split == "train" and self.data.filter.duplicates == "drop"
         recipe = Recipe(
             folder=self.work / f"{split}.shards",
-            tokenizers=(self.fresh / f"{names[0]}.model", self.fresh / f"{names[1]}.model"),
+            tokenizers=(self.fresh / names[0], self.fresh / names[1]),
             limits=self.data.filter,
             spare=split == "valid",
             hashes=unique,
@@ -246,27 +276,33 @@ class _Making:
             read += piece.pairs
             self.tell(split, read, total)
         many = len(sizes) > 1
+        weights = self.data.train.weights if split == "train" else None
+        counts = [len(shards_in([each])) for each in lines]
         count = gather(
             [recipe.path(number) for number in range(len(sizes))],
             folder,
             vocab_size=max(each.vocab_size for each in tokenizers),
             tokenizers={"source": tokenizers[0].digest, "target": tokenizers[1].digest},
             unique=unique,
+            files=list(zip(counts, weights, strict=True)) if weights else (),
             tell=lambda pairs: self.tell(f"{split} corpus", pairs, total) if many else None,
         )
         shutil.rmtree(recipe.folder)
         return count.as_dict()
 
 
-def _open(folder: Path, marker: dict[str, Any], data: DataSettings) -> Prepared:
+def _open(folder: Path, marker: dict[str, Any], data: DataSettings, reads: Reading) -> Prepared:
     """Open a prepared folder.
 
     Raises:
         InputError: a part is missing, damaged, or of another tokenizer.
     """
-    names = ("tokenizer",) if marker["shared"] else ("source", "target")
-    tokenizers = [Tokenizer.open(folder / f"{name}.model") for name in names]
-    source, target = tokenizers[0], tokenizers[-1]
+    source = Tokenizer.open(folder / f"{'tokenizer' if marker['shared'] else 'source'}.model")
+    target: Vocabulary = source
+    if (folder / SYMBOLS).is_file():
+        target = open_symbols(folder / SYMBOLS, source)
+    elif not marker["shared"]:
+        target = Tokenizer.open(folder / "target.model")
     corpora = {split: Corpus.open(folder / split) for split in ("train", "valid")}
     for corpus in corpora.values():
         if corpus.header["tokenizers"] != {"source": source.digest, "target": target.digest}:
@@ -280,6 +316,7 @@ def _open(folder: Path, marker: dict[str, Any], data: DataSettings) -> Prepared:
         valid=corpora["valid"],
         report=marker["report"],
         data=data,
+        reading=reads,
     )
 
 
@@ -300,7 +337,7 @@ def _read_marker(folder: Path) -> dict[str, Any]:
     return marker
 
 
-def _fingerprint(data: DataSettings, tokenizer: TokenizerSettings) -> str:
+def _fingerprint(data: DataSettings, tokenizer: TokenizerSettings, reads: Reading) -> str:
     """Return a hash of all that decides what is written.
 
     Files count by name, size and time of last change: reading 36 million pairs
@@ -310,7 +347,7 @@ def _fingerprint(data: DataSettings, tokenizer: TokenizerSettings) -> str:
         InputError: a file leaves the root.
     """
     stats = {}
-    for name in (*data.train.source, *data.train.target, *data.valid.source, *data.valid.target):
+    for name in (*data.train.names, *data.valid.names):
         path = resolve(data.root, name)
         if path.is_file():  # a missing one is refused when it is read, with its neighbors
             stat = path.stat()
@@ -323,6 +360,14 @@ def _fingerprint(data: DataSettings, tokenizer: TokenizerSettings) -> str:
     }
     if data.filter.duplicates == "keep":  # as it was before there was a choice
         del known["data"]["filter"]["duplicates"]
+    for split in ("train", "valid"):
+        for key in ("trees", "weights"):
+            if not known["data"][split][key]:
+                del known["data"][split][key]
+    if reads.settings:
+        known["reading"] = dict(reads.settings)
+    if tokenizer.target in (None, "pieces"):
+        del known["tokenizer"]["target"]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
@@ -339,20 +384,6 @@ def _refuse_empty(split: str, report: Mapping[str, Any]) -> None:
             + (f": {dropped}" if dropped else ""),
             help="loosen the filter, or look whether the files are the right ones",
         )
-
-
-def _text(files: Files, root: str) -> tuple[list[str], list[str]]:
-    """Return all lines of both sides."""
-    pairs = list(read_parallel(files, root))
-    return [left for left, _ in pairs], [right for _, right in pairs]
-
-
-def _give_back_memory() -> None:
-    """Hand freed memory to the system, where the C library can: workers need it next."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
 
 
 def _write_text(path: Path, text: str) -> None:

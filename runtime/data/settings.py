@@ -7,7 +7,7 @@ in `text.py`, and `prepare.py` puts the pieces together.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -38,6 +38,9 @@ class TokenizerSettings(Settings):
     """Share of the characters of the training text that get a piece of their own."""
     lowercase: bool = False
     """Fold case before encoding; text that was folded cannot be unfolded."""
+    target: Literal["pieces", "symbols"] | None = None
+    """What targets are made of: pieces, or whole symbols parted by spaces, which then have a
+    vocabulary of their own; None is what the task says."""
     sentences: int = Field(default=1_000_000, ge=1)
     """Most sentences to train on, both sides together; of more, a fixed random sample.
 
@@ -63,24 +66,48 @@ class TokenizerSettings(Settings):
 
 
 class Files(Settings):
-    """Parallel text: line n of a source file belongs to line n of its target file."""
+    """Text of both sides: parallel files, or treebanks, from which both are made."""
 
-    source: tuple[str, ...]
+    source: tuple[str, ...] = ()
     """Paths below the data root, plain or gzip, one sentence a line."""
-    target: tuple[str, ...]
-    """As many paths, in the order of `source`."""
+    target: tuple[str, ...] = ()
+    """As many paths, in the order of `source`; line n belongs to line n of the source."""
+    trees: tuple[str, ...] = ()
+    """Instead of the two, paths of bracketed trees, for the task `parsing`."""
+    weights: tuple[Annotated[float, Field(gt=0, le=1000)], ...] | None = None
+    """How often the pairs of each file are in an epoch of training, 1 each when left out;
+    0.1 takes a tenth of them, another one each time."""
 
     @model_validator(mode="after")
     def _check_counts(self) -> Self:
         """Refuse files without a partner.
 
         Raises:
-            ValueError: no file, or not as many targets as sources.
+            ValueError: no file, not as many targets as sources, or both kinds of files;
+                not as many weights as files.
         """
-        if not self.source or len(self.source) != len(self.target):
+        if self.trees and (self.source or self.target):
+            raise ValueError("either 'trees', or 'source' and 'target'")
+        if len(self.source) != len(self.target) or not (self.source or self.trees):
             msg = f"{len(self.source)} source files for {len(self.target)} target files"
             raise ValueError(msg)
+        count = len(self.trees or self.source)
+        if self.weights is not None and len(self.weights) != count:
+            msg = f"{len(self.weights)} weights for {count} files"
+            raise ValueError(msg)
         return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every path."""
+        return (*self.source, *self.target, *self.trees)
+
+    def parts(self) -> list[Files]:
+        """Return the files one by one, or pair by pair, without their weights."""
+        if self.trees:
+            return [Files(trees=(one,)) for one in self.trees]
+        both = zip(self.source, self.target, strict=True)
+        return [Files(source=(source,), target=(target,)) for source, target in both]
 
 
 class FilterSettings(Settings):

@@ -29,6 +29,7 @@ import numpy as np
 from ...specs.findings import InputError
 from .corpus import id_dtype
 from .filters import FilterCount
+from .symbols import SYMBOLS, open_symbols
 from .text import decode, raw_lines
 from .tokenizer import Tokenizer
 
@@ -69,7 +70,7 @@ class Recipe:
     folder: Path
     """Where shards are written."""
     tokenizers: tuple[Path, Path]
-    """Model files of source and target; may be one."""
+    """Files of source and target; may be one."""
     limits: FilterSettings
     spare: bool = False
     """Keep all but empty pairs."""
@@ -139,7 +140,11 @@ class Maker:
             InputError: a model file is damaged.
         """
         self.recipe = recipe
-        self._source, self._target = map(Tokenizer.open, recipe.tokenizers)
+        source, target = recipe.tokenizers
+        self._source = Tokenizer.open(source)
+        self._target = (
+            open_symbols(target, self._source) if target.name == SYMBOLS else Tokenizer.open(target)
+        )
         self._dtype = id_dtype(max(self._source.vocab_size, self._target.vocab_size))
 
     def make(self, piece: Piece) -> None:

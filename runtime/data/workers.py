@@ -7,6 +7,7 @@ its own code.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -155,3 +156,11 @@ def serve(descriptor: int) -> None:
                 pipe.send((error.problem, error.place, error.help))
             else:
                 pipe.send(None)
+
+
+def give_back_memory() -> None:
+    """Hand freed memory to the system, where the C library can: workers need it next."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)

@@ -5,7 +5,7 @@ Axes: N sentences, S positions of the sources.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,6 +37,10 @@ class Special(NamedTuple):
     pad: int
 
 
+Constraint = Callable[[Sequence[int]], Control]
+"""From the most tokens of each of the N outputs to what may come next."""
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What is to be decoded, in ids."""
@@ -47,6 +51,8 @@ class Request:
     """What the output begins with."""
     include: Sequence[Sequence[int]] = ()
     """Phrases that it holds, none of them empty."""
+    room: int = 0
+    """Tokens, the end among them, for which there is room whatever the settings say."""
 
 
 @torch.inference_mode()
@@ -57,6 +63,7 @@ def decode_ids(
     search: SearchSettings,
     *,
     avoidance: Avoidance | None = None,
+    constraint: Constraint | None = None,
     half: bool = False,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of a batch of sources, best first.
@@ -68,6 +75,7 @@ def decode_ids(
         special: with which outputs begin and end, and what fills rows on either side.
         search: how outputs are looked for.
         avoidance: the phrases of `search.avoid`, which are text.
+        constraint: a task's own control.
         half: whether matrix products run in bfloat16.
     """
     device = next(models[0].parameters()).device
@@ -76,7 +84,8 @@ def decode_ids(
     lengths_N = torch.tensor([len(one.source) for one in requests], device=device)
     keep_NS = torch.arange(source_NS.size(1), device=device) < lengths_N[:, None]
     limits_N = _limits(lengths_N, requests, search)
-    control = _control(requests, limits_N, search, avoidance)
+    own = [] if constraint is None else [constraint(limits_N.tolist())]
+    control = _control(requests, limits_N, search, avoidance, own)
     include = _inclusion(requests, limits_N, search, special.end)
     ids = {"bos": special.begin, "eos": special.end, "pad": special.pad}
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
@@ -108,7 +117,7 @@ def _limits(lengths_N: Tensor, requests: Sequence[Request], search: SearchSettin
     limits_N = (lengths_N * search.max_factor).long() + search.max_extra
     if search.max_length is not None:
         limits_N = limits_N.clamp(max=search.max_length)
-    needed = [len(one.begin) + sum(map(len, one.include)) + 1 for one in requests]
+    needed = [max(len(one.begin) + sum(map(len, one.include)) + 1, one.room) for one in requests]
     return limits_N.maximum(torch.tensor(needed, device=limits_N.device))
 
 
@@ -117,9 +126,10 @@ def _control(
     limits_N: Tensor,
     search: SearchSettings,
     avoidance: Avoidance | None,
+    own: Sequence[Control],
 ) -> Control | None:
-    """Return what settings and requests forbid, or None."""
-    controls = list[Control]()
+    """Return what settings, requests and the task forbid, or None."""
+    controls = list[Control](own)
     limits_R = limits_N.repeat_interleave(search.beam)
     if search.repetition_penalty > 1:
         controls.append(repetition_penalty(search.repetition_penalty))

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..data.tokenizer import Tokenizer
+from ..data.symbols import Vocabulary
 from .settings import Hypothesis
 
 
-def output_records(target: Tokenizer, found: Sequence[Hypothesis]) -> list[dict[str, Any]]:
+def output_records(target: Vocabulary, found: Sequence[Hypothesis]) -> list[dict[str, Any]]:
     """Return the outputs of one text, best first: text, scores and pieces.
 
     A score that is not finite, of an output that the model holds for impossible but had

@@ -12,7 +12,7 @@ from itertools import islice
 
 from torch import nn
 
-from ..data.tokenizer import Tokenizer
+from ..data.symbols import Vocabulary
 from .ids import Request, Special, decode_ids
 from .phrases import Avoidance, texts_of
 from .settings import Hypothesis, SearchSettings
@@ -44,8 +44,8 @@ class Translator:
     """A model with its tokenizers, ready to translate."""
 
     model: nn.Module
-    source: Tokenizer
-    target: Tokenizer
+    source: Vocabulary
+    target: Vocabulary
     search: SearchSettings
     half: bool = False
     """Whether matrix products run in bfloat16."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...graphs.graph import Graph
 from ...specs.findings import InputError
 from ..checkpoint import Checkpoint
-from ..data.tokenizer import Tokenizer
+from ..data.symbols import Vocabulary
 from ..decode.ids import Special
 from ..special import ends_of, special_of, tokenizers_of
 
@@ -72,7 +72,7 @@ def _special(held: Checkpoint, *, alone: bool) -> Special:
     return Special(end, end, end)
 
 
-def _words(tokenizer: Tokenizer | None, graph: Graph, name: str) -> tuple[str, ...]:
+def _words(tokenizer: Vocabulary | None, graph: Graph, name: str) -> tuple[str, ...]:
     size = int(graph.inputs[name].size or 0)
     if tokenizer is None:
         return tuple(str(index) for index in range(size))

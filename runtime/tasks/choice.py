@@ -8,16 +8,27 @@ from typing import Any
 from ...graphs.graph import Graph
 from ...specs.findings import InputError, did_you_mean
 from ..data.prepare import Prepared
-from ..data.tokenizer import Tokenizer
+from ..data.reading import Parallel, Reading
+from ..data.settings import TokenizerSettings
+from ..data.symbols import Vocabulary
 from ..train.run import LossSettings, Run
 from .mask_predict import MaskPredict
+from .parsing.reading import TreeReading
+from .parsing.settings import ParsingSettings
+from .parsing.task import Parsing
 from .translation import Translation
 
-TASKS: Mapping[str, type[Translation]] = {"translation": Translation, "mask_predict": MaskPredict}
-"""What `task` in a run stands for."""
+TASKS: Mapping[str, type[Translation]] = {
+    "translation": Translation,
+    "mask_predict": MaskPredict,
+    "parsing": Parsing,
+}
+"""What `task` in a run stands for; the last one for whatever decodes step by step."""
+DECODERS: Mapping[str, type[Parsing]] = {"sequence": Parsing}
+"""What `parsing.decoder` in a run stands for."""
 
 
-def task_of(run: Mapping[str, Any], source: Tokenizer, target: Tokenizer) -> Translation:
+def task_of(run: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> Translation:
     """Return the task of a run, as it is kept in a checkpoint.
 
     Args:
@@ -32,11 +43,32 @@ def task_of(run: Mapping[str, Any], source: Tokenizer, target: Tokenizer) -> Tra
     if name not in TASKS:
         help_ = did_you_mean(str(name), TASKS)
         raise InputError(f"no task '{name}'", place="run.json#/task", help=help_)
-    return TASKS[name](source, target, LossSettings(**run.get("loss", {})))
+    loss = LossSettings(**run.get("loss", {}))
+    if name != "parsing":
+        return TASKS[name](source, target, loss)
+    parsing = ParsingSettings(**run.get("parsing", {}))
+    return DECODERS[parsing.decoder](source, target, loss, parsing=parsing)
 
 
 def make_task(run: Run, prepared: Prepared, graph: Graph) -> Translation:
     """Return the task of a run on its prepared data; what the graph loses itself is added."""
     losses = tuple(name for name, type_ in graph.outputs.items() if type_.kind == "loss")
     tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
+    if run.task == "parsing":
+        kind = DECODERS[run.parsing.decoder]
+        return kind(*tokenizers, run.loss, losses, parsing=run.parsing)
     return TASKS[run.task](*tokenizers, run.loss, losses)
+
+
+def reading_of(run: Run) -> Reading:
+    """Return how a run's files are read."""
+    return TreeReading(run.parsing) if run.task == "parsing" else Parallel()
+
+
+def tokenizer_of(run: Run) -> TokenizerSettings:
+    """Return the settings of a run's tokenizers, with what its task says where they are silent."""
+    settings = run.tokenizer
+    if settings.target is not None:
+        return settings
+    target = "symbols" if run.task == "parsing" else "pieces"
+    return settings.model_copy(update={"target": target})

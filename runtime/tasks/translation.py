@@ -8,7 +8,7 @@ kind `loss` is added to the loss.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,19 +20,21 @@ from ...graphs.graph import Graph
 from ...specs.findings import InputError
 from ..data.batches import Batch, in_order, pad_rows
 from ..data.corpus import Corpus
+from ..data.prepare import Prepared
 from ..data.settings import BatchSettings
-from ..data.tokenizer import Tokenizer
+from ..data.symbols import Vocabulary
 from ..decode.settings import SearchSettings
 from ..decode.translate import Translator
+from ..train.device import Place
 from ..train.loss import LossSums, label_smoothed, with_auxiliary
-from ..train.run import LossSettings
+from ..train.run import LossSettings, Run
 
 INPUTS = {"source": "ids", "source_keep": "keep", "target": "ids"}
 """Inputs that the spec must have, and their kinds."""
 
 
 def vocabulary_params(
-    own: Mapping[str, Any], source: Tokenizer, target: Tokenizer, params: Iterable[str]
+    own: Mapping[str, Any], source: Vocabulary, target: Vocabulary, params: Iterable[str]
 ) -> dict[str, Any]:
     """Return overrides of a spec, vocabulary sizes filled in.
 
@@ -50,7 +52,7 @@ def vocabulary_params(
     return {**{name: size for name, size in sizes.items() if name in params}, **own}
 
 
-def check_graph(graph: Graph, source: Tokenizer, target: Tokenizer) -> None:
+def check_graph(graph: Graph, source: Vocabulary, target: Vocabulary) -> None:
     """Refuse a graph that does not serve this task with these tokenizers.
 
     Raises:
@@ -90,7 +92,7 @@ def check_ports(graph: Graph, task: str, inputs: Mapping[str, str], outputs: Ite
             raise InputError(f"{task} needs an output '{name}'", place=f"{graph.source}#/outputs")
 
 
-def check_vocabulary(graph: Graph, source: Tokenizer, target: Tokenizer) -> None:
+def check_vocabulary(graph: Graph, source: Vocabulary, target: Vocabulary) -> None:
     """Refuse a graph whose vocabularies are not those of the tokenizers.
 
     Raises:
@@ -139,8 +141,8 @@ def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
 class Translation:
     """The task, as the training loop sees it."""
 
-    source: Tokenizer
-    target: Tokenizer
+    source: Vocabulary
+    target: Vocabulary
     settings: LossSettings
     losses: tuple[str, ...] = ()
     """Outputs of the model that training lowers too."""
@@ -218,3 +220,25 @@ class Translation:
     ) -> Translator:
         """Return the model as a translator."""
         return Translator(model, self.source, self.target, search, half)
+
+    def validator(
+        self, prepared: Prepared, run: Run, place: Place
+    ) -> Callable[[nn.Module], dict[str, Any]]:
+        """Return what measures the model while it is trained: nll, and BLEU where asked for."""
+        watch = run.evaluate
+        search = run.search.model_copy(update={"beam": watch.beam})
+        sources, references = prepared.valid_text()
+        last = watch.sentences or len(sources)
+
+        def validate(model: nn.Module) -> dict[str, Any]:
+            batches = self.batches(prepared.valid, run.batch)
+            values: dict[str, Any] = self.perplexity(model, batches, place.device)
+            if watch.bleu or run.best == "bleu":
+                translator = self.translator(model, search, half=place.half)
+                found = list(translator.translate(sources[:last]))
+                scores = score(found, references[:last])
+                key = "bleu_lc" if watch.lowercase else "bleu"
+                values |= {"bleu": scores.values[key], "signature": scores.signatures[key]}
+            return values
+
+        return validate

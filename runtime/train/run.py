@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ...specs.reader import find, parse, read_json, read_text
 from ..data.settings import BatchSettings, DataSettings, Settings, TokenizerSettings
 from ..decode.settings import SearchSettings
+from ..tasks.parsing.settings import ParsingSettings
 from .optimize import OptimizerSettings
 from .schedule import Noam, Schedule
 
@@ -42,13 +43,13 @@ class EvaluateSettings(Settings):
     every: Positive = 1000
     """Updates between validations."""
     bleu: bool = True
-    """Whether validation text is translated and scored too."""
+    """Whether validation text is translated, or parsed, and scored too."""
     beam: Positive = 1
-    """Beam of those translations."""
+    """Beam of those translations or parses."""
     sentences: Positive | None = None
-    """Validation lines to translate, from the first; None is all."""
-    best: Literal["bleu", "nll"] = "bleu"
-    """What the best checkpoint is best at."""
+    """Validation lines to translate, or trees to parse, from the first; None is all."""
+    best: Literal["bleu", "f1", "nll"] | None = None
+    """What the best checkpoint is best at; None is BLEU, or for parsing F1."""
     patience: Positive | None = None
     """Validations without a new best after which the run stops; None never stops it."""
     lowercase: bool = False
@@ -74,8 +75,11 @@ class Run(Settings):
     format: Literal[1]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
     doc: str = ""
-    task: Literal["translation", "mask_predict"] = "translation"
-    """`mask_predict` writes all words of an output at once, and the unlikely ones again."""
+    task: Literal["translation", "mask_predict", "parsing"] = "translation"
+    """`mask_predict` writes all words of an output at once, and the unlikely ones again;
+    `parsing` learns from treebanks."""
+    parsing: ParsingSettings = ParsingSettings()
+    """What the task `parsing` makes of trees."""
     spec: str
     """A shipped spec, or a file beside the run."""
     params: dict[str, Any] = Field(default_factory=dict)
@@ -109,6 +113,30 @@ class Run(Settings):
     """How the finished model translates."""
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Decides initial weights, order of the data and dropout, nothing else."""
+
+    @property
+    def best(self) -> str:
+        """What the best checkpoint is best at."""
+        return self.evaluate.best or ("f1" if self.task == "parsing" else "bleu")
+
+    @model_validator(mode="after")
+    def _fits_its_task(self) -> Self:
+        """Refuse data and measures of another task.
+
+        Raises:
+            ValueError: they are.
+        """
+        parsing = self.task == "parsing"
+        other = "bleu" if parsing else "f1"
+        if self.evaluate.best == other:
+            msg = f"the task '{self.task}' is not measured by {other}"
+            raise ValueError(msg)
+        files = [self.data.train, self.data.valid, *self.data.test.values()]
+        if any(bool(one.trees) != parsing for one in files):
+            wanted = "trees" if parsing else "source and target files"
+            msg = f"the task '{self.task}' takes {wanted}"
+            raise ValueError(msg)
+        return self
 
 
 def load_run(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[Run, str]:

@@ -73,7 +73,7 @@ class Setting:
     pad: int
     eos: int
     validate: Callable[[nn.Module], dict[str, Any]]
-    """Measures the model; gives at least what `run.evaluate.best` names."""
+    """Measures the model; gives at least what `run.best` names."""
     listener: Listener
     full_speed: float | None = None
     """Tokens a second at which the device would do matrix products and nothing else."""

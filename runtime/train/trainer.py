@@ -301,8 +301,8 @@ class Trainer:
         self.model.train()
         self.history.write(type="valid", update=state.update, seconds=state.seconds, **values)
         self.setting.listener.validated(state.update, values)
-        value = values["nll"] if run.evaluate.best == "nll" else values["bleu"]
-        worth = -value if run.evaluate.best == "nll" else value
+        value = values[run.best]
+        worth = -value if run.best == "nll" else value
         if state.best is None or worth > state.best:
             state.best, state.best_update, state.stale = worth, state.update, 0
             save(self.setting.folder / "best", self._contents(optimizer=False))

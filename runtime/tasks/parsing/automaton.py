@@ -4,12 +4,16 @@ It knows what may follow: a leaf while words are left, the closing of what is op
 holds something, an opening while words are left and room for all closings, and the end
 when all is closed.  So no output needs repair, not even of a model that knows nothing.
 
-Axes: R rows, N sentences, V symbols of the vocabulary, L symbols written so far.
+All rows move together: the depth of every symbol is a sum over those before it, and the
+innermost open constituent is the last opening that reached the depth of today.
+
+Axes: R rows, N sentences, V symbols of the vocabulary, L symbols written so far, C labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -21,39 +25,19 @@ MAX_UNARY = 8
 """Constituents that may open one right after the other."""
 
 
-class _Open(NamedTuple):
-    """A constituent that is open, and those around it."""
-
-    label: str
-    filled: bool
-    """Whether it holds something."""
-    around: _Open | None
-
-
 class _State(NamedTuple):
-    """Where a sequence of symbols stands."""
+    """Where each row stands; every value is [R]."""
 
-    top: _Open | None = None
-    depth: int = 0
-    used: int = 0
-    """Words that have their leaf."""
-    opened: int = 0
+    depth: Tensor
+    """Constituents that are open."""
+    used: Tensor
+    """Leaf symbols written."""
+    opened: Tensor
     """Openings since the last leaf or closing."""
-
-    def after(self, action: Action | None) -> _State:
-        """Return the state after a symbol that was allowed; another changes nothing."""
-        if action is None:
-            return self
-        if action.kind == "open":
-            top = _Open(action.label, filled=False, around=self.top)
-            return _State(top, self.depth + 1, self.used, self.opened + 1)
-        if self.top is None:
-            return self
-        if action.kind == "leaf":
-            return _State(self.top._replace(filled=True), self.depth, self.used + 1, 0)
-        around = self.top.around
-        outer = None if around is None else around._replace(filled=True)
-        return _State(outer, self.depth - 1, self.used, 0)
+    top: Tensor
+    """The symbol that opened the innermost constituent; 0 where none is open."""
+    filled: Tensor
+    """Whether that constituent holds something."""
 
 
 class TreeControl:
@@ -73,7 +57,7 @@ class TreeControl:
         rows_each: int,
         eos: int,
         special: Sequence[int] = (),
-        words: Sequence[Sequence[int]] | None = None,
+        words: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> None:
         """Learn what the symbols do.
 
@@ -84,91 +68,125 @@ class TreeControl:
             limits: most symbols of each output, the end among them.
             rows_each: rows of each sentence.
             eos: the id that ends an output.
-            special: other ids that are no symbols.
-            words: the ids of each sentence's words, where leaves are words (`top_down`).
+            special: other ids that are no symbols, among them every piece of words.
+            words: the ids of each word of each sentence, where leaves are words (`top_down`).
 
         Raises:
             ValueError: a limit has no room for a tree over so many words.
         """
-        for length, limit in zip(lengths, limits, strict=True):
-            if limit < length + 3:
-                msg = f"{limit} symbols have no room for {length} words in a bracket and an end"
-                raise ValueError(msg)
-        self._lengths, self._limits = lengths, limits
-        self._rows_each, self._eos, self._words = rows_each, eos, words
         # Every closing is read together with the others, so that bare labels are known.
-        self._actions = form.actions(list(symbols))
+        actions = form.actions(list(symbols))
         for one in (eos, *special):
-            self._actions[one] = None
-        size = len(symbols)
-        self._nothing = torch.zeros(size, dtype=torch.bool)
-        self._opens = self._of("open")
-        self._leaves = self._of("leaf")
-        self._closes = {
-            action.label: self._of("close", action.label)
-            for action in self._actions
-            if action is not None and action.kind == "close"
-        }
-        self._states: dict[tuple[int, tuple[int, ...]], _State] = {}
+            actions[one] = None
+        for one in {one for sentence in words or () for word in sentence for one in word}:
+            actions[one] = Action("leaf")
+        self._eos = eos
+        self._open_V, self._leaf_V = _of(actions, "open"), _of(actions, "leaf")
+        self._close_V = _of(actions, "close")
+        self._closing_CV, self._label_V = _closings(actions)
+        leaves = [length * [0] for length in lengths]
+        self._copied = words is not None
+        if words is not None:
+            leaves = [[one for word in sentence for one in word] for sentence in words]
+            spelled = [[len(word) for word in sentence] for sentence in words]
+        else:
+            spelled = [length * [1] for length in lengths]
+        longest = max(map(len, leaves), default=0)
+        # One more place, so that a row whose words are all written still has one to look at.
+        next_NW = torch.zeros(len(leaves), longest + 1, dtype=torch.long)
+        between_NW = torch.zeros(len(leaves), longest + 1, dtype=torch.bool)
+        for row, (ids, sizes) in enumerate(zip(leaves, spelled, strict=True)):
+            next_NW[row, : len(ids)] = torch.tensor(ids, dtype=torch.long)
+            between_NW[row, [0, *accumulate(sizes)]] = True
+        for ids, limit in zip(leaves, limits, strict=True):
+            if limit < len(ids) + 3:
+                msg = f"{limit} symbols have no room for {len(ids)} words in a bracket and an end"
+                raise ValueError(msg)
 
-    def _of(self, kind: str, label: str | None = None) -> Tensor:
-        """Return which ids are of a kind, and of a label if one is given, [V]."""
-        return torch.tensor(
-            [
-                action is not None and action.kind == kind and label in (None, action.label)
-                for action in self._actions
-            ]
-        )
+        def each(values: Tensor) -> Tensor:
+            return values.repeat_interleave(rows_each, 0)
+
+        self._length_R = each(torch.tensor([len(ids) for ids in leaves]))
+        self._limit_R = each(torch.tensor(list(limits)))
+        self._next_RW, self._between_RW = each(next_NW), each(between_NW)
 
     def __call__(self, log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
         """Forbid what leads to no tree."""
-        states: dict[tuple[int, tuple[int, ...]], _State] = {}
-        allowed = []
-        for row, tokens in enumerate(map(tuple, written_RL.tolist())):
-            sentence = row // self._rows_each
-            key = sentence, tokens
-            if key not in states:
-                states[key] = self._state(sentence, tokens)
-            allowed.append(self._allowed(sentence, states[key], len(tokens)))
-        self._states = states
-        return log_p_RV.masked_fill(~torch.stack(allowed).to(log_p_RV.device), -torch.inf)
+        if self._open_V.device != log_p_RV.device:
+            for name, value in vars(self).items():
+                if isinstance(value, Tensor):
+                    setattr(self, name, value.to(log_p_RV.device))
+        allowed_RV = self._allowed(self._state(written_RL), written_RL.size(1))
+        return log_p_RV.masked_fill(~allowed_RV, -torch.inf)
 
-    def _state(self, sentence: int, tokens: tuple[int, ...]) -> _State:
-        """Return the state after symbols; it is known after all but the last."""
-        if not tokens:
-            return _State()
-        before = self._states.get((sentence, tokens[:-1]))
-        if before is not None:
-            return before.after(self._actions[tokens[-1]])
-        state = _State()
-        for token in tokens:
-            state = state.after(self._actions[token])
-        return state
+    def _state(self, written_RL: Tensor) -> _State:
+        """Return where each row stands; of rows that are over already, anything."""
+        rows, length = written_RL.shape
+        if length == 0:
+            zero_R = torch.zeros(rows, dtype=torch.long, device=written_RL.device)
+            return _State(zero_R, zero_R, zero_R, zero_R, zero_R.bool())
+        open_RL, close_RL = self._open_V[written_RL], self._close_V[written_RL]
+        depth_RL = (open_RL.int() - close_RL.int()).cumsum(1)
+        depth_R = depth_RL[:, -1]
+        place_L = torch.arange(1, length + 1, device=written_RL.device)
+        # Places count from 1, so that 0 says that there is none.
+        top_R = ((open_RL & (depth_RL == depth_R[:, None])) * place_L).amax(1)
+        other_R = (~open_RL * place_L).amax(1)
+        symbol_R = written_RL.gather(1, (top_R - 1).clamp(min=0)[:, None])[:, 0]
+        return _State(
+            depth_R,
+            self._leaf_V[written_RL].sum(1),
+            length - other_R,
+            torch.where((top_R > 0) & (depth_R > 0), symbol_R, 0),
+            top_R < length,
+        )
 
-    def _allowed(self, sentence: int, state: _State, written: int) -> Tensor:
-        """Return which symbols may come next, [V]."""
-        # Rows that are dead already may have written anything.
-        words_left = max(0, self._lengths[sentence] - state.used)
-        allowed = self._nothing.clone()
-        if state.top is None and state.used:
-            allowed[self._eos] = True
-            return allowed
+    def _allowed(self, state: _State, written: int) -> Tensor:
+        """Return which symbols may come next, [R, V]."""
+        used_R1 = torch.minimum(state.used, self._length_R)[:, None]
+        left_R = self._length_R - used_R1[:, 0]
+        within_R = ~self._between_RW.gather(1, used_R1)[:, 0]
+        is_open_R = state.depth > 0
+        over_R = ~is_open_R & (state.used > 0)
         # What is left when this symbol is an opening, without those that must follow it.
-        spare = self._limits[sentence] - written - 1 - words_left - (state.depth + 1) - 1
-        if words_left and spare >= 0 and state.opened < MAX_UNARY:
-            allowed |= self._opens
-        if state.top is None:
-            return allowed
-        if words_left:
-            allowed |= self._leaf(sentence, state.used)
-        if state.top.filled and (state.depth > 1 or not words_left):
-            allowed |= self._closes.get(state.top.label, self._closes.get("", self._nothing))
-        return allowed
+        spare_R = self._limit_R - written - 1 - left_R - (state.depth + 1) - 1
+        opens_R = (left_R > 0) & (spare_R >= 0) & (state.opened < MAX_UNARY)
+        opens_R = opens_R & ~over_R & ~within_R
+        closes_R = is_open_R & state.filled & ((state.depth > 1) | (left_R == 0)) & ~within_R
+        leaf_R = is_open_R & (left_R > 0)
+        label_R = torch.where(closes_R, self._label_V[state.top], 0)
+        allowed_RV = self._closing_CV[label_R] | (opens_R[:, None] & self._open_V)
+        if self._copied:
+            next_R1 = self._next_RW.gather(1, used_R1)
+            # Letters of words are no openings or closings, so their places are free.
+            allowed_RV.scatter_(1, next_R1, leaf_R[:, None] | allowed_RV.gather(1, next_R1))
+        else:
+            allowed_RV = allowed_RV | (leaf_R[:, None] & self._leaf_V)
+        allowed_RV[:, self._eos] = over_R
+        return allowed_RV
 
-    def _leaf(self, sentence: int, used: int) -> Tensor:
-        """Return the symbols of the next word: any leaf, or where leaves are words its own."""
-        if self._words is None:
-            return self._leaves
-        only = self._nothing.clone()
-        only[self._words[sentence][used]] = True
-        return only
+
+def _of(actions: Sequence[Action | None], kind: str) -> Tensor:
+    """Return which ids are of a kind, [V]."""
+    return torch.tensor([action is not None and action.kind == kind for action in actions])
+
+
+def _closings(actions: Sequence[Action | None]) -> tuple[Tensor, Tensor]:
+    """Return the ids that close each label, [C, V], and the label that each id opens, [V].
+
+    Label 0 is none, which nothing closes.
+    """
+    labels = sorted({one.label for one in actions if one is not None and one.kind == "open"})
+    numbers = {label: place for place, label in enumerate(labels, 1)}
+    closing_CV = torch.zeros(len(labels) + 1, len(actions), dtype=torch.bool)
+    label_V = torch.zeros(len(actions), dtype=torch.long)
+    for place, action in enumerate(actions):
+        if action is None or action.kind == "leaf":
+            continue
+        if action.kind == "open":
+            label_V[place] = numbers[action.label]
+        elif not action.label:
+            closing_CV[1:, place] = True
+        elif action.label in numbers:
+            closing_CV[numbers[action.label], place] = True
+    return closing_CV, label_V

@@ -55,6 +55,10 @@ class Linearization:
     """From a leaf and the labels of its tree."""
     actions: Callable[[Sequence[str]], list[Action | None]]
     """What each symbol does; None for one that is no symbol of this form."""
+    copies: bool = False
+    """Whether a leaf is written as its word."""
+    tag: Callable[[str], str] | None = None
+    """From the symbol of a leaf to its tag, where it tells it."""
 
     def write(self, tree: Tree) -> list[str]:
         """Return the symbols of a tree."""
@@ -200,6 +204,7 @@ LINEARIZATIONS: Mapping[str, Linearization] = {
             close=lambda label: "/" + _t2t_label(label),
             leaf=_t2t_leaf,
             actions=_t2t_actions,
+            tag=lambda symbol: symbol.removeprefix(_TAG) or symbol,
         ),
         Linearization(
             name="top_down",
@@ -207,6 +212,7 @@ LINEARIZATIONS: Mapping[str, Linearization] = {
             close=lambda _: ")",
             leaf=lambda leaf, _: leaf.word,
             actions=_top_down_actions,
+            copies=True,
         ),
     )
 }

@@ -55,7 +55,10 @@ class _Open(NamedTuple):
 
 
 def repair(
-    form: Linearization, symbols: Sequence[str], leaves: Sequence[Leaf]
+    form: Linearization,
+    symbols: Sequence[str],
+    leaves: Sequence[Leaf],
+    known: Sequence[str] = (),
 ) -> tuple[Tree, Repairs]:
     """Return the tree that symbols make, mended where they make none.
 
@@ -67,6 +70,7 @@ def repair(
         form: how the symbols are to be read.
         symbols: any strings.
         leaves: the sentence, at least one word.
+        known: other symbols, from which it may be learnt what a bare one is.
 
     Raises:
         ValueError: there are no leaves, so there is no tree.
@@ -74,7 +78,7 @@ def repair(
     if not leaves:
         raise ValueError("a tree needs a word")
     done, stack, used = Repairs(), [_Open("", [])], 0
-    for action in form.actions(symbols):
+    for action in form.actions([*symbols, *known])[: len(symbols)]:
         if action is None:
             done.unknown += 1
         elif action.kind == "open":

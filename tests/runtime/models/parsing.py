@@ -1,20 +1,23 @@
 """The parsers of the paper's section 6.3: counts by hand, and small sizes to run."""
 
 
-def count(d_model: int, d_ff: int, layers: int, vocab: int) -> int:
-    """Return the parameters: one shared matrix, biases on every projection but the last."""
+def count(d_model: int, d_ff: int, layers: int, vocab: int, symbols: int = 128) -> int:
+    """Return the parameters: a matrix of words, one of symbols that predicts them too.
+
+    Every projection but the last has a bias.
+    """
     attention = 4 * d_model**2 + 4 * d_model
     feed_forward = 2 * d_model * d_ff + d_ff + d_model
     encoder = attention + feed_forward + 2 * 2 * d_model
     decoder = 2 * attention + feed_forward + 3 * 2 * d_model
-    return vocab * d_model + layers * (encoder + decoder)
+    return (vocab + symbols) * d_model + layers * (encoder + decoder)
 
 
-SMALL = {"d_model": 32, "heads": 4, "d_ff": 48, "layers": 2, "vocab": 30}
+SMALL = {"d_model": 32, "heads": 4, "d_ff": 48, "layers": 2, "vocab": 30, "target_vocab": 20}
 
 MODELS = {
-    # 16384000 + 4 * (8399872 + 12600320)
+    # 16384000 + 131072 + 4 * (8399872 + 12600320)
     "parsing-wsj": {"parameters": count(1024, 2048, 4, 16_000), "small": SMALL},
     "parsing-semi": {"parameters": count(1024, 2048, 4, 32_000), "small": SMALL},
-    "parsing-small": {"parameters": count(256, 512, 3, 4_000), "small": SMALL},
+    "parsing-small": {"parameters": count(256, 512, 3, 8_000), "small": SMALL},
 }

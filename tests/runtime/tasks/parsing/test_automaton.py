@@ -83,7 +83,7 @@ def test_every_output_is_a_tree(
         rows_each=beam,
         eos=EOS,
         special=(PAD, UNK, BOS),
-        words=words if copied else None,
+        words=[[[word] for word in row] for row in words] if copied else None,
     )
 
     found = beam_search(

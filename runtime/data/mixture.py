@@ -1,0 +1,42 @@
+"""Mixture: how often the pairs of each file are in an epoch.
+
+A file of weight w gives w times its pairs: whole copies, and for the rest of w a part of
+them that is another one in every epoch, so that after E epochs each pair was seen E w
+times, rounded down or up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Part(NamedTuple):
+    """Pairs of a corpus that came from one file; they stand together."""
+
+    pairs: int
+    weight: float
+
+
+def rows_of_epoch(parts: Sequence[Part], seed: int, epoch: int) -> NDArray[np.int64]:
+    """Return the rows of one epoch, as often as each is seen; a function of the arguments.
+
+    Args:
+        parts: of the corpus, in its order.
+        seed: decides which pairs belong to which epoch, where a weight is not whole.
+        epoch: counts from 0.
+    """
+    chosen, begin = [np.empty(0, dtype=np.int64)], 0
+    for number, (pairs, weight) in enumerate(parts):
+        copies = int(weight)
+        chosen += [np.arange(begin, begin + pairs)] * copies
+        share = pairs * (weight - copies)
+        first, last = round(epoch * share), round((epoch + 1) * share)
+        if last > first:
+            order = np.random.default_rng((seed % (1 << 64), number)).permutation(pairs)
+            chosen.append(begin + order[np.arange(first, last) % pairs])
+        begin += pairs
+    return np.concatenate(chosen)

@@ -1,0 +1,114 @@
+"""Measure: how well a parser does on trees, by EVALB, and how often it needed repair.
+
+Before scoring the tags of gold are copied onto the leaves, as the scorer drops
+punctuation by its tag; how many tags the parser itself gets right is told apart.
+
+Source: Vaswani et al. 2017, section 6.3; Vinyals et al. 2015, section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .evalb import COLLINS, EvalbSettings, Scores, percent, score
+from .parse import Parse, Parser, Warn
+from .repair import Repairs
+from .trees import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Parses, and what they are worth."""
+
+    parses: tuple[Parse | None, ...]
+    scores: Scores
+    malformed: int
+    """Outputs that were no tree over the words."""
+    unfinished: int
+    """Outputs that did not end by themselves."""
+    repairs: Repairs
+    """What was done to all of them."""
+    tagged: int
+    """Words for which the parser told a tag."""
+    tags: int
+    """Tags that are those of gold."""
+
+    @property
+    def f1(self) -> float:
+        """F1 over sentences of every length, in percent."""
+        return self.scores.all.f1
+
+    def as_json(self) -> dict[str, Any]:
+        """Return every figure by name."""
+        own = {"own_tagging_accuracy": percent(self.tags, self.tagged)} if self.tagged else {}
+        return {
+            "all": self.scores.all.as_json(),
+            f"length<={self.scores.cutoff}": self.scores.short.as_json(),
+            "malformed": self.malformed,
+            "unfinished": self.unfinished,
+            "repairs": self.repairs.total,
+            **own,
+        }
+
+
+def measure(
+    parser: Parser,
+    gold: Sequence[Tree],
+    settings: EvalbSettings = COLLINS,
+    *,
+    warn: Warn | None = None,
+) -> Measured:
+    """Parse the words of gold trees and compare.
+
+    Args:
+        parser: what to measure.
+        gold: trees; their tags are on the leaves of the parses too, and unseen by the parser.
+        settings: of EVALB.
+        warn: hears of sentences that are too long.
+    """
+    parses = tuple(parser.parse((list(tree.leaves()) for tree in gold), warn=warn))
+    return measured(parses, gold, settings)
+
+
+def measured(
+    parses: Sequence[Parse | None], gold: Sequence[Tree], settings: EvalbSettings = COLLINS
+) -> Measured:
+    """Compare parses with gold."""
+    repairs, malformed, unfinished, tags, right = Repairs(), 0, 0, 0, 0
+    for parse, tree in zip(parses, gold, strict=True):
+        if parse is None:
+            continue
+        repairs += parse.repairs
+        malformed += parse.repairs.any
+        unfinished += not parse.finished
+        tags += len(parse.tags)
+        if parse.tags:
+            right += sum(
+                own == leaf.tag for own, leaf in zip(parse.tags, tree.leaves(), strict=True)
+            )
+    lines = ("" if parse is None else str(parse.tree) for parse in parses)
+    return Measured(
+        parses=tuple(parses),
+        scores=score(map(str, gold), lines, settings),
+        malformed=malformed,
+        unfinished=unfinished,
+        repairs=repairs,
+        tagged=tags,
+        tags=right,
+    )
+
+
+def rows(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what stands below EVALB's report, line by line."""
+    yield f"{'Malformed outputs':<25} = {found['malformed']:6d}"
+    yield f"{'Unfinished outputs':<25} = {found['unfinished']:6d}"
+    yield f"{'Repairs':<25} = {found['repairs']:6d}"
+    if "own_tagging_accuracy" in found:
+        yield f"{'Own tagging accuracy':<25} = {found['own_tagging_accuracy']:6.2f}"
+
+
+def trees_of(bank: Iterable[Tree | None]) -> list[Tree]:
+    """Return the trees that are there."""
+    return [tree for tree in bank if tree is not None]

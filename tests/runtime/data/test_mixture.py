@@ -1,0 +1,129 @@
+"""Mixtures: how often the pairs of each file are seen, by counting."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from weft.runtime.data.batches import stream
+from weft.runtime.data.mixture import Part, rows_of_epoch
+from weft.runtime.data.prepare import Prepared, prepare
+from weft.runtime.data.settings import (
+    BatchSettings,
+    DataSettings,
+    Files,
+    FilterSettings,
+    TokenizerSettings,
+)
+
+
+@given(
+    parts=st.lists(
+        st.tuples(st.integers(0, 12), st.sampled_from([0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.3])),
+        min_size=1,
+        max_size=4,
+    ),
+    seed=st.integers(-3, 3),
+    epochs=st.integers(1, 12),
+)
+def test_after_some_epochs_every_pair_was_seen_as_often_as_its_weight_says(
+    parts: list[tuple[int, float]], seed: int, epochs: int
+) -> None:
+    """Rounded down or up, whatever the epoch; nothing else is seen."""
+    given_ = [Part(*part) for part in parts]
+    seen = Counter(
+        row for epoch in range(epochs) for row in rows_of_epoch(given_, seed, epoch).tolist()
+    )
+
+    row = 0
+    for pairs, weight in parts:
+        wanted = epochs * weight
+        for _ in range(pairs):
+            assert abs(seen.pop(row, 0) - wanted) < 1 + 1e-6
+            row += 1
+    assert not seen
+
+
+def test_a_part_of_a_file_is_another_one_in_each_epoch() -> None:
+    """Four epochs of a quarter are the whole file, in an order of the seed."""
+    parts = [Part(8, 0.25)]
+    first = [rows_of_epoch(parts, 1, epoch).tolist() for epoch in range(4)]
+
+    assert [len(rows) for rows in first] == [2, 2, 2, 2]
+    assert sorted(row for rows in first for row in rows) == list(range(8))
+    assert first == [rows_of_epoch(parts, 1, epoch).tolist() for epoch in range(4)]
+    assert first != [rows_of_epoch(parts, 2, epoch).tolist() for epoch in range(4)]
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Prepared:
+    """Return gold of six pairs with weight 2 and silver of ten, one too long, with weight 1/3."""
+    for name, rows in (("gold", 6), ("silver", 10)):
+        lines = [f"{name} {'abcdefghij'[row]}" for row in range(rows)]
+        if name == "silver":
+            lines[3] = "silver " * 60
+        (tmp_path / f"{name}.a").write_text("".join(line + "\n" for line in lines))
+    data = DataSettings(
+        root=str(tmp_path),
+        train=Files(
+            source=("gold.a", "silver.a"), target=("gold.a", "silver.a"), weights=(2, 1 / 3)
+        ),
+        valid=Files(source=("gold.a",), target=("gold.a",)),
+        filter=FilterSettings(max_length=20),
+    )
+    return prepare(data, TokenizerSettings(vocab_size=26), tmp_path / "out")
+
+
+def test_epochs_hold_gold_twice_and_a_third_of_silver(prepared: Prepared) -> None:
+    """Counted in the batches themselves, over three epochs; validation has no weights."""
+    corpus = prepared.train
+    assert [tuple(part) for part in corpus.parts] == [(6, 2.0), (9, 1 / 3)]
+    assert prepared.valid.parts == []
+
+    seen: dict[int, Counter[int]] = {}
+    for epoch, _, batch in stream(corpus, BatchSettings(tokens=40), 1, pad=0, eos=1):
+        if epoch == 3:
+            break
+        seen.setdefault(epoch, Counter()).update(batch.rows.tolist())
+
+    assert all(sum(counts[row] for row in range(6)) == 12 for counts in seen.values())
+    assert all(sum(counts[row] for row in range(6, 15)) == 3 for counts in seen.values())
+    assert Counter(row for counts in seen.values() for row in counts if row >= 6) == Counter(
+        range(6, 15)
+    )
+
+
+def test_a_mixture_goes_on_where_it_was(prepared: Prepared) -> None:
+    """Called with a place that it gave, the stream goes on with the very next batch."""
+
+    def rows(epoch: int, position: int, count: int) -> list[tuple[int, int, list[int]]]:
+        batches = stream(
+            prepared.train,
+            BatchSettings(tokens=40),
+            1,
+            epoch=epoch,
+            position=position,
+            pad=0,
+            eos=1,
+        )
+        return [
+            (e, p, batch.rows.tolist())
+            for (e, p, batch), _ in zip(batches, range(count), strict=False)
+        ]
+
+    whole = rows(0, 0, 12)
+    epoch, position, _ = whole[4]
+    assert rows(epoch, position, 7) == whole[5:]
+    assert np.unique([one[0] for one in whole]).size > 1
+
+
+def test_weights_are_one_for_each_file() -> None:
+    """A slip here would give the wrong file its weight."""
+    with pytest.raises(ValueError, match="1 weights for 2 files"):
+        Files(trees=("a", "b"), weights=(1,))
+    with pytest.raises(ValueError, match="either 'trees'"):
+        Files(source=("a",), target=("b",), trees=("c",))

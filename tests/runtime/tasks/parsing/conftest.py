@@ -1,0 +1,90 @@
+"""A toy treebank with a grammar of its own, and runs that learn it."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weft.runtime.tasks.parsing.trees import Leaf, Tree, pretty
+from weft.runtime.train.run import Run
+
+NOUNS, VERBS = ("dog", "cat", "bird", "-LRB-", "1\\/2"), ("sees", "hears")
+
+
+def sentence(draw: random.Random) -> Tree:
+    """Return a tree of the toy grammar: a noun phrase may hold others, `of` in between."""
+
+    def noun_phrase(depth: int) -> Tree:
+        noun = Tree("NP", (Leaf("DT", "the"), Leaf("NN", draw.choice(NOUNS))))
+        if depth == 0 or draw.random() < 0.6:
+            return noun
+        inner = Tree("PP", (Leaf("IN", "of"), noun_phrase(depth - 1)))
+        return Tree("NP", (noun, inner))
+
+    verb = Leaf("VBZ", draw.choice(VERBS))
+    verb_phrase = Tree("VP", (verb, noun_phrase(1)) if draw.random() < 0.7 else (verb,))
+    return Tree("TOP", (Tree("S", (noun_phrase(2), verb_phrase, Leaf(".", "."))),))
+
+
+def bank(count: int, seed: int) -> list[Tree]:
+    """Return trees by chance."""
+    draw = random.Random(seed)
+    return [sentence(draw) for _ in range(count)]
+
+
+def write_banks(folder: Path) -> None:
+    """Write `train.trees.gz`, one tree a line, and `valid.trees`, pretty-printed."""
+    lines = "".join(f"{tree}\n" for tree in bank(120, 1))
+    (folder / "train.trees.gz").write_bytes(gzip.compress(lines.encode()))
+    (folder / "valid.trees").write_text("".join(pretty(t, width=20) + "\n" for t in bank(12, 2)))
+
+
+@pytest.fixture
+def tree_run(tmp_path: Path) -> Callable[..., Run]:
+    """Return a maker of small runs; keyword arguments replace top-level keys."""
+    return make_runs(tmp_path / "banks")
+
+
+@pytest.fixture(scope="module")
+def tree_run_module(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
+    """Return the same for all tests of a file, so that they may share a trained model."""
+    return make_runs(tmp_path_factory.mktemp("trees") / "banks")
+
+
+def make_runs(data: Path) -> Callable[..., Run]:
+    """Write treebanks into a new folder; return a maker of runs on them."""
+    data.mkdir()
+    write_banks(data)
+
+    def make(**changes: Any) -> Run:
+        small = {"d_model": 32, "heads": 2, "d_ff": 64, "layers": 1, "dropout": 0.0}
+        value: dict[str, Any] = {
+            "format": 1,
+            "name": "toy",
+            "task": "parsing",
+            "spec": "parsing-small",
+            "params": small,
+            "data": {
+                "root": str(data),
+                "train": {"trees": ["train.trees.gz"]},
+                "valid": {"trees": ["valid.trees"]},
+                "test": {"toy": {"trees": ["valid.trees"]}},
+            },
+            "tokenizer": {"vocab_size": 40},
+            "batch": {"tokens": 300},
+            "accumulate": 1,
+            "updates": 6,
+            "schedule": {"type": "constant", "rate": 0.003},
+            "evaluate": {"every": 3},
+            "checkpoint": {"every": 2, "keep": 3, "average": 2},
+            "search": {"beam": 2, "alpha": 0.3, "max_extra": 60},
+            "threads": 1,
+            "precision": "float32",
+        }
+        return Run.model_validate({**value, **changes})
+
+    return make

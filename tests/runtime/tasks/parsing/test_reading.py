@@ -1,0 +1,160 @@
+"""Treebanks as pairs of text: every tree, every word one word, every form read back."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from weft.runtime.data.settings import Files, TokenizerSettings
+from weft.runtime.data.symbols import SPACE
+from weft.runtime.data.tokenizer import Tokenizer, train_tokenizer
+from weft.runtime.tasks.parsing.reading import (
+    TreeReading,
+    read_bank,
+    read_file,
+    source_text,
+    spelled,
+    word_starts,
+    word_text,
+)
+from weft.runtime.tasks.parsing.sentences import words_of
+from weft.runtime.tasks.parsing.settings import ParsingSettings
+from weft.runtime.tasks.parsing.trees import Malformed, Tree, read_all
+from weft.specs.findings import InputError
+
+GOOD = "(TOP (S (NP (DT the) (NN dog)) (VP (VBZ runs))))"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """Return a tokenizer that knows few letters."""
+    path = tmp_path_factory.mktemp("model") / "source.model"
+    return train_tokenizer(["the dog runs ( ab )"] * 3, TokenizerSettings(vocab_size=24), path)
+
+
+def is_odd(letter: str) -> bool:
+    """Say whether normalization changes a character, or it is a space or invisible."""
+    kind = unicodedata.category(letter)
+    changed = unicodedata.normalize("NFKC", letter) != letter or kind[0] in "ZC"
+    return kind not in ("Cs", "Cn", "Co", "Lo") and (changed or letter in "\u2581\ufffd\u2585")
+
+
+def test_every_character_leaves_a_word_one_word(tokenizer: Tokenizer) -> None:
+    """Whatever stands in a word, one piece begins it: every letter that is not itself alone."""
+    letters = [one for one in map(chr, range(sys.maxunicode + 1)) if is_odd(one)]
+    assert len(letters) > 2000
+    words = [f"a{letter}b" for letter in letters] + letters
+    starts = word_starts(tokenizer)
+
+    for word, ids in zip(
+        words, tokenizer.encode_many([word_text(word) for word in words]), strict=True
+    ):
+        assert ids, word
+        assert starts[ids].tolist() == [True] + [False] * (len(ids) - 1), (word, ids)
+
+
+@given(st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=6))
+def test_words_of_a_sentence_can_be_counted(tokenizer: Tokenizer, words: list[str]) -> None:
+    """As many word starts as words; no word has a space."""
+    text = source_text(words)
+
+    assert len(text.split(" ")) == len(words)
+    assert int(word_starts(tokenizer)[tokenizer.encode(text)].sum()) == len(words)
+
+
+def test_brackets_are_plain_on_the_source_and_escaped_on_the_target() -> None:
+    """A target that copies words has brackets of its own."""
+    assert source_text(["-LRB-", "1\\/2", "a\u00a0b"]) == "( 1/2 ab"
+    assert spelled("-RRB-") == "\uff09"
+    assert SPACE not in word_text(f"a{SPACE}b")
+
+
+def test_pretty_and_flat_trees_are_read_alike(tmp_path: Path) -> None:
+    """Trees over many lines, several in one line, nothing between them."""
+    (tmp_path / "flat").write_text(f"{GOOD}\n\n{GOOD} {GOOD}\n")
+    (tmp_path / "pretty").write_text(
+        "\n(TOP\n  (S (NP (DT the)\n(NN dog))\n   (VP (VBZ runs))))\n" + GOOD
+    )
+
+    assert [str(tree) for tree in read_file(tmp_path / "flat")] == [GOOD] * 3
+    assert [str(tree) for tree in read_file(tmp_path / "pretty")] == [GOOD] * 2
+
+
+def test_malformed_trees_are_told_with_their_line_or_left_out(tmp_path: Path) -> None:
+    """The lines of the file, not of what was held of it."""
+    (tmp_path / "bad").write_text(
+        f"{GOOD}\n{GOOD}\n(TOP (NN a b))\n{GOOD}\n(TOP (S (NN a)\n{GOOD}\n"
+    )
+    files = Files(trees=("bad",))
+
+    bad = [one for one in read_file(tmp_path / "bad") if isinstance(one, Malformed)]
+    assert [one.line for one in bad] == [3, 5]
+    with pytest.raises(InputError, match="holds 2 words") as caught:
+        list(read_bank(files, str(tmp_path), ParsingSettings()))
+    assert caught.value.place.endswith("bad:3:6")
+    kept = list(read_bank(files, str(tmp_path), ParsingSettings(malformed="skip")))
+    assert [tree is not None for tree in kept] == [True, True, False, True, False, True]
+
+
+def test_trees_are_cleaned_as_asked(tmp_path: Path) -> None:
+    """Traces and function tags go; a tree of traces alone is an empty pair."""
+    raw = "( (S (NP-SBJ (NN a)) (NP (-NONE- *T*-1))))"
+    (tmp_path / "raw").write_text(f"{raw}\n(TOP (NP (-NONE- *)))\n")
+    files = Files(trees=("raw",))
+
+    cleaned = list(TreeReading(ParsingSettings()).pairs(files, str(tmp_path)))
+    as_is = list(TreeReading(ParsingSettings(clean=False)).pairs(files, str(tmp_path)))
+
+    assert cleaned == [("a", "(S (NP XX )NP )S"), ("", "")]
+    assert as_is[0] == ("a *T*-1", "( (S (NP-SBJ XX )NP-SBJ (NP XX )NP )S )")
+
+
+@pytest.mark.parametrize(
+    ("form", "wanted"),
+    [
+        ("vinyals", "(S (NP XX XX )NP (VP XX )VP )S"),
+        ("tensor2tensor", "S NP DT NN /NP VP VBZ /VP /S"),
+        ("top_down", "(S (NP the dog ) (VP runs ) )"),
+    ],
+)
+def test_each_form_is_written_by_hand(form: str, wanted: str, tmp_path: Path) -> None:
+    """Words on one side, symbols on the other; only symbols are whole."""
+    (tmp_path / "bank").write_text(GOOD + "\n")
+    reading = TreeReading(ParsingSettings.model_validate({"linearization": form}))
+
+    [(source, target)] = reading.pairs(Files(trees=("bank",)), str(tmp_path))
+
+    assert (source, target) == ("the dog runs", wanted)
+    symbols = reading.symbols(dict.fromkeys(target.split(" "), 1))
+    assert symbols == sorted(set(wanted.split(" ")) - {"the", "dog", "runs"})
+
+
+def test_parallel_files_are_made_once(tmp_path: Path) -> None:
+    """What a killed call left whole is taken as it is."""
+    (tmp_path / "bank").write_text(GOOD + "\n")
+    reading, files = TreeReading(ParsingSettings()), Files(trees=("bank",))
+
+    [(source, target)] = reading.paths(files, str(tmp_path), tmp_path / "work")
+    assert source.read_text() == "the dog runs\n"
+    target.write_text("kept\n")
+
+    assert reading.paths(files, str(tmp_path), tmp_path / "work") == [(source, target)]
+    assert target.read_text() == "kept\n"
+
+
+def test_lines_become_words() -> None:
+    """Parted by ASCII white space alone; brackets are escaped."""
+    words = [leaf.word for leaf in words_of("  a\u00a0b\t( c) ")]
+
+    assert words == ["a\u00a0b", "-LRB-", "c-RRB-"]
+    assert words_of(" \t ") == []
+    assert all(isinstance(tree, Tree) for tree in read_bank_of(words))
+
+
+def read_bank_of(words: list[str]) -> list[Tree | Malformed]:
+    """Return the tree of words written and read again."""
+    return list(read_all("(TOP " + " ".join(f"(XX {word})" for word in words) + ")"))

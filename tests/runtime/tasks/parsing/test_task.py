@@ -1,0 +1,224 @@
+"""The task: from a treebank to a checkpoint that parses, resumed or not."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from weft.runtime import api
+from weft.runtime.checkpoint import open_checkpoint
+from weft.runtime.model import open_model
+from weft.runtime.tasks.parsing.linearization import LINEARIZATIONS
+from weft.runtime.tasks.parsing.measure import measure, measured
+from weft.runtime.tasks.parsing.parse import Parse, symbols_of
+from weft.runtime.tasks.parsing.repair import Repairs
+from weft.runtime.tasks.parsing.trees import Leaf, Tree
+from weft.runtime.train.run import Run
+from weft.specs.findings import SpecError
+
+from .conftest import bank
+
+FORMS = pytest.mark.parametrize("form", LINEARIZATIONS)
+
+
+@FORMS
+def test_every_tree_is_in_the_corpus(
+    form: str, tree_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    """Ids read back to the very trees of the file, in order, with words and tags."""
+    prepared = api.prepare_run(tree_run(parsing={"linearization": form}), tmp_path / "run")
+    trees = bank(120, 1)
+
+    assert len(prepared.train) == 120
+    for row, tree in enumerate(trees):
+        source, target = prepared.train.pair(row)
+        leaves = list(tree.leaves())
+        symbols = symbols_of(prepared.target_tokenizer, target.tolist())
+        assert LINEARIZATIONS[form].read(symbols, leaves) == tree
+        words = prepared.source_tokenizer.decode(source.tolist()).split(" ")
+        assert len(words) == len(leaves)
+    assert prepared.target_tokenizer.unk not in {
+        one for row in range(120) for one in prepared.train.pair(row)[1].tolist()
+    }
+
+
+@pytest.mark.parametrize("constrained", [True, False])
+@FORMS
+def test_an_untrained_model_gives_trees_over_the_words(
+    form: str, constrained: bool, tree_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    """With the constraint no repair; without it repairs, and trees all the same."""
+    settings = {"linearization": form, "constrained": constrained}
+    result = api.train(
+        tree_run(updates=1, parsing=settings, evaluate={"every": 9, "best": "nll", "bleu": False}),
+        out=tmp_path / "run",
+    )
+    assert result.checkpoint is not None
+    model = open_model(result.checkpoint)
+    gold = bank(12, 2)
+
+    found = measure(model.parser, gold)
+
+    assert found.scores.all.errors == 0
+    for parse, tree in zip(found.parses, gold, strict=True):
+        assert parse is not None
+        assert list(parse.tree.leaves()) == list(tree.leaves())
+    if constrained:
+        assert (found.malformed, found.unfinished) == (0, 0)
+    else:
+        assert found.malformed > 0
+
+
+def test_a_run_resumed_is_a_run_undisturbed(tree_run: Callable[..., Run], tmp_path: Path) -> None:
+    """The same bits, with weights and a mixture of treebanks."""
+    data = tree_run().data
+    train = {"trees": ["train.trees.gz", "valid.trees"], "weights": [0.5, 2]}
+    changed = {**data.model_dump(mode="json"), "train": train}
+    watch = {"every": 3, "best": "nll", "bleu": False}
+
+    def run(updates: int, **more: Any) -> Run:
+        return tree_run(data=changed, evaluate=watch, updates=updates, **more)
+
+    api.train(run(6), out=tmp_path / "whole")
+    api.train(run(2), out=tmp_path / "parts")
+    again = api.train(run(6), out=tmp_path / "parts", resume=True)
+
+    assert again.checkpoint is not None
+    weights = [
+        open_checkpoint(tmp_path / name / "checkpoints" / "000006").weights
+        for name in ("whole", "parts")
+    ]
+    assert all(torch.equal(weights[0][path], weights[1][path]) for path in weights[0])
+
+
+def test_a_checkpoint_needs_no_other_file(tree_run: Callable[..., Run], tmp_path: Path) -> None:
+    """Symbols are JSON beside the weights; what training measured is written down."""
+    out = tmp_path / "run"
+    api.train(tree_run(updates=3), out=out)
+    best = (out / "best").rename(tmp_path / "best")
+    (out / "prepared").rename(tmp_path / "gone")
+
+    names = sorted(path.name for path in best.iterdir())
+    assert "target.symbols.json" in names
+    assert not [name for name in names if name.endswith((".pkl", ".pt"))]
+    [tree, nothing, other] = open_model(best).parse(["the dog sees", "", "the ( hears the bird ."])
+    assert tree is not None
+    assert other is not None
+    assert nothing is None
+    assert [leaf.word for leaf in other.tree.leaves()] == [
+        *("the", "-LRB-", "hears", "the", "bird", ".")
+    ]
+    assert {leaf.tag for leaf in tree.tree.leaves()} == {"XX"}
+    events = [json.loads(line) for line in (best / "metrics.jsonl").read_text().splitlines()]
+    [valid] = [event for event in events if event["type"] == "valid"]
+    assert {"nll", "f1", "recall", "precision", "errors", "malformed"} <= valid.keys()
+
+
+def test_what_stands_beside_a_sentence_changes_nothing(
+    tree_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    """Whole buffers or one by one, long or short neighbours."""
+    out = tmp_path / "run"
+    result = api.train(
+        tree_run(updates=2, evaluate={"every": 9, "best": "nll", "bleu": False}), out=out
+    )
+    assert result.checkpoint is not None
+    parser = open_model(result.checkpoint).parser
+    sentences = [[Leaf("", word) for word in line.split()] for line in ("the dog", "", "a " * 9)]
+
+    together = list(parser.parse(sentences))
+    alone = [next(iter(parser.parse([sentence]))) for sentence in sentences]
+    small = list(parser.parse(sentences, buffer=1))
+
+    trees = [
+        [None if one is None else str(one.tree) for one in row] for row in (together, alone, small)
+    ]
+    assert trees[0] == trees[1] == trees[2]
+
+
+def test_measures_by_hand() -> None:
+    """Gold tags are on the leaves, the parser's own are counted apart; repairs are added up."""
+    gold = Tree("TOP", (Tree("S", (Leaf("NN", "a"), Leaf("VB", "b"))),))
+    flat = Tree("TOP", (Tree("NP", (Leaf("NN", "a"), Leaf("VB", "b"))),))
+    parses = [
+        Parse(gold, ("NN", "NN")),
+        Parse(flat, ("NN", "VB"), finished=False, repairs=Repairs(words_added=2)),
+        None,
+    ]
+
+    found = measured(parses, [gold, gold, gold])
+
+    total = found.scores.all
+    assert (total.matched, total.gold, total.test, total.skipped) == (1, 2, 2, 1)
+    assert found.f1 == pytest.approx(50.0)
+    assert (found.malformed, found.unfinished, found.repairs.total) == (1, 1, 2)
+    assert found.as_json()["own_tagging_accuracy"] == pytest.approx(75.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"evaluate": {"best": "bleu"}}, "not measured by bleu"),
+        ({"task": "translation"}, "takes source and target files"),
+    ],
+)
+def test_data_and_measures_fit_the_task(
+    changes: dict[str, Any], problem: str, tree_run: Callable[..., Run]
+) -> None:
+    """A run of one task with the files of another is refused when it is read."""
+    with pytest.raises((ValueError, SpecError), match=problem):
+        tree_run(**changes)
+
+
+@pytest.mark.slow
+@FORMS
+def test_a_toy_grammar_is_learnt(form: str, tree_run: Callable[..., Run], tmp_path: Path) -> None:
+    """New sentences of the grammar are parsed without a mistake, or nearly."""
+    result = api.train(
+        tree_run(
+            updates=500,
+            parsing={"linearization": form},
+            evaluate={"every": 500},
+            schedule={"type": "cosine", "peak": 0.004, "warmup": 50, "total": 500},
+            checkpoint={"every": 100, "average": 1},
+        ),
+        out=tmp_path / "run",
+    )
+    assert result.averaged is not None
+    gold = bank(60, 3)
+
+    found = measure(open_model(result.averaged).parser, gold)
+
+    assert found.f1 > 95
+    if form == "tensor2tensor":
+        assert found.tags / found.tagged > 0.98
+
+
+@pytest.mark.slow
+@FORMS
+def test_constrained_search_never_needs_repair(
+    form: str, tree_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    """A model with random weights, many sentences of many lengths, a wide beam."""
+    run = tree_run(
+        updates=1,
+        parsing={"linearization": form},
+        search={"beam": 5, "max_extra": 30},
+        evaluate={"every": 9, "best": "nll", "bleu": False},
+    )
+    result = api.train(run, out=tmp_path / "run")
+    assert result.checkpoint is not None
+    draw = random.Random(4)
+    words = ("the", "dog", "unseen", "-LRB-", "sees", "\u00e9")
+    sentences = [
+        [Leaf("", draw.choice(words)) for _ in range(draw.randint(1, 60))] for _ in range(150)
+    ]
+
+    parses = list(open_model(result.checkpoint).parser.parse(sentences))
+
+    assert all(p is not None and not p.repairs.any and p.finished for p in parses)
