@@ -156,6 +156,7 @@ LINEAR = BlockType(
     weights=_linear_weights,
     flops=_linear_flops,
     module="wiring:Linear",
+    projects=True,
     example={"d_out": 6},
     example_inputs={"x": "f[B T 8]"},
 )

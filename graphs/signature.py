@@ -134,6 +134,9 @@ class BlockType:
     """`file:Class` of the module that computes it."""
     steps: bool = False
     """Whether the module has `begin` and `step` of its own for decoding."""
+    projects: bool = False
+    """Whether it gives x W^T + b of its only port, from `weight` and `bias` or None: the loss of
+    a graph that ends so may take the map into itself."""
     example: Mapping[str, Any] = field(default_factory=dict)
     """Smallest useful params."""
     example_inputs: Mapping[str, str] = field(default_factory=dict)

@@ -27,6 +27,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+# No test measures kernels: what is fastest differs between machines, and moments.
+os.environ.setdefault("WEFT_PRODUCT", "torch")
+os.environ.setdefault("WEFT_ATTENTION", "fused")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--update-golden`."""
     parser.addoption(

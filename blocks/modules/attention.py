@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from .core import attend, weigh
 from .draw import draw_linear
 from .position import RelativeBias, RelativeKey, alibi, distances, rotated
+from .product import LinearMap
 from .state import Room, State
 
 
@@ -65,10 +66,10 @@ class Attention(nn.Module):
         self.relative_key: RelativeKey | None = None
         if position == "relative_key":
             self.relative_key = RelativeKey(d_k, reach, causal=causal)
-        self.query = nn.Linear(d_model, heads * d_k, bias)
-        self.key = nn.Linear(d_memory, self.kv_heads * d_k, bias and key_bias)
-        self.value = nn.Linear(d_memory, self.kv_heads * d_v, bias)
-        self.out = nn.Linear(heads * d_v, d_model, bias)
+        self.query = LinearMap(d_model, heads * d_k, bias)
+        self.key = LinearMap(d_memory, self.kv_heads * d_k, bias and key_bias)
+        self.value = LinearMap(d_memory, self.kv_heads * d_v, bias)
+        self.out = LinearMap(heads * d_v, d_model, bias)
         self.head_gate = nn.Parameter(torch.ones(heads)) if head_gates else None
 
     def initialize(self, generator: torch.Generator) -> None:

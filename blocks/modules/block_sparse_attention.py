@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from .core import attend, weigh
 from .draw import draw_linear
+from .product import LinearMap
 
 _PRIME = 2_147_483_647
 """Modulus of the draws: with numbers below it, products stay below 2^63."""
@@ -51,10 +52,10 @@ class BlockSparseAttention(nn.Module):
         self.heads, self.dropout, self.block = heads, dropout, block
         self.window_blocks, self.window = window_blocks, window
         self.global_tokens, self.random_blocks, self.seed = global_tokens, random_blocks, seed
-        self.query = nn.Linear(d_model, heads * d_k, bias)
-        self.key = nn.Linear(d_model, heads * d_k, bias)
-        self.value = nn.Linear(d_model, heads * d_v, bias)
-        self.out = nn.Linear(heads * d_v, d_model, bias)
+        self.query = LinearMap(d_model, heads * d_k, bias)
+        self.key = LinearMap(d_model, heads * d_k, bias)
+        self.value = LinearMap(d_model, heads * d_v, bias)
+        self.out = LinearMap(heads * d_v, d_model, bias)
         self.global_maps: GlobalMaps | None = None
         if global_maps:
             self.global_maps = GlobalMaps(d_model, heads * d_k, heads * d_v, bias=bias)
@@ -239,6 +240,6 @@ class GlobalMaps(nn.Module):
     def __init__(self, d_model: int, wide_k: int, wide_v: int, *, bias: bool) -> None:
         """Make the maps; the attention around draws them."""
         super().__init__()
-        self.query = nn.Linear(d_model, wide_k, bias)
-        self.key = nn.Linear(d_model, wide_k, bias)
-        self.value = nn.Linear(d_model, wide_v, bias)
+        self.query = LinearMap(d_model, wide_k, bias)
+        self.key = LinearMap(d_model, wide_k, bias)
+        self.value = LinearMap(d_model, wide_v, bias)

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from .draw import draw_linear
 from .dropout import Dropout
+from .product import LinearMap
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -39,8 +40,8 @@ class FeedForward(nn.Module):
     ) -> None:
         """Make the maps, D x d_ff and back."""
         super().__init__()
-        self.inner = nn.Linear(d_model, d_ff, bias)
-        self.outer = nn.Linear(d_ff, d_model, bias)
+        self.inner = LinearMap(d_model, d_ff, bias)
+        self.outer = LinearMap(d_ff, d_model, bias)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
@@ -71,9 +72,9 @@ class GatedFeedForward(nn.Module):
     ) -> None:
         """Make the maps, two of D x d_ff and one back."""
         super().__init__()
-        self.gate = nn.Linear(d_model, d_ff, bias)
-        self.inner = nn.Linear(d_model, d_ff, bias)
-        self.outer = nn.Linear(d_ff, d_model, bias)
+        self.gate = LinearMap(d_model, d_ff, bias)
+        self.inner = LinearMap(d_model, d_ff, bias)
+        self.outer = LinearMap(d_ff, d_model, bias)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .draw import draw_linear
+from .product import LinearMap
 from .state import Room, State
 
 
@@ -42,10 +43,10 @@ class LinearAttention(nn.Module):
         """Make the four projections."""
         super().__init__()
         self.heads, self.causal, self.chunk, self.eps = heads, causal, chunk, eps
-        self.query = nn.Linear(d_model, heads * d_k, bias)
-        self.key = nn.Linear(d_memory, heads * d_k, bias)
-        self.value = nn.Linear(d_memory, heads * d_v, bias)
-        self.out = nn.Linear(heads * d_v, d_model, bias)
+        self.query = LinearMap(d_model, heads * d_k, bias)
+        self.key = LinearMap(d_memory, heads * d_k, bias)
+        self.value = LinearMap(d_memory, heads * d_v, bias)
+        self.out = LinearMap(heads * d_v, d_model, bias)
 
     def initialize(self, generator: torch.Generator) -> None:
         """Draw Xavier-uniform weights; biases start at zero."""

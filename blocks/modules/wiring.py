@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from .draw import draw_linear
 from .dropout import Dropout
 from .norm import LayerNorm, RMSNorm
+from .product import LinearMap
 from .state import Room, State
 
 
@@ -171,7 +172,7 @@ def _remembers(module: nn.Module) -> bool:
     return any(map(_remembers, inside)) if inside else hasattr(module, "begin")
 
 
-class Linear(nn.Linear):
+class Linear(LinearMap):
     """A linear map.
 
     Source: Vaswani et al. 2017, section 3.4.

@@ -9,6 +9,7 @@ from pathlib import Path
 from ...specs.load import parse_overrides
 from .. import api
 from ..profiling.report import table
+from ..train.memory import keep_freed_memory
 from ..train.plot import plot_curves
 from ..train.run import Run, load_run
 from .progress import Reporter
@@ -38,6 +39,7 @@ def train(options: Namespace) -> int:
     if options.profile is not None:
         _profile(options, folder, reporter)
         return 0
+    keep_freed_memory()
     with reporter.shown():
         result = api.train(
             options.run,

@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from ...blocks.modules.product import LinearMap
+
 
 class PackedLinear(nn.Module):
     """A linear map that is ready to be used many times, and no longer learns."""
@@ -107,7 +109,8 @@ def _copied(module: nn.Module, dtype: torch.dtype, known: dict[int, nn.Module]) 
     """
     if id(module) in known:
         return known[id(module)]
-    if isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward:
+    plain = (nn.Linear.forward, LinearMap.forward)
+    if isinstance(module, nn.Linear) and type(module).forward in plain:
         made: nn.Module = PackedLinear(module, dtype).train(module.training)
     else:
         made = copy.copy(module)

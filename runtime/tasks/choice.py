@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...graphs.graph import Graph
+from ...graphs.head import head_of
 from ...specs.findings import InputError, did_you_mean
 from ..data.prepare import Prepared
 from ..data.reading import Parallel, Reading
@@ -54,10 +55,11 @@ def make_task(run: Run, prepared: Prepared, graph: Graph) -> Translation:
     """Return the task of a run on its prepared data; what the graph loses itself is added."""
     losses = tuple(name for name, type_ in graph.outputs.items() if type_.kind == "loss")
     tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
+    head = head_of(graph, "logits")
     if run.task == "parsing":
         kind = DECODERS[run.parsing.decoder]
-        return kind(*tokenizers, run.loss, losses, parsing=run.parsing)
-    return TASKS[run.task](*tokenizers, run.loss, losses)
+        return kind(*tokenizers, run.loss, losses, head, parsing=run.parsing)
+    return TASKS[run.task](*tokenizers, run.loss, losses, head)
 
 
 def reading_of(run: Run) -> Reading:

@@ -22,7 +22,8 @@ from ...specs.findings import InputError
 from ..data.batches import Batch
 from ..decode.mask_predict import LATER, MaskPredictor
 from ..decode.settings import SearchSettings
-from ..train.loss import LossSums, label_smoothed, with_auxiliary
+from ..train.loss import LossSums, with_auxiliary
+from ..train.projected import run_and_compare
 from .translation import INPUTS, Translation, check_ports, check_vocabulary
 
 LENGTH_WEIGHT = 0.1
@@ -78,14 +79,16 @@ class MaskPredict(Translation):
         words = words.masked_fill(words == self.target.eos, pad)
         keep = words != pad
         masked = masked_at_random(keep, generator)
-        outputs = model(
-            source=batch.source,
-            source_keep=batch.source != self.source.pad,
-            target=words.masked_fill(masked, self.target.bos),
-            target_keep=keep,
-        )
-        sums = label_smoothed(
-            outputs["logits"],
+        inputs = {
+            "source": batch.source,
+            "source_keep": batch.source != self.source.pad,
+            "target": words.masked_fill(masked, self.target.bos),
+            "target_keep": keep,
+        }
+        outputs, sums = run_and_compare(
+            model,
+            self.head,
+            inputs,
             words.masked_fill(~masked, pad),
             smoothing=self.settings.smoothing,
             pad=pad,

@@ -26,7 +26,8 @@ from ..data.symbols import Vocabulary
 from ..decode.settings import SearchSettings
 from ..decode.translate import Translator
 from ..train.device import Place
-from ..train.loss import LossSums, label_smoothed, with_auxiliary
+from ..train.loss import LossSums, with_auxiliary
+from ..train.projected import run_and_compare
 from ..train.run import LossSettings, Run
 
 INPUTS = {"source": "ids", "source_keep": "keep", "target": "ids"}
@@ -146,6 +147,8 @@ class Translation:
     settings: LossSettings
     losses: tuple[str, ...] = ()
     """Outputs of the model that training lowers too."""
+    head: str | None = None
+    """The node that gives `logits`, where the loss may do its work: see `projected.py`."""
 
     def check(self, graph: Graph) -> None:
         """Refuse a graph that does not serve this task with these tokenizers.
@@ -166,9 +169,10 @@ class Translation:
 
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:
         """Return the summed loss of a batch."""
-        outputs = model(**self.inputs(batch))
-        sums = label_smoothed(
-            outputs["logits"],
+        outputs, sums = run_and_compare(
+            model,
+            self.head,
+            self.inputs(batch),
             batch.target,
             smoothing=self.settings.smoothing,
             pad=self.target.pad,

@@ -79,20 +79,31 @@ def label_smoothed(
 
     Source: Szegedy et al. 2016, section 7, https://arxiv.org/abs/1512.00567
     """
-    if not 0.0 <= smoothing < 1.0:
-        msg = f"smoothing {smoothing} is not in [0, 1)"
-        raise ValueError(msg)
     if logits_BTV.shape[:-1] != target_BT.shape:
         msg = f"logits {tuple(logits_BTV.shape)} do not fit targets {tuple(target_BT.shape)}"
         raise ValueError(msg)
-    vocabulary = logits_BTV.size(-1)
-    # A mass over the V - 1 others is a slightly larger mass over all V.
-    mass = smoothing if spread == "vocabulary" else smoothing * vocabulary / (vocabulary - 1)
+    mass = vocabulary_mass(smoothing, spread, logits_BTV.size(-1))
     kept_R = (target_BT != pad).flatten()
     # Padding may be an id that is no row of the logits, such as -100.
     target_R = target_BT.flatten().masked_fill(~kept_R, 0)
     loss, nll = _Smoothed.apply(logits_BTV.flatten(0, -2), target_R, kept_R, mass)  # type: ignore[no-untyped-call]
     return LossSums(loss=loss, nll=nll, tokens=kept_R.sum())
+
+
+def vocabulary_mass(
+    smoothing: float, spread: Literal["vocabulary", "others"], vocabulary: int
+) -> float:
+    """Return the mass that, spread over all words alike, smooths as asked.
+
+    A mass over the V - 1 others is a slightly larger mass over all V.
+
+    Raises:
+        ValueError: `smoothing` is not in [0, 1).
+    """
+    if not 0.0 <= smoothing < 1.0:
+        msg = f"smoothing {smoothing} is not in [0, 1)"
+        raise ValueError(msg)
+    return smoothing if spread == "vocabulary" else smoothing * vocabulary / (vocabulary - 1)
 
 
 def with_auxiliary(sums: LossSums, losses: Sequence[Tensor], weight: float) -> LossSums:

@@ -56,6 +56,15 @@ class EvaluateSettings(Settings):
     """Whether the validation BLEU ignores case (sacreBLEU -lc)."""
 
 
+class KernelSettings(Settings):
+    """Which of several ways to compute the same thing is used; see docs/training.md."""
+
+    product: Literal["auto", "torch", "onednn"] = "auto"
+    """What multiplies float32 matrices on the CPU; `auto` measures, once for a machine."""
+    attention: Literal["auto", "fused", "plain", "flex", "varlen"] = "auto"
+    """The core of attention; `auto` measures `fused` and `plain` by length."""
+
+
 class CheckpointSettings(Settings):
     """When the run is saved."""
 
@@ -104,6 +113,7 @@ class Run(Settings):
     """Of matrix products; weights stay float32. `auto` is bfloat16 where that is fast."""
     compile: Literal["auto", "layers", "eager"] = "auto"
     """See `weft.compile`."""
+    kernels: KernelSettings = KernelSettings()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Positive | None = None
     """Threads on the CPU; None is torch's own choice."""

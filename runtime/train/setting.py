@@ -95,6 +95,8 @@ class State:
     """Time trained, validations counted."""
     compiled: str | None = None
     """What `compile` chose, so that a resumed run does the same."""
+    kernels: dict[str, Any] | None = None
+    """Which kernels were chosen, likewise."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the state as plain data."""

@@ -31,9 +31,11 @@ from ..checkpoint import (
 )
 from ..compile.build import build
 from ..compile.compile import CompileReport, compile_model
+from ..compile.kernels import using
 from ..data.batches import Batch, prefetch, stream
 from .average import average_weights
 from .history import History
+from .kernels import chosen_kernels
 from .optimize import (
     clip_gradient,
     load_optimizer_tensors,
@@ -157,6 +159,7 @@ class Trainer:
     def train(self) -> Result:
         """Train until the updates, the patience or the person's patience run out."""
         run, state = self.run, self.state
+        kernels = chosen_kernels(self.setting, state)
         self.report = self._compile()
         say = self.setting.listener.say
         say(str(self.report))
@@ -165,7 +168,7 @@ class Trainer:
         window = _Window()
         if self._patience_is_out():
             self.stop_reason = f"no better for {state.stale} validations"
-        with asked_to_stop(self._stop):
+        with asked_to_stop(self._stop), using(kernels):
             while state.update < run.updates and not self.stop_reason:
                 micro = [next(batches) for _ in range(run.accumulate)]
                 window.add(self._update([batch for _, _, batch in micro]), micro)

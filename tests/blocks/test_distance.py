@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from weft.blocks.attention import ATTENTION, AttentionParams
 from weft.blocks.library import registry
 from weft.blocks.modules.attention import Attention
-from weft.blocks.modules.core import attend, plain_attend
+from weft.blocks.modules.core import attend
+from weft.blocks.modules.cores import plain_attend
 from weft.blocks.modules.position import alibi, distance_buckets, distances
 from weft.graphs.check import check
 from weft.specs.findings import SpecError

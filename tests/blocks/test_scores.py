@@ -14,7 +14,8 @@ from weft.blocks.library import registry
 from weft.blocks.modules.additive_attention import AdditiveAttention
 from weft.blocks.modules.attention import Attention
 from weft.blocks.modules.combine import KeepToBias
-from weft.blocks.modules.core import attend, plain_attend
+from weft.blocks.modules.core import attend
+from weft.blocks.modules.cores import plain_attend
 from weft.graphs.check import analyse
 from weft.specs.load import loaded
 

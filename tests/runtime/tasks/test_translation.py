@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_perplexity_of_a_uniform_model_is_the_vocabulary(
     toy_run: Callable[..., Run], prepared: Any
 ) -> None:
     """Equal logits give probability 1/V to each token, so perplexity V, whatever the text."""
-    task = make_task(toy_run(), prepared, tiny())
+    task = replace(make_task(toy_run(), prepared, tiny()), head=None)
     vocabulary = prepared.target_tokenizer.vocab_size
 
     class Uniform(torch.nn.Module):

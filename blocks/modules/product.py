@@ -1,0 +1,126 @@
+"""Product: the matrix products of linear maps, by the kernel that is fastest on this processor.
+
+torch multiplies float32 matrices on the CPU with one library (MKL) and bfloat16 ones with
+another (oneDNN).  On some processors the second one is twice as fast in float32 too, and
+torch has it as an operator of its own.  Which one runs is a choice of the process, made by
+a measurement (`runtime/compile/kernels.py`); until then it is torch's.
+
+Axes: R rows, I width of what is read, O width of what is given.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+Product = Literal["torch", "onednn"]
+"""`torch` is what `F.linear` runs, `onednn` torch's operator for oneDNN."""
+
+ROWS = 64
+"""Fewest rows that are worth another kernel than torch's."""
+
+_chosen: Product = "torch"
+
+
+def use_product(product: Product) -> None:
+    """Multiply float32 matrices on the CPU by one kernel from now on, in this process.
+
+    Raises:
+        ValueError: this torch lacks the kernel.
+    """
+    global _chosen  # noqa: PLW0603 - kernels are the process's, like its threads
+    if product != "torch" and not has_onednn():
+        msg = f"this torch has no kernel '{product}' for matrix products"
+        raise ValueError(msg)
+    _chosen = product
+
+
+def product_in_use() -> Product:
+    """Return the kernel that multiplies float32 matrices on the CPU."""
+    return _chosen
+
+
+def has_onednn() -> bool:
+    """Say whether this torch has oneDNN's product as an operator."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+class LinearMap(nn.Linear):
+    """A linear map, x W^T + b, by the chosen kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [..., I] to [..., O]."""
+        return linear(x, self.weight, self.bias)
+
+
+def linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
+    """Return x W^T + b, for x [..., I], by the chosen kernel where it serves, else by torch's."""
+    if _chosen == "torch" or not _serves(x, weight_OI):
+        return F.linear(x, weight_OI, bias_O)
+    y: Tensor = _Onednn.apply(x, weight_OI, bias_O)  # type: ignore[no-untyped-call]
+    return y
+
+
+def times_transposed(a_RI: Tensor, b_OI: Tensor) -> Tensor:
+    """Return a b^T of two matrices, by the chosen kernel; outside of autograd."""
+    if _chosen == "torch" or a_RI.dtype != torch.float32 or a_RI.device.type != "cpu":
+        return a_RI @ b_OI.t()
+    return _onednn(a_RI, b_OI, None)
+
+
+def _serves(x: Tensor, weight_OI: Tensor) -> bool:
+    """Say whether plain float32 tensors on the CPU, many rows of them, are multiplied.
+
+    Tensors of other classes (distributed, fake) and compiled graphs go torch's way.
+    """
+    return (
+        x.device.type == "cpu"
+        and x.dtype == weight_OI.dtype == torch.float32
+        and x.numel() >= ROWS * x.size(-1)
+        and type(x) is Tensor
+        and type(weight_OI) in (Tensor, nn.Parameter)
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
+    )
+
+
+def _onednn(a_RI: Tensor, b_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+    """Return a b^T + bias; the operands may be transposed views."""
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(a_RI, b_OI, bias_O, "none", [], "")  # noqa: SLF001 - the only way to this kernel
+    return product
+
+
+def _rows(x: Tensor) -> Tensor:
+    """[..., I] to [R, I], in memory row after row."""
+    return x.reshape(-1, x.size(-1)).contiguous()
+
+
+class _Onednn(torch.autograd.Function):
+    """A linear map whose three products, forward and backward, are oneDNN's."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+        """Return x W^T + b."""
+        ctx.save_for_backward(x, weight_OI)
+        ctx.has_bias = bias_O is not None
+        y_RO = _onednn(_rows(x), weight_OI, bias_O)
+        return y_RO.view(*x.shape[:-1], weight_OI.size(0))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return the slopes at x, W and b."""
+        x, weight_OI = ctx.saved_tensors
+        of_y_RO = _rows(of_y)
+        of_x = of_weight = of_bias = None
+        if ctx.needs_input_grad[0]:
+            of_x = _onednn(of_y_RO, weight_OI.t(), None).view(x.shape)
+        if ctx.needs_input_grad[1]:
+            of_weight = _onednn(of_y_RO.t(), _rows(x).t(), None)
+        if ctx.has_bias and ctx.needs_input_grad[2]:
+            of_bias = of_y_RO.sum(0)
+        return of_x, of_weight, of_bias

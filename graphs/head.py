@@ -1,0 +1,25 @@
+"""Head: the last map of a graph, where an output comes straight from one."""
+
+from __future__ import annotations
+
+from .graph import Graph
+
+
+def head_of(graph: Graph, output: str) -> str | None:
+    """Return the node of the graph that gives an output by a linear map alone.
+
+    Its block says by contract that it is one (`BlockType.projects`), and nothing else
+    reads what it gives; else None.
+
+    Args:
+        graph: a checked graph.
+        output: name of one of its outputs.
+    """
+    value = graph.root.outputs.get(output, "")
+    name, _, _port = value.partition(".")
+    node = next((node for node in graph.root.nodes if node.name == name), None)
+    if node is None or node.part is None or not node.part.block.projects:
+        return None
+    read = [wire for other in graph.root.nodes for wire in other.wires.values()]
+    given = list(graph.root.outputs.values())
+    return name if value not in read and given.count(value) == 1 else None

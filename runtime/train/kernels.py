@@ -1,0 +1,25 @@
+"""Kernels of a run: as it says, or as it did before it was resumed."""
+
+from __future__ import annotations
+
+from ..compile.kernels import Kernels, as_kept, choose_kernels
+from .setting import Setting, State
+
+
+def chosen_kernels(setting: Setting, state: State) -> Kernels:
+    """Return the kernels of a run, and say which; a resumed run goes on with those it had.
+
+    Args:
+        setting: gives the place, the run's wishes, and who hears.
+        state: remembers the choice.
+
+    Raises:
+        InputError: the run asks for a kernel that is not there.
+    """
+    place, wish = setting.place, setting.run.kernels
+    kernels = as_kept(state.kernels or {}) or choose_kernels(
+        place.device, half=place.half, product_wish=wish.product, attention_wish=wish.attention
+    )
+    state.kernels = kernels.as_json()
+    setting.listener.say(str(kernels))
+    return kernels

@@ -1,0 +1,154 @@
+"""Cores of attention: each is the plain form, and the one in use is the one that was asked for."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from weft.blocks.modules import cores
+from weft.blocks.modules.core import attend, weigh
+from weft.blocks.modules.cores import Core, core_for, in_use, use
+
+KEEP = torch.tensor([[True, False, True, True], [True, True, True, False]])
+
+
+@pytest.fixture(autouse=True)
+def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the choice as it was."""
+    monkeypatch.setattr(cores, "_chosen", in_use())
+
+
+def drawn(heads: int = 2) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries of 4 heads, keys and values of some, 4 positions, width 8."""
+    generator = torch.Generator().manual_seed(2)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    return normal(2, 4, 4, 8), normal(2, heads, 4, 8), normal(2, heads, 4, 8)
+
+
+def by_weights(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Tensor:
+    """Return the sum of values by the weights that are shown to users."""
+    weight = weigh(query, key, *rest, **options)
+    return weight @ value.repeat_interleave(query.size(1) // key.size(1), 1)
+
+
+BIAS = torch.linspace(-1, 1, 64).view(1, 4, 4, 4)
+
+
+@pytest.mark.parametrize("core", ["fused", "plain", "flex"])
+@pytest.mark.parametrize("heads", [4, 2])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"causal": True},
+        {"window": 1},
+        {"causal": True, "window": 1},
+        {"scale": 0.7},
+        {"bias": BIAS},
+        {"bias": BIAS[:, :1], "causal": True},
+    ],
+    ids=lambda options: " ".join(options) or "full",
+)
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "keep"])
+@pytest.mark.filterwarnings("ignore")
+def test_every_core_is_the_plain_form(
+    core: Core, heads: int, options: dict[str, Any], *, masked: bool
+) -> None:
+    """With masks of all kinds, shared keys and biases; dropout 0."""
+    query, key, value = drawn(heads)
+    keep = KEEP if masked else None
+    use({"*": core})
+
+    found = attend(query, key, value, keep, **options)
+
+    expected = by_weights(query, key, value, keep, **options)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_flex_gives_zeros_where_nothing_may_be_read() -> None:
+    """As the others do."""
+    use({"*": "flex"})
+    nothing = torch.zeros(2, 4, dtype=torch.bool)
+
+    assert not attend(*drawn(), nothing).any()
+
+
+def test_what_flex_cannot_do_another_core_does() -> None:
+    """On the CPU it has no backward pass, and nowhere dropout."""
+    use({"*": "flex"})
+    query, key, value = (part.requires_grad_() for part in drawn())
+
+    attend(query, key, value, KEEP).sum().backward()
+    found = attend(query, key, value, dropout=0.5)
+
+    assert query.grad is not None
+    assert torch.isfinite(found).all()
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "keep"])
+@pytest.mark.parametrize("heads", [4, 2])
+def test_rows_of_many_lengths_are_cut_as_the_kernel_wants_them(
+    monkeypatch: pytest.MonkeyPatch, heads: int, *, masked: bool
+) -> None:
+    """Without the kernel, which CUDA alone has: sentence by sentence, from its description."""
+    from torch.nn.attention import varlen  # noqa: PLC0415 - new in torch
+
+    def kernel(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        starts_q: Tensor,
+        starts_k: Tensor,
+        max_q: int,
+        max_k: int,
+        *,
+        scale: float | None,
+        window_size: tuple[int, int],
+    ) -> Tensor:
+        assert (max_q, max_k) == (4, 4)
+        parts = []
+        for b in range(len(starts_q) - 1):
+            q = query[starts_q[b] : starts_q[b + 1]].transpose(0, 1)[None]
+            k, v = (p[starts_k[b] : starts_k[b + 1]].transpose(0, 1)[None] for p in (key, value))
+            causal = window_size == (-1, 0)
+            parts.append(by_weights(q, k, v, causal=causal, scale=scale)[0].transpose(0, 1))
+        return torch.cat(parts)
+
+    monkeypatch.setattr(varlen, "varlen_attn", kernel)
+    monkeypatch.setattr("weft.blocks.modules.core.varlen_serves", lambda *_, **__: True)
+    query, key, value = drawn(heads)
+    keep, causal = (KEEP, False) if masked else (None, True)
+    use({"*": "varlen"})
+
+    found = attend(query, key, value, keep, causal=causal)
+
+    expected = by_weights(query, key, value, keep, causal=causal)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+def test_the_length_decides() -> None:
+    """The longer of reader and read, up to each limit."""
+    use({"32": "plain", "128": "fused", "*": "plain"})
+    wide = torch.empty(1, 1, 1, 8)
+
+    found = [core_for(wide, wide.expand(1, 1, length, 8)) for length in (1, 32, 33, 128, 129)]
+
+    assert found == ["plain", "plain", "fused", "fused", "plain"]
+
+
+def test_without_a_choice_a_rule_decides() -> None:
+    """In bfloat16 on the CPU two products, elsewhere the fused kernel."""
+    use({})
+    assert core_for(torch.empty(1, 1, 1, 8), torch.empty(1, 1, 1, 8)) == "fused"
+    half = torch.empty(1, 1, 1, 8, dtype=torch.bfloat16)
+    assert core_for(half, half) == "plain"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert in_use() == {}

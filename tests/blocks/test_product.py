@@ -1,0 +1,71 @@
+"""Products: another kernel, the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+from weft.blocks.modules import product
+from weft.blocks.modules.product import LinearMap, linear, product_in_use, use_product
+
+needs_onednn = pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
+
+
+@pytest.fixture(autouse=True)
+def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the choice as it was."""
+    monkeypatch.setattr(product, "_chosen", "torch")
+
+
+@needs_onednn
+@pytest.mark.parametrize("biased", [True, False], ids=["bias", "no bias"])
+def test_values_and_slopes_are_those_of_torch(*, biased: bool) -> None:
+    """Forward and all three slopes, for many rows and leading axes."""
+    x = torch.randn(3, 40, 6, requires_grad=True)
+    weight = torch.randn(5, 6, requires_grad=True)
+    bias = torch.randn(5, requires_grad=True) if biased else None
+    learning = [tensor for tensor in (x, weight, bias) if tensor is not None]
+    use_product("onednn")
+
+    found = linear(x, weight, bias)
+    assert "Onednn" in type(found.grad_fn).__name__
+    back = torch.randn_like(found)
+    slopes = torch.autograd.grad(found, learning, back)
+
+    expected = F.linear(x, weight, bias)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    for slope, wanted in zip(slopes, torch.autograd.grad(expected, learning, back), strict=True):
+        torch.testing.assert_close(slope, wanted, rtol=1e-5, atol=1e-5)
+
+
+@needs_onednn
+def test_views_are_multiplied_too() -> None:
+    """A transposed input, and a slope that is one number seen everywhere."""
+    use_product("onednn")
+    x = torch.randn(6, 90).t().requires_grad_()
+    layer = LinearMap(6, 4)
+
+    layer(x).sum().backward()
+
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, layer.weight.sum(0).expand(90, 6))
+    torch.testing.assert_close(layer.weight.grad, x.detach().sum(0).expand(4, 6))
+
+
+@needs_onednn
+@pytest.mark.parametrize("rows", [2, 100])
+def test_few_rows_autocast_and_meta_tensors_go_the_usual_way(rows: int) -> None:
+    """The kernel is asked only for what it is good at."""
+    use_product("onednn")
+    layer = LinearMap(6, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(torch.randn(rows, 6)).dtype == torch.bfloat16
+    assert layer.to("meta")(torch.randn(rows, 6, device="meta")).device.type == "meta"
+
+
+def test_a_kernel_that_this_torch_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the choice stays what it was."""
+    monkeypatch.setattr(product, "has_onednn", lambda: False)
+    with pytest.raises(ValueError, match="onednn"):
+        use_product("onednn")
+    assert product_in_use() == "torch"

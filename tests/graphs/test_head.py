@@ -1,0 +1,43 @@
+"""The head of a graph: found by what its block promises, where the loss may take it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from weft.graphs.head import head_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def test_the_last_linear_map_is_the_head(
+    edit: Callable[..., dict[str, Any]], graph_of: Callable[..., Any]
+) -> None:
+    """Whatever its name is."""
+    assert head_of(graph_of(edit({})), "logits") == "head"
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"/nodes/after": {"use": "scale@1", "in": {"x": "head.y"}, "params": {"by": 2.0}},
+         "/outputs/logits": "after.y"},
+        {"/nodes/after": {"use": "scale@1", "in": {"x": "head.y"}, "params": {"by": 2.0}},
+         "/outputs/more": "after.y"},
+        {"/outputs/more": "head.y"},
+    ],
+    ids=["something behind it", "something reads it", "given twice"],
+)  # fmt: skip
+def test_scores_that_are_needed_are_made(
+    edit: Callable[..., dict[str, Any]], graph_of: Callable[..., Any], edits: dict[str, Any]
+) -> None:
+    """Where the scores themselves go on, no loss takes the map."""
+    assert head_of(graph_of(edit(edits)), "logits") is None
+
+
+def test_an_output_that_is_not_there_has_no_head(
+    edit: Callable[..., dict[str, Any]], graph_of: Callable[..., Any]
+) -> None:
+    """Asking is no error."""
+    assert head_of(graph_of(edit({})), "lengths") is None

@@ -1,0 +1,134 @@
+"""Kernels: chosen by measurement, kept, overridden, and put back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from weft.blocks.modules import cores, product
+from weft.runtime.compile import kernels as module
+from weft.runtime.compile.kernels import Kernels, as_kept, choose_kernels, using
+from weft.specs.findings import InputError
+
+CPU = torch.device("cpu")
+needs_onednn = pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure anew, and write beside nobody's files."""
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
+    for name in ("WEFT_PRODUCT", "WEFT_ATTENTION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(module, "_known", {})
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> list[str]:
+    """Let jobs be their names, and take so long; return those that ran."""
+    ran: list[str] = []
+
+    def spend(name: str) -> float:
+        ran.append(name)
+        return seconds[name]
+
+    monkeypatch.setattr(module, "_product_job", lambda name: name)
+    monkeypatch.setattr(module, "_attention_job", lambda core, length, *_, **__: f"{core}{length}")
+    monkeypatch.setattr(module, "_seconds", spend)
+    return ran
+
+
+LENGTHS = {f"{core}{length}": 1.0 for core in ("fused", "plain") for length in (32, 128, 512)}
+
+
+@needs_onednn
+def test_the_fastest_is_chosen_once_for_a_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By length for attention; the second process reads what the first measured."""
+    ran = timed(monkeypatch, {**LENGTHS, "torch": 2.0, "onednn": 1.0, "plain32": 0.5})
+
+    first = choose_kernels(CPU, half=False)
+    monkeypatch.setattr(module, "_known", {})
+    second = choose_kernels(CPU, half=False)
+
+    assert first.product == second.product == "onednn"
+    assert first.attention == second.attention
+    assert first.attention == {"32": "plain", "128": "fused", "512": "fused", "*": "fused"}
+    assert "measured" in str(first)
+    assert len(ran) == 8
+    assert len(list((tmp_path / "kernels").iterdir())) == 1
+
+
+@needs_onednn
+def test_a_little_faster_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise must not decide."""
+    timed(monkeypatch, {**LENGTHS, "torch": 1.1, "onednn": 1.0})
+    assert choose_kernels(CPU, half=False).product == "torch"
+
+
+def test_a_damaged_file_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not an error."""
+    ran = timed(monkeypatch, {**LENGTHS, "torch": 1.0, "onednn": 1.0})
+    choose_kernels(CPU, half=True)
+    (kept,) = (tmp_path / "kernels").iterdir()
+    kept.write_text('{"product": 3}')
+    monkeypatch.setattr(module, "_known", {})
+    before = len(ran)
+
+    choose_kernels(CPU, half=True)
+
+    assert len(ran) == 2 * before
+    assert json.loads(kept.read_text())["product"] == "torch"
+
+
+def test_what_is_asked_for_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the run file, and by the environment, which goes first."""
+    monkeypatch.setattr(module, "_measure", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setenv("WEFT_ATTENTION", "plain")
+
+    found = choose_kernels(CPU, half=False, product_wish="torch", attention_wish="flex")
+
+    assert (found.product, dict(found.attention)) == ("torch", {"*": "plain"})
+
+
+def test_no_such_kernel_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the nearest known."""
+    monkeypatch.setenv("WEFT_ATTENTION", "fuse")
+    with pytest.raises(InputError, match="no kernel 'fuse'") as caught:
+        choose_kernels(CPU, half=False)
+    assert "fused" in str(caught.value)
+
+
+@needs_onednn
+def test_kernels_are_put_back() -> None:
+    """After the context, and after an error in it."""
+    before = product.product_in_use(), cores.in_use()
+    seen = []
+
+    def work() -> None:
+        with using(Kernels("onednn", {"*": "plain"}, "")):
+            seen.append((product.product_in_use(), dict(cores.in_use())))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        work()
+    assert seen == [("onednn", {"*": "plain"})]
+    assert (product.product_in_use(), cores.in_use()) == before
+
+
+@pytest.mark.parametrize("kept", [{}, {"product": "torch", "attention": {"*": "best"}}])
+def test_a_choice_that_cannot_be_followed_is_none(kept: dict[str, Any]) -> None:
+    """It is made again."""
+    assert as_kept(kept) is None
+
+
+def test_a_real_measurement_takes_no_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs, and gives cores for all lengths."""
+    monkeypatch.setattr(module, "RUNS", 1)
+    monkeypatch.setattr(module, "LENGTHS", (8,))
+    monkeypatch.setattr(module, "TOKENS", 16)
+    found = choose_kernels(CPU, half=False)
+    assert set(found.attention) == {"8", "*"}
