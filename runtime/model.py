@@ -75,13 +75,26 @@ class Model:
         Raises:
             InputError: it does not parse.
         """
+        return self._parsing().parser(self.module, self.search, half=self.half, others=self.others)
+
+    def _parsing(self) -> Parsing:
         if not isinstance(self.task, Parsing):
             raise InputError(
                 "the checkpoint does not parse: its run has another task",
                 place=str(self.checkpoint.folder),
                 help='train a run with "task": "parsing", such as parsing-craft',
             )
-        return self.task.parser(self.module, self.search, half=self.half, others=self.others)
+        return self.task
+
+    def with_constraint(self, *, constrained: bool) -> Model:
+        """Return a parser that writes nothing but trees over the words, or whatever it likes.
+
+        Raises:
+            InputError: the model does not parse.
+        """
+        task = self._parsing()
+        parsing = task.parsing.model_copy(update={"constrained": constrained})
+        return replace(self, task=replace(task, parsing=parsing))
 
     def parse(self, sentences: Iterable[str | Sentence]) -> list[Parse | None]:
         """Return the parse of each sentence, in order; None for one without words.

@@ -15,6 +15,7 @@ from .cost_options import add_cost_options
 from .decode_options import add_generate, add_output_options, add_serve
 from .export_options import add_export_commands
 from .search_options import add_search_options
+from .tree_options import add_evaluate_options, add_tree_commands
 
 TOUR = """Compose sequence models from typed blocks.
 
@@ -62,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     _add_language_commands(add)
     _add_run_commands(add)
     add_export_commands(add)
-    _add_tree_commands(add)
+    add_tree_commands(add)
     return top
 
 
@@ -212,7 +213,7 @@ def _add_run_commands(add: Add) -> None:
     evaluate = add(
         "evaluate",
         use,
-        "print BLEU, chrF and perplexity of a checkpoint",
+        "print BLEU, chrF and perplexity of a checkpoint, or of a parser EVALB's report",
         "weft evaluate outputs/multi30k-en-de/averaged --test test_2016_flickr --beam 5",
     )
     score = add(
@@ -261,12 +262,7 @@ def _add_run_commands(add: Add) -> None:
     score.add_argument(
         "--json", action="store_true", help="print JSON lines, with every token's log probability"
     )
-    evaluate.add_argument("--source", help="text to translate, plain or gzip")
-    evaluate.add_argument("--target", help="its reference translation")
-    evaluate.add_argument("--test", help="a test set of the run instead (default: all of them)")
-    evaluate.add_argument("--data-root", help="folder of the run's data (default: the run's)")
-    evaluate.add_argument("-o", "--out", help="file for the translations")
-    evaluate.add_argument("--json", action="store_true", help="print JSON")
+    add_evaluate_options(evaluate)
     average = add(
         "average",
         use,
@@ -313,40 +309,6 @@ def _add_import(add: Add) -> None:
         help="an attention and the heads to take out, counted from 0, as often as needed",
     )
     prune.add_argument("-o", "--out", required=True, help="checkpoint folder to write")
-
-
-def _add_tree_commands(add: Add) -> None:
-    trees = add(
-        "trees",
-        "tree_commands",
-        "count, clean or rewrite the trees of a treebank",
-        "weft trees dev.trees.gz --clean --form vinyals -o dev.symbols",
-    )
-    trees.add_argument("files", nargs="+", metavar="file", help="bracketed trees, plain or gzip")
-    trees.add_argument(
-        "--clean",
-        action="store_true",
-        help="take out traces and function tags, and put TOP around each",
-    )
-    trees.add_argument(
-        "--form",
-        choices=("line", "pretty", "words", "vinyals", "tensor2tensor", "top_down"),
-        help="print the trees: as brackets on one line or many, their words, or as symbols "
-        "(default: print counts; with -o, line)",
-    )
-    trees.add_argument("-o", "--out", help="file to write (default: print)")
-    score = add(
-        "score-trees",
-        "tree_commands",
-        "score parses against gold trees as EVALB does",
-        "weft score-trees gold.trees parsed.trees --prm COLLINS.prm",
-    )
-    score.set_defaults(function="score_trees")
-    score.add_argument("gold", help="gold trees, one a line")
-    score.add_argument("test", help="parses in the same order, an empty line where there is none")
-    score.add_argument("--prm", help="settings of EVALB (default: those of Collins)")
-    score.add_argument("--json", action="store_true", help="print JSON")
-    score.add_argument("-o", "--out", help="file to write (default: print)")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

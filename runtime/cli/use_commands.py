@@ -15,8 +15,10 @@ from ..data.settings import DataSettings
 from ..data.text import read_lines, read_parallel
 from ..tasks import translation
 from ..tasks.choice import task_of
+from ..tasks.parsing.task import Parsing
 from ..train.average import average_weights
 from ..train.device import fast_half
+from .evaluate_trees import evaluate_trees
 from .search_options import search_of
 
 
@@ -77,6 +79,9 @@ def two_sides(source: str, target: str) -> tuple[list[str], list[str]]:
 def evaluate(options: Namespace) -> None:
     """Print the scores of one text, or of the run's test sets."""
     model = opened(options)
+    if isinstance(model.task, Parsing):
+        evaluate_trees(options, model)
+        return
     reports = []
     for name, (sources, references) in _texts(options, model).items():
         print(f"{name}: translating {len(sources):,} lines", file=sys.stderr)

@@ -22,7 +22,7 @@ from ..data.batches import Batch, in_order, pad_rows
 from ..data.corpus import Corpus
 from ..data.prepare import Prepared
 from ..data.settings import BatchSettings
-from ..data.symbols import Vocabulary
+from ..data.symbols import Symbols, Vocabulary
 from ..decode.settings import SearchSettings
 from ..decode.translate import Translator
 from ..train.device import Place
@@ -41,16 +41,23 @@ def vocabulary_params(
 
     Args:
         own: overrides that are there already; they win.
-        source: gives `vocab` and `source_vocab`.
+        source: gives `source_vocab`, and `vocab` unless the target spells with it: then one
+            table of the target's size may serve both sides.
         target: gives `target_vocab`.
         params: names that the spec has; others are left out.
     """
+    both = max(source.vocab_size, target.vocab_size) if _spelled(target) else source.vocab_size
     sizes = {
-        "vocab": source.vocab_size,
+        "vocab": both,
         "source_vocab": source.vocab_size,
         "target_vocab": target.vocab_size,
     }
     return {**{name: size for name, size in sizes.items() if name in params}, **own}
+
+
+def _spelled(target: Vocabulary) -> bool:
+    """Say whether the first ids of a target are those of its source."""
+    return isinstance(target, Symbols) and target.spelling is not None
 
 
 def check_graph(graph: Graph, source: Vocabulary, target: Vocabulary) -> None:
@@ -104,6 +111,8 @@ def check_vocabulary(graph: Graph, source: Vocabulary, target: Vocabulary) -> No
         "target": (graph.inputs["target"].size, target.vocab_size),
         "logits": (graph.outputs["logits"].axes[-1], target.vocab_size),
     }
+    if _spelled(target) and found["source"][0] == target.vocab_size:
+        del found["source"]
     for name, (in_graph, in_tokenizer) in found.items():
         if in_graph != in_tokenizer:
             raise InputError(

@@ -19,6 +19,11 @@ def report(scores: Scores) -> str:
     return "\n".join(_lines(scores)) + "\n"
 
 
+def summaries(scores: Scores) -> str:
+    """Return both summaries alone."""
+    return "\n".join(_summaries(scores)) + "\n"
+
+
 def _lines(scores: Scores) -> Iterator[str]:
     yield _HEAD
     yield _RULE
@@ -30,6 +35,11 @@ def _lines(scores: Scores) -> Iterator[str]:
         f" {total.test:5d}  {total.crossing:5d}  {total.words:5d} {total.tags:5d}"
         f"   {total.tagging:6.2f}"
     )
+    yield from _summaries(scores)
+
+
+def _summaries(scores: Scores) -> Iterator[str]:
+    total = scores.all
     yield "=== Summary ==="
     yield ""
     yield "-- All --"

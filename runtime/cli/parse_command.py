@@ -1,0 +1,89 @@
+"""Parse command: lines in, trees out."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+from ...graphs.diagram_file import SUFFIXES, check_suffix
+from ..tasks.parsing.drawing import draw_tree
+from ..tasks.parsing.parse import Parse
+from ..tasks.parsing.sentences import raw_words_of, words_of
+from ..tasks.parsing.trees import pretty
+from .evaluate_trees import constrained
+from .translate_command import utf8_lines
+from .use_commands import opened, warn
+
+_EMPTY = "its tree is an empty line"
+
+
+def parse(options: Namespace) -> None:
+    """Parse stdin to stdout, line by line; an empty line gives an empty line.
+
+    Raises:
+        InputError: the checkpoint does not parse, or a picture cannot be drawn.
+    """
+    pictures = _Pictures(options.draw)
+    model = constrained(opened(options), options)
+    cut = raw_words_of if options.raw else words_of
+    sentences = map(cut, utf8_lines(sys.stdin.buffer, _EMPTY))
+    buffer = max(1, options.buffer)
+    out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n")
+    try:
+        found = model.parser.parse(sentences, buffer=buffer, warn=warn)
+        for number, one in enumerate(found, 1):
+            if options.json:
+                text = json.dumps({"line": number, **record(one)}, ensure_ascii=False)
+            elif one is None:
+                text = ""
+            else:
+                text = pretty(one.tree) if options.pretty else str(one.tree)
+            out.write(text + "\n")
+            if buffer == 1:
+                out.flush()
+            pictures.draw(number, one)
+        out.flush()
+    finally:
+        out.detach()
+
+
+def record(found: Parse | None) -> dict[str, Any]:
+    """Return a parse as plain data; the tree of a line without words is null."""
+    if found is None:
+        return {"tree": None}
+    return {
+        "tree": str(found.tree),
+        "words": [leaf.word for leaf in found.tree.leaves()],
+        "tags": [leaf.tag for leaf in found.tree.leaves()],
+        "score": found.score,
+        "log_probability": found.log_probability,
+        "finished": found.finished,
+        "repaired": found.repairs.any,
+        "repairs": found.repairs.total,
+    }
+
+
+class _Pictures:
+    """Where trees are drawn, if anywhere."""
+
+    def __init__(self, path: str | None) -> None:
+        """Take a folder, or a file with a suffix that can be drawn."""
+        self.path = None if path is None else Path(path)
+        self.is_file = self.path is not None and self.path.suffix != ""
+        self.done = False
+        if self.path is not None and self.is_file:
+            check_suffix(self.path, SUFFIXES)
+
+    def draw(self, number: int, found: Parse | None) -> None:
+        """Draw one tree: number 17 into 000017.svg of the folder, or the first into the file."""
+        if self.path is None or found is None or (self.is_file and self.done):
+            return
+        out = self.path if self.is_file else self.path / f"{number:06d}.svg"
+        if not self.is_file:
+            self.path.mkdir(parents=True, exist_ok=True)
+        draw_tree(found.tree, out)
+        self.done = True
