@@ -14,10 +14,13 @@ def count(d_model: int, d_ff: int, layers: int, vocab: int, symbols: int = 128) 
 
 
 SMALL = {"d_model": 32, "heads": 4, "d_ff": 48, "layers": 2, "vocab": 30, "target_vocab": 20}
+SMALL_TIED = {"d_model": 32, "heads": 4, "d_ff": 48, "layers": 2, "vocab": 30}
 
 MODELS = {
     # 16384000 + 131072 + 4 * (8399872 + 12600320)
     "parsing-wsj": {"parameters": count(1024, 2048, 4, 16_000), "small": SMALL},
     "parsing-semi": {"parameters": count(1024, 2048, 4, 32_000), "small": SMALL},
+    # One table for words on both sides and symbols.
+    "parsing-copy": {"parameters": count(256, 512, 3, 4_000, 0), "small": SMALL_TIED},
     "parsing-small": {"parameters": count(256, 512, 3, 8_000), "small": SMALL},
 }
