@@ -44,6 +44,11 @@ def add_search_options(command: ArgumentParser) -> None:
         help="divide log P by ((5+length)/6)^alpha, by length^alpha, or not",
     )
     search.add_argument(
+        "--ends",
+        choices=("any", "best"),
+        help="what may end: any of the continuations looked at, or only the beam's best",
+    )
+    search.add_argument(
         "--avoid",
         action="append",
         metavar="PHRASE",
@@ -81,7 +86,7 @@ def _flag(name: str) -> str:
 
 def search_of(options: Namespace) -> dict[str, Any]:
     """Return the search settings that were given."""
-    names = [*(name for name, _, _ in _NUMBERS), "penalty", "avoid"]
+    names = [*(name for name, _, _ in _NUMBERS), "penalty", "ends", "avoid"]
     given = {name: getattr(options, name) for name in names}
     found = {name: value for name, value in given.items() if value is not None}
     draws = {name: getattr(options, name) for name in _SAMPLE}

@@ -117,8 +117,11 @@ class Beams:
         self.length += 1
         beam, was_open_N1 = self.live_NK.size(1), self.open_N[:, None]
         ends_NC = token_NC == self.eos
+        may_end_NC = ends_NC
+        if self.settings.ends == "best":
+            may_end_NC = ends_NC & (torch.arange(ends_NC.size(1), device=ends_NC.device) < beam)
 
-        self._finish(log_p_NC.masked_fill(~ends_NC, -torch.inf), parent_NC)
+        self._finish(log_p_NC.masked_fill(~may_end_NC, -torch.inf), parent_NC)
         index_NK = choice_NC.masked_fill(ends_NC, -torch.inf).topk(beam).indices
         live_NK = log_p_NC.masked_fill(ends_NC, -torch.inf).gather(1, index_NK)
         self.live_NK = live_NK.where(was_open_N1, self.live_NK)
@@ -228,7 +231,10 @@ class Beams:
         self.ended_at_NK = chosen(self.ended_at_NK, torch.full_like(parent_NC, self.length))
 
     def results(self) -> list[list[Hypothesis]]:
-        """Spell the hypotheses out, best first: finished ones, or else the others."""
+        """Spell the hypotheses out, best first: finished ones, or else the others.
+
+        When `ends` is `best`, those that were cut at the longest length stand among them.
+        """
         beam = self.live_NK.size(1)
         links = torch.stack((torch.stack(self.tokens), torch.stack(self.parents))).tolist()
         # The last token of those that ended, `eos`, is not among the links.
@@ -246,19 +252,25 @@ class Beams:
             ]
             for parts in (ended, live)
         )
+        cut_N = (self.live_length_N >= self.limit_N).tolist()
         found = []
         for sentence, (ended_K, live_K) in enumerate(zip(ended_NK, live_NK, strict=True)):
-            finished = [one for one in ended_K if one[0] > -math.inf]
+            finished = [(*one, True) for one in ended_K if one[0] > -math.inf]
             possible = sorted(one for one in live_K if one[0] > -math.inf)[::-1] or live_K[:1]
+            unfinished = [(*one, False) for one in possible]
+            if self.settings.ends == "best" and cut_N[sentence]:
+                together = sorted((*finished, *unfinished), key=lambda one: -one[0])
+            else:
+                together = finished or unfinished
             found.append(
                 [
                     Hypothesis(
                         tokens=_spelled(links, sentence, length, place),
                         log_probability=log_p,
                         score=score,
-                        finished=bool(finished),
+                        finished=ended,
                     )
-                    for score, log_p, length, place in (finished or possible)[:beam]
+                    for score, log_p, length, place, ended in together[:beam]
                 ]
             )
         return found

@@ -280,7 +280,7 @@ def beam_search(
         token_R = token_NK.masked_fill(~open_NK, pad).flatten()
         if control is not None:
             written_RL = torch.cat((written_RL[row_NK.flatten()], token_R[:, None]), 1)
-    return _merged([one.results() for one in beams], settings.nbest)
+    return _merged([one.results() for one in beams], settings)
 
 
 def _both(control: Control | None, include: Inclusion | None) -> Control | None:
@@ -308,16 +308,22 @@ def _extended(beams: list[Beams], log_p_RV: Tensor, written_RL: Tensor) -> tuple
     return torch.cat(tokens, 1), torch.cat(places, 1)
 
 
-def _merged(groups: list[list[list[Hypothesis]]], nbest: int) -> list[list[Hypothesis]]:
-    """Return the best hypotheses of each sentence, finished ones before others, none twice."""
+def _merged(
+    groups: list[list[list[Hypothesis]]], settings: SearchSettings
+) -> list[list[Hypothesis]]:
+    """Return the best hypotheses of each sentence, none twice.
+
+    Finished ones alone where there are any, unless cut ones count as finished.
+    """
+    apart = settings.ends == "any"
     found = []
     for parts in zip(*groups, strict=True):
         together = [one for part in parts for one in part]
-        together.sort(key=lambda one: (not one.finished, -one.score))
+        together.sort(key=lambda one: (apart and not one.finished, -one.score))
         once = list({one.tokens: one for one in reversed(together)}.values())[::-1]
-        if once[0].finished:
+        if apart and once[0].finished:
             once = [one for one in once if one.finished]
-        found.append(once[:nbest])
+        found.append(once[: settings.nbest])
     return found
 
 

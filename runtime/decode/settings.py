@@ -52,6 +52,9 @@ class SearchSettings(BaseModel):
     """`gnmt` divides log P by ((5 + length) / 6)^alpha, `length` by length^alpha, `none` by 1."""
     alpha: float = Field(default=0.6, ge=0)
     """Strength of the length penalty; 0 compares bare log probabilities."""
+    ends: Literal["any", "best"] = "any"
+    """What may end: `any` of the 2 K continuations that are looked at (tensor2tensor); or `best`,
+    those among the K best alone, and at the longest length all (Hugging Face's library)."""
     max_factor: float = Field(default=1.0, ge=0)
     """Tokens that an output may have for each token of its input; `max_extra` comes on top."""
     max_extra: int = Field(default=50, ge=0)

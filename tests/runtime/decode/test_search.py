@@ -99,7 +99,9 @@ def best_of_all(table: Table, longest: int, alpha: float, words: Sequence[int]) 
     return Hypothesis(tokens=tokens, log_probability=log_p, score=score, finished=True)
 
 
-def plain_beam(table: Table, longest: int, beam: int, alpha: float) -> list[Hypothesis]:
+def plain_beam(
+    table: Table, longest: int, beam: int, alpha: float, *, ends: str = "any"
+) -> list[Hypothesis]:
     """Beam search for one sentence in lists and loops, always to the longest length."""
     live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     finished: list[tuple[float, float, tuple[int, ...]]] = []
@@ -115,12 +117,18 @@ def plain_beam(table: Table, longest: int, beam: int, alpha: float) -> list[Hypo
         )[: 2 * beam]
         finished += [
             (log_p / penalty(length, alpha), log_p, tokens[:-1])
-            for log_p, tokens in candidates
+            for log_p, tokens in (candidates if ends == "any" else candidates[:beam])
             if tokens[-1] == EOS
         ]
         finished = sorted(finished, reverse=True)[:beam]
         live = [one for one in candidates if one[1][-1] != EOS][:beam]
     unfinished = [(log_p / penalty(longest, alpha), log_p, tokens) for log_p, tokens in live]
+    if ends == "best":
+        together = [(*one, True) for one in finished] + [(*one, False) for one in unfinished]
+        return [
+            Hypothesis(tokens=tokens, log_probability=log_p, score=score, finished=ended)
+            for score, log_p, tokens, ended in sorted(together, reverse=True)[:beam]
+        ]
     return [
         Hypothesis(tokens=tokens, log_probability=log_p, score=score, finished=bool(finished))
         for score, log_p, tokens in finished or unfinished
@@ -136,7 +144,7 @@ def agree(got: Hypothesis, wanted: Hypothesis) -> bool:
 
 
 def search(
-    tables: Sequence[Table], lengths: Sequence[int], **keys: float
+    tables: Sequence[Table], lengths: Sequence[int], **keys: float | str
 ) -> tuple[list[list[Hypothesis]], Scripted]:
     """Run a beam search; return its results and the stepper it used."""
     chosen = SearchSettings.model_validate(keys)
@@ -227,6 +235,21 @@ def test_the_n_best_are_those_of_the_whole_search(seed: int, beam: int, alpha: f
     wanted = plain_beam(table, 5, beam, alpha)
     assert len(got) == len(wanted)
     assert all(itertools.starmap(agree, zip(got, wanted, strict=True)))
+
+
+@given(sentences_, alphas, st.integers(2, 4))
+@FEW
+def test_only_the_best_end_when_told(
+    sentences: list[tuple[int, int]], alpha: float, beam: int
+) -> None:
+    """And what is cut competes with what has ended: a search in lists and loops says the same."""
+    tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
+
+    found, _ = search(tables, lengths, beam=beam, nbest=beam, alpha=alpha, ends="best")
+
+    for table, longest, got in zip(tables, lengths, found, strict=True):
+        wanted = plain_beam(table, longest, beam, alpha, ends="best")
+        assert all(agree(*both) for both in zip(got, wanted, strict=True))
 
 
 @given(sentences_)
