@@ -18,6 +18,7 @@ import torch
 
 from ..graphs.cost import flops
 from ..graphs.graph import Graph
+from .cache import cache_root
 
 SIZES = {"cpu": 2048, "cuda": 8192}
 """Rows and columns of the matrices."""
@@ -27,17 +28,6 @@ TIMES = 3
 """Products, at least."""
 TRAINING = 3
 """Training costs so many forward passes: the backward pass does each product twice."""
-
-
-def cache_root() -> Path:
-    """Return the folder for what can be measured or fetched again.
-
-    It is WEFT_CACHE where that is set, else `weft` in the user's cache folder.
-    """
-    own = os.environ.get("WEFT_CACHE")
-    if own:
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
 
 
 def ceiling(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from ...graphs.cost import default_sizes
 from ...graphs.cost_table import CostTable, cost_table
-from ...graphs.graph import Graph
-from ...specs.findings import InputError, did_you_mean
+from ...specs.findings import InputError
 from ...specs.load import load, parse_overrides
 from ..checked import graph_of
 from ..cost import cache_by_node
@@ -18,10 +16,10 @@ from ..cost_plot import check_png, plot_costs, plot_table1
 from ..measure import measure
 from ..profiling.summary import Profile, Spent, by_row
 from ..table1 import Sizes, table
+from .columns import columns, read_sizes
+from .project_command import projected
 
 BYTES = {"float32": 4, "bfloat16": 2}
-LARGEST = 10**9
-"""Most positions of an axis."""
 SHORTEST = 16
 """Positions for which paths are measured first; then twice as many, and so on."""
 
@@ -42,6 +40,14 @@ def cost(options: Namespace) -> None:
         raise InputError(
             "--table1 has sizes of its own", help="leave out --set and --axes, or name a spec"
         )
+    if options.project is not None:
+        if options.table1 or options.measure or options.out:
+            raise InputError(
+                "--project tells of a run and of nothing else",
+                help="leave out --table1, --measure and --out",
+            )
+        projected(options)
+        return
     if options.table1 and options.measure:
         raise InputError("--table1 measures nothing", help="leave out --measure, or name a spec")
     if options.out:
@@ -50,31 +56,6 @@ def cost(options: Namespace) -> None:
         _table1(options)
     else:
         _spec(options)
-
-
-def read_sizes(graph: Graph, written: Sequence[str]) -> dict[str, int]:
-    """Return sizes of a graph's axes, those that are written instead of the usual ones.
-
-    Args:
-        graph: a checked graph.
-        written: such as `["S=40,T=40"]`.
-
-    Raises:
-        InputError: not `AXIS=SIZE`, an axis that the graph has not, or no size.
-    """
-    sizes = default_sizes(graph)
-    for text in (one.strip() for many in written for one in many.split(",")):
-        axis, equals, size = text.partition("=")
-        if not equals:
-            raise InputError(f"'{text}' is no size of an axis", help="write it as S=40")
-        if axis not in sizes:
-            help_ = did_you_mean(axis, sizes) or f"the axes of {graph.name}: {', '.join(sizes)}"
-            raise InputError(f"{graph.name} has no axis '{axis}'", help=help_)
-        if not (size.isascii() and size.isdigit()) or not 1 <= int(size[:12]) <= LARGEST:
-            problem = f"'{size}' is no size of axis '{axis}'"
-            raise InputError(problem, help=f"give a whole number from 1 to {LARGEST:,}")
-        sizes[axis] = int(size)
-    return sizes
 
 
 def _spec(options: Namespace) -> None:
@@ -154,7 +135,7 @@ def render(
         "in a row     operations that wait for one another; below, in the longest chain",
         "path         operations between the two positions farthest apart; below, by axis",
     ]
-    *lines, total = _columns(rows, 2)
+    *lines, total = columns(rows, 2)
     return "\n".join([*lines, lines[1], total, "", *foot])
 
 
@@ -195,20 +176,7 @@ def render_measured(table: CostTable, profile: Profile) -> str:
         "GFLOP/s      3 times the FLOPs (forward once, backward twice) in the time of both",
         "activations  by the formula: what blocks give; memory kept: what was measured to stay",
     ]
-    return "\n".join([*_columns(rows, 1), "", *foot])
-
-
-def _columns(rows: Sequence[Sequence[str]], words: int) -> list[str]:
-    """Return rows with a rule below the first; numbers, after so many words, to the right."""
-    width = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(width[at]) if at < words else cell.rjust(width[at])
-            for at, cell in enumerate(row)
-        ).rstrip()
-        for row in rows
-    ]
-    return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
+    return "\n".join([*columns(rows, 1), "", *foot])
 
 
 def _table1(options: Namespace) -> None:
@@ -241,11 +209,11 @@ def _table1(options: Namespace) -> None:
                 f"O({row.paper[2]})",
             )
         )
-    print("\n".join(_columns(found, 3)))
+    print("\n".join(columns(found, 3)))
     print(f"\nmeasured path length, k = {sizes.k}, r = {sizes.r}\n")
     grown = [("n", *(f"{n:,}" for n in lengths))]
     grown += [(row.name, *(f"{count:,}" for count in row.path.values())) for row in rows]
-    print("\n".join(_columns(grown, 1)))
+    print("\n".join(columns(grown, 1)))
     print(f"\nin a row and path: for n = {lengths[-1]:,}, and as the paper prints them")
     if options.out:
         print(f"plotted: {options.out}")

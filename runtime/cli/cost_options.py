@@ -36,5 +36,22 @@ def add_cost_options(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also run it forward and backward here: time and memory by node beside the formulas",
     )
+    command.add_argument(
+        "--project",
+        type=float,
+        nargs="*",
+        metavar="TOKENS_PER_SECOND",
+        help="instead: how long a run (named in place of the spec) takes at these speeds, source "
+        "and target tokens together, and at shares of the device's ceiling",
+    )
+    command.add_argument(
+        "--devices", type=int, default=1, help="for --project: how many (default: %(default)s)"
+    )
+    command.add_argument(
+        "--peak",
+        type=float,
+        metavar="TFLOPS",
+        help="for --project: what matrix products reach on one device (default: measured here)",
+    )
     command.add_argument("-o", "--out", help="also plot it: .png")
     command.add_argument("--json", action="store_true", help="print JSON")

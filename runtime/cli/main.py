@@ -114,7 +114,8 @@ def _add_spec_commands(add: Add) -> None:
         "cost",
         "cost_command",
         "say what a spec costs by node: parameters, FLOPs, memory, steps in a row",
-        "weft cost transformer-base --axes S=40,T=40",
+        "weft cost transformer-base --axes S=40,T=40\n"
+        "  weft cost wmt14-en-de-base --project --devices 8 --peak 700",
     )
     cost.add_argument("spec", nargs="?", help=SPEC)
     _settable(cost, "layers=4")

@@ -19,10 +19,12 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError, did_you_mean
+from .corpora import fetched
 from .corpus import AGAIN, HEADER, Corpus
 from .folders import resuming
 from .gather import gather
@@ -121,6 +123,8 @@ def prepare(
     tell, hear = report or _nobody, say or _nobody
     if workers is not None and workers < 1:
         raise InputError(f"{workers} workers cannot work", help="give 1 or more, or none at all")
+    for files in (data.train, data.valid, *data.test.values()):
+        fetched(files, hear)
     for files in data.test.values():  # better now than after training
         for _ in reads.pairs(files, data.root):
             pass
@@ -347,23 +351,25 @@ def _fingerprint(data: DataSettings, tokenizer: TokenizerSettings, reads: Readin
         InputError: a file leaves the root.
     """
     stats = {}
-    for name in (*data.train.names, *data.valid.names):
-        path = resolve(data.root, name)
-        if path.is_file():  # a missing one is refused when it is read, with its neighbors
-            stat = path.stat()
-            stats[name] = (stat.st_size, stat.st_mtime_ns)
+    for files in (data.train, data.valid):
+        named = chain.from_iterable(fetched(files))
+        known_as = {name: resolve(data.root, name) for name in files.names}
+        for name, path in (known_as | {str(path): path for path in named}).items():
+            if path.is_file():  # a missing one is refused when it is read, with its neighbors
+                stat = path.stat()
+                stats[name] = (stat.st_size, stat.st_mtime_ns)
     known: dict[str, Any] = {
         "format": FORMAT,
         "tokenizer": tokenizer.model_dump(mode="json"),
-        "data": data.model_dump(mode="json", include={"train", "valid", "filter"}),
+        "data": {
+            "train": data.train.as_written(),
+            "valid": data.valid.as_written(),
+            "filter": data.filter.model_dump(mode="json"),
+        },
         "files": stats,
     }
     if data.filter.duplicates == "keep":  # as it was before there was a choice
         del known["data"]["filter"]["duplicates"]
-    for split in ("train", "valid"):
-        for key in ("trees", "weights"):
-            if not known["data"][split][key]:
-                del known["data"][split][key]
     if reads.settings:
         known["reading"] = dict(reads.settings)
     if tokenizer.target in (None, "pieces"):

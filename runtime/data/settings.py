@@ -7,12 +7,16 @@ in `text.py`, and `prepare.py` puts the pieces together.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 SPECIAL = ("<pad>", "</s>", "<unk>", "<s>")
 """Names of the pieces with ids 0 to 3: padding, end, unknown, beginning."""
+CORPUS = r"^\w[\w.]*-\w[\w.]*-\w[\w.]*-\w+-\w+$"
+"""Form of a corpus's name: group, name, version and two languages."""
+Language = Annotated[str, Field(pattern=r"^[a-z]{3}(_[A-Za-z]+){0,2}$")]
+"""Code of a language as ISO 639-3 has it, and perhaps of its script and region."""
 
 
 class Settings(BaseModel):
@@ -66,7 +70,7 @@ class TokenizerSettings(Settings):
 
 
 class Files(Settings):
-    """Text of both sides: parallel files, or treebanks, from which both are made."""
+    """Text of both sides: parallel files, corpora by name, or treebanks."""
 
     source: tuple[str, ...] = ()
     """Paths below the data root, plain or gzip, one sentence a line."""
@@ -77,6 +81,12 @@ class Files(Settings):
     weights: tuple[Annotated[float, Field(gt=0, le=1000)], ...] | None = None
     """How often the pairs of each file are in an epoch of training, 1 each when left out;
     0.1 takes a tenth of them, another one each time."""
+    mtdata: tuple[Annotated[str, Field(pattern=CORPUS)], ...] = ()
+    """Instead of paths, names by which the mtdata library fetches corpora."""
+    languages: tuple[Language, Language] | None = None
+    """Source and target of those, such as `eng` and `deu`."""
+    digests: dict[str, str] = Field(default_factory=dict)
+    """SHA-256 that named corpora must have, by name; those of others are not looked at."""
 
     @model_validator(mode="after")
     def _check_counts(self) -> Self:
@@ -84,14 +94,17 @@ class Files(Settings):
 
         Raises:
             ValueError: no file, not as many targets as sources, or both kinds of files;
-                not as many weights as files.
+                not as many weights as files; or names of corpora without languages, or
+                beside files.
         """
         if self.trees and (self.source or self.target):
             raise ValueError("either 'trees', or 'source' and 'target'")
-        if len(self.source) != len(self.target) or not (self.source or self.trees):
+        if self.mtdata or self.languages or self.digests:
+            self._check_names()
+        elif len(self.source) != len(self.target) or not (self.source or self.trees):
             msg = f"{len(self.source)} source files for {len(self.target)} target files"
             raise ValueError(msg)
-        count = len(self.trees or self.source)
+        count = len(self.trees or self.mtdata or self.source)
         if self.weights is not None and len(self.weights) != count:
             msg = f"{len(self.weights)} weights for {count} files"
             raise ValueError(msg)
@@ -108,6 +121,26 @@ class Files(Settings):
             return [Files(trees=(one,)) for one in self.trees]
         both = zip(self.source, self.target, strict=True)
         return [Files(source=(source,), target=(target,)) for source, target in both]
+
+    def _check_names(self) -> None:
+        """Refuse what does not name corpora.
+
+        Raises:
+            ValueError: there are files too, a part is missing, or a digest is of no name.
+        """
+        if self.source or self.target or self.trees:
+            msg = "'mtdata' and 'source' are two ways to say where text is: give one of them"
+            raise ValueError(msg)
+        if not self.mtdata or self.languages is None:
+            msg = "'mtdata' and 'languages' belong together: names, and source and target"
+            raise ValueError(msg)
+        if unknown := self.digests.keys() - set(self.mtdata):
+            msg = f"'digests' has '{min(unknown)}', which 'mtdata' does not name"
+            raise ValueError(msg)
+
+    def as_written(self) -> dict[str, Any]:
+        """Return what was set, as plain data."""
+        return self.model_dump(mode="json", exclude_defaults=True)
 
 
 class FilterSettings(Settings):

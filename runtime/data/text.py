@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from ...specs.findings import InputError, did_you_mean
+from .corpora import fetched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,8 +114,10 @@ def pair_paths(files: Files, root: str | Path) -> list[tuple[Path, Path]]:
     """Return the paths of parallel files, source and target.
 
     Raises:
-        InputError: as for `resolve`.
+        InputError: as for `resolve`, or a named corpus cannot be fetched.
     """
+    if files.mtdata:
+        return fetched(files)
     return [
         (resolve(root, source), resolve(root, target))
         for source, target in zip(files.source, files.target, strict=True)

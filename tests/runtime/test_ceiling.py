@@ -9,7 +9,8 @@ import pytest
 import torch
 from weft.runtime import api
 from weft.runtime import ceiling as ceiling_file
-from weft.runtime.ceiling import cache_root, ceiling, full_speed
+from weft.runtime.cache import cache_root
+from weft.runtime.ceiling import ceiling, full_speed
 from weft.runtime.checked import graph_of
 from weft.runtime.data.corpus import Corpus
 from weft.runtime.train.history import read

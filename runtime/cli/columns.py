@@ -1,0 +1,50 @@
+"""Columns: tables as text, and the sizes that they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...graphs.cost import default_sizes
+from ...graphs.graph import Graph
+from ...specs.findings import InputError, did_you_mean
+
+LARGEST = 10**9
+"""Most positions of an axis."""
+
+
+def read_sizes(graph: Graph, written: Sequence[str]) -> dict[str, int]:
+    """Return sizes of a graph's axes, those that are written instead of the usual ones.
+
+    Args:
+        graph: a checked graph.
+        written: such as `["S=40,T=40"]`.
+
+    Raises:
+        InputError: not `AXIS=SIZE`, an axis that the graph has not, or no size.
+    """
+    sizes = default_sizes(graph)
+    for text in (one.strip() for many in written for one in many.split(",")):
+        axis, equals, size = text.partition("=")
+        if not equals:
+            raise InputError(f"'{text}' is no size of an axis", help="write it as S=40")
+        if axis not in sizes:
+            help_ = did_you_mean(axis, sizes) or f"the axes of {graph.name}: {', '.join(sizes)}"
+            raise InputError(f"{graph.name} has no axis '{axis}'", help=help_)
+        if not (size.isascii() and size.isdigit()) or not 1 <= int(size[:12]) <= LARGEST:
+            problem = f"'{size}' is no size of axis '{axis}'"
+            raise InputError(problem, help=f"give a whole number from 1 to {LARGEST:,}")
+        sizes[axis] = int(size)
+    return sizes
+
+
+def columns(rows: Sequence[Sequence[str]], words: int) -> list[str]:
+    """Return rows with a rule below the first; numbers, after so many words, to the right."""
+    width = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width[at]) if at < words else cell.rjust(width[at])
+            for at, cell in enumerate(row)
+        ).rstrip()
+        for row in rows
+    ]
+    return [lines[0], "-" * max(map(len, lines)), *lines[1:]]

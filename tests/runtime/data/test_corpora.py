@@ -1,0 +1,167 @@
+"""Corpora by name: fetched once through mtdata, checked, and refused with a way out.
+
+The library is stood in for at its boundary, the command, by one that writes what it does.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from weft.runtime.data import corpora
+from weft.runtime.data.corpora import fetched
+from weft.runtime.data.prepare import prepare
+from weft.runtime.data.settings import DataSettings, Files, TokenizerSettings
+from weft.specs.findings import InputError
+
+NAME = "Toy-numbers-1-deu-eng"
+LIBRARY = """
+import argparse, os, sys
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+parser.add_argument("task")
+for name in ("-l", "-tr", "-o", "-j"):
+    parser.add_argument(name)
+given = parser.parse_args()
+here = Path(__file__).parent
+with (here / "calls").open("a") as file:
+    file.write(f"{given.task} {given.l} {given.tr} {os.environ['MTDATA']} {len(os.listdir())}\\\\n")
+if (here / "fails").is_file():
+    sys.exit((here / "fails").read_text())
+folder = Path(given.o) / "train-parts"
+folder.mkdir(parents=True)
+for language, lines in (("deu", ["eins", "zwei"]), ("eng", ["one", "two"])):
+    text = "".join(f"{line}\\\\n" for line in lines * 20)
+    (folder / f"{given.tr}.{language}").write_text(text)
+(folder / f"{given.tr}.meta.jsonl.gz").write_text("")
+"""
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a library of the name in the way, and the cache into a folder of the test."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "mtdata.py").write_text(LIBRARY.replace("\\\\n", "\\n"))
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+def named(*languages: str, **more: object) -> Files:
+    """Return the corpus by its name."""
+    return Files.model_validate({"mtdata": [NAME], "languages": languages, **more})
+
+
+def test_a_corpus_is_fetched_once(library: Path, tmp_path: Path) -> None:
+    """Each language on its side, whatever the order in the name; in an empty folder."""
+    said: list[str] = []
+
+    [(source, target)] = fetched(named("eng", "deu"), said.append)
+
+    assert source.read_text() == "one\ntwo\n" * 20
+    assert target.read_text() == "eins\nzwei\n" * 20
+    assert said[0] == f"fetching {NAME} through mtdata"
+    assert said[1].startswith(f"{NAME}: 40 pairs in ")
+    assert fetched(named("eng", "deu"), said.append) == [(source, target)]
+    assert len(said) == 2
+    calls = (library / "calls").read_text().splitlines()
+    assert calls == [f"get eng-deu {NAME} {tmp_path / 'cache' / 'mtdata'} 0"]
+    assert [path.name for path in (tmp_path / "cache" / "corpora").iterdir()] == [f"{NAME}.eng-deu"]
+
+
+def test_text_of_a_name_is_prepared_as_that_of_files(library: Path, tmp_path: Path) -> None:
+    """Training, validation and test text; opened again without fetching."""
+    data = DataSettings(
+        train=named("eng", "deu"), valid=named("eng", "deu"), test={"toy": named("eng", "deu")}
+    )
+
+    made = prepare(data, TokenizerSettings(vocab_size=20), tmp_path / "out")
+    again = prepare(data, TokenizerSettings(vocab_size=20), tmp_path / "out")
+
+    assert made.report["train"]["kept"] == 40
+    assert made.test_text("toy")[1][:2] == ["eins", "zwei"]
+    assert again.report == made.report
+    assert len((library / "calls").read_text().splitlines()) == 1
+
+
+@pytest.mark.usefixtures("library")
+def test_a_digest_holds_the_text_to_what_it_was() -> None:
+    """What the note says is accepted, anything else is not."""
+    [(source, _)] = fetched(named("eng", "deu"))
+    digest = json.loads((source.parent / "corpus.json").read_text())["sha256"]
+
+    assert fetched(named("eng", "deu", digests={NAME: digest}))
+    with pytest.raises(InputError, match="another digest than the run says") as caught:
+        fetched(named("eng", "deu", digests={NAME: "0" * 64}))
+    assert "delete the folder" in caught.value.help
+
+
+@pytest.mark.usefixtures("library")
+def test_a_damaged_corpus_is_refused() -> None:
+    """A file that was cut off since."""
+    [(source, _)] = fetched(named("eng", "deu"))
+    source.write_text("one\n")
+
+    with pytest.raises(InputError, match="a fetched corpus is damaged"):
+        fetched(named("eng", "deu"))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "way_out"),
+    [
+        ("requests.exceptions.ConnectionError: no host", "cannot be fetched", "with a network"),
+        ("Exception: Could not find it", "mtdata cannot give", "mtdata list -id -l eng-deu"),
+    ],
+)
+def test_what_the_library_cannot_do_is_told(
+    library: Path, tmp_path: Path, text: str, problem: str, way_out: str
+) -> None:
+    """With its last words and a way out; nothing half-fetched is left."""
+    (library / "fails").write_text(text)
+
+    with pytest.raises(InputError, match=problem) as caught:
+        fetched(named("eng", "deu"))
+
+    assert text in caught.value.problem
+    assert way_out in caught.value.help
+    assert list((tmp_path / "cache" / "corpora").iterdir()) == []
+
+
+@pytest.mark.usefixtures("library")
+def test_a_language_that_it_has_not_is_told() -> None:
+    """With those that it has."""
+    with pytest.raises(InputError, match="has no language 'fra', but deu, eng"):
+        fetched(named("eng", "fra"))
+
+
+def test_a_missing_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the extra to install."""
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
+    monkeypatch.setattr(corpora, "LIBRARY", "no_such_library")
+
+    with pytest.raises(InputError, match="is not installed") as caught:
+        fetched(named("eng", "deu"))
+    assert "weft[corpora]" in caught.value.help
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"mtdata": [NAME]}, "belong together"),
+        ({"languages": ["eng", "deu"]}, "belong together"),
+        ({"mtdata": [NAME], "languages": ["eng", "deu"], "source": ["a"]}, "two ways"),
+        ({"mtdata": [NAME], "languages": ["eng", "deu"], "digests": {"x": "0"}}, "does not name"),
+        ({"mtdata": ["../x-a-1-deu-eng"], "languages": ["eng", "deu"]}, "pattern"),
+        ({"mtdata": ["--help"], "languages": ["eng", "deu"]}, "pattern"),
+        ({"mtdata": [NAME], "languages": ["eng", "-o"]}, "pattern"),
+        ({}, "0 source files for 0 target files"),
+    ],
+)
+def test_what_names_no_corpus_is_refused(value: dict[str, object], problem: str) -> None:
+    """Before anything is fetched; a name is never an option or a path."""
+    with pytest.raises(ValidationError, match=problem):
+        Files.model_validate(value)

@@ -1,0 +1,85 @@
+"""The runs of WMT14: the paper's settings, one by one.
+
+Source: Vaswani et al. 2017, sections 5 and 6.1, https://arxiv.org/abs/1706.03762
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from weft.runtime.projection import run_graph
+from weft.runtime.train.run import Run, load_run
+from weft.runtime.train.schedule import Noam, learning_rate
+from weft.specs.reader import find
+
+BASE = {"d_model": 512, "layers": 6, "heads": 8, "d_ff": 2048}
+BIG = {"d_model": 1024, "layers": 6, "heads": 16, "d_ff": 4096}
+RUNS = {
+    # dropout, updates, checkpoints averaged, seconds of an update in the paper, vocabulary
+    "wmt14-en-de-base": (BASE, 0.1, 100_000, 5, 0.4, 37_000),
+    "wmt14-en-de-big": (BIG, 0.3, 300_000, 20, 1.0, 37_000),
+    "wmt14-en-fr-base": (BASE, 0.1, 100_000, 5, 0.4, 32_000),
+    "wmt14-en-fr-big": (BIG, 0.1, 300_000, 20, 1.0, 32_000),
+}
+
+
+@pytest.fixture(params=RUNS)
+def loaded(request: pytest.FixtureRequest) -> tuple[Run, str]:
+    """Return one of the runs, and the file that it is from."""
+    return load_run(request.param)
+
+
+def test_settings_are_those_of_the_paper(loaded: tuple[Run, str]) -> None:
+    """Section 5.3, 5.4 and 6.1."""
+    run, source = loaded
+    sizes, dropout, updates, averaged, seconds, vocabulary = RUNS[run.name]
+    params = run_graph(run, source).params
+
+    assert {name: params[name] for name in sizes} == sizes
+    assert params["dropout"] == dropout
+    assert params["vocab"] == run.tokenizer.vocab_size == vocabulary
+    assert run.tokenizer.shared
+    assert run.updates == updates
+    assert (run.optimizer.type, run.optimizer.betas, run.optimizer.eps) == (
+        "adam",
+        (0.9, 0.98),
+        1e-9,
+    )
+    assert run.optimizer.clip is None
+    assert run.schedule == Noam(scale=1.0, warmup=4000)
+    assert (run.loss.smoothing, run.loss.spread) == (0.1, "others")
+    assert run.checkpoint.average == averaged <= run.checkpoint.keep
+    assert run.checkpoint.every * seconds == 600  # ten minutes
+    assert (run.search.beam, run.search.alpha, run.search.penalty) == (4, 0.6, "gnmt")
+    assert (run.search.max_factor, run.search.max_extra) == (1.0, 50)
+    # About 25,000 tokens a side, of which padding takes a tenth; a batch for each of 8 devices.
+    assert run.accumulate == 8
+    assert run.accumulate * run.batch.tokens * 0.9 == pytest.approx(25_000, rel=0.01)
+    peak = learning_rate(4000, run.schedule, sizes["d_model"])
+    assert peak == pytest.approx(6.99e-4 if sizes is BASE else 4.94e-4, rel=1e-3)
+
+
+def test_nothing_is_left_to_a_default(loaded: tuple[Run, str]) -> None:
+    """What decides the result stands in the file, so a new default changes no run."""
+    written = json.loads(find(loaded[0].name, "runs").read_text())
+
+    deciding = (
+        "params data tokenizer batch accumulate dropout_from updates optimizer schedule loss"
+        " precision evaluate checkpoint search seed"
+    )
+    assert set(deciding.split()) <= written.keys()
+    for name in ("duplicates", "max_length", "max_ratio"):
+        assert name in written["data"]["filter"]
+
+
+def test_text_is_named_for_both_sides(loaded: tuple[Run, str]) -> None:
+    """Training, newstest2013 to watch it, newstest2014 to measure it."""
+    data = loaded[0].data
+
+    assert data.test.keys() == {"newstest2014"}
+    for files in (data.train, data.valid, *data.test.values()):
+        assert len(files.source) == len(files.target)
+        assert bool(files.source) != bool(files.mtdata)
+    assert "2013" in data.valid.mtdata[0]
+    assert "2014" in data.test["newstest2014"].mtdata[0]
