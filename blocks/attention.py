@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from ..graphs.signature import BlockType, Signature, port
+from ..graphs.signature import BlockType, Division, Signature, port
 from .fields import LATER, Base, Count, Flag, Params, Probability
 from .projection import head_widths, linear_weights, nearest, projections
 
@@ -169,6 +169,19 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     return work
 
 
+def _division(arguments: Mapping[str, Any]) -> Division | None:
+    """Divide by heads, where a head needs no number that is learned for it or for all."""
+    if arguments["position"] in DISTANT or arguments["head_gates"]:
+        return None
+    names = ("heads", "kv_heads")
+    return Division(
+        parts={name: arguments[name] for name in names},
+        counted=names,
+        enter=("query", "key", "value"),
+        leave=("out",),
+    )
+
+
 def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Count the windows from one end to the other."""
     window = arguments["window"]
@@ -188,6 +201,7 @@ ATTENTION = BlockType(
     weights=_weights,
     flops=_flops,
     hops=_hops,
+    division=_division,
     module="attention:Attention",
     steps=True,
     example={"heads": 2},
@@ -205,6 +219,7 @@ GROUPED_QUERY_ATTENTION = BlockType(
     weights=_weights,
     flops=_flops,
     hops=_hops,
+    division=_division,
     module="attention:Attention",
     steps=True,
     example={"heads": 4, "kv_heads": 2},

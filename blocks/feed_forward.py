@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ..graphs.signature import BlockType, Signature, port
+from ..graphs.signature import BlockType, Division, Signature, port
 from .fields import Count, Flag, Params, Probability
 
 
@@ -72,6 +72,17 @@ def _gated_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     return 3 * _flops(arguments, sizes) // 2
 
 
+def _division(arguments: Mapping[str, Any]) -> Division:
+    """Divide by the width between the two maps."""
+    return Division(parts={"d_ff": arguments["d_ff"]}, enter=("inner",), leave=("outer",))
+
+
+def _gated_division(arguments: Mapping[str, Any]) -> Division:
+    """Divide by the width of the gate, which is that of what it lets through."""
+    width = {"d_ff": arguments["d_ff"]}
+    return Division(parts=width, enter=("gate", "inner"), leave=("outer",))
+
+
 FEED_FORWARD = BlockType(
     name="feed_forward",
     doc="Two linear maps with an activation between; max(0, x W1 + b1) W2 + b2.",
@@ -80,6 +91,7 @@ FEED_FORWARD = BlockType(
     signature=_signature,
     weights=_weights,
     flops=_flops,
+    division=_division,
     module="feed_forward:FeedForward",
     example={"d_ff": 16},
     example_inputs={"x": "f[B T 8]"},
@@ -93,6 +105,7 @@ GATED_FEED_FORWARD = BlockType(
     signature=_signature,
     weights=_gated_weights,
     flops=_gated_flops,
+    division=_gated_division,
     module="feed_forward:GatedFeedForward",
     example={"d_ff": 16},
     example_inputs={"x": "f[B T 8]"},

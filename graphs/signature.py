@@ -94,6 +94,29 @@ def never(_: Arguments, __: Mapping[str, int]) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """How processes can share one block's work: each has some of its heads, or of its width.
+
+    Each computes its part of what the entering maps give, and what the leaving maps make of
+    the parts is added up over the processes.  What the block drops must lie in between.
+    """
+
+    parts: Mapping[str, int]
+    """What is divided, and how many there are, such as `{"heads": 8}`; all must divide."""
+    counted: tuple[str, ...] = ()
+    """Those of them that the module keeps as an attribute."""
+    enter: tuple[str, ...]
+    """Linear maps of the module whose results are divided."""
+    leave: tuple[str, ...]
+    """Linear maps that read divided results."""
+
+
+def undivided(_: Arguments) -> Division | None:
+    """Return how a block is divided that stays whole."""
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BlockType:
     """A kind of block: everything about it but the arithmetic."""
 
@@ -130,6 +153,8 @@ class BlockType:
     from every position to all on one side of it at least, or to all; 0 if that never comes.
     A window needs many; a dilated kernel leaves gaps.  Arguments as of `flops`.
     """
+    division: Callable[[Arguments], Division | None] = undivided
+    """How processes can share its work, from the constructor arguments; None if they cannot."""
     module: str
     """`file:Class` of the module that computes it."""
     steps: bool = False

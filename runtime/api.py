@@ -22,6 +22,7 @@ from .profiling.summary import Profile
 from .tasks import translation
 from .tasks.choice import make_task, reading_of, tokenizer_of
 from .train.device import Place, choose
+from .train.distributed.world import World, begun_by_us, world
 from .train.profiled import profile_run
 from .train.run import Run, load_run, spec_of
 from .train.setting import Listener, Result, Setting
@@ -116,8 +117,19 @@ def train(
         settings, source = load_run(run, overrides)
     folder = Path(out) if out is not None else Path("outputs") / settings.name
     place = choose(settings)
-    setting = _setting(settings, source, folder, place, listener or Silent(), report)
-    return Trainer(setting, resume=resume).train()
+    with world(place.device, settings.parallel) as here:
+        place = replace(place, device=here.device)
+        setting = _setting(
+            settings,
+            source,
+            folder,
+            place,
+            here,
+            (listener or Silent()) if here.leads else Silent(),
+            report if here.leads else None,
+        )
+        resume = begun_by_us(folder, here) or resume
+        return Trainer(setting, resume=resume).train()
 
 
 def profile(
@@ -154,7 +166,7 @@ def profile(
         settings, source = load_run(run, overrides)
     folder = Path(out) if out is not None else Path("outputs") / settings.name
     place = choose(settings)
-    setting = _setting(settings, source, folder, place, listener or Silent(), report)
+    setting = _setting(settings, source, folder, place, World(), listener or Silent(), report)
     folder = folder / "profile"
     folder.mkdir(parents=True, exist_ok=True)
     trace = folder / "trace.json.gz"
@@ -168,12 +180,14 @@ def _setting(
     source: str,
     folder: Path,
     place: Place,
+    here: World,
     hears: Listener,
     report: PrepareReport | None,
 ) -> Setting:
     """Prepare the data of a run, and put together all that its training needs."""
     hears.say(f"{place.device}, {'bfloat16' if place.half else 'float32'}: {place.reason}")
-    prepared = prepare_run(settings, folder, report, say=hears.say)
+    with here.first():
+        prepared = prepare_run(settings, folder, report, say=hears.say)
     graph = graph_for(settings, source, prepared)
     task = make_task(settings, prepared, graph)
     hears.say(f"{graph.name}: {graph.parameters():,} parameters")
@@ -191,18 +205,25 @@ def _setting(
         eos=prepared.source_tokenizer.eos,
         validate=task.validator(prepared, settings, place),
         listener=hears,
-        full_speed=_full_speed(settings, graph, prepared, place),
+        world=here,
+        full_speed=_full_speed(settings, graph, prepared, place, here) if here.leads else None,
     )
 
 
-def _full_speed(settings: Run, graph: Graph, prepared: Prepared, place: Place) -> float | None:
-    """Return the speed that the device's matrix products would allow; None for short runs."""
+def _full_speed(
+    settings: Run, graph: Graph, prepared: Prepared, place: Place, here: World
+) -> float | None:
+    """Return the speed that matrix products would allow; None for short runs.
+
+    Processes on CPUs are taken to share one, others to have a device each.
+    """
     if settings.updates < MEASURED_FROM:
         return None
     tokens = prepared.train.header["tokens"]
     means = [tokens[side] / max(1, len(prepared.train)) + 1 for side in ("source", "target")]
     best = ceiling(place.device, torch.bfloat16 if place.half else torch.float32)
-    return full_speed(graph, means[0], means[1], best)
+    devices = 1 if place.device.type == "cpu" else here.size
+    return full_speed(graph, means[0], means[1], best * devices)
 
 
 def _counted(split: str, report: Mapping[str, Any]) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from contextlib import nullcontext
 from pathlib import Path
 
 from ...specs.load import parse_overrides
 from .. import api
 from ..profiling.report import table
+from ..train.distributed.world import leads
 from ..train.memory import keep_freed_memory
 from ..train.plot import plot_curves
 from ..train.run import Run, load_run
+from ..train.setting import Result
 from .progress import Reporter
 
 
@@ -40,7 +43,7 @@ def train(options: Namespace) -> int:
         _profile(options, folder, reporter)
         return 0
     keep_freed_memory()
-    with reporter.shown():
+    with reporter.shown() if leads() else nullcontext():
         result = api.train(
             options.run,
             out=folder,
@@ -49,6 +52,8 @@ def train(options: Namespace) -> int:
             listener=reporter,
             report=reporter.prepared,
         )
+    if not leads():
+        return _code(result)
     curves = folder / "curves.png"
     plot_curves(folder / "metrics.jsonl", curves)
     reporter.say(f"stopped after update {result.state.update}: {result.reason}")
@@ -60,9 +65,15 @@ def train(options: Namespace) -> int:
     ):
         if path is not None:
             reporter.say(f"{name:9} {path}")
+    if not result.finished:
+        reporter.say("go on with --resume")
+    return _code(result)
+
+
+def _code(result: Result) -> int:
+    """Return the exit code of a training."""
     if result.finished:
         return 0
-    reporter.say("go on with --resume")
     return 130 if result.reason == "SIGINT" else 143
 
 

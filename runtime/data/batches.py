@@ -201,6 +201,25 @@ def stream(
         The epoch, how many of its batches are used once this one is, the batch.
 
     Raises:
+        InputError: as `stream_rows`.
+    """
+    for at, used, rows in stream_rows(corpus, settings, seed, epoch=epoch, position=position):
+        yield at, used, collate(corpus, rows, pad, eos)
+
+
+def stream_rows(
+    corpus: Corpus, settings: BatchSettings, seed: int, *, epoch: int = 0, position: int = 0
+) -> Iterator[tuple[int, int, Rows]]:
+    """Yield what `stream` does, without reading the pairs: the rows of each batch.
+
+    Args:
+        corpus: its lengths decide.
+        settings: bounds of a batch.
+        seed: which shuffle.
+        epoch: where to begin; counts from 0.
+        position: batches of that epoch that are already used.
+
+    Raises:
         InputError: the corpus is empty, a pair does not fit, or the epoch has
             fewer batches than `position`.
     """
@@ -222,9 +241,8 @@ def stream(
                 help="go on with the data and batch settings of the first run",
             )
         while position < len(plan):
-            chosen = plan[position]
             position += 1
-            yield epoch, position, collate(corpus, chosen, pad, eos)
+            yield epoch, position, plan[position - 1]
         epoch, position = epoch + 1, 0
 
 

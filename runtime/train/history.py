@@ -14,13 +14,16 @@ FILE = "metrics.jsonl"
 class History:
     """Writes each event once to `metrics.jsonl` and to TensorBoard."""
 
-    def __init__(self, folder: Path, *, update: int) -> None:
+    def __init__(self, folder: Path | None, *, update: int) -> None:
         """Go on after an update; what was written past it is dropped.
 
         Args:
-            folder: the run's.
+            folder: the run's; None writes nothing.
             update: the newest update that the checkpoint holds; 0 starts anew.
         """
+        self.path: Path | None = None
+        if folder is None:
+            return
         self.path = folder / FILE
         kept = [event for event in read(self.path) if event["update"] <= update]
         text = "".join(json.dumps(event) + "\n" for event in kept)
@@ -32,6 +35,8 @@ class History:
 
     def write(self, **event: Any) -> None:
         """Add one event; it has a `type` and an `update`."""
+        if self.path is None:
+            return
         self._file.write(json.dumps(event) + "\n")
         self._file.flush()
         for name, value in event.items():
@@ -40,6 +45,8 @@ class History:
 
     def close(self) -> None:
         """Finish both files."""
+        if self.path is None:
+            return
         self._file.close()
         self._board.close()
 

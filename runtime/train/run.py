@@ -17,6 +17,7 @@ from ...specs.reader import find, parse, read_json, read_text
 from ..data.settings import BatchSettings, DataSettings, Settings, TokenizerSettings
 from ..decode.settings import SearchSettings
 from ..tasks.parsing.settings import ParsingSettings
+from .distributed.settings import ParallelSettings
 from .optimize import OptimizerSettings
 from .schedule import Noam, Schedule
 
@@ -115,6 +116,8 @@ class Run(Settings):
     """See `weft.compile`."""
     kernels: KernelSettings = KernelSettings()
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    parallel: ParallelSettings = ParallelSettings()
+    """How processes that torchrun starts share the work; see docs/scaling.md."""
     threads: Positive | None = None
     """Threads on the CPU; None is torch's own choice."""
     evaluate: EvaluateSettings = EvaluateSettings()

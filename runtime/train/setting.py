@@ -17,6 +17,7 @@ from ..compile.compile import CompileReport
 from ..data.batches import Batch
 from ..data.corpus import Corpus
 from .device import Place
+from .distributed.world import World
 from .loss import LossSums
 from .run import Run
 
@@ -77,6 +78,8 @@ class Setting:
     listener: Listener
     full_speed: float | None = None
     """Tokens a second at which the device would do matrix products and nothing else."""
+    world: World = field(default_factory=World)
+    """The processes that train it."""
 
 
 @dataclass(slots=True)

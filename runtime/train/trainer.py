@@ -7,10 +7,8 @@ seed, so a run that was killed and resumed ends with the same bits.
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,54 +25,27 @@ from ..checkpoint import (
     refuse_other_graph,
     save,
     set_weights,
-    weights_of,
 )
 from ..compile.build import build
 from ..compile.compile import CompileReport, compile_model
-from ..compile.kernels import using
-from ..data.batches import Batch, prefetch, stream
-from .average import average_weights
+from ..compile.kernels import Kernels, using
+from ..data.batches import prefetch
+from .distributed.engine import Engine
+from .distributed.share import Portion, check_share, portions, seed_of
+from .distributed.world import signal_name
 from .history import History
+from .keeping import checkpoints, differs, thin, write_mean
 from .kernels import chosen_kernels
-from .optimize import (
-    clip_gradient,
-    load_optimizer_tensors,
-    make_optimizer,
-    optimizer_tensors,
-    set_rate,
-)
+from .optimize import make_optimizer, set_rate
 from .schedule import learning_rate
 from .setting import Progress, Result, Setting, State
 from .signals import asked_to_stop
+from .window import Window
 
+SAME = ("parallel", "recompute")
+"""Settings of a run that change how it is computed, and not what comes out."""
 REPORT_EVERY = 10
 """Updates between reports; between them nothing waits for the device."""
-
-
-@dataclass(slots=True)
-class _Window:
-    """What was seen since the last report."""
-
-    sums: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
-    """Loss, nll and the graph's own losses per target token, summed over updates; on the
-    device of the first."""
-    updates: int = 0
-    source_tokens: int = 0
-    target_tokens: int = 0
-    since: float = field(default_factory=time.monotonic)
-
-    def add(self, sums: Tensor, batches: list[tuple[int, int, Batch]]) -> None:
-        """Count one update."""
-        self.sums = self.sums.to(sums.device, non_blocking=True) + sums
-        self.updates += 1
-        self.source_tokens += sum(batch.source_tokens for _, _, batch in batches)
-        self.target_tokens += sum(batch.target_tokens for _, _, batch in batches)
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """Return a run's checkpoints, oldest first."""
-    found = (folder / "checkpoints").glob("[0-9]*")
-    return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name))
 
 
 class Trainer:
@@ -87,35 +58,49 @@ class Trainer:
             InputError: the folder holds a run already and `resume` is false, or its
                 checkpoint is damaged or of another graph.
         """
-        self.setting, self.run = setting, setting.run
-        for name in ("best", "averaged"):
-            recover(setting.folder / name)
-        self.state, self.stop_reason = State(), ""
-        run, folder = setting.run, setting.folder
-        existing = checkpoints(folder)
+        self.setting, self.run, self.world = setting, setting.run, setting.world
+        run, folder, world = setting.run, setting.folder, setting.world
+        with world.first():
+            for name in ("best", "averaged") if world.leads else ():
+                recover(folder / name)
+            existing = checkpoints(folder)
+        self.state, self.stop_reason, self._asked = State(), "", 0
         if existing and not resume:
             raise InputError(
                 "the folder already holds a run",
                 place=str(folder),
                 help="go on with --resume, or name another folder with --out",
             )
+        if warning := check_share(run.accumulate, world.sharers):
+            setting.listener.say(warning)
         self.model = build(setting.graph, seed=run.seed, device=setting.place.device)
-        self.optimizer = make_optimizer(self.model, run.optimizer)
         # What drops numbers, and with which probability.
         self._dropping: list[tuple[Any, float]] = [
             (module, share)
             for module in self.model.modules()
             if isinstance(share := getattr(module, "dropout", None), float)
         ]
+        moments: dict[str, Tensor] = {}
         if existing:
-            self._take(existing[-1])
+            moments = self._take(existing[-1])
         elif run.start is not None:
             self._start(Path(run.start))
-        self.history = History(folder, update=self.state.update)
+        self.kernels = self._kernels()
+        with using(self.kernels):
+            self.report = self._compile()
+        setting.listener.say(str(self.report))
+        self.engine = Engine(self.model, setting.task, setting.graph, world)
+        if words := self.engine.spread(run.parallel):
+            setting.listener.say(words)
+        self.optimizer = make_optimizer(self.model, run.optimizer)
+        self.engine.prepare(self.optimizer)
+        if moments:
+            self.engine.recall(self.optimizer, moments)
+        self.history = History(folder if world.leads else None, update=self.state.update)
         self._last_save = time.monotonic()
 
-    def _take(self, folder: Path) -> None:
-        """Go on from a checkpoint."""
+    def _take(self, folder: Path) -> dict[str, Tensor]:
+        """Go on from a checkpoint; return what its optimizer remembered."""
         held = open_checkpoint(folder)
         graph, hears = self.setting.graph, self.setting.listener
         if held.tokenizers != dict(self.setting.tokenizers):
@@ -133,15 +118,15 @@ class Trainer:
             " takes the weights that fit",
         )
         written = self.run.model_dump(mode="json")
-        changed = [key for key, value in written.items() if _differs({key: value}, held.run)]
+        changed = [key for key, value in written.items() if differs({key: value}, held.run)]
+        changed = [key for key in changed if key not in SAME]
         if changed:
             hears.say(f"warning: not as the run was begun: {', '.join(changed)}")
         set_weights(self.model, held.weights, graph, str(folder))
-        moments = read_tensors(folder / "optimizer.safetensors")
-        load_optimizer_tensors(self.optimizer, self.model, moments)
         names = State.__slots__
         self.state = State(**{k: v for k, v in held.state.items() if k in names})
         hears.say(f"resuming after update {self.state.update} from {folder}")
+        return read_tensors(folder / "optimizer.safetensors")
 
     def _start(self, folder: Path) -> None:
         """Begin with the weights of a checkpoint, as far as they fit."""
@@ -159,81 +144,113 @@ class Trainer:
     def train(self) -> Result:
         """Train until the updates, the patience or the person's patience run out."""
         run, state = self.run, self.state
-        kernels = chosen_kernels(self.setting, state)
-        self.report = self._compile()
-        say = self.setting.listener.say
-        say(str(self.report))
-        batches = prefetch(self._batches())
+        work = prefetch(self._portions())
         started, before = time.monotonic(), state.seconds
-        window = _Window()
+        window = Window()
         if self._patience_is_out():
             self.stop_reason = f"no better for {state.stale} validations"
-        with asked_to_stop(self._stop), using(kernels):
+        again_after = 2.0 if self.world.size > 1 else 0.0
+        with asked_to_stop(self._stop, again_after=again_after), using(self.kernels):
             while state.update < run.updates and not self.stop_reason:
-                micro = [next(batches) for _ in range(run.accumulate)]
-                window.add(self._update([batch for _, _, batch in micro]), micro)
-                state.epoch, state.position = micro[-1][0], micro[-1][1]
+                portion = next(work)
+                window.add(self._update(portion), portion)
+                state.epoch, state.position = portion.epoch, portion.position
                 state.seconds = before + time.monotonic() - started
-                if state.update % REPORT_EVERY == 0 or state.update == run.updates:
+                told = state.update % REPORT_EVERY == 0 or state.update == run.updates
+                late = self._agree(told=told)
+                if told:
                     self._tell(window)
-                    window = _Window()
+                    window = Window()
                 if state.update % run.evaluate.every == 0 or state.update == run.updates:
                     started_at = time.monotonic()
                     self._validate()
                     window.since += time.monotonic() - started_at
                 due = state.update % run.checkpoint.every == 0
-                late = time.monotonic() - self._last_save > run.checkpoint.seconds
                 if due or late or state.update == run.updates or self.stop_reason:
                     self._refuse_infinite(window.sums)
                     self._save()
-        batches.close()  # type: ignore[attr-defined]
+        work.close()  # type: ignore[attr-defined]
         return self._finish()
 
+    def _agree(self, *, told: bool) -> bool:
+        """Stop where any process was asked to; say whether the first wants a checkpoint."""
+        late = time.monotonic() - self._last_save > self.run.checkpoint.seconds
+        # On an accelerator processes that ask one another wait for it, so they do not always.
+        if self.world.size > 1 and self.setting.place.device.type != "cpu" and not told:
+            return False
+        asked, wanted = self.world.largest(self._asked, late and self.world.leads)
+        self.stop_reason = signal_name(asked) or self.stop_reason
+        return bool(wanted)
+
+    def _kernels(self) -> Kernels:
+        """Choose kernels, those that the first process chooses."""
+        chosen = chosen_kernels(self.setting, self.state) if self.world.leads else None
+        self.state.kernels = self.world.told(self.state.kernels)
+        return chosen or chosen_kernels(self.setting, self.state)
+
     def _compile(self) -> CompileReport:
-        """Compile as the run says, or as it did before it was resumed."""
+        """Compile as the run says, or as it did before it was resumed.
+
+        One process measures for all, so that they do the same.
+        """
         mode = self.state.compiled or self.run.compile
-        measure = None
-        if mode == "auto" and self.setting.place.device.type == "cuda":
-            _, _, batch = next(self._batches())
-            moved = batch.to(self.setting.place.device)
+        measure, place = None, self.setting.place
+        self.model.train()
+        measured = mode == "auto" and place.device.type == "cuda" and self.run.parallel.tensor == 1
+        if measured and self.world.leads:
+            _, batch = next(self._portions()).batches[0]
+            moved = batch.to(place.device)
 
             def measure() -> None:
-                with self.setting.place.autocast():
+                with place.autocast():
                     self.setting.task.loss(self.model, moved).loss.backward()
-                self.optimizer.zero_grad(set_to_none=True)
+                self.model.zero_grad(set_to_none=True)
 
-        self.model.train()
-        report = compile_model(self.model, mode, measure=measure)  # type: ignore[arg-type]
+        if self.world.leads:
+            report = compile_model(self.model, mode, measure=measure)  # type: ignore[arg-type]
+        chosen = self.world.told(report.mode if self.world.leads else "")
+        if not self.world.leads:
+            report = compile_model(self.model, chosen)
         self.state.compiled = report.mode
         return report
 
-    def _batches(self) -> Iterator[tuple[int, int, Batch]]:
-        return stream(
+    def _portions(self) -> Iterator[Portion]:
+        return portions(
             self.setting.corpus,
             self.run.batch,
             self.run.seed,
-            epoch=self.state.epoch,
-            position=self.state.position,
+            accumulate=self.run.accumulate,
+            at=(self.state.epoch, self.state.position),
             pad=self.setting.pad,
             eos=self.setting.eos,
+            share=(self.world.share, self.world.sharers),
         )
 
-    def _update(self, batches: list[Batch]) -> Tensor:
+    def _update(self, portion: Portion) -> Tensor:
         """Make one update; return loss, nll and the graph's own losses per target token."""
         state, run, place = self.state, self.run, self.setting.place
         number = state.update + 1
-        torch.manual_seed(run.seed * 1_000_003 + number)
         for module, share in self._dropping:
             module.dropout = share if number >= run.dropout_from else 0.0
-        total = sum(batch.target_tokens for batch in batches)
+        total = portion.target_tokens
         summed = torch.zeros(3, dtype=torch.float64, device=place.device)
-        for batch in batches:
-            with place.autocast():
-                sums = self.setting.task.loss(self.model, batch.to(place.device, non_blocking=True))
-            (sums.loss / total).backward()
+        rounds = portion.rounds if self.engine.in_step else len(portion.batches)
+        for turn in range(rounds):
+            # One that others wait for does its first batch once more, for nothing.
+            spare = turn >= len(portion.batches)
+            which, batch = portion.batches[0 if spare else turn]
+            torch.manual_seed(seed_of(run.seed, number, which))
+            with self.engine.syncing(last=turn == rounds - 1):
+                with place.autocast():
+                    sums = self.engine.loss(batch.to(place.device, non_blocking=True))
+                # Processes take the mean of their gradients, and the sum is wanted.
+                times = 0.0 if spare else self.world.sharers / total
+                (sums.loss * times).backward()
             own = torch.zeros_like(sums.nll) if sums.auxiliary is None else sums.auxiliary
-            summed += torch.stack((sums.loss.detach(), sums.nll, own)).double()
-        norm = clip_gradient(self.model.parameters(), run.optimizer.clip)
+            if not spare:
+                summed += torch.stack((sums.loss.detach(), sums.nll, own)).double()
+        self.world.summed(summed)
+        norm = self.engine.clip(run.optimizer.clip)
         # On an accelerator looking at the norm would wait for it, so it is looked at in `_tell`.
         if place.device.type == "cpu":
             self._refuse_infinite(summed + norm)
@@ -264,7 +281,7 @@ class Trainer:
             help="lower the learning rate, raise the warmup, or set optimizer.clip",
         )
 
-    def _tell(self, window: _Window) -> None:
+    def _tell(self, window: Window) -> None:
         """Report the updates since the last report."""
         state, seconds = self.state, time.monotonic() - window.since
         self._refuse_infinite(window.sums)
@@ -298,17 +315,18 @@ class Trainer:
     def _validate(self) -> None:
         """Measure the model, keep it when it is the best, stop when it no longer gets better."""
         run, state = self.run, self.state
-        self.model.eval()
-        with self.setting.place.autocast():
-            values = self.setting.validate(self.model)
-        self.model.train()
+        values: dict[str, Any] = {}
+        with self.engine.evaluated() as model, self.setting.place.autocast():
+            if model is not None:
+                values = self.setting.validate(model)
+        values = self.world.told(values)
         self.history.write(type="valid", update=state.update, seconds=state.seconds, **values)
         self.setting.listener.validated(state.update, values)
         value = values[run.best]
         worth = -value if run.best == "nll" else value
         if state.best is None or worth > state.best:
             state.best, state.best_update, state.stale = worth, state.update, 0
-            save(self.setting.folder / "best", self._contents(optimizer=False))
+            self._write(self.setting.folder / "best", self._contents())
         else:
             state.stale += 1
         if self._patience_is_out():
@@ -318,81 +336,51 @@ class Trainer:
         patience = self.run.evaluate.patience
         return patience is not None and self.state.stale >= patience
 
-    def _contents(self, *, optimizer: bool) -> Contents:
-        moments = optimizer_tensors(self.optimizer, self.model) if optimizer else None
+    def _contents(self, *, optimizer: bool = False, weights: bool = True) -> Contents:
+        """Return what a checkpoint holds; all processes must ask, one gets the tensors."""
         return Contents(
             graph=self.setting.graph,
-            weights=weights_of(self.model, self.setting.graph),
+            weights=self.engine.weights() if weights else {},
             run=self.run.model_dump(mode="json"),
             state=self.state.as_json(),
             tokenizers=self.setting.tokenizers,
-            optimizer=moments,
+            optimizer=self.engine.moments(self.optimizer) if optimizer else None,
             metrics=self.history.path,
         )
 
+    def _write(self, folder: Path, contents: Contents) -> None:
+        if self.world.leads:
+            save(folder, contents)
+
     def _save(self) -> None:
         """Write a checkpoint, and drop what older ones no longer need."""
-        folder = self.setting.folder / "checkpoints"
-        save(folder / f"{self.state.update:06d}", self._contents(optimizer=True))
+        folder = self.setting.folder
+        name = f"{self.state.update:06d}"
+        self._write(folder / "checkpoints" / name, self._contents(optimizer=True))
         self._last_save = time.monotonic()
-        all_ = checkpoints(self.setting.folder)
-        every = self.run.checkpoint.every
-        regular = [path for path in all_ if int(path.name) % every == 0 or path == all_[-1]]
-        kept = regular[-max(self.run.checkpoint.keep, self.run.checkpoint.average) :]
-        for path in all_:
-            if path not in kept:
-                _remove(path)
-            elif path != all_[-1]:
-                (path / "optimizer.safetensors").unlink(missing_ok=True)
+        if self.world.leads:
+            thin(folder, self.run.checkpoint)
 
     def _finish(self) -> Result:
         """Write the mean of the last checkpoints when the run is done."""
         state, run, folder = self.state, self.run, self.setting.folder
         self.history.close()
-        signalled = self.stop_reason.startswith("SIG")
-        finished = not signalled
-        newest = checkpoints(folder)
-        result = Result(
-            state=state,
-            finished=finished,
-            reason=self.stop_reason or f"all {run.updates} updates done",
-            checkpoint=newest[-1] if newest else None,
-            best=folder / "best" if (folder / "best").is_dir() else None,
-            report=self.report,
-        )
-        if finished and run.checkpoint.average and newest:
-            last = newest[-run.checkpoint.average :]
-            mean = average_weights([read_tensors(path / "weights.safetensors") for path in last])
-            contents = self._contents(optimizer=False)
-            state_ = {**contents.state, "averaged": [path.name for path in last]}
-            result.averaged = save(
-                folder / "averaged",
-                Contents(
-                    graph=contents.graph,
-                    weights=mean,
-                    run=contents.run,
-                    state=state_,
-                    tokenizers=contents.tokenizers,
-                    metrics=contents.metrics,
-                ),
+        contents = self._contents(weights=False)
+        with self.world.first():
+            newest = checkpoints(folder)
+            result = Result(
+                state=state,
+                finished=not self.stop_reason.startswith("SIG"),
+                reason=self.stop_reason or f"all {run.updates} updates done",
+                checkpoint=newest[-1] if newest else None,
+                best=folder / "best" if (folder / "best").is_dir() else None,
+                report=self.report,
             )
+            if result.finished and self.world.leads:
+                result.averaged = write_mean(folder, run.checkpoint, contents)
         return result
 
     def _stop(self, number: int) -> None:
-        self.stop_reason = signal.Signals(number).name
-
-
-def _differs(now: Any, before: Any) -> bool:
-    """Say whether settings differ; one that an older version did not have yet does not."""
-    if isinstance(now, dict) and isinstance(before, Mapping):
-        return any(key in before and _differs(value, before[key]) for key, value in now.items())
-    return bool(now != before)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a checkpoint so that it never looks like a whole one on the way."""
-    hidden = folder.with_name(f".{folder.name}.old")
-    folder.rename(hidden)
-    for path in hidden.iterdir():
-        path.unlink()
-    hidden.rmdir()
+        self._asked = number
+        if self.world.size == 1:
+            self.stop_reason = signal_name(number)

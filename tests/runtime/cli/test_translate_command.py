@@ -122,7 +122,8 @@ def test_scores_are_those_of_forced_scoring(
     translate: Translate, folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`weft score` on what was found says what the search said, to 1e-4."""
-    records = [json.loads(line) for line in translate("--beam", "4", "--json", "--max-extra", "90")]
+    options = ("--beam", "8", "--alpha", "0", "--max-extra", "90")
+    records = [json.loads(line) for line in translate(*options, "--json")]
     best = [record["translations"][0] for record in records]
     assert all(one["finished"] for one in best)
     source, target = tmp_path / "source", tmp_path / "target"
@@ -131,7 +132,7 @@ def test_scores_are_those_of_forced_scoring(
     files = ["--source", str(source), "--target", str(target)]
 
     capsys.readouterr()
-    assert main(["score", str(folders / "000008"), *files, "--json"]) == 0
+    assert main(["score", str(folders / "000008"), *files, "--alpha", "0", "--json"]) == 0
     told = capsys.readouterr()
     scored = [json.loads(line) for line in told.out.splitlines()]
 

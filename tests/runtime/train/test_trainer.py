@@ -18,8 +18,8 @@ import torch
 from weft.runtime import api
 from weft.runtime.checkpoint import open_checkpoint, read_tensors
 from weft.runtime.train.history import History, read
+from weft.runtime.train.keeping import checkpoints
 from weft.runtime.train.run import Run
-from weft.runtime.train.trainer import checkpoints
 from weft.specs.findings import InputError
 
 Maker = Callable[..., Run]

@@ -1,0 +1,212 @@
+"""Engine: a model that one process or many train, with PyTorch's own means.
+
+`ddp`: each process has all weights, and gradients are added up while the backward pass
+goes on.  `fsdp`: weights, gradients and what the optimizer remembers are spread over the
+processes, template by template as the graph repeats them, and the rest as one.  On top,
+`tensor` processes divide heads and widths of each block that can be divided.
+
+Not run anywhere yet: CUDA with NCCL.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from ....graphs.graph import Graph
+from ....specs.findings import InputError
+from ...checkpoint import set_weights, weights_of
+from ...compile.build import build_empty, program_of
+from ..loss import LossSums
+from ..optimize import clip_gradient, load_optimizer_tensors, optimizer_tensors
+from .settings import ParallelSettings
+from .tensor_plan import divide
+from .tensors import apart, clip, divided_as, whole
+from .world import World
+
+if TYPE_CHECKING:
+    from ...data.batches import Batch
+    from ..setting import Task
+
+_NAMES = inspect.signature(DistributedDataParallel).parameters
+_NO_BUFFERS: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers": False
+}
+"""Buffers are not copied before each forward pass: ours never change.  torch renamed it."""
+
+
+class Losing(nn.Module):
+    """A model and its task as one module: from a batch to what it lost.
+
+    Those who spread weights put their work at the entrance and the exit of a module, so all
+    that reads weights must happen inside one.
+    """
+
+    def __init__(self, model: nn.Module, task: Task) -> None:
+        """Keep both."""
+        super().__init__()
+        self.model, self.task = model, task
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the sums of a batch, by name; what is not there is left out."""
+        sums = self.task.loss(self.model, batch)
+        found = {"loss": sums.loss, "nll": sums.nll, "tokens": sums.tokens}
+        return found if sums.auxiliary is None else {**found, "auxiliary": sums.auxiliary}
+
+
+class Engine:
+    """The model of a training, as this process holds it."""
+
+    def __init__(self, model: nn.Module, task: Task, graph: Graph, world: World) -> None:
+        """Hold a whole model; `spread` divides it."""
+        self.model, self.graph, self.world = model, graph, world
+        self._losing: nn.Module = Losing(model, task)
+        self._replica: nn.Module | None = None
+        self.spread_weights = False
+        """Whether a process holds parts of weights only."""
+
+    def spread(self, settings: ParallelSettings) -> str:
+        """Divide the work as a run says; return what was done, in words.
+
+        Call it once the weights are those to begin with, and before an optimizer is made.
+
+        Raises:
+            InputError: nothing can be divided, or two ways do not go together.
+        """
+        mesh = self.world.mesh
+        if mesh is None:
+            return ""
+        wanted, tensor = settings.data, mesh["tensor"]
+        if wanted == "ddp" and tensor.size() > 1:
+            raise InputError(
+                "ddp needs all weights on every process, and 'tensor' divides them",
+                place="/parallel/data",
+                help="set parallel.data=fsdp, or leave it out",
+            )
+        words = [f"{self.world.size} processes"]
+        if tensor.size() > 1:
+            # It tells at every gathering how it goes about what fsdp and 'tensor' both divided.
+            logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
+            count = divide(self.model, self.graph, tensor)
+            self.spread_weights = True
+            words.append(f"{count} blocks divided among {tensor.size()}")
+        if wanted == "fsdp" or (wanted == "auto" and tensor.size() > 1):
+            if self.world.sharers > 1 or tensor.size() == 1:
+                count = self._shard()
+                self.spread_weights = True
+                words.append(f"fsdp over {self.world.sharers}, {count} layers by themselves")
+        else:
+            self._losing = DistributedDataParallel(
+                self._losing, gradient_as_bucket_view=True, **_NO_BUFFERS
+            )
+            words.append("ddp")
+        return ", ".join(words)
+
+    def _shard(self) -> int:
+        """Shard each copy of a repeated template by itself, then the rest; return how many."""
+        if self.world.mesh is None:
+            return 0
+        mesh = self.world.mesh["data"]
+        templates = program_of(self.model).templates
+        layers = [m for m in self.model.modules() if type(m).__name__ in templates]
+        alone = [layer for layer in layers if not _shares(layer, self.model)]
+        for layer in reversed(alone):  # those inside another one first
+            fully_shard(layer, mesh=mesh)
+        fully_shard(self._losing, mesh=mesh, reshard_after_forward=False)
+        return len(alone)
+
+    def loss(self, batch: Batch) -> LossSums:
+        """Return the summed loss of a batch."""
+        return LossSums(**self._losing(batch))
+
+    def syncing(self, *, last: bool) -> AbstractContextManager[Any]:
+        """Return the context of one batch; gradients are exchanged in an update's last only."""
+        if isinstance(self._losing, DistributedDataParallel):
+            return nullcontext() if last else self._losing.no_sync()
+        if isinstance(self._losing, FSDPModule):
+            self._losing.set_requires_gradient_sync(last)
+            self._losing.set_is_last_backward(last)
+        return nullcontext()
+
+    @property
+    def in_step(self) -> bool:
+        """Whether all processes must run as many batches: each fetches weights of the others."""
+        return isinstance(self._losing, FSDPModule)
+
+    def clip(self, limit: float | None) -> Tensor:
+        """Scale gradients to a norm of at most `limit`; return the norm before."""
+        if self.spread_weights:
+            return clip(self.model.parameters(), limit, self.world)
+        return clip_gradient(self.model.parameters(), limit)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return every parameter once, whole, on the leading process; nothing elsewhere."""
+        return whole(weights_of(self.model, self.graph), keep=self.world.leads)
+
+    def moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+        """Return what the optimizer remembers, likewise."""
+        return whole(optimizer_tensors(optimizer, self.model), keep=self.world.leads)
+
+    def prepare(self, optimizer: torch.optim.Optimizer) -> None:
+        """Make a new optimizer fit for weights that are spread.
+
+        Raises:
+            InputError: it looks at more than one number of a weight at a time.
+        """
+        if not self.spread_weights:
+            return
+        if not isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
+            raise InputError(
+                f"{type(optimizer).__name__} looks at whole weights, and here they are spread",
+                place="/optimizer/type",
+                help="use adam or adamw, or parallel.data=ddp with tensor=1",
+            )
+        optimizer.param_groups[:] = apart(optimizer.param_groups)
+
+    def recall(self, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:
+        """Put back what `moments` returned; every process has all of it."""
+        parameters = dict(self.model.named_parameters())
+        spread = {}
+        for key, tensor in moments.items():
+            name, _, part = key.rpartition(".")
+            like = parameters.get(name)
+            same = like is not None and part != "step" and tensor.shape == like.shape
+            spread[key] = divided_as(tensor, like) if same and like is not None else tensor
+        load_optimizer_tensors(optimizer, self.model, spread)
+
+    @contextmanager
+    def evaluated(self) -> Iterator[nn.Module | None]:
+        """Give the leading process a whole model in evaluation mode, and the others nothing."""
+        if not self.spread_weights:
+            self.model.eval()
+            yield self.model if self.world.leads else None
+            self.model.train()
+            return
+        weights = self.weights()
+        if not self.world.leads:
+            yield None
+            return
+        if self._replica is None:
+            self._replica = build_empty(self.graph, device=self.world.device)
+        set_weights(self._replica, weights, self.graph, "the training")
+        yield self._replica.eval()
+
+
+def _shares(layer: nn.Module, model: nn.Module) -> bool:
+    """Say whether a layer has a parameter that is another module's too."""
+    own = {id(p) for p in layer.parameters()}
+    inside = {id(m) for m in layer.modules()}
+    return any(
+        id(p) in own
+        for module in model.modules()
+        if id(module) not in inside
+        for p in module.parameters(recurse=False)
+    )

@@ -1,0 +1,112 @@
+"""What processes make of the data together is what one makes of it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from weft.runtime import api
+from weft.runtime.data.corpus import Corpus
+from weft.runtime.data.settings import BatchSettings
+from weft.runtime.train.distributed.share import Portion, check_share, portions, seed_of
+from weft.runtime.train.run import Run
+from weft.specs.findings import InputError
+
+ACCUMULATE = 4
+SETTINGS = BatchSettings(tokens=60, pool=3)
+
+
+@pytest.fixture(scope="module")
+def corpus(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """Return the toy corpus, prepared."""
+    return api.prepare_run(toy_run_module(), tmp_path_factory.mktemp("run")).train
+
+
+def of(corpus: Corpus, which: int, sharers: int, at: tuple[int, int] = (0, 0)) -> Iterator[Portion]:
+    """Return the portions of one process."""
+    return portions(
+        corpus, SETTINGS, 5, accumulate=ACCUMULATE, at=at, pad=0, eos=1, share=(which, sharers)
+    )
+
+
+@pytest.mark.parametrize("sharers", [2, 3, 4])
+def test_processes_together_do_what_one_does(corpus: Corpus, sharers: int) -> None:
+    """The same batches under the same numbers, past the end of an epoch too."""
+    updates = 20
+    alone = list(islice(of(corpus, 0, 1), updates))
+    shared = [list(islice(of(corpus, which, sharers), updates)) for which in range(sharers)]
+
+    assert alone[-1].epoch > 0
+    for number, one in enumerate(alone):
+        many = [each[number] for each in shared]
+        together = sorted(
+            ((n, batch.rows.tolist()) for part in many for n, batch in part.batches),
+        )
+        assert together == [(n, batch.rows.tolist()) for n, batch in one.batches]
+        assert {(p.epoch, p.position, p.target_tokens, p.source_tokens) for p in many} == {
+            (one.epoch, one.position, one.target_tokens, one.source_tokens)
+        }
+        assert {p.rounds for p in many} == {max(len(p.batches) for p in many)}
+
+
+def test_tokens_are_counted_without_reading_those_of_others(corpus: Corpus) -> None:
+    """From lengths alone follows what the batches themselves hold."""
+    for portion in islice(of(corpus, 0, 1), 8):
+        batches = [batch for _, batch in portion.batches]
+        assert portion.target_tokens == sum(batch.target_tokens for batch in batches)
+        assert portion.source_tokens == sum(batch.source_tokens for batch in batches)
+
+
+def test_another_number_of_processes_goes_on_where_these_were(corpus: Corpus) -> None:
+    """Three updates of two processes, then four processes: what one process does."""
+    alone = list(islice(of(corpus, 0, 1), 6))
+    third = next(islice(of(corpus, 1, 2), 2, None))
+    rest = [list(islice(of(corpus, w, 4, (third.epoch, third.position)), 3)) for w in range(4)]
+
+    for number, one in enumerate(alone[3:]):
+        rows = [batch.rows for each in rest for _, batch in each[number].batches]
+        np.testing.assert_array_equal(
+            np.concatenate(rows), np.concatenate([batch.rows for _, batch in one.batches])
+        )
+
+
+def test_batches_of_an_update_drop_different_numbers() -> None:
+    """Also where a generator looks at 32 bits of its seed only, as that of a CPU does."""
+    seeds = {
+        seed_of(seed, update, batch) % (1 << 32)
+        for seed in (1, 2)
+        for update in range(1, 2001)
+        for batch in range(16)
+    }
+
+    assert len(seeds) == 2 * 2000 * 16
+
+
+def test_the_first_batch_is_seeded_by_the_update_alone() -> None:
+    """Runs of one batch an update drop what they did before updates were shared."""
+    assert seed_of(7, 123, 0) == 7 * 1_000_003 + 123
+
+
+def test_more_processes_than_batches_are_refused() -> None:
+    """Some would have nothing to do; the way out is in the message."""
+    with pytest.raises(InputError, match="8 processes are to share the 4 batches") as caught:
+        check_share(4, 8)
+
+    assert "set accumulate to 8" in caught.value.help
+    assert check_share(4, 2) == ""
+    assert "1 wait" in check_share(8, 3)
+
+
+def test_dividing_layers_needs_processes(
+    toy_run_module: Callable[..., Run], tmp_path: Path
+) -> None:
+    """Without torchrun there is one."""
+    run = toy_run_module(parallel={"tensor": 2})
+
+    with pytest.raises(InputError, match="2 processes are to divide each layer") as caught:
+        api.train(run, out=tmp_path)
+
+    assert "torchrun --nproc-per-node 2" in caught.value.help

@@ -1,0 +1,128 @@
+"""Which maps are divided among processes follows from what the blocks say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from weft.graphs.graph import Graph
+from weft.runtime.checked import graph_of
+from weft.runtime.compile.build import build
+from weft.runtime.train.distributed.tensor_plan import plan
+from weft.specs.load import load, loaded
+
+
+def graph(name: str, **params: Any) -> Graph:
+    """Return a shipped spec, checked."""
+    return graph_of(load(name, params))
+
+
+def test_heads_and_middles_are_divided_by_columns_then_rows() -> None:
+    """Six maps of attention and feed-forward in an encoder layer, ten in a decoder layer."""
+    maps = plan(graph("transformer-base", layers=1), 4).maps()
+
+    assert maps == {
+        "encoder.0.self_attention.f.query": "columns",
+        "encoder.0.self_attention.f.key": "columns",
+        "encoder.0.self_attention.f.value": "columns",
+        "encoder.0.self_attention.f.out": "rows",
+        "encoder.0.feed_forward.f.inner": "columns",
+        "encoder.0.feed_forward.f.outer": "rows",
+        **{
+            f"decoder.0.{which}_attention.f.{name}": "rows" if name == "out" else "columns"
+            for which in ("self", "cross")
+            for name in ("query", "key", "value", "out")
+        },
+        "decoder.0.feed_forward.f.inner": "columns",
+        "decoder.0.feed_forward.f.outer": "rows",
+    }
+
+
+def test_what_does_not_divide_stays_whole_and_says_why() -> None:
+    """Heads 8 among 3; d_ff 2,048 neither."""
+    made = plan(graph("transformer-base", layers=1), 3)
+
+    assert made.blocks == {}
+    assert made.whole["encoder.0.self_attention.f"] == "8 heads do not divide among 3"
+    assert made.whole["decoder.0.feed_forward.f"] == "2048 d_ff do not divide among 3"
+
+
+def test_fewer_heads_of_keys_than_processes_stay_whole() -> None:
+    """Two heads of keys and values are shared by two processes, not by four."""
+    grouped = graph("transformer-gqa", layers=1)
+    two, four = plan(grouped, 2), plan(grouped, 4)
+
+    attentions = [path for path in two.blocks if "attention" in path]
+    assert attentions
+    assert [path for path in four.whole if "attention" in path]
+
+
+def test_heads_with_numbers_of_their_own_stay_whole() -> None:
+    """A gate or a bias learned for each head is not divided, so neither is the block."""
+    blocks = plan(graph("transformer-headgates", layers=1), 2).blocks
+
+    assert blocks
+    assert all("feed_forward" in path for path in blocks)
+
+
+def divided_by_hand(
+    block: nn.Module, division: Any, processes: int, inputs: Mapping[str, torch.Tensor]
+) -> torch.Tensor:
+    """Return the sum of what parts of a block give, each with its rows and columns alone."""
+    total = torch.zeros(())
+    whole = {name: p.detach().clone() for name, p in block.named_parameters()}
+    kept = {name: getattr(block, name) for name in division.counted}
+    for rank in range(processes):
+        for name in (*division.enter, *division.leave):
+            linear = block.get_submodule(name)
+            axis = 0 if name in division.enter else 1
+            weight = whole[f"{name}.weight"].chunk(processes, axis)[rank]
+            linear.weight = nn.Parameter(weight)
+            if f"{name}.bias" in whole:
+                bias = whole[f"{name}.bias"]
+                part = bias.chunk(processes)[rank] if axis == 0 else bias * float(rank == 0)
+                linear.bias = nn.Parameter(part)
+        for name, count in kept.items():
+            setattr(block, name, count // processes)
+        total = total + block(**inputs)
+    return total
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        {"use": "attention@1", "params": {"heads": 4}},
+        {"use": "attention@1", "params": {"heads": 4, "causal": True, "position": "rotary"}},
+        {"use": "grouped_query_attention@1", "params": {"heads": 4, "kv_heads": 2}},
+        {"use": "feed_forward@1", "params": {"d_ff": 12}},
+        {"use": "gated_feed_forward@1", "params": {"d_ff": 12, "bias": False}},
+    ],
+    ids=lambda use: f"{use['use']} {sorted(use['params'])[-1]}",
+)
+def test_parts_of_a_block_add_up_to_the_whole(use: dict[str, Any]) -> None:
+    """By plain slices and without processes: the contract says the truth about the module."""
+    spec = {
+        "format": 1,
+        "name": "one",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]"},
+        "outputs": {"y": "block.y"},
+        "nodes": {"block": {**use, "in": {"x": "x"}}},
+    }
+    checked = graph_of(loaded(spec))
+    made = plan(checked, 2)
+    model = build(checked)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.uniform_(parameter, generator=torch.Generator().manual_seed(1))
+    x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(2))
+    expected = model(x=x)["y"]
+
+    block = model.get_submodule("block")
+    found = divided_by_hand(block, made.blocks["block"], 2, {"x": x})
+
+    torch.testing.assert_close(found, expected)
+    assert float(found.detach().abs().max()) > 0.01
