@@ -1,4 +1,4 @@
-"""Contestants: Transformer base as Weft, torch and Hugging Face build it, on one job.
+"""Contestants: Transformer base as Weft, torch, Hugging Face and others build it, on one job.
 
 Each has `build(vocab)`, which gives a module, and `logits(module, source, keep, target)`.
 Sizes are those of the paper: 6 + 6 layers, d_model 512, 8 heads, d_ff 2048, dropout 0.1,
@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from peers import Fairseq, Sockeye, XTransformers
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+VOCAB = 37_000
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class Contestant:
     logits: Callable[[Any, Tensor, Tensor, Tensor], Tensor]
     loss: Callable[[Tensor, Tensor], Tensor]
     """Summed label-smoothed loss, 0.1, of logits [B, T, V] and targets [B, T], padding 0."""
+    fused: bool = False
+    """Whether Adam is the one-kernel one as shipped."""
 
 
 def torch_loss(logits: Tensor, target: Tensor) -> Tensor:
@@ -35,13 +40,6 @@ def torch_loss(logits: Tensor, target: Tensor) -> Tensor:
         label_smoothing=0.1,
         reduction="sum",
     )
-
-
-def weft_loss(logits: Tensor, target: Tensor) -> Tensor:
-    """Return Weft's own loss."""
-    from weft.runtime.train.loss import label_smoothed
-
-    return label_smoothed(logits, target, smoothing=0.1, pad=0).loss
 
 
 def build_weft(vocab: int) -> nn.Module:
@@ -110,15 +108,21 @@ def build_marian(vocab: int) -> nn.Module:
     )
 
 
+def _called(model: Any, source: Tensor, keep: Tensor, target: Tensor) -> Tensor:
+    logits: Tensor = model(source, keep, target)
+    return logits
+
+
 CONTESTANTS = {
     "weft": Contestant(
         build_weft,
         lambda model, source, keep, target: model(source, keep, target)["logits"],
-        weft_loss,
+        torch_loss,
+        fused=True,
     ),
     "torch.nn.Transformer": Contestant(
         TorchTransformer,
-        lambda model, source, keep, target: model(source, keep, target),
+        _called,
         torch_loss,
     ),
     "Hugging Face Marian": Contestant(
@@ -132,5 +136,9 @@ CONTESTANTS = {
             ).logits
         ),
         torch_loss,
+        fused=True,
     ),
+    "x-transformers": Contestant(XTransformers, _called, torch_loss),
+    "fairseq": Contestant(Fairseq, _called, torch_loss),
+    "Sockeye": Contestant(Sockeye, _called, torch_loss),
 }

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import weft
 from torch.utils.flop_counter import FlopCounterMode
-from train_step import VOCAB, make_batches
+from train import VOCAB, make_batches
 from weft.runtime.train.loss import label_smoothed
 
 TOKENS = 25_000

@@ -5,7 +5,7 @@ Not here: the rate of each update (`schedule.py`), files (`../checkpoint.py`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _FUSED = frozenset({"cpu", "cuda", "mps", "xpu"})
 """Devices for which torch has a one-kernel update: 4 times as fast on a CPU."""
 
+TABLE = 8
+"""Times as long as wide a matrix is at least that is a table of words."""
+
 _Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -32,10 +35,14 @@ class OptimizerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    type: Literal["adam", "adamw"] = "adam"
-    """How weights decay: through the gradient (adam) or apart from it (adamw)."""
+    type: Literal["adam", "adamw", "adafactor", "muon", "sgd"] = "adam"
+    """`adam` decays weights through the gradient, the others apart from it; `adafactor` remembers
+    sums of rows and columns; `muon` makes the steps of matrices orthogonal, and is `adamw` for
+    vectors and tables of words; `sgd` has momentum."""
     betas: tuple[_Beta, _Beta] = (0.9, 0.98)
     """Share of the running mean of the gradient, and of its square, that an update keeps."""
+    momentum: float | None = Field(default=None, ge=0, lt=1)
+    """Share of the last step that the next one keeps; of `muon` 0.95 and of `sgd` 0.9 if null."""
     eps: float = Field(default=1e-9, gt=0)
     """Added to the root of the mean square before dividing by it."""
     weight_decay: float = Field(default=0.0, ge=0)
@@ -68,9 +75,71 @@ def make_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.opti
         for members, decay in ((matrices, settings.weight_decay), (vectors, 0.0))
         if members
     ]
-    kind = torch.optim.AdamW if settings.type == "adamw" else torch.optim.Adam
     fused = all(p.device.type in _FUSED and p.is_floating_point() for p in learning)
+    if settings.type == "adafactor":
+        return torch.optim.Adafactor(groups, lr=0.0)
+    if settings.type == "sgd":
+        momentum = 0.9 if settings.momentum is None else settings.momentum
+        return torch.optim.SGD(groups, lr=0.0, momentum=momentum, fused=fused)
+    if settings.type == "muon":
+        return _muon(matrices, vectors, settings, fused=fused)
+    kind = torch.optim.AdamW if settings.type == "adamw" else torch.optim.Adam
     return kind(groups, lr=0.0, betas=settings.betas, eps=settings.eps, fused=fused)
+
+
+class MuonAndAdam(torch.optim.Optimizer):
+    """Two optimizers as one: what each remembers of its own parameters lies in one state."""
+
+    def __init__(self, muon: torch.optim.Muon, adam: torch.optim.AdamW) -> None:
+        """Take the groups of both."""
+        super().__init__([*muon.param_groups, *adam.param_groups], {})
+        self.parts = muon, adam
+        muon.state = adam.state = self.state
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Let both make their update."""
+        del closure
+        for part in self.parts:
+            part.step()  # type: ignore[no-untyped-call]
+
+
+def _muon(
+    matrices: list[nn.Parameter],
+    vectors: list[nn.Parameter],
+    settings: OptimizerSettings,
+    *,
+    fused: bool,
+) -> torch.optim.Optimizer:
+    """Return Muon for matrices inside the model, and AdamW for the rest, at one rate.
+
+    Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; the rate that both
+    can share: Liu et al. 2025, section 2.2, https://arxiv.org/abs/2502.16982
+
+    Raises:
+        InputError: no matrix is inside the model.
+    """
+    flat = [p for p in matrices if p.dim() == 2]  # noqa: PLR2004 - rows and columns
+    inside = [p for p in flat if max(p.shape) <= TABLE * min(p.shape)]
+    if not inside:
+        raise InputError("'muon' needs a matrix, and the model has none", place="/optimizer/type")
+    known = {id(p) for p in inside}
+    tables = [p for p in matrices if id(p) not in known]
+    rest = [
+        {"params": members, "weight_decay": decay}
+        for members, decay in ((tables, settings.weight_decay), (vectors, 0.0))
+        if members
+    ]
+    muon = torch.optim.Muon(
+        inside,
+        lr=0.0,
+        weight_decay=settings.weight_decay,
+        momentum=0.95 if settings.momentum is None else settings.momentum,
+        adjust_lr_fn="match_rms_adamw",
+    )
+    if not rest:
+        return muon
+    adam = torch.optim.AdamW(rest, lr=0.0, betas=settings.betas, eps=settings.eps, fused=fused)
+    return MuonAndAdam(muon, adam)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -128,34 +197,57 @@ def load_optimizer_tensors(
             the wrong shape.
     """
     parameters = dict(module.named_parameters())
+    groups = {p: group for group in optimizer.param_groups for p in group["params"]}
     found: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         name, _, part = key.rpartition(".")
-        if name not in parameters or part not in ("step", "exp_avg", "exp_avg_sq"):
+        parameter = parameters.get(name)
+        shapes = {} if parameter is None else _parts(parameter, groups.get(parameter, {}))
+        if part not in shapes:
             msg = f"optimizer state '{key}' belongs to no parameter of the model"
             raise InputError(msg)
-        parameter = parameters[name]
-        if part != "step" and tensor.shape != parameter.shape:
+        if tensor.shape != shapes[part]:
             msg = (
                 f"optimizer state '{key}' is {tuple(tensor.shape)}, "
-                f"its parameter {tuple(parameter.shape)}"
+                f"its parameter {tuple(shapes[part])}"
             )
             raise InputError(msg)
         found.setdefault(name, {})[part] = tensor
     for name, parts in found.items():
-        if missing := {"step", "exp_avg", "exp_avg_sq"} - parts.keys():
+        parameter = parameters[name]
+        if missing := _parts(parameter, groups[parameter]).keys() - parts.keys():
             msg = f"optimizer state '{name}.{min(missing)}' is missing"
             raise InputError(msg)
 
-    fused = {p: bool(group["fused"]) for group in optimizer.param_groups for p in group["params"]}
     optimizer.state.clear()
     for name, parts in found.items():
         parameter = parameters[name]
         like = torch.empty_like(parameter, memory_format=torch.preserve_format).detach()
         # The fused update wants its count where the parameter is, the others on the CPU.
-        place = parameter.device if fused.get(parameter) else torch.device("cpu")
+        fused = groups[parameter].get("fused")
+        place = parameter.device if fused else torch.device("cpu")
         optimizer.state[parameter] = {
-            "step": parts["step"].detach().to(place, torch.float32, copy=True),
-            "exp_avg": like.clone().copy_(parts["exp_avg"]),
-            "exp_avg_sq": like.copy_(parts["exp_avg_sq"]),
+            part: tensor.detach().to(place, torch.float32, copy=True)
+            if part == "step"
+            else like.clone().copy_(tensor)
+            if tensor.shape == like.shape
+            else tensor.detach().to(parameter.device, copy=True)
+            for part, tensor in parts.items()
         }
+
+
+def _parts(parameter: nn.Parameter, group: Mapping[str, Any]) -> dict[str, torch.Size]:
+    """Return what an optimizer remembers of a parameter, by the settings of its group."""
+    shape = parameter.shape
+    if "betas" in group:
+        return {"step": torch.Size(), "exp_avg": shape, "exp_avg_sq": shape}
+    if "beta2_decay" in group and len(shape) > 1:
+        rows, columns = (*shape[:-1], 1), (*shape[:-2], 1, shape[-1])
+        return {
+            "step": torch.Size(),
+            "row_var": torch.Size(rows),
+            "col_var": torch.Size(columns),
+        }
+    if "beta2_decay" in group:
+        return {"step": torch.Size(), "variance": shape}
+    return {"momentum_buffer": shape} if group.get("momentum") else {}

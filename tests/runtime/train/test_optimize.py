@@ -52,7 +52,7 @@ def advance(model: nn.Module, optimizer: torch.optim.Optimizer, updates: range) 
         optimizer.step()
 
 
-@pytest.mark.parametrize("kind", ["adam", "adamw"])
+@pytest.mark.parametrize("kind", ["adam", "adamw", "adafactor", "muon", "sgd"])
 def test_a_run_goes_on_bit_for_bit(tmp_path: Path, kind: str) -> None:
     """Five updates, files, fresh objects, five more: what ten updates give."""
     settings = OptimizerSettings(type=kind, weight_decay=0.1)  # type: ignore[arg-type]
@@ -76,6 +76,69 @@ def test_a_run_goes_on_bit_for_bit(tmp_path: Path, kind: str) -> None:
     )
     assert wanted_state.keys() == got_state.keys()
     assert all(torch.equal(wanted_state[key], got_state[key]) for key in wanted_state)
+
+
+def test_muon_is_for_matrices_inside_and_adam_for_the_rest() -> None:
+    """A table of words is no map: it is eight times as long as wide, or more."""
+    model = nn.ModuleDict(
+        {"words": nn.Embedding(33, 4), "map": nn.Linear(4, 6), "norm": nn.LayerNorm(4)}
+    )
+    optimizer = make_optimizer(model, OptimizerSettings(type="muon"))
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+
+    set_rate(optimizer, 0.1)
+    optimizer.step()
+
+    held = {key.rpartition(".")[0::2] for key in optimizer_tensors(optimizer, model)}
+    assert {name for name, part in held if part == "momentum_buffer"} == {"map.weight"}
+    assert {name for name, part in held if part == "exp_avg"} == {
+        "words.weight", "map.bias", "norm.weight", "norm.bias"
+    }  # fmt: skip
+
+
+def test_a_step_of_muon_turns_all_directions_alike() -> None:
+    """Without momentum the step of a matrix is nearly orthogonal, whatever the gradient's sizes."""
+    model = nn.Linear(3, 3, bias=False)
+    start = model.weight.detach().clone()
+    model.weight.grad = torch.diag(torch.tensor([9.0, 1.0, 0.5]))
+    optimizer = make_optimizer(model, OptimizerSettings(type="muon", momentum=0.0))
+
+    set_rate(optimizer, 0.1)
+    optimizer.step()
+
+    sizes = torch.linalg.svdvals(start - model.weight.detach())
+    assert sizes.min() > 0.5 * sizes.max() > 0
+
+
+def test_one_update_of_sgd_by_hand() -> None:
+    """The second step is its gradient and 0.9 of the first."""
+    model = nn.Linear(2, 1, bias=False)
+    start = model.weight.detach().clone()
+    optimizer = make_optimizer(model, OptimizerSettings(type="sgd"))
+    for _ in range(2):
+        model.weight.grad = torch.tensor([[1.0, -2.0]])
+        set_rate(optimizer, 0.5)
+        optimizer.step()
+
+    torch.testing.assert_close(model.weight, start - 0.5 * 2.9 * torch.tensor([[1.0, -2.0]]))
+
+
+def test_muon_of_vectors_alone_is_refused() -> None:
+    """There is nothing that it could do."""
+    with pytest.raises(InputError, match="needs a matrix"):
+        make_optimizer(nn.LayerNorm(4), OptimizerSettings(type="muon"))
+
+
+def test_state_of_another_optimizer_is_refused() -> None:
+    """It would be read as something else."""
+    model = Tied()
+    adam = make_optimizer(model, OptimizerSettings())
+    advance(model, adam, range(1))
+    sgd = make_optimizer(model, OptimizerSettings(type="sgd"))
+
+    with pytest.raises(InputError, match="belongs to no parameter"):
+        load_optimizer_tensors(sgd, model, optimizer_tensors(adam, model))
 
 
 def test_state_is_named_by_parameter_and_shared_ones_stand_once() -> None:
@@ -229,7 +292,7 @@ def test_state_of_another_model_is_named_and_changes_nothing(
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"betas": (0.9, 1.0)}, {"clip": 0}, {"eps": 0}, {"lr": 0.1}, {"type": "sgd"}]
+    "wrong", [{"betas": (0.9, 1.0)}, {"clip": 0}, {"eps": 0}, {"lr": 0.1}, {"type": "lion"}]
 )
 def test_settings_out_of_range_are_refused(wrong: dict[str, object]) -> None:
     """The rate belongs to the schedule, so it is no key here."""

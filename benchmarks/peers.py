@@ -1,0 +1,130 @@
+"""Peers: Transformer base as x-transformers, fairseq and Sockeye build it.
+
+Their public interfaces alone are called.  Each lies in a folder of its own, named in
+PYTHONPATH; what is not there is left out by `train.py`, with the reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from argparse import Namespace
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class XTransformers(nn.Module):
+    """x-transformers' encoder-decoder; one embedding for both sides, a projection of its own."""
+
+    def __init__(self, vocab: int) -> None:
+        super().__init__()
+        from x_transformers import XTransformer
+
+        side = {"depth": 6, "heads": 8, "num_tokens": vocab, "max_seq_len": 1024}
+        drops = {"attn_dropout": 0.0, "ff_dropout": 0.1, "emb_dropout": 0.1}
+        settings = {f"{s}_{k}": v for s in ("enc", "dec") for k, v in (side | drops).items()}
+        self.inner = XTransformer(dim=512, tie_token_emb=True, **settings)
+
+    def forward(self, source: Tensor, keep: Tensor, target: Tensor) -> Tensor:
+        read = self.inner.encoder(source, mask=keep, return_embeddings=True)
+        logits: Tensor = self.inner.decoder.net(target, context=read, context_mask=keep)
+        return logits
+
+
+def _hashable(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `dataclass` that gives each class a hash, as fairseq needs it under Python 3.11."""
+
+    def dataclass(cls: type | None = None, **options: Any) -> Any:
+        def made(one: type) -> Any:
+            plain = "__hash__" not in vars(one) and not options.get("frozen")
+            return real(one, **options, **({"unsafe_hash": True} if plain else {}))
+
+        return made if cls is None else made(cls)
+
+    return dataclass
+
+
+class Fairseq(nn.Module):
+    """fairseq's Transformer base, all embeddings shared."""
+
+    def __init__(self, vocab: int) -> None:
+        super().__init__()
+        logging.disable(logging.INFO)
+        real = dataclasses.dataclass
+        dataclasses.dataclass = _hashable(real)  # type: ignore[assignment]
+        try:
+            from fairseq.data import Dictionary
+            from fairseq.models.transformer import TransformerModel, base_architecture
+        finally:
+            dataclasses.dataclass = real
+        words = Dictionary()  # begins with four words of its own, padding is 1
+        for index in range(vocab - len(words)):
+            words.add_symbol(str(index))
+        settings = Namespace(share_all_embeddings=True, dropout=0.1, max_source_positions=1024)
+        settings.max_target_positions = 1024
+        settings.share_decoder_input_output_embed = True
+        base_architecture(settings)
+        task = Namespace(source_dictionary=words, target_dictionary=words)
+        self.inner = TransformerModel.build_model(settings, task)
+
+    def forward(self, source: Tensor, keep: Tensor, target: Tensor) -> Tensor:
+        pad = self.inner.encoder.padding_idx
+        logits: Tensor = self.inner(
+            source.masked_fill(~keep, pad), keep.sum(1), target.masked_fill(target == 0, pad)
+        )[0]
+        return logits
+
+
+class Sockeye(nn.Module):
+    """Sockeye 3's Transformer base in post-norm order; it traces encoder and decoder at start."""
+
+    def __init__(self, vocab: int) -> None:
+        super().__init__()
+        logging.disable(logging.INFO)
+        from sockeye import constants, data_io, encoder, model, transformer
+
+        side = transformer.TransformerConfig(
+            model_size=512,
+            attention_heads=8,
+            feed_forward_num_hidden=2048,
+            act_type="relu",
+            num_layers=6,
+            dropout_attention=0.0,
+            dropout_act=0.0,
+            dropout_prepost=0.1,
+            positional_embedding_type=constants.FIXED_POSITIONAL_EMBEDDING,
+            preprocess_sequence="",
+            postprocess_sequence="drn",
+            max_seq_len_source=1024,
+            max_seq_len_target=1024,
+            depth_key_value=512,
+        )
+        seen = data_io.DataStatistics(
+            *(1, 0, 1, 1, 0, 0, 1024, 1024, vocab, vocab, 1.0, 0.1), [(1024, 1024)], [1], [1.0]
+        )
+        embed = encoder.EmbeddingConfig(vocab_size=vocab, num_embed=512, dropout=0.1)
+        self.inner = model.SockeyeModel(
+            model.ModelConfig(
+                config_data=data_io.DataConfig(seen, 1024, 1024, 1, 1),
+                vocab_source_size=vocab,
+                vocab_target_size=vocab,
+                config_embed_source=embed,
+                config_embed_target=embed,
+                config_encoder=side,
+                config_decoder=side,
+                weight_tying_type=constants.WEIGHT_TYING_SRC_TRG_SOFTMAX,
+            )
+        )
+        self.inner.apply(model.initialize_parameters)
+        self.logits = constants.LOGITS_NAME
+
+    def forward(self, source: Tensor, keep: Tensor, target: Tensor) -> Tensor:
+        import torch
+
+        lengths = torch.stack((keep.sum(1), torch.zeros_like(keep.sum(1))), 1).int()
+        logits: Tensor = self.inner(
+            source[..., None].int(), lengths, target[..., None].int(), (target != 0).sum(1).int()
+        )[self.logits]
+        return logits
