@@ -52,11 +52,12 @@ class AdditiveAttention(nn.Module):
         return State(fixed=fixed if keep is None else {**fixed, "keep": keep})
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
-        """Let one position of every row, x [R, 1, D], read; beams are queries of their sentence."""
+        """Let the next of every row, x [R, T, D], read; beams are queries of their sentence."""
         fixed = state.fixed
-        x_NKD = x.unflatten(0, (fixed["memory"].size(0), -1)).squeeze(2)
-        y_NKM = self._read(x_NKD, fixed["key"], fixed["memory"], fixed.get("keep"))
-        return y_NKM.flatten(0, 1).unsqueeze(1)
+        x_NTD = x.unflatten(0, (fixed["memory"].size(0), -1)).flatten(1, 2)
+        y_NTM = self._read(x_NTD, fixed["key"], fixed["memory"], fixed.get("keep"))
+        y_NKTM: Tensor = y_NTM.unflatten(1, (-1, x.size(1)))
+        return y_NKTM.flatten(0, 1)
 
     def attention_weights(self, x: Tensor, memory: Tensor, keep: Tensor | None = None) -> Tensor:
         """Return how much of each position is read, [B, 1, T, S]; arguments as of `forward`."""

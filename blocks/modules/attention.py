@@ -170,41 +170,47 @@ class Attention(nn.Module):
         state: State,
         position: int,
     ) -> Tensor:
-        """Let one position of every row, x [R, 1, D], read.
+        """Let the next positions of every row, x [R, T, D], read.
 
         With a memory, the beams of a sentence are its query positions, so the memory's
         keys and values are kept once for each sentence.
 
         Args:
             x: what reads.
-            keep: [R, 1], true where later positions may read this one; without a memory.
-            bias: [R, 1, S], added to the scores; without a memory S reaches at least to here.
+            keep: [R, T], true where later positions may read these; without a memory.
+            bias: [R, T, S], added to the scores; without a memory S reaches at least to here.
             state: what `begin` returned.
-            position: where the rows stand, counted from 0.
+            position: where the first of them stands, counted from 0.
         """
         query_RHTK = self._split(self.query(x), self.heads)
         if state.fixed:
             key = state.fixed["key"]
-            query = query_RHTK.unflatten(0, (key.size(0), -1)).squeeze(3).transpose(1, 2)
+            query = query_RHTK.unflatten(0, (key.size(0), -1)).transpose(1, 2).flatten(2, 3)
             value, keep = state.fixed["value"], state.fixed.get("keep")
             if bias is not None:
-                bias = bias.unflatten(0, (key.size(0), -1)).squeeze(2)[:, None]
+                bias = bias.unflatten(0, (key.size(0), -1)).flatten(1, 2)[:, None]
             y = attend(query, key, value, keep, scale=self.scale, bias=bias)
-            return self._merge(y.transpose(1, 2).flatten(0, 1).unsqueeze(2))
+            return self._merge(y.unflatten(2, (-1, x.size(1))).transpose(1, 2).flatten(0, 1))
+        end = position + x.size(1)
         key, value = self._offered(x)
         query_RHTK, key = self._placed(query_RHTK, key, position)
         for name, new in (("key", key), ("value", value)):
-            state.appended[name][:, :, position : position + 1] = new
+            state.appended[name][:, :, position:end] = new
         first = 0 if self.window is None else max(0, position - self.window)
-        key, value = (state.appended[name][:, :, first : position + 1] for name in ("key", "value"))
+        key, value = (state.appended[name][:, :, first:end] for name in ("key", "value"))
         if keep is not None:
             length = state.appended["key"].size(2)
             kept = state.appended.setdefault("keep", keep.new_zeros(keep.size(0), length, 1))
-            kept[:, position] = keep
-            keep = kept[:, first : position + 1, 0]
+            kept[:, position:end, 0] = keep
+            keep = kept[:, first:end, 0]
         if bias is not None:
-            bias = bias[:, :, first : position + 1]
+            bias = bias[:, :, first:end]
         bias = self._bias(query_RHTK, key, bias, own=True)
+        if x.size(1) > 1:
+            far = distances(x.size(1), end - first, x.device)
+            hidden_TS = far < 0 if self.window is None else (far < 0) | (far > self.window)
+            seen = query_RHTK.new_zeros(1, 1, *hidden_TS.shape) if bias is None else bias
+            bias = seen.masked_fill(hidden_TS, float("-inf"))
         return self._merge(attend(query_RHTK, key, value, keep, scale=self.scale, bias=bias))
 
     def _offered(self, read: Tensor) -> tuple[Tensor, Tensor]:

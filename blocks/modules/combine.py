@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from .state import Room, State
 
@@ -48,9 +49,10 @@ class LengthsToKeep(nn.Module):
         return State(fixed={"lengths": lengths})
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
-        """Return [R, 1], true where the position of x [R, 1, D] is below the row's length."""
+        """Return [R, T], true where positions of x [R, T, D] are below the row's length."""
         lengths = state.fixed["lengths"]
-        return (lengths > position).repeat_interleave(x.size(0) // lengths.size(0))[:, None]
+        lengths_R = lengths.repeat_interleave(x.size(0) // lengths.size(0))
+        return torch.arange(position, position + x.size(1), device=x.device) < lengths_R[:, None]
 
 
 class KeepToBias(nn.Module):
@@ -89,12 +91,13 @@ class Unfold(nn.Module):
         return State(fixed={"memory": _kept(memory, keep)})
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
-        """Add to one position of every row, x [R, 1, D], that of its sentence's memory."""
+        """Add to the next positions of every row, x [R, T, D], those of its sentence's memory."""
         memory_NSD = state.fixed["memory"]
-        if position >= memory_NSD.size(1):
+        here_NTD = memory_NSD[:, position : position + x.size(1)]
+        if here_NTD.size(1) == 0:
             return x
-        here_ND = memory_NSD[:, position]
-        return x + here_ND.repeat_interleave(x.size(0) // here_ND.size(0), 0)[:, None]
+        here_RTD = here_NTD.repeat_interleave(x.size(0) // here_NTD.size(0), 0)
+        return x + F.pad(here_RTD, (0, 0, 0, x.size(1) - here_RTD.size(1)))
 
 
 def _kept(memory: Tensor, keep: Tensor | None) -> Tensor:

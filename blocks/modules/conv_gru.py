@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .precision import uncompiled
-from .state import Room, State
+from .state import Room, State, one_by_one
 
 
 class ConvGRU(nn.Module):
@@ -141,6 +141,10 @@ class ConvGRUDecoder(nn.Module):
         return State(carried={"state": state, "tape": tape}, fixed={"alive": alive_NL})
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
+        """Do the next steps of every row, with x [R, T, E] written first; gives [R, T, D]."""
+        return one_by_one(lambda x, _, position: self._step(x, state, position), x, None, position)
+
+    def _step(self, x: Tensor, state: State, position: int) -> Tensor:
         """Do one step of every row, with x [R, 1, E] written first; gives [R, 1, D]."""
         moved, tape = state.carried["state"], state.carried["tape"]
         tape[:, :, position] = x[:, 0]

@@ -41,16 +41,16 @@ class _Neighbors(nn.Module):
         return State(carried={"last": torch.zeros(shape, dtype=room.dtype, device=room.device)})
 
     def step(self, x: Tensor, keep: Tensor | None = None, *, state: State, position: int) -> Tensor:  # noqa: ARG002
-        """Map one position of every row, x [R, 1, D], from it and what is remembered.
+        """Map the next positions of every row, x [R, T, D], from them and what is remembered.
 
         Args:
             x: vectors.
-            keep: [R, 1]; where false zeros are read, here and later.
+            keep: [R, T]; where false zeros are read, here and later.
             state: what `begin` returned.
-            position: where the rows stand.
+            position: where the first of them stands.
         """
         seen = torch.cat([state.carried["last"], _kept(x, keep)], 1)
-        state.carried["last"].copy_(seen[:, 1:])
+        state.carried["last"].copy_(seen[:, x.size(1) :])
         return self._convolve(seen)
 
     def _convolve(self, x: Tensor) -> Tensor:

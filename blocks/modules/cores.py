@@ -158,7 +158,10 @@ def plain_weights(
     A row that may read nothing is zeros, and so is its slope.
     """
     times = query_BHTK.size(-1) ** -0.5 if scale is None else scale
-    score_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1) * times
+    if query_BHTK.size(-2) == 1:  # keys times one vector: they need not be turned, nor copied
+        score_BHTS = (key_BHSK @ query_BHTK.transpose(-2, -1)).transpose(-2, -1) * times
+    else:
+        score_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1) * times
     if causal:
         past = near(query_BHTK.size(2), query_BHTK.device, causal=True)
         mask = past if mask is None else mask & past

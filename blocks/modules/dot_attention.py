@@ -51,8 +51,9 @@ class DotAttention(nn.Module):
         return State(fixed=fixed if keep is None else {**fixed, "keep": keep})
 
     def step(self, query: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
-        """Let one position of every row, [R, 1, K], read; beams are queries of their sentence."""
+        """Let the next of every row, [R, T, K], read; beams are queries of their sentence."""
         fixed = state.fixed
-        query_NTK = query.unflatten(0, (fixed["key"].size(0), -1)).squeeze(2)
+        query_NTK = query.unflatten(0, (fixed["key"].size(0), -1)).flatten(1, 2)
         y_NTV = self.forward(query_NTK, fixed["key"], fixed["value"], fixed.get("keep"))
-        return y_NTV.flatten(0, 1).unsqueeze(1)
+        y_NKTV: Tensor = y_NTV.unflatten(1, (-1, query.size(1)))
+        return y_NKTV.flatten(0, 1)

@@ -100,24 +100,27 @@ class LinearAttention(nn.Module):
         return State(carried={"sum": torch.zeros(shape, dtype=dtype, device=room.device)})
 
     def step(self, x: Tensor, keep: Tensor | None = None, *, state: State, position: int) -> Tensor:  # noqa: ARG002
-        """Let one position of every row, x [R, 1, D], read; without a memory, also itself.
+        """Let the next positions of every row, x [R, T, D], read; without a memory, also them.
 
         Args:
             x: what reads.
-            keep: [R, 1], true where this position may be read from now on; without a memory.
+            keep: [R, T], true where these may be read from now on; without a memory.
             state: what `begin` returned.
-            position: where the rows stand; the sums do not need to know.
+            position: where the first stands; the sums do not need to know.
         """
         query_RHTK = self._features(self.query, x)
         if state.fixed:
             sum_NHKW = state.fixed["sum"]
-            query_NHRK = query_RHTK.unflatten(0, (sum_NHKW.size(0), -1)).squeeze(3).transpose(1, 2)
-            read_NHRW = query_NHRK @ sum_NHKW.to(query_NHRK.dtype)
-            return self._merge(read_NHRW.transpose(1, 2).flatten(0, 1).unsqueeze(2))
+            by_sentence = query_RHTK.unflatten(0, (sum_NHKW.size(0), -1))
+            read = by_sentence @ sum_NHKW[:, None].to(query_RHTK.dtype)
+            return self._merge(read.flatten(0, 1))
         key_RHTK, value_RHTW = self._offered(x, keep)
         sum_RHKW = state.carried["sum"]
+        before = sum_RHKW.to(query_RHTK.dtype, copy=True) if x.size(1) > 1 else None
         sum_RHKW += key_RHTK.transpose(-2, -1) @ value_RHTW
-        return self._merge(query_RHTK @ sum_RHKW.to(query_RHTK.dtype))
+        if before is None:
+            return self._merge(query_RHTK @ sum_RHKW.to(query_RHTK.dtype))
+        return self._merge(query_RHTK @ before + self._past(query_RHTK, key_RHTK, value_RHTW))
 
     def _features(self, linear: nn.Linear, read: Tensor) -> Tensor:
         """Return phi of a projection, [B, H, T, K]: positive, so that weights are."""

@@ -170,8 +170,8 @@ class SinusoidalPosition(nn.Module):
         return State()
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
-        """Add to x [R, 1, D] the waves of one position."""
-        return self._add(x, torch.full((1,), position, device=x.device))
+        """Add to x [R, T, D] the waves of the next positions."""
+        return self._add(x, torch.arange(position, position + x.size(1), device=x.device))
 
     def _add(self, x: Tensor, positions_T: Tensor) -> Tensor:
         added: Tensor = self.dropout(x + sinusoids(positions_T, x.size(-1), self.form).to(x.dtype))
@@ -207,7 +207,7 @@ class LearnedPosition(nn.Module):
         return State()
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
-        """Add to x [R, 1, D] the vector of one position."""
+        """Add to x [R, T, D] the vectors of the next positions."""
         return self._add(x, position)
 
     def _add(self, x: Tensor, start: int) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .precision import as_autocast, uncompiled
-from .state import Room, State
+from .state import Room, State, one_by_one
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 _How = tuple[bool, int, float, bool, bool, bool]
@@ -68,7 +68,13 @@ class _Recurrent(nn.Module):
             }
         )
 
-    def step(self, x: Tensor, keep: Tensor | None = None, *, state: State, position: int) -> Tensor:  # noqa: ARG002
+    def step(self, x: Tensor, keep: Tensor | None = None, *, state: State, position: int) -> Tensor:
+        """Move every row by the next positions, x [R, T, D]; keep is [R, T]."""
+        if x.size(1) > 1:
+            return one_by_one(lambda x, keep, _: self._step(x, keep, state), x, keep, position)
+        return self._step(x, keep, state)
+
+    def _step(self, x: Tensor, keep: Tensor | None, state: State) -> Tensor:
         """Move every row by one position, x [R, 1, D]; keep is [R, 1]."""
         weights = self._weights("")
         x_RD = x[:, 0].to(weights[0].dtype)

@@ -3,10 +3,14 @@
 Rows R = N sentences times K beams, sentence by sentence.  What belongs to the
 source is kept once for each sentence; only what a beam has written itself is kept
 once for each row, so that reordering beams touches nothing else.
+
+A block's `step` takes the next position of every row, or the next several: a prompt is
+read at once.  It gives for them what `forward` gives for the whole.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -41,3 +45,25 @@ class State(NamedTuple):
     """Tensors [R, ...] that each step replaces in place."""
     fixed: dict[str, Tensor] = {}  # noqa: RUF012 - never changed in place
     """Tensors [N, ...] that no step changes."""
+
+
+def one_by_one(
+    step: Callable[[Tensor, Tensor | None, int], Tensor],
+    x: Tensor,
+    keep: Tensor | None,
+    position: int,
+) -> Tensor:
+    """Step through several positions of x [R, T, ...], for a block that takes one at a time.
+
+    Args:
+        step: from x [R, 1, ...], keep [R, 1] and the position to what the block gives.
+        x: what the block reads.
+        keep: [R, T], or None.
+        position: where the first of them stands.
+    """
+    given = []
+    for place in range(x.size(1)):
+        here = slice(place, place + 1)
+        kept = None if keep is None else keep[:, here]
+        given.append(step(x[:, here], kept, position + place))
+    return torch.cat(given, 1)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from .draw import draw_linear
 from .norm import RMSNorm
-from .state import Room, State
+from .state import Room, State, one_by_one
 
 
 class _Read(NamedTuple):
@@ -113,7 +113,13 @@ class Mamba2(nn.Module):
             }
         )
 
-    def step(self, x: Tensor, keep: Tensor | None = None, *, state: State, position: int) -> Tensor:  # noqa: ARG002
+    def step(self, x: Tensor, keep: Tensor | None = None, *, state: State, position: int) -> Tensor:
+        """Move every row by the next positions, x [R, T, D]; keep is [R, T]."""
+        if x.size(1) > 1:
+            return one_by_one(lambda x, keep, _: self._step(x, keep, state), x, keep, position)
+        return self._step(x, keep, state)
+
+    def _step(self, x: Tensor, keep: Tensor | None, state: State) -> Tensor:
         """Move every row by one position, x [R, 1, D]; keep is [R, 1]."""
         gate_RTI, near, time_RTH = self._maps(x, keep)
         near = torch.cat([state.carried["before"], near], 1)

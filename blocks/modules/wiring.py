@@ -86,7 +86,7 @@ class Sublayer(Residual):
         return state
 
     def step(self, x: Tensor, *, state: State, position: int, **wires: Any) -> Tensor:
-        """Do what `forward` does for one position."""
+        """Do what `forward` does for the next positions."""
         y = self.f.step(self.entered(x), state=state, position=position, **wires)
         return self.add(x, y)
 
@@ -121,7 +121,7 @@ class ParallelSublayer(Residual):
         return states
 
     def step(self, x: Tensor, *, state: dict[str, State], position: int, **wires: Any) -> Tensor:
-        """Do what `forward` does for one position."""
+        """Do what `forward` does for the next positions."""
         read, both = self.entered(x), []
         for slot, inner in (("f", self.f), ("g", self.g)):
             own, held = self._own(slot, wires), state[slot]

@@ -2,8 +2,8 @@
 
 Every class has a straight-line `forward`; a graph with a step axis also has `begin`
 and `step`, made from the same nodes by binding-time analysis: what does not depend
-on the moving inputs runs once in `begin`, the rest in `step`.  Names of modules are
-names of nodes, so state_dict keys follow the spec's paths.
+on the moving inputs runs once in `begin`, the rest in `step`; `read` takes a prompt in.
+Names of modules are names of nodes, so state_dict keys follow the spec's paths.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...blocks.library import module_path
 from ...graphs.decode import moving_ports, moving_values, root_moving
 from ...graphs.graph import Graph, Node, Part, Scope
 from .statements import given_ports, returned, run_lines, variables
-from .stepping import begin_text, step_text
+from .stepping import begin_text, read_text, step_text
 
 WIDTH = 100
 """Characters that a generated line should have at most."""
@@ -145,6 +145,8 @@ def _scope_class(
             begin_text(scope, names, moving, moving_in, batches=batches, root=root),
             step_text(scope, names, moving, moving_in, root=root),
         ]
+    if steps and root:
+        blocks.append(read_text(scope, names, moving))
     return writer.add_class(class_name(scope.name), "\n".join(blocks).rstrip("\n"))
 
 

@@ -1,6 +1,7 @@
-"""Stepping: the text of `begin` and `step`, by binding-time analysis of a scope.
+"""Stepping: the text of `begin`, `step` and `read`, by binding-time analysis of a scope.
 
-What does not depend on the moving inputs runs once in `begin`, the rest in `step`.
+What does not depend on the moving inputs runs once in `begin`, the rest in `step`; of that
+`read` leaves out what is only for the outputs.
 """
 
 from __future__ import annotations
@@ -72,12 +73,10 @@ def step_text(
     *,
     root: bool,
 ) -> str:
-    """Return the method that moves a scope by one position; arguments as of `begin_text`."""
+    """Return the method that moves a scope by the next positions; arguments as of `begin_text`."""
     moves = [name for name in scope.inputs if name in moving_in]
     lines = [f"    def step(self, {', '.join([*moves, 'state', 'position'])}):"]
-    saved = _saved(scope, moving, root=root)
-    # Saved values have their own text, since `begin`'s variables are not in sight here.
-    here = {**names, **{value: f'state["={value}"]' for value in saved}}
+    here = _texts_in_step(scope, names, moving, root=root)
     for node in scope.nodes:
         ports = moving_ports(node, moving)
         if ports:
@@ -89,6 +88,32 @@ def step_text(
     ]
     lines.append(returned(scope, here, outputs if root else given_ports(scope), root=root))
     return "\n".join(lines) + "\n"
+
+
+def read_text(scope: Scope, names: Mapping[str, str], moving: frozenset[str]) -> str:
+    """Return the root's method that takes positions in and gives nothing, for prompts.
+
+    Only what changes the state is computed; arguments as of `begin_text`.
+    """
+    moves = [name for name in scope.inputs if name in moving]
+    here = _texts_in_step(scope, names, moving, root=True)
+    needed, lines = set[str](), list[str]()
+    for node in reversed(scope.nodes):
+        ports = moving_ports(node, moving)
+        gives = any(f"{node.name}.{port}" in needed for port in node.outputs)
+        if ports and (gives or _remembers(node)):
+            needed |= set(node.wires.values())
+            lines[:0] = _step_lines(node, here, ports)
+    head = f"    def read(self, {', '.join([*moves, 'state', 'position'])}):"
+    return "\n".join([head, *(lines or ["        pass"])]) + "\n"
+
+
+def _texts_in_step(
+    scope: Scope, names: Mapping[str, str], moving: frozenset[str], *, root: bool
+) -> dict[str, str]:
+    """Return the text of every value in `step`, where `begin`'s variables are not in sight."""
+    saved = _saved(scope, moving, root=root)
+    return {**names, **{value: f'state["={value}"]' for value in saved}}
 
 
 def _fixed_outputs(scope: Scope, moving: frozenset[str], *, root: bool) -> list[str]:

@@ -1,8 +1,9 @@
 """Generate: go on from given tokens, one at a time, best first or drawn at random.
 
-Rows begin together at their first token.  While a row's prompt lasts it is fed from
-there, and from its end on with what the row writes itself; so prompts of different
-lengths stand in one batch, and no position is padding on the left.
+Rows begin together at their first token.  What all prompts have, up to the end of the
+shortest, is read at once.  While a row's prompt lasts it is fed from there, and from its
+end on with what the row writes itself; so prompts of different lengths stand in one
+batch, and no position is padding on the left.
 
 Axes: R rows, P tokens of the longest prompt, V vocabulary, L tokens written at most.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -71,9 +73,16 @@ class Continuation:
     """Whether it ended by itself."""
 
 
+class Reader(Stepper, Protocol):
+    """A stepper that can be given many tokens at once."""
+
+    def read(self, tokens_RP: Tensor, /) -> None:
+        """Take in the first tokens of every row."""
+
+
 @torch.no_grad()
 def generate(
-    stepper: Stepper,
+    stepper: Reader,
     prompts: Sequence[Sequence[int]],
     settings: GenerateSettings,
     *,
@@ -105,19 +114,19 @@ def generate(
     longest = max(map(len, prompts))
     prompt_RP = torch.tensor([[*p, *[p[-1]] * (longest - len(p))] for p in prompts], device=device)
     ends_E = torch.tensor(sorted(eos), device=device, dtype=torch.long)
-    token_R, count_R = prompt_RP[:, 0], torch.zeros_like(lengths_R)
+    first = min(map(len, prompts)) - 1
+    if first:
+        stepper.read(prompt_RP[:, :first])
+    token_R, count_R = prompt_RP[:, first], torch.zeros_like(lengths_R)
     written_RL = prompt_RP.new_zeros(len(prompts), settings.max_new)
     log_p_R = torch.zeros(len(prompts), device=device)
     open_R = torch.ones_like(lengths_R, dtype=torch.bool)
     ended_R = ~open_R
-    first = min(map(len, prompts)) - 1
-    for position in range(longest + settings.max_new - 1):
+    for position in range(first, longest + settings.max_new - 1):
         logits_RV = stepper.step(token_R, position)
         reading_R = lengths_R > position + 1
         if position + 1 < longest:
             token_R = prompt_RP[:, position + 1]
-        if position < first:
-            continue
         writing_R = open_R & ~reading_R
         chosen_R, gain_R = choose(logits_RV, writing_R)
         token_R = torch.where(reading_R, token_R, chosen_R)

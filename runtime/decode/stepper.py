@@ -15,6 +15,9 @@ from torch import Tensor, nn
 from ...blocks.modules.state import Room, State
 from ..compile.pack import packed
 
+READ_AT_ONCE = 512
+"""Tokens of a prompt that are read at once; more would take memory by the square."""
+
 
 class ModelStepper:
     """What search needs to know of a model whose spec has a step axis."""
@@ -53,7 +56,7 @@ class ModelStepper:
         model = packed(model, dtype)
         self.rows = room.sentences
         self.beams = beams
-        self._step: Any = model.step
+        self._model: Any = model
         self._moving, self._output = moving, output
         self._kept = {}
         if keep is not None:
@@ -62,10 +65,25 @@ class ModelStepper:
         begin: Any = model.begin
         self._state = begin(room, **fixed)
 
+    def read(self, tokens_RP: Tensor, position: int = 0) -> None:
+        """Take in tokens of every row at once, and give nothing.
+
+        Args:
+            tokens_RP: P tokens of each.
+            position: how many came before them.
+        """
+        read: Any = self._model.read
+        for start in range(0, tokens_RP.size(1), READ_AT_ONCE):
+            tokens_RT = tokens_RP[:, start : start + READ_AT_ONCE]
+            kept = {name: one.expand(-1, tokens_RT.size(1)) for name, one in self._kept.items()}
+            moving = {self._moving: tokens_RT, **kept}
+            read(**moving, state=self._state, position=position + start)
+        self._used = position + tokens_RP.size(1)
+
     def step(self, tokens_R: Tensor, position: int) -> Tensor:
         """Return the logits [R, V] that follow one more token in every row."""
         moving = {self._moving: tokens_R[:, None], **self._kept}
-        outputs = self._step(**moving, state=self._state, position=position)
+        outputs = self._model.step(**moving, state=self._state, position=position)
         self._used = position + 1
         logits: Tensor = outputs[self._output][:, -1]
         return logits

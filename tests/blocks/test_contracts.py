@@ -428,9 +428,10 @@ def test_padding_never_changes_a_kept_result(block: BlockType) -> None:
     assert any(not torch.equal(changed[name], inputs[name]) for name in inputs)
 
 
+@pytest.mark.parametrize("together", [1, 3])
 @pytest.mark.parametrize("block", STEPPED.values(), ids=STEPPED.keys())
-def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
-    """One position at a time gives what all at once gives, also after beams changed places."""
+def test_stepping_equals_the_parallel_forward(block: BlockType, together: int) -> None:
+    """Some positions at a time give what all at once give, also after beams changed places."""
     sentences, beams, length, turn = 2, 3, 5, 3
     graph = graph_of(block, steps=True)
     model = scattered(build(graph).eval()).double()
@@ -447,15 +448,16 @@ def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
     expected_before, expected_after = model(**moving, **spread), model(**rebuilt, **spread)
 
     state = model.begin(Room(sentences, beams, length, torch.float64, torch.device("cpu")), **fixed)
-    for position in range(length):
+    for position in range(0, length, together):
         if position == turn:
             reorder(state, parents, position)
-        one = {name: value[:, position : position + 1] for name, value in moving.items()}
-        stepped = model.step(**one, state=state, position=position)
+        those = slice(position, position + together)
+        some = {name: value[:, those] for name, value in moving.items()}
+        stepped = model.step(**some, state=state, position=position)
 
         expected = expected_before if position < turn else expected_after
         here = {
-            port: value[:, position : position + 1]
+            port: value[:, those]
             for port, value in expected.items()
             if graph.outputs[port].kind != "loss"
         }

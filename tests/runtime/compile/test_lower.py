@@ -16,7 +16,7 @@ from weft.graphs.check import check
 from weft.graphs.graph import Graph
 from weft.runtime.compile.build import build
 from weft.runtime.compile.lower import class_name, lower
-from weft.specs.load import loaded
+from weft.specs.load import load, loaded
 
 Spec = dict[str, Any]
 HOSTILE = (
@@ -223,6 +223,16 @@ def test_a_node_may_have_the_name_of_what_the_source_uses(
     assert f"{name}.weight" in model.state_dict()
 
 
+def test_a_prompt_is_read_without_what_is_only_for_the_outputs() -> None:
+    """`read` ends with the last node that remembers: no head."""
+    graph = check(load("transformer-tiny").form, registry(), {"vocab": 11})
+    step, read = lower(graph).source.split("    def step(")[-1].split("    def read(")
+
+    assert "self.head(" in step
+    assert "self.decoder" in read
+    assert "self.head(" not in read
+
+
 def test_the_text_of_a_small_model_is_what_a_person_would_write(
     graph: Callable[..., Graph],
 ) -> None:
@@ -293,5 +303,13 @@ class Stacks(nn.Module):
         for layer, remembered in zip(self.upper, state["upper"], strict=True):
             upper = layer.step(upper, state=remembered, position=position)
         return {"x": upper}
+
+    def read(self, x, state, position):
+        lower = x
+        for layer, remembered in zip(self.lower, state["lower"], strict=True):
+            lower = layer.step(lower, state=remembered, position=position)
+        upper = lower
+        for layer, remembered in zip(self.upper, state["upper"], strict=True):
+            upper = layer.step(upper, state=remembered, position=position)
 '''
     )

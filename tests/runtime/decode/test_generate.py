@@ -14,6 +14,7 @@ from weft.graphs.graph import Graph
 from weft.runtime import api
 from weft.runtime.checkpoint import Contents, save, weights_of
 from weft.runtime.compile.build import build
+from weft.runtime.decode import stepper
 from weft.runtime.decode.generate import GenerateSettings, generate, generate_with
 from weft.runtime.decode.sample import filtered
 from weft.specs.findings import InputError, SpecError
@@ -59,6 +60,32 @@ def test_prompts_of_different_lengths_go_on_as_the_parallel_pass_says() -> None:
         assert list(one.tokens) == wanted
         assert one.log_probability == pytest.approx(log_p, abs=1e-4)
         assert not one.finished
+
+
+@pytest.mark.parametrize("at_once", [2, 512])
+def test_what_all_prompts_have_is_read_at_once(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Up to the end of the shortest, some tokens at a time; then all is as one by one."""
+    graph, model = llama()
+    monkeypatch.setattr(stepper, "READ_AT_ONCE", at_once)
+    steps: list[int] = []
+    step = stepper.ModelStepper.step
+
+    def counted(self: stepper.ModelStepper, tokens_R: Tensor, position: int) -> Tensor:
+        steps.append(position)
+        return step(self, tokens_R, position)
+
+    monkeypatch.setattr(stepper.ModelStepper, "step", counted)
+    prompts = [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8, 9, 7], [9, 3, 2, 3, 8, 4]]
+
+    found = generate_with(model, graph, prompts, GenerateSettings(max_new=4))
+
+    assert steps == list(range(5, 11))
+    for prompt, one in zip(prompts, found, strict=True):
+        wanted, log_p = by_the_parallel_pass(model, prompt, 4)
+        assert list(one.tokens) == wanted
+        assert one.log_probability == pytest.approx(log_p, abs=1e-4)
 
 
 def test_an_output_ends_with_one_of_the_end_tokens() -> None:
