@@ -203,7 +203,7 @@ def open(  # noqa: A001 - a checkpoint opens as a file does
         precision: of matrix products.
 
     Returns:
-        The model; `translate` turns lines into lines.
+        The model; `translate` turns lines into lines, and of a parser `parse` into trees.
 
     Raises:
         InputError: not a whole checkpoint, or its tokenizer is not the model's.

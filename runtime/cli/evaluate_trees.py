@@ -21,6 +21,7 @@ from ..tasks.parsing.reading import read_bank
 from ..tasks.parsing.settings import ParsingSettings
 from ..tasks.parsing.trees import Tree
 from ..train.run import Run
+from .progress import Counter
 
 
 def constrained(model: api.Model, options: Namespace) -> api.Model:
@@ -44,7 +45,9 @@ def evaluate_trees(options: Namespace, model: api.Model) -> None:
     reports = []
     for name, gold in _banks(options, model).items():
         print(f"{name}: parsing {len(gold):,} sentences", file=sys.stderr)
-        found = measure(model.parser, gold, settings, warn=_warn)
+        counter = Counter("sentences parsed")
+        found = measure(model.parser, gold, settings, warn=_warn, heard=counter.more)
+        counter.close()
         if options.out:
             write_beside(Path(options.out), _lines(found.parses), "file")
         reports.append({"test": name, "search": model.search.model_dump(), **found.as_json()})

@@ -15,6 +15,7 @@ from ..tasks.parsing.parse import Parse
 from ..tasks.parsing.sentences import raw_words_of, words_of
 from ..tasks.parsing.trees import pretty
 from .evaluate_trees import constrained
+from .progress import Counter
 from .translate_command import utf8_lines
 from .use_commands import opened, warn
 
@@ -32,6 +33,8 @@ def parse(options: Namespace) -> None:
     cut = raw_words_of if options.raw else words_of
     sentences = map(cut, utf8_lines(sys.stdin.buffer, _EMPTY))
     buffer = max(1, options.buffer)
+    shows = sys.stderr.isatty() and not sys.stdout.isatty()
+    counter = Counter("lines parsed") if shows else None
     out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n")
     try:
         found = model.parser.parse(sentences, buffer=buffer, warn=warn)
@@ -46,8 +49,12 @@ def parse(options: Namespace) -> None:
             if buffer == 1:
                 out.flush()
             pictures.draw(number, one)
+            if counter is not None:
+                counter.more(1)
         out.flush()
     finally:
+        if counter is not None:
+            counter.close()
         out.detach()
 
 

@@ -64,7 +64,9 @@ def make_task(run: Run, prepared: Prepared, graph: Graph) -> Translation:
 
 def reading_of(run: Run) -> Reading:
     """Return how a run's files are read."""
-    return TreeReading(run.parsing) if run.task == "parsing" else Parallel()
+    if run.task != "parsing":
+        return Parallel()
+    return TreeReading(run.parsing, pieces=tokenizer_of(run).target == "pieces")
 
 
 def tokenizer_of(run: Run) -> TokenizerSettings:

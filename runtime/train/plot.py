@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     Curve = tuple[list[int], list[float]]
 
-_TRAIN, _VALID, _RATE, _BLEU = "#4477aa", "#ee6677", "#555555", "#228833"
+_TRAIN, _VALID, _RATE, _SCORE = "#4477aa", "#ee6677", "#555555", "#228833"
 """Colors of Paul Tol's bright scheme, told apart by color-blind readers."""
 _SMOOTH = 0.03
 """Share of the training points in one running mean."""
 
 
 def plot_curves(metrics: Path, out: Path) -> None:
-    """Draw loss, learning rate and, when measured, BLEU over the updates of a run.
+    """Draw loss, learning rate and, when measured, BLEU or F1 over the updates of a run.
 
     Args:
         metrics: one JSON object a line, with `type` ("train" or "valid") and `update`;
@@ -48,12 +48,14 @@ def plot_curves(metrics: Path, out: Path) -> None:
     train_nll = _curve(events["train"], "nll")
     valid_nll = _curve(events["valid"], "nll")
     rate = _curve(events["train"], "rate")
-    bleu = _curve(events["valid"], "bleu")
+    names = {"bleu": "BLEU", "f1": "F1"}
+    scores = {name: _curve(events["valid"], key) for key, name in names.items()}
+    shown = {name: curve for name, curve in scores.items() if curve[0]}
     if not (loss[0] or valid_nll[0]):
         problem = "nothing to draw: no loss was written yet"
         raise InputError(problem, place=str(metrics), help="let the run reach its first report")
 
-    heights = [3.0, 1.2] + ([1.5] if bleu[0] else [])
+    heights = [3.0, 1.2, *[1.5] * len(shown)]
     figure = Figure(figsize=(8.0, 0.8 + 1.2 * sum(heights)), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(
@@ -62,8 +64,8 @@ def plot_curves(metrics: Path, out: Path) -> None:
     _draw_loss(panels[0], loss, train_nll, valid_nll)
     _draw_line(panels[1], rate, _RATE, "learning rate")
     panels[1].ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
-    if bleu[0]:
-        _draw_line(panels[2], bleu, _BLEU, "validation BLEU\n(0 to 100)", marker="o")
+    for panel, (name, curve) in zip(panels[2:], shown.items(), strict=True):
+        _draw_line(panel, curve, _SCORE, f"validation {name}\n(0 to 100)", marker="o")
     for panel in panels:
         panel.grid(visible=True, color="#dddddd", linewidth=0.6)
         panel.spines[["top", "right"]].set_visible(False)

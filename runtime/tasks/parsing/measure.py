@@ -8,7 +8,7 @@ Source: Vaswani et al. 2017, section 6.3; Vinyals et al. 2015, section 3.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ from .evalb import COLLINS, EvalbSettings, Scores, percent, score
 from .parse import Parse, Parser, Warn
 from .repair import Repairs
 from .trees import Tree
+
+AT_ONCE = 500
+"""Sentences that are sorted by length together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ def measure(
     settings: EvalbSettings = COLLINS,
     *,
     warn: Warn | None = None,
+    heard: Callable[[int], None] | None = None,
 ) -> Measured:
     """Parse the words of gold trees and compare.
 
@@ -67,8 +71,13 @@ def measure(
         gold: trees; their tags are on the leaves of the parses too, and unseen by the parser.
         settings: of EVALB.
         warn: hears of sentences that are too long.
+        heard: hears of each sentence that is done.
     """
-    parses = tuple(parser.parse((list(tree.leaves()) for tree in gold), warn=warn))
+    parses: list[Parse | None] = []
+    for parse in parser.parse((list(tree.leaves()) for tree in gold), buffer=AT_ONCE, warn=warn):
+        parses.append(parse)
+        if heard is not None:
+            heard(1)
     return measured(parses, gold, settings)
 
 

@@ -27,6 +27,7 @@ from .trees import Leaf, Malformed, Tree, plain, read_all
 
 NOTHING = "?"
 """What stands for a word of which a tokenizer would see nothing."""
+_ESCAPES = str.maketrans({"\uff08": "-LRB-", "\uff09": "-RRB-"})
 _WIDE = str.maketrans("()", "\uff08\uff09")
 Write = Callable[[Tree], list[str]]
 """From a tree to what is written on the target side, without spaces."""
@@ -156,11 +157,14 @@ class TreeReading:
     """Treebanks as pairs of text."""
 
     parsing: ParsingSettings
+    pieces: bool = False
+    """Whether targets are text for a tokenizer, which would make plain brackets of wide ones."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """What decides the pairs."""
-        return self.parsing.model_dump(mode="json", exclude={"constrained"})
+        known = self.parsing.model_dump(mode="json", exclude={"constrained"})
+        return {**known, "pieces": self.pieces}
 
     def pairs(self, files: Files, root: str) -> Iterator[tuple[str, str]]:
         """Yield words and symbols of each tree; two empty texts for one that is left out.
@@ -168,12 +172,13 @@ class TreeReading:
         Raises:
             InputError: as for `read_bank`, or a symbol has a space.
         """
-        write = writer(self.parsing)
+        write, escapes = writer(self.parsing), _ESCAPES if self.pieces else {}
         for tree in read_bank(files, root, self.parsing):
             if tree is None:
                 yield "", ""
             else:
-                yield source_text(leaf.word for leaf in tree.leaves()), " ".join(write(tree))
+                target = " ".join(write(tree)).translate(escapes)
+                yield source_text(leaf.word for leaf in tree.leaves()), target
 
     def paths(self, files: Files, root: str, work: Path) -> list[tuple[Path, Path]]:
         """Return parallel files of words and symbols, made in `work`.

@@ -18,8 +18,9 @@ from weft.runtime.tasks.parsing.measure import measure, measured
 from weft.runtime.tasks.parsing.parse import Parse, symbols_of
 from weft.runtime.tasks.parsing.repair import Repairs
 from weft.runtime.tasks.parsing.trees import Leaf, Tree
-from weft.runtime.train.run import Run
+from weft.runtime.train.run import Run, load_run, spec_of
 from weft.specs.findings import SpecError
+from weft.specs.load import load
 
 from .conftest import bank
 
@@ -72,6 +73,71 @@ def test_an_untrained_model_gives_trees_over_the_words(
         assert (found.malformed, found.unfinished) == (0, 0)
     else:
         assert found.malformed > 0
+
+
+@pytest.mark.parametrize("form", ["vinyals", "top_down"])
+def test_targets_may_be_pieces_as_the_paper_had_them(
+    form: str, tree_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    """One tokenizer for words and symbols: what it writes reads back, and is only repaired."""
+    run = tree_run(
+        spec="parsing-copy",
+        parsing={"linearization": form},
+        tokenizer={"vocab_size": 60, "target": "pieces"},
+        evaluate={"every": 9, "best": "nll", "bleu": False},
+        updates=1,
+    )
+    prepared = api.prepare_run(run, tmp_path / "run")
+    tree = bank(1, 1)[0]
+    ids = prepared.train.pair(0)[1].tolist()
+    read = LINEARIZATIONS[form].read(
+        symbols_of(prepared.target_tokenizer, ids), list(tree.leaves())
+    )
+    assert read == tree
+
+    result = api.train(run, out=tmp_path / "run")
+    assert result.checkpoint is not None
+    [parse] = open_model(result.checkpoint).parse(["the dog sees ( the cat"])
+    assert parse is not None
+    assert [leaf.word for leaf in parse.tree.leaves()] == [
+        "the",
+        "dog",
+        "sees",
+        "-LRB-",
+        "the",
+        "cat",
+    ]
+
+
+def test_one_table_may_serve_words_on_both_sides(
+    tree_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    """Top down, words have the ids of the source, so the table of the target is enough."""
+    run = tree_run(spec="parsing-copy", parsing={"linearization": "top_down"}, updates=1)
+    prepared = api.prepare_run(run, tmp_path / "run")
+    source, target = (side.tolist() for side in prepared.train.pair(0))
+
+    graph = api.graph_for(run, "toy", prepared)
+
+    assert set(source) <= set(target)
+    assert graph.params["vocab"] == prepared.target_tokenizer.vocab_size
+    assert prepared.target_tokenizer.vocab_size > prepared.source_tokenizer.vocab_size
+
+
+def test_every_shipped_run_of_a_parser_fits_its_spec() -> None:
+    """It reads, and names params that its spec has."""
+    for name in ("parsing-wsj", "parsing-wsj-semi", "parsing-craft", "parsing-gum"):
+        run, source = load_run(name)
+        assert run.task == "parsing"
+        assert run.best == "f1"
+        assert run.params.keys() <= load(spec_of(run, source)).form.params.keys() | {
+            "d_model",
+            "heads",
+            "d_ff",
+            "layers",
+            "dropout",
+        }
+        assert (run.search.alpha, run.search.max_extra) == (0.3, 300)
 
 
 def test_a_run_resumed_is_a_run_undisturbed(tree_run: Callable[..., Run], tmp_path: Path) -> None:
