@@ -18,6 +18,9 @@ from ..compile.pack import packed
 READ_AT_ONCE = 512
 """Tokens of a prompt that are read at once; more would take memory by the square."""
 
+FEW = 3
+"""Rows are moved one by one when at most one in so many moves; a copy of all is faster beyond."""
+
 
 class ModelStepper:
     """What search needs to know of a model whose spec has a step axis."""
@@ -123,20 +126,35 @@ class EnsembleStepper:
 def reorder(state: Any, rows_R: Tensor, used: int) -> None:
     """Gather what rows have written, in place; what belongs to sentences stays.
 
+    On the CPU, when few rows go on from another, only those are moved.
+
     Args:
         state: what `begin` returned.
         rows_R: for each row, the row from which it goes on.
         used: positions that are filled; the rest of a buffer is not touched.
     """
+    moved = None
+    if rows_R.device.type == "cpu":
+        own_R = torch.arange(len(rows_R))
+        moved = (rows_R != own_R).nonzero()[:, 0]
+        if len(moved) * FEW > len(rows_R):
+            moved = None
+    _reorder(state, rows_R if moved is None else rows_R[moved], moved, used)
+
+
+def _reorder(state: Any, rows_M: Tensor, moved_M: Tensor | None, used: int) -> None:
+    """Let the rows `moved_M`, all when None, go on from `rows_M`."""
     if isinstance(state, State):
-        for buffer in state.appended.values():
-            filled = buffer.narrow(-2, 0, used)
-            filled.copy_(filled.index_select(0, rows_R))
-        for tensor in state.carried.values():
-            tensor.copy_(tensor.index_select(0, rows_R))
+        filled = [buffer.narrow(-2, 0, used) for buffer in state.appended.values()]
+        for tensor in (*filled, *state.carried.values()):
+            taken = tensor.index_select(0, rows_M)
+            if moved_M is None:
+                tensor.copy_(taken)
+            else:
+                tensor.index_copy_(0, moved_M, taken)
     elif isinstance(state, Mapping):
         for inner in state.values():
-            reorder(inner, rows_R, used)
+            _reorder(inner, rows_M, moved_M, used)
     elif isinstance(state, list | tuple):
         for inner in state:
-            reorder(inner, rows_R, used)
+            _reorder(inner, rows_M, moved_M, used)

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from weft.blocks.library import registry
 from weft.blocks.modules.state import State
 from weft.graphs.check import check
-from weft.runtime.compile.build import build
+from weft.runtime.compile.build import build, program_of
+from weft.runtime.cost import DTYPES, cache_by_node
 from weft.runtime.decode.stepper import ModelStepper, reorder
 from weft.specs.load import load, loaded
 
@@ -112,14 +113,18 @@ def test_autocast_decides_the_precision_of_what_is_remembered() -> None:
     assert stepper._state["decoder"][0]["self_attention"].appended["key"].dtype == torch.bfloat16
 
 
-def test_reordering_moves_the_filled_prefix_alone() -> None:
-    """What is not yet written need not be copied, and what is a sentence's never is."""
-    appended = torch.arange(3.0 * 5 * 2).view(3, 1, 5, 2)
-    carried = torch.arange(6.0).view(3, 2)
-    fixed = torch.arange(3.0)
+@pytest.mark.parametrize("parents", [[2, 2, 0, 3], [0, 3, 2, 3], [1, 0, 3, 2], [0, 1, 2, 3]])
+def test_reordering_moves_the_filled_prefix_alone(parents: list[int]) -> None:
+    """What is not yet written need not be copied, and what is a sentence's never is.
+
+    Whether all rows change places, one does, two swap, or none.
+    """
+    appended = torch.arange(4.0 * 5 * 2).view(4, 1, 5, 2)
+    carried = torch.arange(8.0).view(4, 2)
+    fixed = torch.arange(4.0)
     state = State(appended={"a": appended}, carried={"c": carried}, fixed={"f": fixed})
     before = {"a": appended.clone(), "c": carried.clone(), "f": fixed.clone()}
-    rows = torch.tensor([2, 2, 0])
+    rows = torch.tensor(parents)
 
     reorder({"node": [{"deep": state}], "=value": torch.ones(1)}, rows, used=3)
 
@@ -127,6 +132,41 @@ def test_reordering_moves_the_filled_prefix_alone() -> None:
     assert torch.equal(appended[:, :, 3:], before["a"][:, :, 3:])
     assert torch.equal(carried, before["c"][rows])
     assert torch.equal(fixed, before["f"])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_memory_is_what_the_cost_formula_says(precision: str) -> None:
+    """With one beam the bytes of `weft cost`; each further one adds what its rows write.
+
+    Neither steps nor changes of places make or free any.
+    """
+    model = transformer().float()
+    sizes = {"B": 2, "S": 6, "T": LENGTH}
+    formula = cache_by_node(program_of(model).graph, sizes, precision)
+    own = sum(count for path, count in formula.items() if path.endswith("self_attention"))
+    width = DTYPES[precision].itemsize
+    assert (
+        own == 2 * 2 * LENGTH * 8 * 2 * width
+    )  # layers, sentences, positions, width, keys and values
+
+    for beams in (1, 3, 4):
+        with torch.inference_mode(), torch.autocast("cpu", enabled=precision == "bfloat16"):
+            stepper = ModelStepper(model, sources(), beams=beams, length=LENGTH)
+            before = held(stepper._state)
+            for place in range(3):
+                stepper.step(torch.arange(2 * beams), place)
+                stepper.reorder(torch.arange(2 * beams).view(2, -1).flip(1).flatten())
+        assert held(stepper._state) == before
+        assert before == sum(formula.values()) + (beams - 1) * own
+
+
+def held(state: Any) -> int:
+    """Return the bytes of all memory that a state's tensors stand in."""
+    if isinstance(state, Tensor):
+        return state.untyped_storage().nbytes()
+    if isinstance(state, State):
+        return sum(held(dict(part)) for part in state)
+    return sum(map(held, state.values() if isinstance(state, dict) else state))
 
 
 def test_reordering_keeps_every_buffer_where_it_is() -> None:
