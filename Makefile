@@ -37,9 +37,9 @@ test-parity: $(READY) ## compare imported models with Hugging Face's; installs t
 	@$(BIN)/python -c 'import transformers' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[parity]'
 	@$(BIN)/pytest -m parity $(PYTEST_ARGS)
 
-test-export: $(READY) ## run exported models in other engines; installs the extra 'ctranslate2'
-	@$(BIN)/python -c 'import ctranslate2' 2>/dev/null || \
-	  $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[ctranslate2]'
+test-export: $(READY) ## run exported models in other engines; installs the extras 'ctranslate2' and 'onnx'
+	@$(BIN)/python -c 'import ctranslate2, onnx, onnxruntime, onnxscript' 2>/dev/null || \
+	  $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[ctranslate2,onnx]'
 	@$(BIN)/pytest tests/runtime/export $(PYTEST_ARGS)
 
 fuzz: $(READY) ## fuzz opening a spec with atheris, for FUZZ_SECONDS; crashes go to outputs/fuzz

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .runtime.compile.compile import CompileReport, Mode
     from .runtime.export.eject import Ejected
     from .runtime.export.to_ctranslate2 import Checked
+    from .runtime.export.to_onnx import CheckedOnnx
     from .runtime.importing.hf import Imported
     from .runtime.spec import Spec
     from .runtime.train.run import Run
@@ -235,23 +236,23 @@ def import_hf(folder: str | Path, table: str | Path | None = None) -> Imported:
 
 def export(
     checkpoint: str | Path,
-    to: Literal["ctranslate2"],
+    to: Literal["ctranslate2", "onnx"],
     out: str | Path,
     *,
-    quantization: str = "float32",
+    quantization: str | None = None,
     lines: Iterable[str] = (),
-) -> Checked:
+) -> Checked | CheckedOnnx:
     """Write a checkpoint for another engine, and check that it computes the same.
 
     Args:
         checkpoint: a folder, such as `outputs/demo/averaged`.
         to: the engine; the extra of its name must be installed.
         out: the folder to write; an older export there is replaced.
-        quantization: of weights, such as `int8`, for `ctranslate2`.
-        lines: sentences to check with; made up from the vocabulary when there are none.
+        quantization: of weights, such as `int8`, for `ctranslate2`; float32 when left out.
+        lines: sentences to check with, for `ctranslate2`; words at random when there are none.
 
     Returns:
-        How far the outputs and log probabilities of both are apart.
+        How far what both compute is apart.
 
     Raises:
         InputError: no whole checkpoint, a node has no counterpart, the folder is something

@@ -32,16 +32,13 @@ def export(options: Namespace) -> None:
         options.checkpoint,
         options.to,
         options.out,
-        quantization=options.quantization or "float32",
+        quantization=options.quantization,
         lines=lines,
     )
-    print(f"{found.same} of {found.outputs} outputs equal, decoded greedily by both")
-    print(
-        f"log probabilities of {found.tokens} tokens differ by {found.mean:.2g} in the mean, "
-        f"{found.largest:.2g} at most"
-    )
+    print(found.report)
+    page = "README.md" if options.to == "ctranslate2" else "model.json, and docs/exporting.md"
     size = sum(one.stat().st_size for one in Path(options.out).iterdir())
-    print(f"wrote {shlex.quote(str(options.out))}, {size / 1e6:,.1f} MB; its README.md says how on")
+    print(f"wrote {shlex.quote(str(options.out))}, {size / 1e6:,.1f} MB; how on: its {page}")
 
 
 def eject(options: Namespace) -> None:

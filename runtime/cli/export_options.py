@@ -19,6 +19,8 @@ _EXPORT = """Write a checkpoint for another engine, and check that it computes t
 
   ctranslate2  a folder for CTranslate2: encoder-decoders and decoders of attention and
                feed-forwards, also in int8       pip install 'weft[ctranslate2]'
+  onnx         graphs for onnxruntime: what runs once and one step of the decoder, or the
+               whole forward                     pip install 'weft[onnx]'
 
 What an engine cannot express is refused, and the nodes that prevent it are named.  The folder
 appears when the check has passed, and not before.  docs/exporting.md says what each can do.
@@ -46,7 +48,7 @@ def add_export_commands(add: Callable[[str, str, str, str], argparse.ArgumentPar
     )
     export.description = _EXPORT
     export.add_argument("checkpoint", help="a checkpoint folder, such as outputs/demo/averaged")
-    export.add_argument("--to", required=True, choices=("ctranslate2",), help="the engine")
+    export.add_argument("--to", required=True, choices=("ctranslate2", "onnx"), help="the engine")
     export.add_argument(
         "-o", "--out", required=True, help="folder to write; an older export there is replaced"
     )

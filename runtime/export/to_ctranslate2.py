@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ...blocks.modules.position import LearnedPosition
 from ...specs.findings import InputError
 from ..checkpoint import Checkpoint
 from ..data.tokenizer import Tokenizer
@@ -53,6 +54,15 @@ class Checked:
     """Largest difference of two log probabilities."""
     mean: float
     """Mean difference."""
+
+    @property
+    def report(self) -> str:
+        """What was compared, for a person."""
+        return (
+            f"{self.same} of {self.outputs} outputs equal, decoded greedily by both\n"
+            f"log probabilities of {self.tokens} tokens differ by {self.mean:.2g} in the mean, "
+            f"{self.largest:.2g} at most"
+        )
 
 
 def export_ctranslate2(
@@ -193,12 +203,7 @@ def _sources(plain: Plain, words: Words, lines: Iterable[str]) -> list[list[int]
 
 def _longest(plain: Plain) -> int:
     """Return how long sentences may be, by the shortest table of learned positions."""
-    shapes = plain.graph.weights()
-    tables = [
-        shapes[f"{path}.weight"][0]
-        for path, module in plain.model.named_modules()
-        if type(module).__name__ == "LearnedPosition" and f"{path}.weight" in shapes
-    ]
+    tables = [m.weight.size(0) for m in plain.model.modules() if isinstance(m, LearnedPosition)]
     room = min([*tables, 4 * LONGEST]) // (1 if plain.source else 2)
     return max(2, min(LONGEST, room - 1))
 

@@ -1,0 +1,198 @@
+"""ONNX: one graph of a module, with free lengths, by torch's exporter; and running it."""
+
+from __future__ import annotations
+
+import logging
+import re
+import types
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...graphs.graph import Graph, owned_parts
+from ...specs.findings import InputError
+
+LARGEST = 1 << 30
+"""Bytes of weights above which they lie in a file beside the graph; ONNX ends at 2 GiB."""
+
+LOOPING = frozenset(
+    {"conv_gru", "conv_gru_decoder", "gru", "lstm", "mixture_of_experts", "rnn", "unfold"}
+)
+"""Blocks whose Python looks at lengths or numbers, where the exporter sees one case alone."""
+_INT64 = 7
+"""ONNX's number for a type."""
+
+Axes = tuple[str | int, ...]
+"""A shape: names of lengths that are free, and numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A tensor that goes in or comes out."""
+
+    name: str
+    axes: Axes
+    example: Tensor
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        kind = str(self.example.dtype).removeprefix("torch.")
+        return {"name": self.name, "type": kind, "shape": list(self.axes)}
+
+
+def write_onnx(
+    module: nn.Module,
+    inputs: Sequence[Named],
+    outputs: Sequence[str],
+    path: Path,
+    graph: Graph,
+) -> None:
+    """Write a module as an ONNX graph.
+
+    Args:
+        module: called with the inputs in order; gives a tuple, one for each output.
+        inputs: names, shapes and examples.
+        outputs: names.
+        path: the file.
+        graph: whose node is named when the exporter cannot go on.
+
+    Raises:
+        InputError: the exporter cannot express it; the node is named where it is known.
+    """
+    shapes = [
+        {place: axis for place, axis in enumerate(one.axes) if isinstance(axis, str)}
+        for one in inputs
+    ]
+    size = sum(p.numel() * p.element_size() for p in module.parameters())
+    wide = _Wide(module).eval()
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            program: Any = torch.onnx.export(
+                wide,
+                tuple(one.example for one in inputs),
+                dynamo=True,
+                input_names=[one.name for one in inputs],
+                output_names=list(outputs),
+                dynamic_shapes=(tuple(shapes),),
+                custom_translation_table=_translations(),
+                verbose=False,
+            )
+            program.save(str(path), external_data=size > LARGEST)
+    except Exception as error:  # the exporter raises whatever it meets
+        raise _refusal(error, module, graph) from error
+    finally:
+        log.setLevel(level)
+
+
+def _translations() -> dict[Any, Any]:
+    """Return operators that the exporter lacks and ONNX has: a sort that keeps equals in order."""
+    from onnxscript import opset18 as op  # noqa: PLC0415 - an extra
+
+    def sort_stable(
+        values: Any,
+        dim: int = -1,
+        descending: bool = False,  # noqa: FBT001, FBT002 - torch calls it so
+        stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - TopK always is
+    ) -> Any:
+        numbers = op.Cast(values, to=_INT64)
+        size = op.Reshape(op.Gather(op.Shape(values), dim, axis=0), op.Constant(value_ints=[1]))
+        sorted_, places = op.TopK(numbers, size, axis=dim, largest=descending, sorted=True)
+        return op.CastLike(sorted_, values), places
+
+    return {torch.ops.aten.sort.stable: sort_stable}
+
+
+class _Wide(nn.Module):
+    """Takes any number of tensors, which the exporter sees as one argument."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *values: Tensor) -> Any:
+        return self.module(*values)
+
+
+def _refusal(error: Exception, module: nn.Module, graph: Graph) -> InputError:
+    """Return what is told: the innermost node that ran when the exporter gave up, and why."""
+    paths = {id(inner): path for path, inner in module.named_modules()}
+    node, last = "", error
+    one: BaseException | None = error
+    while one is not None:
+        for frame in _frames(one.__traceback__):
+            path = paths.get(id(frame.f_locals.get("self")), "")
+            node = path.removeprefix("model.") if path not in ("", "model") else node
+        last = one if isinstance(one, Exception) else last
+        one = one.__cause__ or one.__context__
+    words = [line.strip(" -") for line in str(last).splitlines() if line.strip(" -")]
+    kept = next((line for line in reversed(words) if "inferred" in line), (words or [""])[0])
+    where = f"node '{node}'" if node else "this spec"
+    return refused(graph, f"torch's exporter to ONNX cannot express {where}: {kept[:200]}")
+
+
+def refused(graph: Graph, problem: str) -> InputError:
+    """Return a refusal that also names the nodes which are known to be behind most of them."""
+    loops = dict.fromkeys(
+        f"'{re.sub(r'[.][0-9]+(?=[.]|$)', '.*', path)}' ({part.block.key})"
+        for path, _, part in owned_parts(graph.root)
+        if part.block.name in LOOPING
+    )
+    shown = [*list(loops)[:4], *(["..."] if len(loops) > 4 else [])]  # noqa: PLR2004
+    told = f"\n      nodes that this often comes from: {', '.join(shown)}" if shown else ""
+    return InputError(problem + told, place=graph.source, help="weft eject writes it as PyTorch")
+
+
+def _frames(trace: types.TracebackType | None) -> list[types.FrameType]:
+    found = []
+    while trace is not None:
+        found.append(trace.tb_frame)
+        trace = trace.tb_next
+    return found
+
+
+class Session:
+    """An ONNX graph in onnxruntime, on the CPU."""
+
+    def __init__(self, path: Path, graph: Graph) -> None:
+        """Open it.
+
+        Args:
+            path: the file.
+            graph: what it was made of, for what is told if it does not run.
+        """
+        import onnxruntime  # noqa: PLC0415 - an extra
+
+        self._graph = graph
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 4
+        self._session = onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"]
+        )
+        self._takes = {one.name for one in self._session.get_inputs()}
+        self._gives = [one.name for one in self._session.get_outputs()]
+
+    def __call__(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return outputs by name; inputs that the graph does not need are left out.
+
+        Raises:
+            InputError: it does not run for these lengths.
+        """
+        feed = {name: v.contiguous().numpy() for name, v in given.items() if name in self._takes}
+        try:
+            values = self._session.run(self._gives, feed)
+        except Exception as error:
+            lengths = ", ".join(f"{name} {list(v.shape)}" for name, v in given.items())
+            problem = f"what was written does not run for other lengths: {lengths[:200]}"
+            raise refused(self._graph, problem) from error
+        return {n: torch.from_numpy(v) for n, v in zip(self._gives, values, strict=True)}

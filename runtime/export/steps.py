@@ -1,0 +1,172 @@
+"""Steps: the state of a step program as a flat list of named tensors, and back.
+
+What a decoder remembers is nested by node; an engine that runs one graph a step takes and
+gives tensors by name.  What a row has written grows by one position a step here, where the
+model itself fills a buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ...blocks.modules.state import Room, State
+from ...graphs.graph import Graph
+from ...specs.findings import InputError
+
+Kind = Literal["appended", "carried", "fixed"]
+KINDS: tuple[Kind, ...] = ("appended", "carried", "fixed")
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One tensor of a state."""
+
+    name: str
+    """Path of the block and what it calls it, such as `decoder.0.self_attention.key`."""
+    kind: Kind
+    value: Tensor
+
+
+def leaves(state: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """Walk the tensors of a state, in a fixed order."""
+    if isinstance(state, State):
+        for kind in KINDS:
+            for name, value in getattr(state, kind).items():
+                yield Leaf(".".join((*path, name)), kind, value)
+    elif isinstance(state, Mapping):
+        for name, inner in state.items():
+            if name.startswith("="):  # a value that does not move, kept for every step
+                yield Leaf(".".join((*path, name[1:])), "fixed", inner)
+            else:
+                yield from leaves(inner, (*path, name))
+    elif isinstance(state, Sequence):
+        for place, inner in enumerate(state):
+            yield from leaves(inner, (*path, str(place)))
+
+
+def rebuilt(like: Any, values: Iterator[Tensor]) -> Any:
+    """Return a state of the same form, with other tensors in the order of `leaves`."""
+    if isinstance(like, State):
+        parts = [{name: next(values) for name in getattr(like, kind)} for kind in KINDS]
+        return State(*parts)
+    if isinstance(like, Mapping):
+        return {
+            name: next(values) if name.startswith("=") else rebuilt(inner, values)
+            for name, inner in like.items()
+        }
+    return [rebuilt(inner, values) for inner in like]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What a step program takes: which inputs move, and the form of its state."""
+
+    tokens: str
+    """The input that is fed back."""
+    masks: tuple[str, ...]
+    """Inputs that say which positions are kept; all are."""
+    fixed: tuple[str, ...]
+    """Inputs that do not move."""
+    output: str
+    """The output that scores the next token."""
+
+
+def loop_of(graph: Graph) -> Loop:
+    """Return what the step program of a graph takes.
+
+    Raises:
+        InputError: it moves by something other than ids, or has no logits.
+    """
+    moving = {n: t for n, t in graph.inputs.items() if graph.step_axis in t.axes}
+    ids = [name for name, type_ in moving.items() if type_.kind == "ids"]
+    masks = [name for name, type_ in moving.items() if type_.kind == "keep"]
+    if len(ids) != 1 or len(ids) + len(masks) != len(moving) or "logits" not in graph.outputs:
+        raise InputError(
+            "its steps are not from one input of ids to 'logits'",
+            place=f"{graph.source}#/step",
+            help="weft eject writes it as plain PyTorch, steps and all",
+        )
+    fixed = tuple(name for name in graph.inputs if name not in moving)
+    return Loop(ids[0], tuple(masks), fixed, "logits")
+
+
+class Begin(nn.Module):
+    """What runs once: from the inputs that do not move to the state before the first step."""
+
+    def __init__(self, model: nn.Module, loop: Loop, like: Any) -> None:
+        """Keep the model.
+
+        Args:
+            model: has `begin`.
+            loop: what it takes.
+            like: a state after a step, which has every tensor.
+        """
+        super().__init__()
+        self.model, self.loop, self.like = model, loop, like
+
+    def forward(self, *fixed: Tensor) -> tuple[Tensor, ...]:
+        """Return the tensors of the state, those that grow with no position."""
+        first = fixed[0]
+        dtype = next(self.model.parameters()).dtype
+        room = Room(first.size(0), 1, 0, dtype, first.device)
+        begin: Any = self.model.begin
+        begun = {leaf.name: leaf.value for leaf in leaves(begin(room, **self._named(fixed)))}
+        return tuple(
+            begun[leaf.name] if leaf.name in begun else _none(leaf.value, first.size(0))
+            for leaf in leaves(self.like)
+        )
+
+    def _named(self, fixed: Sequence[Tensor]) -> dict[str, Tensor]:
+        return dict(zip(self.loop.fixed, fixed, strict=True))
+
+
+def _none(like: Tensor, rows: int) -> Tensor:
+    """Return a buffer with no position, such as one that the first step makes."""
+    return like.new_zeros(rows, *like.shape[1:-2], 0, like.size(-1))
+
+
+class Step(nn.Module):
+    """One position: from tokens and state to logits and what has changed of the state."""
+
+    def __init__(self, model: nn.Module, loop: Loop, like: Any, *, counted: bool) -> None:
+        """Keep the model.
+
+        Args:
+            model: has `step`.
+            loop: what it takes.
+            like: a state after a step, which has every tensor.
+            counted: whether a tensor of as many numbers as positions were written is given
+                first, since nothing in the state tells.
+        """
+        super().__init__()
+        self.model, self.loop, self.like, self.counted = model, loop, like, counted
+
+    def forward(self, tokens: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
+        """Return logits [R, V] and the tensors that were written.
+
+        Args:
+            tokens: [R, 1], what each row wrote last.
+            *values: the state's tensors, in the order of `leaves`.
+        """
+        position, given = 0, list(values)
+        if self.counted:
+            position = given.pop(0).size(0)
+        held = []
+        for leaf, value in zip(leaves(self.like), given, strict=True):
+            if leaf.kind == "appended":
+                position = value.size(-2)
+                more = value.new_zeros(*value.shape[:-2], 1, value.size(-1))
+                held.append(torch.cat([value, more], -2))
+            else:
+                held.append(value.clone() if leaf.kind == "carried" else value)
+        state = rebuilt(self.like, iter(held))
+        kept = torch.ones_like(tokens, dtype=torch.bool)
+        moving = {self.loop.tokens: tokens, **dict.fromkeys(self.loop.masks, kept)}
+        step: Any = self.model.step
+        logits = step(**moving, state=state, position=position)[self.loop.output][:, -1]
+        return (logits, *(leaf.value for leaf in leaves(state) if leaf.kind != "fixed"))

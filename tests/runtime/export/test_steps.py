@@ -1,0 +1,82 @@
+"""States as flat lists of named tensors, and steps that grow by one position."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import weft
+from weft.blocks.modules.state import Room, State
+from weft.runtime.checked import graph_of
+from weft.runtime.compile.build import build
+from weft.runtime.export.steps import Begin, Step, leaves, loop_of, rebuilt
+from weft.specs.findings import InputError
+
+SMALL = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "vocab": 20}
+
+
+def test_a_state_is_taken_apart_and_put_together_again() -> None:
+    """Nested by node, layer and slot, with a value that does not move."""
+    tensors = [torch.full((1,), float(n)) for n in range(4)]
+    state = {
+        "=memory.y": tensors[0],
+        "decoder": [
+            {"mix": {"f": State(appended={"key": tensors[1]}, fixed={"keep": tensors[2]})}}
+        ],
+        "rnn": State(carried={"h": tensors[3]}),
+    }
+
+    flat = list(leaves(state))
+    again = rebuilt(state, (leaf.value + 10 for leaf in flat))
+
+    assert [(leaf.name, leaf.kind) for leaf in flat] == [
+        ("memory.y", "fixed"),
+        ("decoder.0.mix.f.key", "appended"),
+        ("decoder.0.mix.f.keep", "fixed"),
+        ("rnn.h", "carried"),
+    ]
+    assert [leaf.value.item() for leaf in leaves(again)] == [10.0, 11.0, 12.0, 13.0]
+    assert list(again) == list(state)
+
+
+def test_steps_over_a_past_that_grows_equal_the_forward() -> None:
+    """From what runs once, position by position, as an engine would run them."""
+    graph = graph_of(weft.load("transformer-base", **SMALL))
+    model, loop = build(graph).eval(), loop_of(graph)
+    fixed = torch.randint(4, 20, (3, 6)), torch.ones(3, 6, dtype=torch.bool)
+    target = torch.randint(4, 20, (3, 5))
+    names = dict(zip(loop.fixed, fixed, strict=True))
+
+    with torch.no_grad():
+        like = model.begin(Room(3, 1, 1, torch.float32, torch.device("cpu")), **names)
+        begin, step = Begin(model, loop, like), Step(model, loop, like, counted=False)
+        kinds = [leaf.kind for leaf in leaves(like)]
+        values, found = list(begin(*fixed)), []
+        for position in range(5):
+            logits, *written = step(target[:, position : position + 1], *values)
+            found.append(logits)
+            fresh = iter(written)
+            pairs = zip(kinds, values, strict=True)
+            values = [value if kind == "fixed" else next(fresh) for kind, value in pairs]
+        whole = model(**names, target=target)["logits"]
+
+    assert {value.size(-2) for k, value in zip(kinds, values, strict=True) if k == "appended"} == {
+        5
+    }
+    assert torch.allclose(torch.stack(found, 1), whole, atol=1e-5)
+
+
+def test_what_moves_must_be_ids() -> None:
+    """A graph that decodes vectors has no loop over tokens."""
+    graph = graph_of(weft.load("gpt2", d_model=16, heads=2, layers=1, vocab=20, max_length=8))
+    moved = type(graph)(
+        **{
+            name: getattr(graph, name)
+            for name in ("name", "doc", "spec", "source", "params", "root", "ties", "step_axis")
+        },
+        inputs=graph.inputs,
+        outputs={"other": graph.outputs["logits"]},
+    )
+
+    assert loop_of(graph).tokens == "tokens"
+    with pytest.raises(InputError, match="not from one input of ids"):
+        loop_of(moved)

@@ -1,0 +1,101 @@
+"""ONNX graphs: onnxruntime computes what the model computes, for lengths that were not traced."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from weft.runtime.checkpoint import Checkpoint
+from weft.runtime.cli.main import main
+from weft.runtime.export import to_onnx
+from weft.runtime.export.plain import Plain
+from weft.runtime.export.to_onnx import export_onnx
+from weft.runtime.special import special_of
+from weft.specs.findings import InputError
+
+pytest.importorskip("onnxscript", reason="the extra 'onnx' is missing")
+pytest.importorskip("onnxruntime", reason="the extra 'onnx' is missing")
+pytestmark = pytest.mark.slow
+
+Make = Callable[..., Checkpoint]
+ONE = {"layers": 1, "d_model": 16, "heads": 2, "d_ff": 24}
+KINDS: dict[str, dict[str, Any]] = {
+    "llama": {**ONE, "d_k": 8, "kv_heads": 1},
+    "mistral": {**ONE, "d_k": 8, "kv_heads": 1, "sliding_window": 4},
+    "bert": {**ONE, "max_length": 60},
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_engine_computes_what_the_model_computes(
+    checkpoint_of: Make, tmp_path: Path, name: str
+) -> None:
+    """Logits to 1e-4 and greedy outputs, for several numbers of rows, lengths and pasts."""
+    held = checkpoint_of(name, **KINDS[name])
+
+    checked = export_onnx(held, tmp_path / "out")
+
+    assert checked.largest < 1e-4
+    assert checked.same == checked.outputs
+    told = json.loads((tmp_path / "out" / "model.json").read_text())
+    assert sorted(f"{graph}.onnx" for graph in told["graphs"]) == sorted(checked.graphs)
+
+
+def test_the_loop_of_the_documentation_decodes(checkpoint_of: Make, tmp_path: Path) -> None:
+    """As it stands in docs/exporting.md, with numpy and onnxruntime alone."""
+    held = checkpoint_of("transformer-base", **ONE)
+    out = tmp_path / "out"
+    checked = export_onnx(held, out)
+    page = (Path(__file__).parents[3] / "docs" / "exporting.md").read_text()
+    parts = [part.split("```")[0] for part in page.split("```python\n")]
+    names: dict[str, Any] = {}
+    exec(compile(next(p for p in parts if "import onnxruntime" in p), "page", "exec"), names)
+    source = [5, 9, 12, 7, 1]
+
+    found = names["greedy"](str(out), source, most=12)
+
+    plain = Plain(held.build(), held.graph, "source", "target")
+    special = special_of(held)
+    assert found == plain.greedy(source, [special.begin], special, 12)
+    assert len(found) > 3
+    assert checked.graphs == ("begin.onnx", "step.onnx")
+    assert checked.largest < 1e-4
+
+
+def test_a_node_that_cannot_be_expressed_is_named(checkpoint_of: Make, tmp_path: Path) -> None:
+    """A recurrent encoder runs a loop over positions, which comes out for one length alone."""
+    held = checkpoint_of("gnmt-small", layers=2)
+
+    with pytest.raises(InputError, match=r"'encoder.*lstm@1") as caught:
+        export_onnx(held, tmp_path / "out")
+
+    assert "weft eject" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_fault_of_the_export_leaves_nothing(
+    checkpoint_of: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Weights that are a little off are found by comparing, and the command exits with 1."""
+    held = checkpoint_of("bert", **KINDS["bert"])
+    write = to_onnx.write_onnx
+
+    def off(module: Any, *rest: Any) -> None:
+        weight = next(p for p in module.parameters() if p.dim() > 1)
+        with torch.no_grad():
+            weight.mul_(1.01)
+            write(module, *rest)
+            weight.div_(1.01)
+
+    monkeypatch.setattr(to_onnx, "write_onnx", off)
+
+    assert main(["export", str(held.folder), "--to", "onnx", "-o", str(tmp_path / "out")]) == 1
+    assert "does not compute the same" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
