@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # No test measures kernels: what is fastest differs between machines, and moments.
 os.environ.setdefault("WEFT_PRODUCT", "torch")
 os.environ.setdefault("WEFT_ATTENTION", "fused")
+# What tests compile lies where torch would put it, not in the user's cache.
+os.environ.setdefault(
+    "TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}")
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

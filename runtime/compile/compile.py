@@ -6,6 +6,7 @@ compiled graphs and the same time to compile.
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from .build import program_of
+from .kernels import cache_folder
 
 Mode = Literal["auto", "layers", "eager"]
 """`layers` compiles each repeated template; `auto` chooses by device and measurement."""
@@ -88,6 +90,8 @@ def compile_model(
     # Axes of equal size by chance must not be taken for one axis.
     torch.fx.experimental._config.use_duck_shape = False  # noqa: SLF001 - no public way
     before = _graphs()
+    # What Inductor makes is found again by the next process, also after a restart.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
     for layer in layers:
         layer.compile(dynamic=True)
     reason = "asked for" if mode == "layers" else f"auto on {device}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -90,6 +91,25 @@ def test_layers_compiles_each_copy_of_each_template(
     assert report.templates == ("EncoderLayer", "DecoderLayer")
     assert asked == 4 * [{"dynamic": True}]
     assert list(model.state_dict()) == keys
+
+
+@pytest.mark.parametrize("own", [None, "/elsewhere"])
+def test_what_is_compiled_is_kept_between_processes(
+    graph: GraphOf,
+    asked: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    own: str | None,
+) -> None:
+    """In weft's cache, unless the user has named another place."""
+    monkeypatch.setenv("WEFT_CACHE", "/cache")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", own or "")
+    if own is None:
+        monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+
+    compile_model(build(graph()), "layers")
+
+    assert asked
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == (own or "/cache/inductor")
 
 
 @pytest.mark.parametrize(
