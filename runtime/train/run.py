@@ -116,6 +116,9 @@ class Run(Settings):
     """See `weft.compile`."""
     kernels: KernelSettings = KernelSettings()
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    recompute: str | tuple[str, ...] = ()
+    """Parts whose activations are not kept but computed again by the backward pass: selections
+    as of patches, such as `encoder.*`.  Less memory, more time, the same numbers."""
     parallel: ParallelSettings = ParallelSettings()
     """How processes that torchrun starts share the work; see docs/scaling.md."""
     threads: Positive | None = None

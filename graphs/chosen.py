@@ -1,0 +1,131 @@
+"""Chosen: which modules of a checked graph a selection names, as a run file writes it.
+
+The language is that of patches (`specs/select.py`); here it is followed through the
+expanded graph, so that single copies, and what stands in slots, have paths of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..specs.findings import InputError, did_you_mean
+from ..specs.select import Kind, Segment, SelectError, glob, read_selection
+from .graph import Graph, Part, Scope
+
+_Piece = tuple[Kind, str, int]
+"""One piece of a path: what it is, its name, its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Something that a selection can name."""
+
+    pieces: tuple[_Piece, ...]
+    modules: tuple[str, ...]
+    """Paths of the modules that it is: one, or all copies of a repeat."""
+    record: Mapping[str, Any]
+    """What brackets look at."""
+
+    @property
+    def text(self) -> str:
+        """The path as a selection of all copies writes it."""
+        words = ("*" if kind == "index" else word for kind, word, _ in self.pieces)
+        marks = ("/" if kind == "slot" else "." for kind, _, _ in self.pieces)
+        return "".join(f"{mark}{word}" for mark, word in zip(marks, words, strict=True))[1:]
+
+
+def chosen(graph: Graph, text: str, *, place: str = "") -> tuple[str, ...]:
+    """Return the paths of the modules that a selection names, outermost ones only.
+
+    Args:
+        graph: a checked graph.
+        text: such as `encoder.*`, `decoder.0-2.feed_forward/f` or `**[use=attention@1]`.
+        place: where it stands, for the message.
+
+    Raises:
+        InputError: it cannot be read, or names nothing; the nearest path is told.
+    """
+    try:
+        selection = read_selection(text)
+    except SelectError as error:
+        raise InputError(f"{error}: '{text}'", place=place, help=error.help) from error
+    if selection.target == "spec":
+        raise InputError(
+            "'/' is the whole model", place=place, help="name its parts, such as 'encoder.*'"
+        )
+    places = list(_places(graph.root, (), ""))
+    if selection.target == "templates":
+        name = selection.segments[0].text
+        found = [each for each in places if glob(name, str(each.record.get("block", "")))]
+    else:
+        found = [each for each in places if _fits(selection.segments, each.pieces)]
+    kept = [each for each in found if selection.holds(each.record)]
+    if not kept:
+        known = list(dict.fromkeys(each.text for each in places))
+        bare = selection.path
+        why = f"'{text}' names nothing in '{graph.name}'"
+        if found:
+            why += f": '{bare}' is there, but not as the brackets want it"
+        raise InputError(why, place=place, help=did_you_mean(bare, known))
+    paths = {path for each in kept for path in each.modules}
+    return tuple(path for path in sorted(paths) if not any(_inside(path, one) for one in paths))
+
+
+def _inside(path: str, other: str) -> bool:
+    return path.startswith(f"{other}.")
+
+
+def _places(scope: Scope, pieces: tuple[_Piece, ...], path: str) -> Iterator[_Place]:
+    """Walk all that stands in a scope, copies one by one."""
+    for node in scope.nodes:
+        here: tuple[_Piece, ...] = (*pieces, ("name", node.name, 0))
+        module = path + node.name
+        if node.part is not None:
+            yield from _in_slots(node.part, here, module)
+            continue
+        if node.repeat is None and node.body is not None:
+            yield _Place(here, (module,), _template(node.body))
+            yield from _places(node.body, here, f"{module}.")
+            continue
+        copies = [(i, body, module if node.share else f"{module}.{i}") for i, body in node.copies()]
+        record = {} if node.body is None else _template(node.body)
+        yield _Place(here, tuple(dict.fromkeys(each for _, _, each in copies)), record)
+        for index, body, copy in copies:
+            inside: tuple[_Piece, ...] = (*here, ("index", str(index), index))
+            yield _Place(inside, (copy,), _template(body))
+            yield from _places(body, inside, f"{copy}.")
+
+
+def _in_slots(part: Part, pieces: tuple[_Piece, ...], module: str) -> Iterator[_Place]:
+    """Walk a block and what stands in its slots."""
+    if part.body is not None:
+        yield _Place(pieces, (module,), _template(part.body))
+        yield from _places(part.body, pieces, f"{module}.")
+        return
+    params = part.params.model_dump(mode="json")
+    yield _Place(pieces, (module,), {"use": part.block.key, "params": params})
+    for slot, inner in part.fill.items():
+        yield from _in_slots(inner, (*pieces, ("slot", slot, 0)), f"{module}.{slot}")
+
+
+def _template(scope: Scope) -> dict[str, Any]:
+    return {"use": scope.name, "block": scope.name}
+
+
+def _fits(segments: tuple[Segment, ...], pieces: tuple[_Piece, ...]) -> bool:
+    """Say whether a path is one that the segments describe."""
+
+    @functools.cache
+    def from_(segment: int, piece: int) -> bool:
+        if segment == len(segments):
+            return piece == len(pieces)
+        one = segments[segment]
+        if one.kind == "any":
+            more = piece < len(pieces) and from_(segment, piece + 1)
+            return more or from_(segment + 1, piece)
+        return piece < len(pieces) and one.fits(*pieces[piece]) and from_(segment + 1, piece + 1)
+
+    return from_(0, 0)

@@ -1,0 +1,65 @@
+"""Recompute: activations that are computed again when the backward pass needs them.
+
+Of a recomputed module only what goes in is kept until then, not what lies between; it
+costs one more forward pass of that module.  What it drops is dropped alike both times.
+
+Source: Chen et al. 2016, section 3, https://arxiv.org/abs/1604.06174
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from ...graphs.chosen import chosen
+from ...graphs.graph import Graph
+
+
+def recompute(model: nn.Module, graph: Graph, selections: Iterable[str]) -> tuple[str, ...]:
+    """Let the modules that selections name recompute what lies inside them, while training.
+
+    Args:
+        model: built from the graph; changed in place, names of parameters stay.
+        graph: what the selections are about.
+        selections: such as `encoder.*`; see `chosen`.
+
+    Returns:
+        Paths of the modules.
+
+    Raises:
+        InputError: a selection cannot be read, or names nothing.
+    """
+    paths = {path for text in selections for path in chosen(graph, text, place="/recompute")}
+    outermost = sorted(p for p in paths if not any(p.startswith(f"{one}.") for one in paths))
+    for path in outermost:
+        module = model.get_submodule(path)
+        kind: Any = type(module)
+        module.__class__ = _recomputed(kind)
+    return tuple(outermost)
+
+
+@functools.cache
+def _recomputed(kind: Any) -> type[nn.Module]:
+    """Return a class of modules that recompute.
+
+    One for each class, and nothing kept in the modules themselves: so the copies of a
+    template are still alike, and are compiled once.
+    """
+    plain = kind.forward
+
+    def forward(self: nn.Module, *given: Any, **named: Any) -> Any:
+        if not (self.training and torch.is_grad_enabled()):
+            return plain(self, *given, **named)
+
+        def inside(*given: Any, **named: Any) -> Any:
+            return plain(self, *given, **named)
+
+        return checkpoint(inside, *given, use_reentrant=False, **named)
+
+    members = {"forward": forward, "__module__": kind.__module__, "__doc__": kind.__doc__}
+    return type(kind.__name__, (kind,), members)

@@ -1,0 +1,75 @@
+"""Chosen: what a selection names in a checked graph, copy by copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from weft.graphs.chosen import chosen
+from weft.graphs.graph import Graph
+from weft.runtime.checked import graph_of
+from weft.specs.findings import InputError
+from weft.specs.load import load
+
+
+def graph(name: str = "transformer-base", **params: Any) -> Graph:
+    """Return a shipped spec with three layers, checked."""
+    return graph_of(load(name, {"layers": 3, **params}))
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("encoder.*", ("encoder.0", "encoder.1", "encoder.2")),
+        ("encoder", ("encoder.0", "encoder.1", "encoder.2")),
+        ("encoder.1-2", ("encoder.1", "encoder.2")),
+        ("encoder.**", ("encoder.0", "encoder.1", "encoder.2")),
+        ("decoder.0.*_attention", ("decoder.0.cross_attention", "decoder.0.self_attention")),
+        ("*.2.feed_forward/f", ("decoder.2.feed_forward.f", "encoder.2.feed_forward.f")),
+        ("decoder.1.*/*", ()),
+        ("head", ("head",)),
+        ("/blocks/encoder_*", ("encoder.0", "encoder.1", "encoder.2")),
+        (
+            "encoder.**[use=attention@1]",
+            tuple(f"encoder.{layer}.self_attention.f" for layer in range(3)),
+        ),
+        ("**[params.causal=true]", tuple(f"decoder.{n}.self_attention.f" for n in range(3))),
+    ],
+)
+def test_a_selection_names_modules(text: str, paths: tuple[str, ...]) -> None:
+    """Outermost ones, by their paths in the model."""
+    if not paths:
+        expected = tuple(
+            f"decoder.1.{name}.f" for name in ("cross_attention", "feed_forward", "self_attention")
+        )
+        assert chosen(graph(), text) == expected
+        return
+    assert chosen(graph(), text) == paths
+
+
+def test_copies_that_share_weights_are_one_module() -> None:
+    """The stack of a Universal Transformer is applied again and again."""
+    shared = chosen(graph_of(load("universal-transformer")), "encoder.*")
+
+    assert len(shared) == 1
+    assert not shared[0].split(".")[-1].isdigit()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "help_"),
+    [
+        ("encodr.*", "'encodr.*' names nothing in 'transformer-base'", "did you mean 'encoder.*'?"),
+        ("encoder.7", "'encoder.7' names nothing", ""),
+        ("encoder.*[use=linear@1]", "not as the brackets want it", ""),
+        ("encoder..f", "a piece is missing: 'encoder..f'", "write a path such as"),
+        ("/", "'/' is the whole model", "encoder.*"),
+    ],
+)
+def test_a_selection_of_nothing_says_what_is_near(text: str, problem: str, help_: str) -> None:
+    """With its place and the nearest path."""
+    with pytest.raises(InputError) as caught:
+        chosen(graph(), text, place="/recompute")
+
+    assert problem in caught.value.problem
+    assert caught.value.place == "/recompute"
+    assert help_ in caught.value.help

@@ -1,0 +1,131 @@
+"""What is recomputed gives the same numbers from less memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+from torch.autograd.graph import saved_tensors_hooks
+from weft.graphs.graph import Graph
+from weft.runtime import api
+from weft.runtime.checked import graph_of
+from weft.runtime.checkpoint import read_tensors
+from weft.runtime.compile.build import build
+from weft.runtime.compile.compile import compile_model
+from weft.runtime.train.recompute import recompute
+from weft.runtime.train.run import Run
+from weft.specs.findings import InputError
+from weft.specs.load import load
+
+
+def tiny(layers: int = 3) -> Graph:
+    """Return a small model that drops a third."""
+    params = {"d_model": 16, "heads": 2, "d_ff": 64, "vocab": 30, "dropout": 0.3}
+    return graph_of(load("transformer-tiny", {**params, "layers": layers}))
+
+
+def inputs() -> dict[str, Tensor]:
+    """Return a batch."""
+    generator = torch.Generator().manual_seed(3)
+    source = torch.randint(4, 30, (4, 9), generator=generator)
+    target = torch.randint(4, 30, (4, 7), generator=generator)
+    return {"source": source, "source_keep": source > 0, "target": target}
+
+
+def trained(model: nn.Module) -> tuple[Tensor, dict[str, Tensor], int]:
+    """Return a loss, its gradients, and how many numbers were kept for the backward pass."""
+    kept: dict[tuple[int, int], int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept[tensor.data_ptr(), tensor.numel()] = tensor.numel()
+        return tensor
+
+    model.zero_grad()
+    torch.manual_seed(5)
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = model(**inputs())["logits"].square().mean()
+        numbers = sum(kept.values())
+    loss.backward()
+    return loss.detach(), {n: p.grad for n, p in model.named_parameters()}, numbers  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    "text", ["encoder.*", "decoder.*", "**/f[use=feed_forward@1]", "encoder.0-1"]
+)
+def test_gradients_are_the_same_and_less_is_kept(text: str) -> None:
+    """To the bit, dropout too."""
+    graph = tiny()
+    plain, again = build(graph).train(), build(graph).train()
+
+    paths = recompute(again, graph, [text])
+
+    loss, gradients, kept = trained(plain)
+    loss_again, gradients_again, kept_again = trained(again)
+    assert paths
+    assert torch.equal(loss, loss_again)
+    assert all(torch.equal(gradients[name], gradients_again[name]) for name in gradients)
+    assert kept_again < 0.95 * kept
+    assert list(again.state_dict()) == list(plain.state_dict())
+
+
+def test_all_layers_recomputed_keep_what_passes_between_them() -> None:
+    """With six layers, less than a third of the numbers."""
+    graph = tiny(6)
+    plain, again = build(graph).train(), build(graph).train()
+    recompute(again, graph, ["encoder.*", "decoder.*"])
+
+    assert trained(again)[2] < trained(plain)[2] / 3
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(r"ignore:.*torch\.jit\.:DeprecationWarning")
+@pytest.mark.filterwarnings(r"ignore:The \.grad attribute:UserWarning")
+def test_copies_are_still_compiled_once() -> None:
+    """Two templates are two graphs, whatever the number of layers."""
+    graph = tiny(4)
+    plain, again = build(graph).train(), build(graph).train()
+    for model in (plain, again):
+        for module in model.modules():
+            if isinstance(getattr(module, "dropout", None), float):
+                module.dropout = 0.0  # type: ignore[assignment]
+    recompute(again, graph, ["encoder.*", "decoder.*"])
+    loss, gradients, _ = trained(plain)
+    counters.clear()
+
+    report = compile_model(again, "layers")
+    with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+        loss_again, gradients_again, _ = trained(again)
+
+    assert report.found == report.expected == 2
+    torch.testing.assert_close(loss_again, loss)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradients_again[name], gradient, atol=1e-6, rtol=1e-4)
+
+
+def test_a_run_says_what_it_recomputes_and_ends_the_same(
+    toy_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    """A selection in the run file; a wrong one is refused with the nearest path."""
+    heard: list[str] = []
+
+    class Ear(api.Silent):
+        def say(self, text: str) -> None:
+            heard.append(text)
+
+    plain = toy_run(updates=4)
+    again = plain.model_copy(update={"recompute": "*coder.*"})
+    results: list[Any] = [
+        api.train(run, out=tmp_path / name, listener=Ear())
+        for name, run in (("plain", plain), ("again", again))
+    ]
+
+    left, right = (read_tensors(r.checkpoint / "weights.safetensors") for r in results)
+    assert all(torch.equal(left[name], right[name]) for name in left)
+    assert "recomputed: 2 modules, from decoder.0" in heard
+    with pytest.raises(InputError, match="names nothing"):
+        api.train(plain.model_copy(update={"recompute": ("encoder.*", "decodr.*")}), out=tmp_path)
