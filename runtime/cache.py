@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 
-def cache_root() -> Path:
+def cache_folder() -> Path:
     """Return that folder: WEFT_CACHE where it is set, else `weft` in the user's cache folder."""
     own = os.environ.get("WEFT_CACHE")
     if own:

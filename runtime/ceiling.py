@@ -16,9 +16,10 @@ from pathlib import Path
 
 import torch
 
+from ..blocks.modules import product
 from ..graphs.cost import flops
 from ..graphs.graph import Graph
-from .cache import cache_root
+from .cache import cache_folder
 
 SIZES = {"cpu": 2048, "cuda": 8192}
 """Rows and columns of the matrices."""
@@ -40,7 +41,7 @@ def ceiling(
         dtype: of the matrices.
         measure: measures it; None multiplies square matrices for `SECONDS`.
     """
-    path = cache_root() / "ceiling.json"
+    path = cache_folder() / "ceiling.json"
     key = " | ".join((_name(device), str(dtype), str(torch.get_num_threads()), torch.__version__))
     known: dict[str, float] = {}
     with suppress(OSError, ValueError, AttributeError):
@@ -86,16 +87,23 @@ def _measured(device: torch.device, dtype: torch.dtype) -> float:
 
     def once() -> float:
         began = time.perf_counter()
-        product = left @ right
+        product.times_transposed(left, right)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        del product
         return time.perf_counter() - began
 
-    once()
-    took, began = [once() for _ in range(TIMES)], time.perf_counter()
-    while time.perf_counter() - began < SECONDS:
-        took.append(once())
+    took, before = list[float](), product.product_in_use()
+    kinds: tuple[product.Product, ...] = ("torch", "onednn") if product.has_onednn() else ("torch",)
+    try:
+        for kind in kinds:
+            product.use_product(kind)
+            once()
+            took += [once() for _ in range(TIMES)]
+            began = time.perf_counter()
+            while time.perf_counter() - began < SECONDS / len(kinds):
+                took.append(once())
+    finally:
+        product.use_product(before)
     return 2.0 * size**3 / min(took)
 
 

@@ -23,6 +23,7 @@ import torch
 
 from ...blocks.modules import cores, product
 from ...specs.findings import InputError, did_you_mean
+from ..cache import cache_folder
 
 LENGTHS = (32, 128, 512)
 """Positions at which cores of attention are compared; the one nearest from above decides."""
@@ -57,16 +58,6 @@ class Kernels:
     def as_json(self) -> dict[str, object]:
         """Return the choice as plain data."""
         return {**asdict(self), "attention": dict(self.attention)}
-
-
-def cache_folder() -> Path:
-    """Return where choices and compiled kernels are kept between processes.
-
-    `WEFT_CACHE` names it; else it is `weft` under `XDG_CACHE_HOME`, or under `~/.cache`.
-    """
-    own = os.environ.get("WEFT_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME")
-    return Path(own) if own else (Path(base) if base else Path.home() / ".cache") / "weft"
 
 
 def choose_kernels(

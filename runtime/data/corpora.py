@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError
-from ..cache import cache_root
+from ..cache import cache_folder
 from .folders import building
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def fetched(files: Files, say: Callable[[str], None] | None = None) -> list[tupl
     hear = say or (lambda _: None)
     found = []
     for name in files.mtdata:
-        folder = cache_root() / "corpora" / f"{name}.{'-'.join(files.languages)}"
+        folder = cache_folder() / "corpora" / f"{name}.{'-'.join(files.languages)}"
         note = _kept(folder)
         if note is None:
             hear(f"fetching {name} through {LIBRARY}")
@@ -141,7 +141,7 @@ def _run(name: str, languages: tuple[str, str], work: Path, out: Path) -> None:
         cwd=work,
         env={
             **os.environ,
-            "MTDATA": str(cache_root() / LIBRARY),
+            "MTDATA": str(cache_folder() / LIBRARY),
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         },
         stdin=subprocess.DEVNULL,
@@ -157,7 +157,7 @@ def _run(name: str, languages: tuple[str, str], work: Path, out: Path) -> None:
         raise InputError(
             f"corpus '{name}' cannot be fetched: {said[-1][:300]}",
             help="repeat with a network; or copy its folder from a machine that has it into"
-            f" {cache_root() / 'corpora'}; or name files by 'source' and 'target'",
+            f" {cache_folder() / 'corpora'}; or name files by 'source' and 'target'",
         )
     raise InputError(
         f"{LIBRARY} cannot give corpus '{name}': {said[-1][:300]}",

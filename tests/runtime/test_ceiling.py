@@ -9,7 +9,7 @@ import pytest
 import torch
 from weft.runtime import api
 from weft.runtime import ceiling as ceiling_file
-from weft.runtime.cache import cache_root
+from weft.runtime.cache import cache_folder
 from weft.runtime.ceiling import ceiling, full_speed
 from weft.runtime.checked import graph_of
 from weft.runtime.data.corpus import Corpus
@@ -53,9 +53,9 @@ def test_the_cache_is_where_the_system_keeps_caches(monkeypatch: pytest.MonkeyPa
     """Unless the user says otherwise."""
     monkeypatch.setenv("WEFT_CACHE", "")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert cache_root() == Path("/somewhere/weft")
+    assert cache_folder() == Path("/somewhere/weft")
     monkeypatch.setenv("WEFT_CACHE", "/mine")
-    assert cache_root() == Path("/mine")
+    assert cache_folder() == Path("/mine")
 
 
 def test_tokens_a_second_follow_from_the_operations_of_a_pair() -> None:

@@ -1,0 +1,223 @@
+"""Growth: time and memory of a training step against depth, width, length and vocabulary.
+
+Each point is a process of its own: it builds a Transformer, makes some updates as
+`weft train` makes them (the loss takes the last projection in, Adam in one kernel), and tells
+the median time and how much memory it came to need beyond what torch needs to be there.  Then
+the time until the first compiled step is done, against depth, with an empty cache.
+
+Times are those of the processor, its compilers among them, on one thread: what else the
+machine does then counts little.
+
+    python benchmarks/growth.py --out docs/growth
+
+writes docs/growth.png and docs/growth.json in about 8 minutes on an idle core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+BASE = {"layers": 6, "d_model": 128, "length": 64, "vocab": 8_000, "rows": 8}
+"""What stands still while another thing grows: layers on each side, sentences of one length."""
+GROWN: dict[str, tuple[int, ...]] = {
+    "layers": (6, 12, 24, 48),
+    "d_model": (64, 128, 256, 512),
+    "length": (64, 128, 256, 512, 1024, 2048),
+    "vocab": (8_000, 16_000, 32_000, 64_000, 128_000),
+}
+FIXED: dict[str, dict[str, int]] = {"length": {"rows": 1}}
+"""Sentences in a batch where lengths grow: one, so that it alone grows."""
+NAMES = {
+    "layers": "layers on each side",
+    "d_model": "d_model (d_ff = 4 d_model)",
+    "length": "tokens of a sentence, one sentence",
+    "vocab": "vocabulary",
+}
+STEPS = 3
+COLD = (6, 12, 24, 48)
+"""Depths at which compiling is timed."""
+
+
+def step(given: dict[str, int]) -> dict[str, float]:
+    """Make some updates in this process; return seconds of one, and MB that they needed."""
+    import torch
+    import weft
+    from weft.graphs.head import head_of
+    from weft.runtime.checked import analysed
+    from weft.runtime.train.projected import run_and_compare
+
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    spec = _spec(weft, given)
+    graph = analysed(spec)[0]
+    before = _peak()
+    model = weft.build(spec).train()
+    head = head_of(graph, "logits")
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
+    ids = torch.randint(4, given["vocab"], (given["rows"], given["length"]))
+    inputs = {"source": ids, "source_keep": ids != 0, "target": ids}
+    took = []
+    for _ in range(STEPS + 1):
+        began = time.process_time()
+        _, sums = run_and_compare(
+            model, head, inputs, ids, smoothing=0.1, pad=0, spread="vocabulary"
+        )
+        (sums.loss / ids.numel()).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        took.append(time.process_time() - began)
+    parameters = sum(p.numel() for p in model.parameters())
+    return {
+        "seconds": statistics.median(took[1:]),
+        "megabytes": _peak() - before,
+        "parameters": parameters,
+    }
+
+
+def cold(given: dict[str, int]) -> dict[str, float]:
+    """Compile layers and make a first step in this process; return seconds and graphs."""
+    import torch
+    import weft
+
+    torch.set_num_threads(1)
+    model = weft.build(_spec(weft, given)).train()
+    report = weft.compile(model, mode="layers")
+    ids = torch.randint(4, given["vocab"], (2, 16))
+    began = sum(os.times()[:4])
+    model(source=ids, source_keep=ids != 0, target=ids)["logits"].sum().backward()
+    return {"seconds": sum(os.times()[:4]) - began, "graphs": report.found}
+
+
+def _spec(weft: Any, given: dict[str, int]) -> Any:
+    return weft.load(
+        "transformer-base",
+        layers=given["layers"],
+        d_model=given["d_model"],
+        heads=max(1, given["d_model"] // 32),
+        vocab=given["vocab"],
+    )
+
+
+def _peak() -> float:
+    """Return the most MB that this process had at once."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    return math.nan
+
+
+def apart(work: str, given: dict[str, int]) -> dict[str, float]:
+    """Do one piece of work in a process of its own, with an empty cache of compiled code."""
+    with tempfile.TemporaryDirectory() as cache:
+        done = subprocess.run(
+            [sys.executable, __file__, "--work", work, "--given", json.dumps(given)],
+            check=True,
+            capture_output=True,
+            text=True,
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "TORCHINDUCTOR_CACHE_DIR": cache,
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # below this process, so that it counts
+                "WEFT_CACHE": cache,
+            },
+        )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    print(work, given, found, flush=True)
+    return found
+
+
+def power(sizes: list[int], values: list[float]) -> float:
+    """Return p of values ~ sizes^p between the last two points."""
+    return math.log(values[-1] / values[-2]) / math.log(sizes[-1] / sizes[-2])
+
+
+def measure(only: list[str]) -> dict[str, Any]:
+    """Return all points."""
+    found: dict[str, Any] = {"base": BASE}
+    for name in [name for name in GROWN if name in only]:
+        points = []
+        for size in GROWN[name]:
+            given = {**BASE, **FIXED.get(name, {}), name: size}
+            points.append({name: size, **apart("step", given)})
+        found[name] = points
+    if "cold" in only:
+        found["cold"] = [
+            {"layers": layers, **apart("cold", {**BASE, "layers": layers, "vocab": 1000})}
+            for layers in COLD
+        ]
+    return found
+
+
+def plot(found: dict[str, Any], path: Path) -> None:
+    """Draw time and memory against each size, and compiling against depth."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    names = [name for name in GROWN if name in found]
+    figure, axes = plt.subplots(2, len(names) + 1, figsize=(4 * len(names) + 4, 6.5))
+    for column, name in enumerate(names):
+        sizes = [point[name] for point in found[name]]
+        for row, (key, unit) in enumerate((("seconds", "s"), ("megabytes", "MB"))):
+            values = [point[key] for point in found[name]]
+            axis = axes[row][column]
+            axis.loglog(sizes, values, "o-", color="#33628f")
+            grows = power(sizes, values)
+            axis.set_title(f"{key} of a step, last two ~ n^{grows:.2f}", fontsize=9)
+            axis.set_xlabel(NAMES[name])
+            axis.set_ylabel(unit)
+            axis.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=7)
+            axis.minorticks_off()
+            axis.grid(alpha=0.3)
+    first, last = axes[0][-1], axes[1][-1]
+    last.axis("off")
+    first.axis("off")
+    if "cold" in found:
+        first.axis("on")
+        depths = [point["layers"] for point in found["cold"]]
+        first.plot(depths, [point["seconds"] for point in found["cold"]], "o-", color="#a04a2b")
+        first.set_ylim(bottom=0)
+        first.set_xticks(depths)
+        first.set_title("seconds to the first compiled step", fontsize=9)
+        first.set_xlabel(NAMES["layers"])
+        first.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """Measure and draw, or do one piece of work."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--out", default="outputs/growth", help="files to write, less endings")
+    options.add_argument("--only", nargs="*", default=[*GROWN, "cold"])
+    options.add_argument("--work", choices=("step", "cold"), help=argparse.SUPPRESS)
+    options.add_argument("--given", help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.work:
+        done = {"step": step, "cold": cold}[given.work](json.loads(given.given))
+        print(json.dumps(done))
+        return
+    found = measure(given.only)
+    out = Path(given.out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    known = out.with_suffix(".json")
+    if known.is_file():  # measured in parts
+        found = {**json.loads(known.read_text()), **found}
+    known.write_text(json.dumps(found, indent=1) + "\n")
+    plot(found, out.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()
