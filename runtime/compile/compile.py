@@ -18,8 +18,8 @@ import torch.fx.experimental._config
 from torch import nn
 from torch._dynamo.utils import counters
 
+from ..cache import cache_folder
 from .build import program_of
-from .kernels import cache_folder
 
 Mode = Literal["auto", "layers", "eager"]
 """`layers` compiles each repeated template; `auto` chooses by device and measurement."""
