@@ -27,7 +27,7 @@ def export(options: Namespace) -> None:
         InputError: it cannot be written, or does not compute the same; nothing is kept then.
     """
     lines = list(islice(read_lines(options.text), LINES)) if options.text else []
-    print(f"writing for {options.to}, then comparing", file=sys.stderr)
+    print(f"{options.checkpoint}: to {options.to}, then compared", file=sys.stderr)
     found = export_to(
         options.checkpoint,
         options.to,

@@ -35,7 +35,8 @@ _HEAD = '''# SPDX-License-Identifier: Apache-2.0
 """{doc}
 
 Written by weft: the classes that a spec became and the blocks that they use, which are parts of
-Weft, under the Apache License 2.0.  Needs torch alone; weights have the names that weft gives them.
+Weft, under the Apache License 2.0{others}.
+Needs torch alone; weights have the names that weft gives them.
 
 {use}
 """
@@ -121,6 +122,7 @@ def ejected_text(graph: Graph, *, trained: bool = False) -> tuple[str, str]:
     name = gatherer.names()[Symbol(_GENERATED, program.root)]
     head = _HEAD.format(
         doc=textwrap.fill(doc, WIDTH - 3),
+        others="".join(f", and of {one}, under its own" for one in sorted(blocks - {_ROOT})),
         use=_use(graph, name, trained=trained),
         params=_params(graph),
     )

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ...graphs.graph import Graph, owned_parts
+from ...graphs.shapes import ValueType
 from ...specs.findings import InputError
+from .examples import example_inputs, sizes_for
 
 LARGEST = 1 << 30
 """Bytes of weights above which they lie in a file beside the graph; ONNX ends at 2 GiB."""
@@ -26,6 +28,11 @@ LOOPING = frozenset(
 """Blocks whose Python looks at lengths or numbers, where the exporter sees one case alone."""
 _INT64 = 7
 """ONNX's number for a type."""
+
+ROWS = "rows"
+"""Name of the batch axis."""
+PAST = "past"
+"""Name of how many positions were written."""
 
 Axes = tuple[str | int, ...]
 """A shape: names of lengths that are free, and numbers."""
@@ -43,6 +50,34 @@ class Named:
         """Return it as plain data."""
         kind = str(self.example.dtype).removeprefix("torch.")
         return {"name": self.name, "type": kind, "shape": list(self.axes)}
+
+
+def axes_of(type_: ValueType, graph: Graph) -> Axes:
+    """Return the shape of an input: free lengths by the names of the graph's axes."""
+    batches = {axis for axis, kind in graph.spec.axes.items() if kind == "batch"}
+    return tuple(
+        ROWS if axis in batches else axis if isinstance(axis, int) else str(axis)
+        for axis in type_.axes
+    )
+
+
+def named_inputs(graph: Graph, *, batch: int, length: int) -> list[Named]:
+    """Return random inputs of a graph, with names and shapes.
+
+    Args:
+        graph: what they are for.
+        batch: rows.
+        length: of the shortest axis that is free.
+
+    Raises:
+        InputError: an input is of a kind of which no example is known.
+    """
+    sizes = sizes_for(graph, batch=batch, length=length)
+    try:
+        values = example_inputs(graph, sizes)
+    except ValueError as error:
+        raise InputError(str(error), place=graph.source) from error
+    return [Named(n, axes_of(t, graph), values[n]) for n, t in graph.inputs.items()]
 
 
 def write_onnx(

@@ -4,35 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ...blocks.modules.position import LearnedPosition
 from ...blocks.modules.state import Room
-from ...graphs.graph import Graph, owned_parts
-from ...graphs.shapes import ValueType
+from ...graphs.graph import Graph
 from ...specs.findings import InputError
 from ..checkpoint import Checkpoint
 from ..special import special_of
-from .examples import example_inputs, sizes_for
-from .onnx_write import Axes, Named, Session, refused, write_onnx
+from .onnx_check import CLOSE, SHAPES, compare_decoding, compare_steps, difference
+from .onnx_write import PAST, ROWS, Axes, Named, Session, axes_of, named_inputs, refused, write_onnx
 from .steps import Begin, Leaf, Loop, Step, leaves, loop_of
 from .writing import new_folder, write_marker
-
-CLOSE = 1e-4
-"""Most by which numbers may differ, as a share of the largest where that is above 1."""
-SHAPES = ((1, 5), (3, 9), (2, 14))
-"""Sequences and their length, for which outputs are compared."""
-STEPS = 8
-"""Positions that are decoded for each of them."""
-ROWS = "rows"
-"""Name of the batch axis."""
-PAST = "past"
-"""Name of how many positions were written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +83,6 @@ def export_onnx(held: Checkpoint, out: Path | str) -> CheckedOnnx:
     return checked
 
 
-def _axes_of(type_: ValueType, graph: Graph) -> Axes:
-    """Return the shape of an input: free lengths by the names of the graph's axes."""
-    batches = {axis for axis, kind in graph.spec.axes.items() if kind == "batch"}
-    return tuple(
-        ROWS if axis in batches else axis if isinstance(axis, int) else str(axis)
-        for axis in type_.axes
-    )
-
-
-def _inputs(graph: Graph, *, batch: int, length: int) -> list[Named]:
-    sizes = sizes_for(graph, batch=batch, length=length)
-    try:
-        values = example_inputs(graph, sizes)
-    except ValueError as error:
-        raise InputError(str(error), place=graph.source) from error
-    return [Named(n, _axes_of(t, graph), values[n]) for n, t in graph.inputs.items()]
-
-
 class _Forward(nn.Module):
     """A model called by position."""
 
@@ -133,42 +102,29 @@ def _given(graph: Graph) -> list[str]:
 
 def _forward(graph: Graph, model: nn.Module, folder: Path) -> CheckedOnnx:
     """Write a spec that does not decode as one graph, and compare its outputs."""
-    given = _inputs(graph, batch=3, length=7)
+    given = named_inputs(graph, batch=3, length=7)
     outputs = _given(graph)
     # An output may be called as an input is.
     names = [f"{name}.y" if name in graph.inputs else name for name in outputs]
     write_onnx(_Forward(model, graph), given, names, folder / "model.onnx", graph)
     session, far = Session(folder / "model.onnx", graph), []
     for batch, length in SHAPES:
-        inputs = {one.name: one.example for one in _inputs(graph, batch=batch, length=length)}
+        inputs = {one.name: one.example for one in named_inputs(graph, batch=batch, length=length)}
         with torch.no_grad():
             expected = model(**inputs)
         found = session(inputs)
         far += [
-            _difference(expected[ours], found[theirs])
+            difference(expected[ours], found[theirs])
             for ours, theirs in zip(outputs, names, strict=True)
         ]
     shapes = [
-        {"name": theirs, "shape": list(_axes_of(graph.outputs[ours], graph))}
+        {"name": theirs, "shape": list(axes_of(graph.outputs[ours], graph))}
         for ours, theirs in zip(outputs, names, strict=True)
     ]
     told = {"model": {"inputs": [one.as_json() for one in given], "outputs": shapes}}
     _write_json(folder, graph, {"graphs": told})
     near = sum(one <= CLOSE for one in far)
     return CheckedOnnx(("model.onnx",), len(far), near, max(far))
-
-
-def _difference(expected: Tensor, found: Tensor) -> float:
-    """Return the largest difference, as a share of the largest number where that is above 1."""
-    if expected.shape != found.shape:
-        return float("inf")
-    if not expected.is_floating_point():
-        return 0.0 if torch.equal(expected, found) else float("inf")
-    finite = expected[expected.isfinite()]
-    scale = max(1.0, finite.abs().max().item()) if finite.numel() else 1.0
-    # Two infinities of one sign are equal, though their difference is not a number.
-    far = torch.where(expected == found, 0.0, (expected - found).abs() / scale)
-    return far.max().item() if far.numel() else 0.0
 
 
 def _write_json(folder: Path, graph: Graph, value: Mapping[str, Any]) -> None:
@@ -219,35 +175,10 @@ def _stepping(held: Checkpoint, model: nn.Module, folder: Path) -> CheckedOnnx:
         ],
     }
     _write_json(folder, graph, {"graphs": told, "special": _special(held), "kinds": kinds})
-    far = _compare_steps(step, [*count, *states], folder, graph)
-    checked = _compare(graph, model, loop, folder)
-    return replace(checked, largest=max(far, checked.largest))
-
-
-def _compare_steps(step: Step, states: list[Named], folder: Path, graph: Graph) -> float:
-    """Return how far single steps are apart, from states at random with more and more past."""
-    session, far = Session(folder / "step.onnx", graph), 0.0
-    windows = {int(part.arguments.get("window") or 0) for _, _, part in owned_parts(graph.root)}
-    pasts = {0, 1, 2, 17}.union(*({one, one + 1, one + 9} for one in windows))
-    tables = [m.weight.size(0) for m in step.modules() if isinstance(m, LearnedPosition)]
-    generator = torch.Generator().manual_seed(4)
-    for past in sorted(one for one in pasts if one < min(tables, default=one + 1)):
-        free = {ROWS: 2, PAST: past}
-        values = {}
-        for one in states:
-            shape = [free.get(a, 6) if isinstance(a, str) else a for a in one.axes]
-            values[one.name] = (
-                torch.randn(shape, generator=generator).to(one.example.dtype)
-                if one.example.is_floating_point()
-                else torch.ones(shape, dtype=one.example.dtype)
-            )
-        tokens = torch.ones(2, 1, dtype=torch.long)
-        with torch.no_grad():
-            expected = step(tokens, *values.values())
-        found = session({step.loop.tokens: tokens, **values})
-        pairs = zip(expected, found.values(), strict=True)
-        far = max(far, *(_difference(ours, theirs) for ours, theirs in pairs))
-    return far
+    far = compare_steps(step, [*count, *states], folder, graph)
+    same, other = compare_decoding(graph, model, loop, folder)
+    files = ("begin.onnx", "step.onnx") if loop.fixed else ("step.onnx",)
+    return CheckedOnnx(files, len(SHAPES), same, max(far, other))
 
 
 def _fresh(model: nn.Module, fixed: list[Named]) -> Any:
@@ -264,7 +195,7 @@ def _begun(
     model: nn.Module, graph: Graph, loop: Loop, *, batch: int, length: int
 ) -> tuple[Any, list[Named]]:
     """Return a state after a step, which then has every tensor, and the inputs it is of."""
-    given = {one.name: one for one in _inputs(graph, batch=batch, length=length)}
+    given = {one.name: one for one in named_inputs(graph, batch=batch, length=length)}
     fixed = [given[name] for name in loop.fixed]
     state = _fresh(model, fixed)
     rows = fixed[0].example.size(0) if fixed else 3
@@ -316,81 +247,3 @@ def _special(held: Checkpoint) -> dict[str, int] | None:
         return dict(special_of(held)._asdict())
     except InputError:
         return None
-
-
-def _compare(graph: Graph, model: nn.Module, loop: Loop, folder: Path) -> CheckedOnnx:
-    """Compare, for several shapes, logits of given tokens and greedy outputs with the forward."""
-    step = Session(folder / "step.onnx", graph)
-    begin = Session(folder / "begin.onnx", graph) if loop.fixed else None
-    told = json.loads((folder / "model.json").read_text())
-    same, far = 0, 0.0
-    for batch, length in SHAPES:
-        given = {one.name: one.example for one in _inputs(graph, batch=batch, length=length)}
-        fixed = {name: given[name] for name in loop.fixed}
-        tokens_RT = given[loop.tokens][:, : min(STEPS, given[loop.tokens].size(1))]
-        state = _start(told, begin, fixed, tokens_RT.size(0))
-        run = _Run(step, loop, state)
-        logits = [run(tokens_RT[:, t : t + 1]) for t in range(tokens_RT.size(1))]
-        expected = _plain(model, loop, fixed, tokens_RT)
-        far = max(far, _difference(expected, torch.stack(logits, 1)))
-        first = tokens_RT[:, :1]
-        theirs = _greedy(_Run(step, loop, _start(told, begin, fixed, len(first))), first)
-        same += torch.equal(theirs, _plain_greedy(model, loop, fixed, first))
-    files = ("begin.onnx", "step.onnx") if loop.fixed else ("step.onnx",)
-    return CheckedOnnx(files, len(SHAPES), same, far)
-
-
-def _start(
-    told: Mapping[str, Any], begin: Session | None, fixed: Mapping[str, Tensor], rows: int
-) -> dict[str, Tensor]:
-    """Return the state before the first step, as `model.json` says it."""
-    if begin is not None:
-        return begin(fixed)
-    sizes = {ROWS: rows, PAST: 0}
-    return {
-        one["name"]: torch.zeros(
-            [sizes.get(axis, axis) for axis in one["shape"]], dtype=getattr(torch, one["type"])
-        )
-        for one in told["graphs"]["step"]["inputs"][1:]
-    }
-
-
-class _Run:
-    """The loop around `step.onnx`."""
-
-    def __init__(self, step: Session, loop: Loop, state: Mapping[str, Tensor]) -> None:
-        self.step, self.loop, self.state = step, loop, dict(state)
-        self.written = 0
-
-    def __call__(self, tokens_R1: Tensor) -> Tensor:
-        past = torch.zeros(self.written, dtype=torch.long)
-        found = self.step({self.loop.tokens: tokens_R1, **self.state, PAST: past})
-        self.written += 1
-        logits = found.pop(self.loop.output)
-        self.state |= {name.removeprefix("next."): value for name, value in found.items()}
-        return logits
-
-
-def _greedy(run: _Run, tokens_R1: Tensor) -> Tensor:
-    found = []
-    for _ in range(STEPS):
-        tokens_R1 = run(tokens_R1).argmax(-1, keepdim=True)
-        found.append(tokens_R1)
-    return torch.cat(found, 1)
-
-
-@torch.no_grad()
-def _plain(model: nn.Module, loop: Loop, fixed: Mapping[str, Tensor], tokens_RT: Tensor) -> Tensor:
-    kept = dict.fromkeys(loop.masks, torch.ones_like(tokens_RT, dtype=torch.bool))
-    logits: Tensor = model(**fixed, **{loop.tokens: tokens_RT}, **kept)[loop.output]
-    return logits
-
-
-def _plain_greedy(
-    model: nn.Module, loop: Loop, fixed: Mapping[str, Tensor], tokens_R1: Tensor
-) -> Tensor:
-    written_RT = tokens_R1
-    for _ in range(STEPS):
-        best_R1 = _plain(model, loop, fixed, written_RT)[:, -1].argmax(-1, keepdim=True)
-        written_RT = torch.cat((written_RT, best_R1), 1)
-    return written_RT[:, 1:]

@@ -1,0 +1,85 @@
+"""Definitions that are gathered out of several files into one that does the same."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weft.runtime.export.gather import Gatherer, Symbol
+from weft.specs.findings import InputError
+
+FILES = {
+    "__init__": "",
+    "low": '''"""Low: numbers."""
+import math
+
+# What is added.
+NEAR, FAR = 1, 10
+"""Two numbers."""
+UNUSED = object()
+
+
+def scale(x):
+    return math.floor(x * FAR)
+''',
+    "high": '''"""High: the other one."""
+from .low import scale as low_scale
+
+
+def scale(x):
+    return low_scale(x) + 1
+
+
+class Model:
+    def forward(self, x):
+        return scale(x)
+
+    def attention_weights(self):
+        return UNKNOWN
+''',
+}
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write a package of two files, and put it where Python finds it."""
+    folder = tmp_path / "two_files"
+    folder.mkdir()
+    for name, text in FILES.items():
+        (folder / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "two_files"
+
+
+def test_one_file_does_what_the_package_does(package: str) -> None:
+    """Names that both files have are told apart, and nothing comes along that is not needed."""
+    gatherer = Gatherer([package])
+    gatherer.want(Symbol(f"{package}.high", "Model"))
+    text = gatherer.render({})
+    names: dict[str, Any] = {}
+
+    exec(compile(text, "one.py", "exec"), names)
+
+    assert names["Model"]().forward(2.57) == 26
+    assert "UNUSED" not in text
+    assert "UNKNOWN" not in text
+    assert "# What is added.\nNEAR, FAR = 1, 10" in text
+    assert text.index("# --- Low: numbers.") < text.index("# --- High: the other one.")
+    assert text.startswith("import math\n")
+
+
+def test_nothing_is_run_while_gathering(package: str) -> None:
+    """Files are read; only the package itself, which holds them, is known to Python."""
+    gatherer = Gatherer([package])
+    gatherer.want(Symbol(f"{package}.high", "Model"))
+    gatherer.render({})
+
+    assert not {f"{package}.low", f"{package}.high"} & set(sys.modules)
+
+
+def test_a_name_that_is_not_there_is_told(package: str) -> None:
+    """With the file in which it was looked for."""
+    with pytest.raises(InputError, match=r"'Modle' is not defined at the top of two_files\.high"):
+        Gatherer([package]).want(Symbol(f"{package}.high", "Modle"))

@@ -1,0 +1,55 @@
+"""Folders of exports appear whole, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from weft.runtime.export.writing import MARKER, new_folder
+from weft.specs.findings import InputError
+
+
+def test_a_folder_appears_when_all_went_well(tmp_path: Path) -> None:
+    """An older export stands until then, and is gone afterwards."""
+    out = tmp_path / "deep" / "out"
+    for text in ("old", "new"):
+        with new_folder(out) as folder:
+            (folder / MARKER).write_text(text)
+            (folder / text).touch()
+            assert not (out / text).exists()
+
+    assert sorted(one.name for one in out.iterdir()) == ["new", MARKER]
+    assert [one.name for one in out.parent.iterdir()] == ["out"]
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+    """And nothing beside it."""
+    out = tmp_path / "out"
+    with new_folder(out) as folder:
+        (folder / MARKER).touch()
+
+    def fail() -> None:
+        with new_folder(out) as folder:
+            (folder / "half").touch()
+            raise InputError("wrong")
+
+    with pytest.raises(InputError, match="wrong"):
+        fail()
+    assert [one.name for one in out.iterdir()] == [MARKER]
+    assert [one.name for one in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_what_is_no_export_is_not_replaced(tmp_path: Path, kind: str) -> None:
+    """A folder with something else in it, or a file of that name."""
+    out = tmp_path / "out"
+    if kind == "file":
+        out.write_text("mine")
+    else:
+        out.mkdir()
+        (out / "mine").touch()
+
+    with pytest.raises(InputError, match="is no export"), new_folder(out):
+        pass
+
+    assert out.exists()
