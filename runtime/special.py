@@ -26,7 +26,7 @@ def special_of(held: Checkpoint) -> Special:
         InputError: the checkpoint does not say what they are.
     """
     said = held.state.get("imported", {}).get("tokens", {})
-    ids = [said.get(name) for name in Special._fields]
+    ids = [said.get(name) for name in Special._fields[:3]]
     ids = [one[0] if isinstance(one, list) and len(one) == 1 else one for one in ids]
     if all(isinstance(one, int) for one in ids):
         return Special(*ids)

@@ -22,6 +22,8 @@ from ..records import Details, text_records
 from .progress import Counter
 from .use_commands import opened, two_sides, warn
 
+_LINE_ENDS = str.maketrans("\n\r", "  ")
+"""What would end a line of output inside it; a model may write them as bytes."""
 _EMPTY = "its translation is an empty line"
 
 
@@ -70,7 +72,7 @@ def _write_plain(
         out.write("\n")
         return
     for one in found if scores else found[:1]:
-        text = model.translator.target.decode(one.tokens).replace("\n", " ")
+        text = model.translator.target.decode(one.tokens).translate(_LINE_ENDS)
         out.write(f"{one.score:.4f}\t{text}\n" if scores else f"{text}\n")
 
 

@@ -40,6 +40,10 @@ class Vocabulary(Protocol):
     bos: int
 
     @property
+    def spells_all(self) -> bool:
+        """Whether anything can be written, so that nothing is unknown."""
+
+    @property
     def bytes(self) -> Content:
         """What its file holds."""
 
@@ -85,6 +89,11 @@ class Symbols:
         """Number of ids; ids are below it."""
         self._first = first
         self._ids = {symbol: first + place for place, symbol in enumerate(self.symbols)}
+
+    @property
+    def spells_all(self) -> bool:
+        """Whether anything can be written, so that nothing is unknown."""
+        return self.spelling is not None and self.spelling.spells_all
 
     @cached_property
     def bytes(self) -> Content:

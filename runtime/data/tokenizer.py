@@ -12,6 +12,7 @@ import hashlib
 import io
 import os
 import re
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -75,6 +76,9 @@ class Tokenizer:
         """Number of pieces; ids are below it."""
         self.pad, self.eos = int(self._model.pad_id()), int(self._model.eos_id())
         self.unk, self.bos = int(self._model.unk_id()), int(self._model.bos_id())
+        codes = {self._model.piece_to_id(f"<0x{code:02X}>"): code for code in range(256)}
+        self._byte_of = {} if self.unk in codes else codes
+        self._id_of = {code: number for number, code in self._byte_of.items()}
         if own_ids and (self.pad, self.eos, self.unk, self.bos) != (PAD, EOS, UNK, BOS):
             msg = (
                 f"special ids are pad {self.pad}, eos {self.eos}, unk {self.unk}, bos {self.bos};"
@@ -151,12 +155,13 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids: up to the first end, without padding and beginning.
 
-        Unknown pieces show as U+2047.
+        Unknown pieces show as U+2047.  Bytes that are no whole character, as where an
+        output was cut inside one, are left out.
 
         Raises:
             IndexError: an id is not in the vocabulary.
         """
-        kept = []
+        kept = list[int]()
         for each in ids:
             number = int(each)
             if number == self.eos:
@@ -166,7 +171,24 @@ class Tokenizer:
                 raise IndexError(msg)
             if number not in (self.pad, self.bos):
                 kept.append(number)
-        return str(self._model.decode(kept))
+        return str(self._model.decode(self._whole(kept)))
+
+    @property
+    def spells_all(self) -> bool:
+        """Whether any character can be written, if need be byte by byte: none is unknown."""
+        return bool(self._byte_of)
+
+    def _whole(self, ids: list[int]) -> list[int]:
+        """Return ids without those of bytes that are no whole character."""
+        kept = list[int]()
+        for is_byte, run in groupby(ids, self._byte_of.__contains__):
+            if is_byte:
+                codes = bytes(self._byte_of[one] for one in run)
+                text = codes.decode("utf-8", errors="ignore")
+                kept += (self._id_of[code] for code in text.encode())
+            else:
+                kept += run
+        return kept
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return the piece of each id, special ones too; U+2581 stands for a space."""

@@ -35,6 +35,8 @@ class Special(NamedTuple):
     begin: int
     end: int
     pad: int
+    never: frozenset[int] = frozenset()
+    """Others that no output holds."""
 
 
 Constraint = Callable[[Sequence[int]], Control]
@@ -88,6 +90,7 @@ def decode_ids(
     control = _control(requests, limits_N, search, avoidance, own)
     include = _inclusion(requests, limits_N, search, special.end)
     ids = {"bos": special.begin, "eos": special.end, "pad": special.pad}
+    never = special.never
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
         fixed = {"source": source_NS, "source_keep": keep_NS}
         length = int(limits_N.max())
@@ -100,6 +103,7 @@ def decode_ids(
                 max_lengths_N=limits_N,
                 control=control,
                 include=include,
+                never=never,
                 **ids,
             )
         return sample(
@@ -108,6 +112,7 @@ def decode_ids(
             settings=search,
             max_lengths_N=limits_N,
             control=chained([one for one in (control, include) if one is not None]),
+            never=never,
             **ids,
         )
 

@@ -16,7 +16,7 @@ Not here: models (`stepper.py`), what beams keep (`beams.py`), what may come nex
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import torch
@@ -60,6 +60,7 @@ def greedy(  # noqa: PLR0913 - what a search hangs on
     penalty: Penalty = "gnmt",
     min_length: int = 0,
     control: Control | None = None,
+    never: Collection[int] = (),
 ) -> list[Hypothesis]:
     """Take the most probable token each time.
 
@@ -74,6 +75,7 @@ def greedy(  # noqa: PLR0913 - what a search hangs on
         penalty: its form.
         min_length: fewest tokens of an output, its end aside, where there is room for them.
         control: what may come next.
+        never: other tokens that are never chosen.
 
     Returns:
         One hypothesis a sentence.
@@ -82,7 +84,7 @@ def greedy(  # noqa: PLR0913 - what a search hangs on
     return _written(
         stepper,
         None,
-        _bars(bos, eos, pad, min_length, max_lengths_N),
+        _bars((bos, pad, *never), eos, min_length, max_lengths_N),
         pad=pad,
         first=bos,
         limit=limit,
@@ -92,7 +94,7 @@ def greedy(  # noqa: PLR0913 - what a search hangs on
 
 
 @torch.no_grad()
-def sample(
+def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
     stepper: Stepper,
     *,
     chances: Chances,
@@ -102,6 +104,7 @@ def sample(
     pad: int,
     max_lengths_N: Tensor,
     control: Control | None = None,
+    never: Collection[int] = (),
 ) -> list[list[Hypothesis]]:
     """Draw `beam` outputs of each sentence, and return the `nbest` of best score.
 
@@ -114,12 +117,13 @@ def sample(
         pad: fed to sentences that have ended.
         max_lengths_N: most tokens of each output.
         control: what may come next; its probabilities are scaled up before a draw.
+        never: other tokens that are never chosen.
     """
     limit, beam = _longest(stepper, max_lengths_N), settings.beam
     found = _written(
         stepper,
         chances.choose,
-        _bars(bos, eos, pad, settings.min_length, max_lengths_N.repeat_interleave(beam)),
+        _bars((bos, pad, *never), eos, settings.min_length, max_lengths_N.repeat_interleave(beam)),
         pad=pad,
         first=bos,
         limit=limit,
@@ -191,7 +195,7 @@ def _written(
 
 
 @torch.no_grad()
-def beam_search(
+def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
     stepper: Stepper,
     *,
     settings: SearchSettings,
@@ -201,6 +205,7 @@ def beam_search(
     max_lengths_N: Tensor,
     control: Control | None = None,
     include: Inclusion | None = None,
+    never: Collection[int] = (),
 ) -> list[list[Hypothesis]]:
     """Keep the best hypotheses of each sentence until none can become the best.
 
@@ -225,6 +230,7 @@ def beam_search(
             device.
         control: what may come next.
         include: what every output must hold; its places are shared out accordingly.
+        never: other tokens that are never chosen.
 
     Returns:
         For each sentence at most `nbest` hypotheses, best first: the finished ones,
@@ -245,6 +251,7 @@ def beam_search(
             penalty=settings.penalty,
             min_length=settings.min_length,
             control=_both(control, include),
+            never=never,
         )
         return [[hypothesis] for hypothesis in found]
     limit = _longest(stepper, max_lengths_N)
@@ -255,7 +262,9 @@ def beam_search(
     own_NK = torch.arange(sentences * settings.beam, device=max_lengths_N.device).view(
         sentences, settings.beam
     )
-    bars = _bars(bos, eos, pad, settings.min_length, max_lengths_N.repeat_interleave(settings.beam))
+    bars = _bars(
+        (bos, pad, *never), eos, settings.min_length, max_lengths_N.repeat_interleave(settings.beam)
+    )
     token_R = torch.full_like(own_NK, bos).flatten()
     written_RL = own_NK.new_empty((own_NK.numel(), 0))
     for position in range(limit):
@@ -339,5 +348,5 @@ def _longest(stepper: Stepper, max_lengths_N: Tensor) -> int:
     return int(longest)
 
 
-def _bars(bos: int, eos: int, pad: int, min_length: int, limits_R: Tensor) -> Bars:
-    return Bars({bos, pad} - {eos}, eos, min_length, limits_R)
+def _bars(never: Collection[int], eos: int, min_length: int, limits_R: Tensor) -> Bars:
+    return Bars({*never} - {eos}, eos, min_length, limits_R)

@@ -138,7 +138,10 @@ class Translator:
     def decode_requests(self, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         """Return the hypotheses of a batch, best first; each source has a token."""
         whole = [replace(one, source=[*one.source, self.source.eos]) for one in requests]
-        special = Special(self.target.bos, self.target.eos, self.target.pad)
+        target = self.target
+        # What is never unknown is never written as if it were.
+        never = frozenset({target.unk}) if target.spells_all else frozenset[int]()
+        special = Special(target.bos, target.eos, target.pad, never)
         models = (self.model, *self.others)
         avoidance = self._avoid() if self.search.avoid else None
         return decode_ids(models, whole, special, self.search, avoidance=avoidance, half=self.half)

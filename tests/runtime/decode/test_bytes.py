@@ -1,0 +1,115 @@
+"""Characters that training never saw go in and out as bytes; broken ones are never written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import weft
+from hypothesis import given
+from hypothesis import strategies as st
+from weft.runtime.checked import graph_of
+from weft.runtime.checkpoint import Contents, save, weights_of
+from weft.runtime.data.settings import TokenizerSettings
+from weft.runtime.data.tokenizer import UNKNOWN, Tokenizer, train_tokenizer
+from weft.runtime.decode.translate import Wish
+from weft.runtime.model import Model
+
+FOREIGN = "😀 漢字"
+SMALL = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """Return one that has seen four words, and spells the rest in bytes."""
+    settings = TokenizerSettings(vocab_size=300, byte_fallback=True)
+    path = tmp_path_factory.mktemp("bytes") / "tokenizer.model"
+    return train_tokenizer(["sun moon tree river"] * 20, settings, path)
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """Return a model of random weights to which the unknown token is the likeliest of all."""
+    spec = weft.load("transformer-tiny", vocab=tokenizer.vocab_size, **SMALL)
+    module, graph = weft.build(spec), graph_of(spec)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
+    contents = Contents(
+        graph=graph,
+        weights=weights_of(module, graph),
+        run={"name": "bytes", "search": {"beam": 3, "max_extra": 12}},
+        tokenizers={"tokenizer.model": tokenizer.bytes},
+    )
+    return weft.open(save(tmp_path_factory.mktemp("model") / "checkpoint", contents))
+
+
+def test_what_was_never_seen_goes_through_as_bytes(tokenizer: Tokenizer) -> None:
+    """No id is the unknown one, and back comes the same text."""
+    ids = tokenizer.encode(FOREIGN)
+
+    assert tokenizer.unk not in ids
+    assert sum(piece.startswith("<0x") for piece in tokenizer.pieces(ids)) == 4 + 2 * 3
+    assert tokenizer.decode(ids) == FOREIGN
+
+
+@pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 3, "nbest": 3}, {"sample": {}}])
+def test_a_model_copies_what_it_is_told_and_never_writes_unknown(
+    model: Model, tokenizer: Tokenizer, search: dict[str, object]
+) -> None:
+    """Foreign letters in the source, before the output and inside it."""
+    wanted = weft.open(model.checkpoint.folder, search=search)
+    module: Any = wanted.module
+    step, stepped = module.step, []
+
+    def likeliest(**given: Any) -> Any:
+        stepped.append(given["position"])
+        outputs = step(**given)
+        unknown = torch.tensor([tokenizer.unk])
+        return {**outputs, "logits": outputs["logits"].index_fill(-1, unknown, 50.0)}
+
+    module.step = likeliest
+    wishes = [Wish(f"sun {FOREIGN}", begin=FOREIGN), Wish("moon", include=["漢"])]
+    found = list(wanted.translator.hypotheses(wishes))
+
+    assert stepped
+    for hypothesis in found[0]:
+        text = tokenizer.decode(hypothesis.tokens)
+        assert text.startswith(FOREIGN)
+    for hypothesis in (*found[0], *found[1]):
+        assert tokenizer.unk not in hypothesis.tokens
+        text = tokenizer.decode(hypothesis.tokens)
+        assert UNKNOWN not in text
+        assert "\ufffd" not in text
+    assert all("漢" in tokenizer.decode(one.tokens) for one in found[1])
+
+
+def test_half_characters_are_left_out_at_the_end_and_in_the_middle(tokenizer: Tokenizer) -> None:
+    """Cut after each token, the text is that of the characters that are whole."""
+    ids = tokenizer.encode("sun 漢 moon")
+    first = next(n for n, piece in enumerate(tokenizer.pieces(ids)) if piece.startswith("<0x"))
+
+    assert tokenizer.decode(ids[: first + 1]).rstrip() == "sun"
+    assert tokenizer.decode(ids[: first + 2]).rstrip() == "sun"
+    assert tokenizer.decode(ids[: first + 3]) == "sun 漢"
+    assert tokenizer.decode([*ids[: first + 1], *ids[first + 3 :]]).split() == ["sun", "moon"]
+    # The rest of a broken character does not take the next one with it.
+    assert tokenizer.decode([*ids[: first + 2], *ids[first : first + 3]]) == "sun 漢"
+
+
+@given(data=st.data())
+def test_no_ids_give_a_broken_text(tokenizer: Tokenizer, data: st.DataObject) -> None:
+    """Whole characters among any bytes are all there, in order; nothing stands for the rest."""
+    parts = data.draw(
+        st.lists(st.sampled_from(["é", "漢", "😀", b"\xe6", b"\xf0\x9f", b"\x80", b"\xff"]))
+    )
+    number = {piece: n for n, piece in enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))}
+    codes = [part.encode() if isinstance(part, str) else part for part in parts]
+    # Between the parts a letter stands, so that no halves meet.
+    ids = [number[f"<0x{code:02X}>"] for part in codes for code in (*part, ord("x"))]
+
+    text = tokenizer.decode(ids)
+
+    assert text == "".join((part if isinstance(part, str) else "") + "x" for part in parts)
