@@ -87,6 +87,11 @@ def resuming(
             note.write_text(key)
         fresh = work / "out"
         fresh.mkdir(exist_ok=True)
+        for path in fresh.glob(".*"):  # what a killed process was just writing
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
         try:
             yield work, fresh
             if (fresh / marker).is_file():

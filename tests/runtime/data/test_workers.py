@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -197,3 +202,59 @@ def test_duplicates_are_found_across_parts(
 
     pairs = [tuple(side.tobytes() for side in corpus.pair(row)) for row in range(len(corpus))]
     assert len(set(pairs)) == len(pairs) == PAIRS - PAIRS // 5 + 1
+
+
+ONE = """
+import json, sys
+from weft.runtime.data import prepare as file, shards
+from weft.runtime.data.settings import DataSettings, TokenizerSettings
+shards.SHARD = 100
+data, out = DataSettings.model_validate_json(sys.argv[1]), sys.argv[2]
+file.prepare(data, TokenizerSettings(vocab_size=35), out, workers=2)
+"""
+
+
+def marked(mark: str) -> list[int]:
+    """Return the processes that have a mark in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
+def test_killed_at_random_moments_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    """Ten times SIGKILL, also while shards are written; no worker outlives its parent."""
+    rng = random.Random(1)
+    words = [f"w{number}" for number in range(30)]
+    for side in ("en", "de"):
+        lines = (" ".join(rng.choices(words, k=rng.randint(1, 30))) for _ in range(20_000))
+        (tmp_path / f"text.{side}").write_text("".join(f"{line}\n" for line in lines))
+    files = Files(source=("text.en",), target=("text.de",))
+    data = DataSettings(root=str(tmp_path), train=files, valid=files).model_dump_json()
+    mark = f"WEFT_TEST_MARK={rng.random()}"
+    env = {**os.environ, **dict([mark.split("=")]), "PYTHONPATH": os.pathsep.join(sys.path)}
+
+    def begin(name: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", ONE, data, str(tmp_path / name)], env=env)
+
+    began = time.monotonic()
+    assert begin("whole").wait() == 0
+    took = time.monotonic() - began
+    for _ in range(10):
+        process = begin("out")
+        time.sleep(rng.uniform(0.2, 0.7) * took)
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 20
+        while left := marked(mark):
+            assert time.monotonic() < deadline, left
+            time.sleep(0.05)
+    assert begin("out").wait() == 0
+
+    assert content(tmp_path / "out").keys() == content(tmp_path / "whole").keys()
+    for name, found in content(tmp_path / "whole").items():
+        assert found == (tmp_path / "out" / name).read_bytes(), name
