@@ -142,21 +142,24 @@ def power(sizes: list[int], values: list[float]) -> float:
     return math.log(values[-1] / values[-2]) / math.log(sizes[-1] / sizes[-2])
 
 
-def measure(only: list[str]) -> dict[str, Any]:
-    """Return all points."""
+def measure(only: list[str], known: Path) -> dict[str, Any]:
+    """Return all points; each is written when it is done, and not measured again."""
     found: dict[str, Any] = {"base": BASE}
-    for name in [name for name in GROWN if name in only]:
-        points = []
-        for size in GROWN[name]:
-            given = {**BASE, **FIXED.get(name, {}), name: size}
-            points.append({name: size, **apart("step", given)})
-        found[name] = points
-    if "cold" in only:
-        found["cold"] = [
-            {"layers": layers, **apart("cold", {**BASE, "layers": layers, "vocab": 1000})}
-            for layers in COLD
-        ]
-    return found
+    if known.is_file():
+        found = json.loads(known.read_text())
+    jobs = [
+        (name, "step", name, {**BASE, **FIXED.get(name, {}), name: size})
+        for name in GROWN
+        for size in GROWN[name]
+    ]
+    jobs += [("cold", "cold", "layers", {**BASE, "layers": n, "vocab": 1000}) for n in COLD]
+    for part, work, name, given in jobs:
+        points = found.setdefault(part, [])
+        if part in only and all(point[name] != given[name] for point in points):
+            points.append({name: given[name], **apart(work, given)})
+            points.sort(key=lambda point: point[name])
+            known.write_text(json.dumps(found, indent=1) + "\n")
+    return {name: points for name, points in found.items() if points}
 
 
 def plot(found: dict[str, Any], path: Path) -> None:
@@ -166,7 +169,7 @@ def plot(found: dict[str, Any], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    names = [name for name in GROWN if name in found]
+    names = [name for name in GROWN if len(found.get(name, ())) > 1]
     figure, axes = plt.subplots(2, len(names) + 1, figsize=(4 * len(names) + 4, 6.5))
     for column, name in enumerate(names):
         sizes = [point[name] for point in found[name]]
@@ -209,14 +212,9 @@ def main() -> None:
         done = {"step": step, "cold": cold}[given.work](json.loads(given.given))
         print(json.dumps(done))
         return
-    found = measure(given.only)
     out = Path(given.out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    known = out.with_suffix(".json")
-    if known.is_file():  # measured in parts
-        found = {**json.loads(known.read_text()), **found}
-    known.write_text(json.dumps(found, indent=1) + "\n")
-    plot(found, out.with_suffix(".png"))
+    plot(measure(given.only, out.with_suffix(".json")), out.with_suffix(".png"))
 
 
 if __name__ == "__main__":
