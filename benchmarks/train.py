@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import platform
 import resource
@@ -195,6 +196,7 @@ class Contest:
             options = {"half": half, "best": best and name != "weft", "threads": threads}
             process = context.Process(target=work, args=(there, name), kwargs=options, daemon=True)
             process.start()
+            there.close()  # so that the end of the process is the end of the pipe
             self.processes.append(process)
             word, said = here.recv()
             if word == "missing":
@@ -205,7 +207,7 @@ class Contest:
             try:
                 here.send((2048, 0))
                 here.recv()
-            except EOFError:
+            except (EOFError, OSError):
                 print(f"left out: {name}: its first step failed", flush=True)
                 continue
             self.cold[name] = time.perf_counter() - start
@@ -215,11 +217,16 @@ class Contest:
         """Return target tokens per second of each contestant, turn by turn."""
         speeds: dict[str, list[float]] = {name: [] for name in self.pipes}
         for turn in range(rounds):
-            for name, pipe in self.pipes.items():
-                pipe.send((tokens, turn + 1))
-                seconds, count, _, self.peak[name] = pipe.recv()
+            for name, pipe in list(self.pipes.items()):
+                try:
+                    pipe.send((tokens, turn + 1))
+                    seconds, count, _, self.peak[name] = pipe.recv()
+                except (EOFError, OSError):  # such as one that the system killed for its memory
+                    print(f"left out: {name}: it died at {tokens} tokens", flush=True)
+                    del self.pipes[name]
+                    continue
                 speeds[name].append(count / seconds)
-        return speeds
+        return {name: found for name, found in speeds.items() if name in self.pipes}
 
     def end(self) -> None:
         """Let them go."""
@@ -268,7 +275,7 @@ def main() -> None:
                 for tokens in sizes:
                     speeds = contest.turns(tokens, options.rounds)
                     mean = statistics.mean(f / t for f, t in work_of[tokens])
-                    ours = statistics.median(speeds["weft"])
+                    ours = statistics.median(speeds.get("weft", [math.nan]))
                     for name, found in speeds.items():
                         median = statistics.median(found)
                         rows.append(
