@@ -43,6 +43,10 @@ class _State(NamedTuple):
 class TreeControl:
     """Forbids every symbol after which the output could no longer become a tree.
 
+    Where leaves are words, which word comes is given and not the model's to choose: so the
+    word that may come has the probability that the model gives to any, and a score is that
+    of the constituents alone.
+
     The symbols of a vocabulary have fixed meanings here: in the form of tensor2tensor a
     bare symbol opens a constituent if the vocabulary has its closing, and is a tag if not.
     """
@@ -86,6 +90,8 @@ class TreeControl:
         self._closing_CV, self._label_V = _closings(actions)
         leaves = [length * [0] for length in lengths]
         self._copied = words is not None
+        self._piece_V = torch.zeros(len(symbols), dtype=torch.bool)
+        self._piece_V[[one for one in special if one != eos]] = True
         if words is not None:
             leaves = [[one for word in sentence for one in word] for sentence in words]
             spelled = [[len(word) for word in sentence] for sentence in words]
@@ -116,7 +122,11 @@ class TreeControl:
             for name, value in vars(self).items():
                 if isinstance(value, Tensor):
                     setattr(self, name, value.to(log_p_RV.device))
-        allowed_RV = self._allowed(self._state(written_RL), written_RL.size(1))
+        state = self._state(written_RL)
+        allowed_RV = self._allowed(state, written_RL.size(1))
+        if self._copied:
+            any_R = log_p_RV[:, self._piece_V].logsumexp(1)
+            log_p_RV = log_p_RV.scatter(1, self._next(state), any_R[:, None])
         return log_p_RV.masked_fill(~allowed_RV, -torch.inf)
 
     def _state(self, written_RL: Tensor) -> _State:
@@ -141,6 +151,11 @@ class TreeControl:
             top_R < length,
         )
 
+    def _next(self, state: _State) -> Tensor:
+        """Return the piece that is next among the words of each row, [R, 1]."""
+        used_R1 = torch.minimum(state.used, self._length_R)[:, None]
+        return self._next_RW.gather(1, used_R1)
+
     def _allowed(self, state: _State, written: int) -> Tensor:
         """Return which symbols may come next, [R, V]."""
         used_R1 = torch.minimum(state.used, self._length_R)[:, None]
@@ -157,7 +172,7 @@ class TreeControl:
         label_R = torch.where(closes_R, self._label_V[state.top], 0)
         allowed_RV = self._closing_CV[label_R] | (opens_R[:, None] & self._open_V)
         if self._copied:
-            next_R1 = self._next_RW.gather(1, used_R1)
+            next_R1 = self._next(state)
             # Letters of words are no openings or closings, so their places are free.
             allowed_RV.scatter_(1, next_R1, leaf_R[:, None] | allowed_RV.gather(1, next_R1))
         else:

@@ -21,6 +21,6 @@ MODELS = {
     "parsing-wsj": {"parameters": count(1024, 2048, 4, 16_000), "small": SMALL},
     "parsing-semi": {"parameters": count(1024, 2048, 4, 32_000), "small": SMALL},
     # One table for words on both sides and symbols.
-    "parsing-copy": {"parameters": count(256, 512, 3, 4_000, 0), "small": SMALL_TIED},
+    "parsing-copy": {"parameters": count(192, 512, 3, 4_000, 0), "small": SMALL_TIED},
     "parsing-small": {"parameters": count(256, 512, 3, 8_000), "small": SMALL},
 }

@@ -176,3 +176,25 @@ def test_a_tree_of_a_treebank_is_always_allowed() -> None:
     for place, symbol in enumerate(written):
         assert symbol in after("vinyals", " ".join(written[:place]))
     assert after("vinyals", " ".join(written)) == {"</s>"}
+
+
+def test_a_copied_word_costs_what_any_word_would() -> None:
+    """Which word comes is given: of `dog`, `cat` and `runs` the right one has the mass of all."""
+    symbols = VOCABULARIES["top_down"]
+    control = TreeControl(
+        LINEARIZATIONS["top_down"],
+        symbols,
+        [1],
+        [9],
+        rows_each=1,
+        eos=EOS,
+        special=(PAD, UNK, BOS, 7, 8, 9),
+        words=[[[8]]],
+    )
+    log_p = torch.tensor([[0.0, 0.1, 0.0, 0.0, 0.2, 0.1, 0.1, 0.3, 0.05, 0.15]]).log()
+
+    found = control(log_p, torch.tensor([[symbols.index("(S")]]))[0].exp()
+
+    wanted = torch.zeros(10)
+    wanted[[4, 5, 8]] = torch.tensor([0.2, 0.1, 0.3 + 0.05 + 0.15])
+    torch.testing.assert_close(found, wanted)
