@@ -22,7 +22,8 @@ from .profiling.summary import Profile
 from .tasks import translation
 from .tasks.choice import make_task, reading_of, tokenizer_of
 from .train.device import Place, choose
-from .train.distributed.world import World, begun_by_us, world
+from .train.distributed.world import World, goes_on, world
+from .train.keeping import checkpoints
 from .train.profiled import profile_run
 from .train.run import Run, load_run, spec_of
 from .train.setting import Listener, Result, Setting
@@ -128,7 +129,8 @@ def train(
             (listener or Silent()) if here.leads else Silent(),
             report if here.leads else None,
         )
-        resume = begun_by_us(folder, here) or resume
+        begun = bool(checkpoints(folder)) and not resume
+        resume = goes_on(folder, here, begun=begun) or resume
         return Trainer(setting, resume=resume).train()
 
 

@@ -2,6 +2,7 @@
 
     weights.safetensors     every parameter once; tied ones under their first path
     optimizer.safetensors   moments by parameter name, in checkpoints that can be resumed
+    weights/, optimizer/    instead of these two where processes wrote a part each: `shards.py`
     spec.json               the canonical spec
     run.json                the run, overrides applied
     state.json              fingerprint, a digest of each node, update, data position, scores
@@ -37,6 +38,7 @@ from ..specs.findings import InputError, nearest
 from ..specs.form import Spec
 from ..specs.reader import parse, read_json, read_text
 from .compile.build import build_empty, tie
+from .shards import read_shards
 
 FORMAT = 1
 """Version of the folder's layout."""
@@ -70,14 +72,13 @@ class Checkpoint:
         Raises:
             InputError: this checkpoint was kept for its weights alone.
         """
-        path = self.folder / "optimizer.safetensors"
-        if not path.is_file():
+        if not is_sharded(self.folder) and not (self.folder / "optimizer.safetensors").is_file():
             raise InputError(
                 "the checkpoint has no optimizer state",
                 place=str(self.folder),
                 help="resume from the newest checkpoint of the run",
             )
-        return read_tensors(path)
+        return tensors_in(self.folder, "optimizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,25 +106,41 @@ def save(folder: Path, contents: Contents) -> Path:
     Raises:
         InputError: the disk is full or the folder cannot be written.
     """
-    partial = folder.with_name(f".{folder.name}.partial")
     tensors = [*contents.weights.values(), *(contents.optimizer or {}).values()]
     size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        _refuse_full_disk(folder.parent, size)
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
-        _write(partial, contents)
-        _sync(partial)
-        replace_folder(partial, folder)
+        partial = new_folder(folder, size)
+        _write_tensors(partial, contents)
+        finish(partial, folder, contents)
     except (OSError, SafetensorError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(folder.with_name(f".{folder.name}.partial"), ignore_errors=True)
         raise InputError(
             f"cannot write the checkpoint: {error}",
             place=str(folder),
             help="free some space and use --resume; the checkpoints written before are whole",
         ) from error
     return folder
+
+
+def new_folder(folder: Path, size: int = 0) -> Path:
+    """Return an empty folder beside a checkpoint's place, to be filled and then finished.
+
+    Raises:
+        OSError: it cannot be made, or fewer bytes than `size` and some are free.
+    """
+    partial = folder.with_name(f".{folder.name}.partial")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _refuse_full_disk(folder.parent, size)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    return partial
+
+
+def finish(partial: Path, folder: Path, contents: Contents) -> None:
+    """Write all but tensors, and give the folder its name."""
+    _write_words(partial, contents)
+    _sync(partial)
+    replace_folder(partial, folder)
 
 
 def _refuse_full_disk(folder: Path, size: int) -> None:
@@ -134,13 +151,7 @@ def _refuse_full_disk(folder: Path, size: int) -> None:
         raise OSError(errno.ENOSPC, f"no space left on the disk: {msg}")
 
 
-def _write(folder: Path, contents: Contents) -> None:
-    state = {
-        **contents.state,
-        "format": FORMAT,
-        "fingerprint": fingerprint(contents.graph),
-        "nodes": digests(contents.graph),
-    }
+def _write_tensors(folder: Path, contents: Contents) -> None:
     save_file(
         {k: v.contiguous().cpu() for k, v in contents.weights.items()},
         folder / "weights.safetensors",
@@ -148,6 +159,15 @@ def _write(folder: Path, contents: Contents) -> None:
     if contents.optimizer is not None:
         moments = {k: v.contiguous().cpu() for k, v in contents.optimizer.items()}
         save_file(moments, folder / "optimizer.safetensors")
+
+
+def _write_words(folder: Path, contents: Contents) -> None:
+    state = {
+        **contents.state,
+        "format": FORMAT,
+        "fingerprint": fingerprint(contents.graph),
+        "nodes": digests(contents.graph),
+    }
     for name, value in (
         ("spec.json", canonical(contents.graph)),
         ("run.json", dict(contents.run)),
@@ -162,7 +182,7 @@ def _write(folder: Path, contents: Contents) -> None:
 
 def _sync(folder: Path) -> None:
     """Wait until what was written is on the disk."""
-    for path in [*folder.iterdir(), folder]:
+    for path in [*folder.rglob("*"), folder]:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -204,8 +224,9 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
         near = nearest(folder.name, [p.name for p in folder.parent.glob("*") if p.is_dir()])
         help_ = f"did you mean '{folder.parent / near}'?" if near else "name a checkpoint folder"
         raise InputError("no such checkpoint folder", place=str(folder), help=help_)
-    for name in ("weights.safetensors", "spec.json", "state.json"):
-        if not (folder / name).is_file():
+    tensors = "weights" if is_sharded(folder) else "weights.safetensors"
+    for name in (tensors, "spec.json", "state.json"):
+        if not (folder / name).exists():
             raise InputError(
                 f"not a whole checkpoint: '{name}' is missing",
                 place=str(folder),
@@ -231,7 +252,7 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
     return Checkpoint(
         folder=folder,
         graph=graph,
-        weights=read_tensors(folder / "weights.safetensors"),
+        weights=tensors_in(folder, "weights"),
         run=_json(folder / "run.json") if (folder / "run.json").is_file() else {},
         state=state,
         tokenizers={path.name: path.read_bytes() for path in sorted(_vocabularies(folder))},
@@ -280,6 +301,22 @@ def _json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError("the file is not an object", place=str(path))
     return value
+
+
+def is_sharded(folder: Path) -> bool:
+    """Say whether several processes wrote a part each of a checkpoint."""
+    return (folder / "weights").is_dir()
+
+
+def tensors_in(folder: Path, name: str) -> dict[str, Tensor]:
+    """Return the `weights` or the `optimizer` of a checkpoint, in whichever form it has.
+
+    Raises:
+        InputError: they are damaged or cut off.
+    """
+    if is_sharded(folder):
+        return read_shards(folder / name)
+    return read_tensors(folder / f"{name}.safetensors")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import Contents, read_tensors, save
+from ..checkpoint import Contents, save, tensors_in
 from .average import average_weights
 from .run import CheckpointSettings
 
@@ -29,6 +30,7 @@ def thin(folder: Path, settings: CheckpointSettings) -> None:
             _remove(path)
         elif path != all_[-1]:
             (path / "optimizer.safetensors").unlink(missing_ok=True)
+            shutil.rmtree(path / "optimizer", ignore_errors=True)
 
 
 def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -> Path | None:
@@ -43,7 +45,7 @@ def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -
     if not settings.average or not newest:
         return None
     last = newest[-settings.average :]
-    mean = average_weights([read_tensors(path / "weights.safetensors") for path in last])
+    mean = average_weights([tensors_in(path, "weights") for path in last])
     state = {**contents.state, "averaged": [path.name for path in last]}
     return save(folder / "averaged", replace(contents, weights=mean, state=state, optimizer=None))
 
@@ -59,6 +61,4 @@ def _remove(folder: Path) -> None:
     """Remove a checkpoint so that it never looks like a whole one on the way."""
     hidden = folder.with_name(f".{folder.name}.old")
     folder.rename(hidden)
-    for path in hidden.iterdir():
-        path.unlink()
-    hidden.rmdir()
+    shutil.rmtree(hidden)

@@ -77,6 +77,9 @@ class CheckpointSettings(Settings):
     """Newest checkpoints that are kept."""
     average: int = Field(default=5, ge=0)
     """Newest checkpoints whose plain mean is written at the end; 0 writes none."""
+    sharded: bool = False
+    """Whether each process writes a part of a checkpoint instead of sending it to the first:
+    for weights that do not fit into one process.  `best` and `averaged` are whole all the same."""
 
 
 class Run(Settings):

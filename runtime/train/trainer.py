@@ -20,7 +20,6 @@ from ..adapt import carry_over
 from ..checkpoint import (
     Contents,
     open_checkpoint,
-    read_tensors,
     recover,
     refuse_other_graph,
     save,
@@ -81,9 +80,8 @@ class Trainer:
             for module in self.model.modules()
             if isinstance(share := getattr(module, "dropout", None), float)
         ]
-        moments: dict[str, Tensor] = {}
         if existing:
-            moments = self._take(existing[-1])
+            self._take(existing[-1])
         elif run.start is not None:
             self._start(Path(run.start))
         selections = (run.recompute,) if isinstance(run.recompute, str) else run.recompute
@@ -98,13 +96,13 @@ class Trainer:
             setting.listener.say(words)
         self.optimizer = make_optimizer(self.model, run.optimizer)
         self.engine.prepare(self.optimizer)
-        if moments:
-            self.engine.recall(self.optimizer, moments)
+        if existing:
+            self.engine.recall(self.optimizer, existing[-1])
         self.history = History(folder if world.leads else None, update=self.state.update)
         self._last_save = time.monotonic()
 
-    def _take(self, folder: Path) -> dict[str, Tensor]:
-        """Go on from a checkpoint; return what its optimizer remembered."""
+    def _take(self, folder: Path) -> None:
+        """Go on from a checkpoint."""
         held = open_checkpoint(folder)
         graph, hears = self.setting.graph, self.setting.listener
         if held.tokenizers != dict(self.setting.tokenizers):
@@ -130,7 +128,6 @@ class Trainer:
         names = State.__slots__
         self.state = State(**{k: v for k, v in held.state.items() if k in names})
         hears.say(f"resuming after update {self.state.update} from {folder}")
-        return read_tensors(folder / "optimizer.safetensors")
 
     def _start(self, folder: Path) -> None:
         """Begin with the weights of a checkpoint, as far as they fit."""
@@ -359,8 +356,11 @@ class Trainer:
     def _save(self) -> None:
         """Write a checkpoint, and drop what older ones no longer need."""
         folder = self.setting.folder
-        name = f"{self.state.update:06d}"
-        self._write(folder / "checkpoints" / name, self._contents(optimizer=True))
+        path = folder / "checkpoints" / f"{self.state.update:06d}"
+        if self.run.checkpoint.sharded:
+            self.engine.save(path, self._contents(weights=False), self.optimizer)
+        else:
+            self._write(path, self._contents(optimizer=True))
         self._last_save = time.monotonic()
         if self.world.leads:
             thin(folder, self.run.checkpoint)

@@ -14,6 +14,7 @@ import inspect
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,13 +24,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ....graphs.graph import Graph
 from ....specs.findings import InputError
-from ...checkpoint import set_weights, weights_of
+from ...checkpoint import Contents, is_sharded, set_weights, tensors_in, weights_of
 from ...compile.build import build_empty, program_of
 from ..loss import LossSums
 from ..optimize import clip_gradient, load_optimizer_tensors, optimizer_tensors
 from .settings import ParallelSettings
+from .sharded import load_sharded, save_sharded
 from .tensor_plan import divide
-from .tensors import apart, clip, divided_as, whole
+from .tensors import apart, clip, divided_as, here, whole
 from .world import World
 
 if TYPE_CHECKING:
@@ -155,6 +157,12 @@ class Engine:
         """Return what the optimizer remembers, likewise."""
         return whole(optimizer_tensors(optimizer, self.model), keep=self.world.leads)
 
+    def save(self, folder: Path, contents: Contents, optimizer: torch.optim.Optimizer) -> None:
+        """Write a checkpoint of which each process writes a part."""
+        weights = weights_of(self.model, self.graph)
+        moments = optimizer_tensors(optimizer, self.model)
+        save_sharded(folder, contents, weights, moments, self.world)
+
     def prepare(self, optimizer: torch.optim.Optimizer) -> None:
         """Make a new optimizer fit for weights that are spread.
 
@@ -171,15 +179,31 @@ class Engine:
             )
         optimizer.param_groups[:] = apart(optimizer.param_groups)
 
-    def recall(self, optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:
-        """Put back what `moments` returned; every process has all of it."""
+    def recall(self, optimizer: torch.optim.Optimizer, folder: Path) -> None:
+        """Put back what the optimizer remembered when a checkpoint was written.
+
+        Of one with shards a process reads its own part alone.
+
+        Raises:
+            InputError: it is damaged, or of another model.
+        """
         parameters = dict(self.model.named_parameters())
+        if is_sharded(folder) and self.spread_weights:
+            wanted = _like_moments(parameters)
+            found = load_sharded(folder / "optimizer", wanted, self.world)
+            load_optimizer_tensors(optimizer, self.model, found)
+            return
+        moments = tensors_in(folder, "optimizer")
         spread = {}
         for key, tensor in moments.items():
             name, _, part = key.rpartition(".")
             like = parameters.get(name)
-            same = like is not None and part != "step" and tensor.shape == like.shape
-            spread[key] = divided_as(tensor, like) if same and like is not None else tensor
+            if part == "step":
+                spread[key] = tensor.reshape(())
+            elif like is not None and tensor.shape == like.shape:
+                spread[key] = divided_as(tensor, like)
+            else:
+                spread[key] = tensor
         load_optimizer_tensors(optimizer, self.model, spread)
 
     @contextmanager
@@ -198,6 +222,17 @@ class Engine:
             self._replica = build_empty(self.graph, device=self.world.device)
         set_weights(self._replica, weights, self.graph, "the training")
         yield self._replica.eval()
+
+
+def _like_moments(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """Return tensors as Adam remembers them."""
+    found: dict[str, Tensor] = {}
+    for name, parameter in parameters.items():
+        if parameter.requires_grad:
+            found |= {f"{name}.exp_avg": parameter.detach()}
+            found |= {f"{name}.exp_avg_sq": parameter.detach()}
+            found[f"{name}.step"] = torch.zeros((), device=here(parameter).device)
+    return found
 
 
 def _shares(layer: nn.Module, model: nn.Module) -> bool:

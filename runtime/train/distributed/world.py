@@ -164,22 +164,30 @@ def world(device: torch.device, settings: ParallelSettings) -> Iterator[World]:
         dist.destroy_process_group()
 
 
-def begun_by_us(folder: Path, here: World) -> bool:
+def goes_on(folder: Path, here: World, *, begun: bool) -> bool:
     """Say whether torchrun restarted us, so that the run goes on without being told to.
 
     It restarts all processes when one has died, and when machines come or go.  The
-    leading process leaves the name of its torchrun in the folder.
+    leading process leaves the name of its torchrun in the folder of a run that it begins.
+
+    Args:
+        folder: the run's.
+        here: the processes.
+        begun: whether somebody has begun the run already, and we were not told to go on.
     """
-    job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
-    again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-    path = folder / LAUNCH
+    if not launched():
+        return False
+    again = False
     if here.leads:
-        known = path.read_text().strip() if path.is_file() else ""
-        again = again or (job != "none" and known == job)
-        if launched():
+        # A torchrun without a name is known by its process, which starts ours.
+        job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+        name = f"{job} {os.getppid()}" if job == "none" else job
+        path = folder / LAUNCH
+        again = path.is_file() and path.read_text().strip() == name
+        if not again and not begun:
             folder.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(".partial")
-            partial.write_text(job + "\n")
+            partial.write_text(name + "\n")
             partial.replace(path)
     found: bool = here.told(again)
     return found

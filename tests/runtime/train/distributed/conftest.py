@@ -11,11 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.runtime.checkpoint import read_tensors
+from weft.runtime.checkpoint import tensors_in
 from weft.runtime.train.history import read
 from weft.runtime.train.run import Run
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+REWRITE = """
+import json, sys
+from weft.runtime import api
+from weft.runtime.train.trainer import Trainer
+
+def written(self):
+    self._save()
+    return self._finish()
+
+Trainer.train = written
+api.train(sys.argv[1], out=sys.argv[2], overrides=json.loads(sys.argv[3]), resume=True)
+"""
 
 
 class Bench:
@@ -57,6 +69,27 @@ class Bench:
         assert done.returncode == 0, done.stderr
         return self.folder / out
 
+    def rewrite(self, out: Path, processes: int, settings: dict[str, Any]) -> None:
+        """Let processes read the newest checkpoint of a run and write it, without an update.
+
+        Raises:
+            AssertionError: they failed.
+        """
+        script = self.folder / "rewrite.py"
+        script.write_text(REWRITE)
+        run = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        launch = run if processes > 1 else []
+        given = [str(self.file), str(out), json.dumps(settings)]
+        done = subprocess.run(
+            [sys.executable, *launch, str(script), *given],
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
 
 def curve(folder: Path) -> list[tuple[str, int, float]]:
     """Return what a run measured: kind, update, loss."""
@@ -67,15 +100,9 @@ def curve(folder: Path) -> list[tuple[str, int, float]]:
 
 
 def tensors(folder: Path, name: str) -> dict[str, Any]:
-    """Return the tensors of a run's checkpoint."""
-    return {
-        f"{file}:{key}": tensor
-        for file in ("weights", "optimizer")
-        if (folder / "checkpoints" / name / f"{file}.safetensors").is_file()
-        for key, tensor in read_tensors(
-            folder / "checkpoints" / name / f"{file}.safetensors"
-        ).items()
-    }
+    """Return the tensors of a run's checkpoint, whole."""
+    path = folder / "checkpoints" / name
+    return {f"{k}:{n}": t for k in ("weights", "optimizer") for n, t in tensors_in(path, k).items()}
 
 
 @pytest.fixture(scope="module")

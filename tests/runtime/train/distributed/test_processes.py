@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from .conftest import Bench, curve, tensors
+from .conftest import ENVIRONMENT, Bench, curve, tensors
 
 pytestmark = pytest.mark.slow
 
@@ -41,3 +47,77 @@ def test_losses_are_those_of_one_process(bench: Bench, alone: Path, way: str) ->
         torch.testing.assert_close(tensor, right_[name], atol=2e-4, rtol=1e-3, msg=name)
     for name in ("best", "averaged", "checkpoints/000008"):
         assert (folder / name / "weights.safetensors").is_file()
+
+
+def test_checkpoints_are_read_by_other_processes_to_the_bit(bench: Bench, alone: Path) -> None:
+    """What one process wrote, four read and write in parts, then two, three, and one whole."""
+    before = tensors(alone, "000012")
+    folder = bench.folder / "handed_on"
+    shutil.copytree(alone, folder)
+    for processes, settings in (
+        (4, {"parallel.tensor": 2, "checkpoint.sharded": True}),
+        (2, {"parallel.data": "fsdp", "checkpoint.sharded": True}),
+        (3, {"parallel.data": "fsdp", "checkpoint.sharded": True}),
+        (2, {"parallel.tensor": 2}),
+        (1, {"checkpoint.sharded": True}),
+        (1, {}),
+    ):
+        bench.rewrite(folder, processes, settings)
+
+        newest = folder / "checkpoints" / "000012"
+        assert (newest / "weights").is_dir() == ("checkpoint.sharded" in settings)
+        assert not [p for p in newest.rglob("*") if p.name.startswith(".")]
+        found = tensors(folder, "000012")
+        assert before.keys() == found.keys()
+        for name, tensor in before.items():
+            assert torch.equal(tensor, found[name].reshape(tensor.shape)), name
+
+
+def test_a_run_goes_on_with_other_processes(bench: Bench, alone: Path) -> None:
+    """Three updates by one process, by four, by two, and by one: the curve of one."""
+    ways: tuple[tuple[int, dict[str, Any]], ...] = (
+        (0, {}),
+        (4, {"parallel__tensor": 2, "checkpoint__sharded": "true"}),
+        (2, {"parallel__data": "fsdp", "checkpoint__sharded": "true"}),
+        (0, {}),
+    )
+    for number, (processes, settings) in enumerate(ways, start=1):
+        folder = bench.train("on", processes, updates=3 * number, **settings)
+
+    (*_, found), (*_, expected) = curve(folder), curve(alone)
+    assert found[:2] == expected[:2] == ("valid", 12)
+    assert found[2] == pytest.approx(expected[2], abs=1e-5)
+    assert (folder / "averaged" / "weights.safetensors").is_file()
+
+
+def test_a_worker_that_dies_is_started_again(bench: Bench) -> None:
+    """Torchrun starts both anew, they go on from the newest checkpoint, and end the same."""
+    straight = bench.train("straight", 2, updates=24)
+    again = ("--max-restarts=3", "--monitor-interval=0.1")
+    line = bench.command("killed", 2, "--set=updates=24", launch=again)
+    with subprocess.Popen(line, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
+        while not (bench.folder / "killed/checkpoints/000008").is_dir():
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.kill(workers(process.pid)[-1], signal.SIGKILL)
+        _, told = process.communicate(timeout=300)
+
+    killed = bench.folder / "killed"
+    assert process.returncode == 0, told
+    assert "resuming after update" in told
+    assert curve(killed)[-1] == curve(straight)[-1]
+    left, right = tensors(killed, "000024"), tensors(straight, "000024")
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+def workers(parent: int) -> list[int]:
+    """Return the processes that torchrun started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            status = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(status[1]) == parent and status[0] != "Z":
+            found.append(int(path.parent.name))
+    return sorted(found)

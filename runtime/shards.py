@@ -1,0 +1,75 @@
+"""Shards: tensors of which several files hold parts, read without running anything.
+
+A folder of safetensors files as torch.distributed.checkpoint writes them: beside each part
+stands, as JSON, where it begins in the whole.  Any number of processes may have written it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ..specs.findings import InputError
+
+_WHERE = "DCP_SHARDING_INFO"
+"""Key of a file's metadata under which torch writes where parts begin."""
+
+
+def read_shards(folder: Path) -> dict[str, Tensor]:
+    """Return the whole tensors whose parts lie in a folder.
+
+    Raises:
+        InputError: there are none, one is damaged or cut off, or parts are missing.
+    """
+    parts: dict[str, list[tuple[tuple[int, ...], Tensor]]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            for name, begin, part in _parts(path):
+                parts.setdefault(name, []).append((begin, part))
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+            raise _damaged(path, str(error)) from error
+    if not parts:
+        raise _damaged(folder, "it holds no tensors")
+    return {name: _joined(folder, name, found) for name, found in parts.items()}
+
+
+def _parts(path: Path) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
+    """Read one file: name, where its part begins, the part."""
+    with safe_open(path, "pt") as file:
+        where: dict[str, Any] = json.loads((file.metadata() or {}).get(_WHERE, "{}"))
+        for name in file.keys():  # noqa: SIM118 - a file is no mapping
+            part = file.get_tensor(name)
+            begin = tuple(where[name]["saved_offsets"]) if where else (0,) * part.dim()
+            if len(begin) != part.dim() or not all(type(at) is int and at >= 0 for at in begin):
+                msg = f"'{name}' begins at {begin}"
+                raise ValueError(msg)
+            yield name, begin, part
+
+
+def _joined(folder: Path, name: str, parts: list[tuple[tuple[int, ...], Tensor]]) -> Tensor:
+    """Put the parts of one tensor together."""
+    first = parts[0][1]
+    if any(p.dim() != first.dim() or p.dtype != first.dtype for _, p in parts):
+        raise _damaged(folder, f"parts of '{name}' differ in kind")
+    shape = [max(at[axis] + part.size(axis) for at, part in parts) for axis in range(first.dim())]
+    if sum(part.numel() for _, part in parts) != prod(shape):
+        raise _damaged(folder, f"parts of '{name}' are missing")
+    whole = torch.empty(shape, dtype=first.dtype)
+    for at, part in parts:
+        whole[tuple(slice(b, b + n) for b, n in zip(at, part.shape, strict=True))] = part
+    return whole
+
+
+def _damaged(place: Path, why: str) -> InputError:
+    return InputError(
+        f"the shards are damaged or cut off: {why}",
+        place=str(place),
+        help="use an older checkpoint of the run",
+    )

@@ -1,0 +1,56 @@
+"""Tensors in parts are put together, and nothing else is read from their files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from weft.runtime.shards import read_shards
+from weft.specs.findings import InputError
+
+WHOLE = torch.arange(24.0).reshape(6, 4)
+
+
+def write(folder: Path, number: int, part: Any, begin: Any, name: str = "w") -> None:
+    """Write one part as torch does."""
+    where = {"DCP_SHARDING_INFO": json.dumps({name: {"saved_offsets": begin}})}
+    save_file({name: part.contiguous()}, folder / f"shard-{number:05d}.safetensors", where)
+
+
+def test_parts_are_put_together(tmp_path: Path) -> None:
+    """Rows by one process and by another, the last rows by columns."""
+    write(tmp_path, 1, WHOLE[:3], [0, 0])
+    write(tmp_path, 2, WHOLE[3:, :1], [3, 0])
+    write(tmp_path, 3, WHOLE[3:, 1:], [3, 1])
+
+    assert torch.equal(read_shards(tmp_path)["w"], WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("begin", "why"),
+    [([4, 0], "missing"), ([-3, 0], "begins at"), ([3], "begins at"), (["3", 0], "begins at")],
+)
+def test_parts_that_do_not_fit_are_refused(tmp_path: Path, begin: Any, why: str) -> None:
+    """A hole, a place before the beginning, too few numbers, and no number."""
+    write(tmp_path, 1, WHOLE[:3], [0, 0])
+    write(tmp_path, 2, WHOLE[3:], begin)
+
+    with pytest.raises(InputError, match=why):
+        read_shards(tmp_path)
+
+
+def test_a_missing_or_cut_off_file_is_refused(tmp_path: Path) -> None:
+    """With the way out."""
+    write(tmp_path, 1, WHOLE, [0, 0])
+    path = tmp_path / "shard-00001.safetensors"
+    path.write_bytes(path.read_bytes()[:-5])
+
+    with pytest.raises(InputError, match="damaged or cut off") as caught:
+        read_shards(tmp_path)
+    assert caught.value.help == "use an older checkpoint of the run"
+    with pytest.raises(InputError, match="no tensors"):
+        read_shards(tmp_path / "nothing")

@@ -1,0 +1,59 @@
+"""Who torchrun restarted goes on; who finds another's run does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from weft.runtime.train.distributed.world import World, goes_on, leads
+
+
+@pytest.fixture
+def launch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Pretend that torchrun started this process, as the first of its job."""
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("TORCHELASTIC_RUN_ID", "job-1")):
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def test_without_torchrun_nothing_goes_on_by_itself(tmp_path: Path) -> None:
+    """And nothing is written."""
+    assert not goes_on(tmp_path / "run", World(), begun=True)
+    assert not (tmp_path / "run").exists()
+    assert leads()
+
+
+def test_a_restarted_job_goes_on(launch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It finds its own name; another job does not, and takes over only when told to."""
+    assert not goes_on(tmp_path, World(), begun=False)
+    assert goes_on(tmp_path, World(), begun=True)
+
+    launch.setenv("TORCHELASTIC_RUN_ID", "job-2")
+    assert not goes_on(tmp_path, World(), begun=True)
+    assert not goes_on(tmp_path, World(), begun=True)
+    assert not goes_on(tmp_path, World(), begun=False)
+    assert goes_on(tmp_path, World(), begun=True)
+
+
+def test_a_job_without_a_name_is_known_by_its_process(
+    launch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two that are both called `none` are two."""
+    launch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert not goes_on(tmp_path, World(), begun=False)
+    assert goes_on(tmp_path, World(), begun=True)
+
+    launch.setattr("os.getppid", lambda: 1)
+    assert not goes_on(tmp_path, World(), begun=True)
+
+
+def test_one_process_agrees_with_itself() -> None:
+    """What processes ask one another needs no other process."""
+    alone = World()
+
+    assert alone.leads
+    assert (alone.share, alone.sharers) == (0, 1)
+    assert alone.told({"nll": 2.5}) == {"nll": 2.5}
+    assert alone.largest(3.0, 1.0) == [3.0, 1.0]
+    assert torch.equal(alone.summed(torch.ones(2)), torch.ones(2))
