@@ -191,7 +191,7 @@ def plot(found: dict[str, Any], path: Path) -> None:
         first.axis("on")
         depths = [point["layers"] for point in found["cold"]]
         first.plot(depths, [point["seconds"] for point in found["cold"]], "o-", color="#a04a2b")
-        first.set_ylim(bottom=0)
+        first.set_ylim(0, 1.15 * max(point["seconds"] for point in found["cold"]))
         first.set_xticks(depths)
         first.set_title("seconds to the first compiled step", fontsize=9)
         first.set_xlabel(NAMES["layers"])
