@@ -72,9 +72,10 @@ def shifted(target: Tensor) -> Tensor:
 def weft_step(*, half: bool) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], str]:
     """Return Weft's model, its summed loss, and what it says of itself."""
     import weft
+    from weft.blocks.modules import cores, product
     from weft.graphs.head import head_of
     from weft.runtime.checked import analysed
-    from weft.runtime.compile.kernels import choose_kernels, using
+    from weft.runtime.compile.kernels import choose_kernels
     from weft.runtime.train.memory import keep_freed_memory
     from weft.runtime.train.projected import run_and_compare
 
@@ -83,7 +84,8 @@ def weft_step(*, half: bool) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tens
     model = weft.build(spec).train()
     head = head_of(analysed(spec)[0], "logits")
     kernels = choose_kernels(torch.device("cpu"), half=half)
-    using(kernels).__enter__()  # for as long as the process lives
+    product.use_product(kernels.product)
+    cores.use(kernels.attention)
 
     def loss(source: Tensor, target: Tensor) -> Tensor:
         inputs = {"source": source, "source_keep": source != 0, "target": shifted(target)}
