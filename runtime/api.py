@@ -20,7 +20,7 @@ from .model import Adapted, Model, ensemble, open_model
 from .profiling.report import write
 from .profiling.summary import Profile
 from .tasks import translation
-from .tasks.choice import make_task, reading_of, tokenizer_of
+from .tasks.choice import make_task, reading_of, sizes_of, tokenizer_of
 from .train.device import Place, choose
 from .train.distributed.world import World, goes_on, world
 from .train.keeping import checkpoints
@@ -80,7 +80,8 @@ def graph_for(run: Run, source: str, prepared: Prepared) -> Graph:
     """Return the graph of a run's spec, its vocabulary that of the tokenizer."""
     held = load(spec_of(run, source))
     tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
-    params = translation.vocabulary_params(run.params, *tokenizers, held.form.params)
+    sizes = sizes_of(run.model_dump(mode="json"), *tokenizers)
+    params = translation.vocabulary_params(run.params, sizes, held.form.params)
     graph = graph_of(replace(held, overrides=params))
     make_task(run, prepared, graph).check(graph)
     return graph

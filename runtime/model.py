@@ -31,7 +31,7 @@ from .maps import AttentionMaps, maps_of, refuse_other_length
 from .prune import pruned
 from .special import any_tokenizer_of, ends_of, prompt_ids, special_of, tokenizers_of
 from .tasks import translation
-from .tasks.choice import task_of
+from .tasks.choice import sizes_of, task_of
 from .tasks.parsing.parse import Parse, Parser, Sentence
 from .tasks.parsing.sentences import words_of
 from .tasks.parsing.task import Parsing
@@ -205,7 +205,8 @@ class Model:
         """
         held = spec if isinstance(spec, LoadedSpec) else load(spec)
         tokenizers = tokenizers_of(self.checkpoint)
-        params = translation.vocabulary_params(held.overrides, *tokenizers, held.form.params)
+        sizes = sizes_of(self.checkpoint.run, *tokenizers)
+        params = translation.vocabulary_params(held.overrides, sizes, held.form.params)
         graph = graph_of(replace(held, overrides=params))
         task_of(self.checkpoint.run, *tokenizers).check(graph)
         made, survival = adapted(self.checkpoint, graph, seed)

@@ -14,6 +14,7 @@ from ..data.settings import TokenizerSettings
 from ..data.symbols import Vocabulary
 from ..train.run import LossSettings, Run
 from .mask_predict import MaskPredict
+from .parsing.chart_task import ChartParsing
 from .parsing.reading import TreeReading
 from .parsing.settings import ParsingSettings
 from .parsing.task import Parsing
@@ -25,7 +26,7 @@ TASKS: Mapping[str, type[Translation]] = {
     "parsing": Parsing,
 }
 """What `task` in a run stands for; the last one for whatever decodes step by step."""
-DECODERS: Mapping[str, type[Parsing]] = {"sequence": Parsing}
+DECODERS: Mapping[str, type[Parsing]] = {"sequence": Parsing, "chart": ChartParsing}
 """What `parsing.decoder` in a run stands for."""
 
 
@@ -49,6 +50,20 @@ def task_of(run: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> T
         return TASKS[name](source, target, loss)
     parsing = ParsingSettings(**run.get("parsing", {}))
     return DECODERS[parsing.decoder](source, target, loss, parsing=parsing)
+
+
+def sizes_of(run: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> dict[str, int]:
+    """Return the params of a spec that follow from the vocabularies of a run.
+
+    Args:
+        run: the run as plain data; what it lacks has the default.
+        source: tokenizer of what is read.
+        target: tokenizer of what is written.
+    """
+    if run.get("task") == "parsing":
+        parsing = ParsingSettings(**run.get("parsing", {}))
+        return DECODERS[parsing.decoder].sizes(source, target)
+    return Translation.sizes(source, target)
 
 
 def make_task(run: Run, prepared: Prepared, graph: Graph) -> Translation:

@@ -35,23 +35,15 @@ INPUTS = {"source": "ids", "source_keep": "keep", "target": "ids"}
 
 
 def vocabulary_params(
-    own: Mapping[str, Any], source: Vocabulary, target: Vocabulary, params: Iterable[str]
+    own: Mapping[str, Any], sizes: Mapping[str, int], params: Iterable[str]
 ) -> dict[str, Any]:
     """Return overrides of a spec, vocabulary sizes filled in.
 
     Args:
         own: overrides that are there already; they win.
-        source: gives `source_vocab`, and `vocab` unless the target spells with it: then one
-            table of the target's size may serve both sides.
-        target: gives `target_vocab`.
+        sizes: params that follow from the vocabularies, as the task's `sizes` gives them.
         params: names that the spec has; others are left out.
     """
-    both = max(source.vocab_size, target.vocab_size) if _spelled(target) else source.vocab_size
-    sizes = {
-        "vocab": both,
-        "source_vocab": source.vocab_size,
-        "target_vocab": target.vocab_size,
-    }
     return {**{name: size for name, size in sizes.items() if name in params}, **own}
 
 
@@ -158,6 +150,22 @@ class Translation:
     """Outputs of the model that training lowers too."""
     head: str | None = None
     """The node that gives `logits`, where the loss may do its work: see `projected.py`."""
+
+    @staticmethod
+    def sizes(source: Vocabulary, target: Vocabulary) -> dict[str, int]:
+        """Return the params of a spec that follow from the vocabularies.
+
+        Args:
+            source: gives `source_vocab`, and `vocab` unless the target spells with it: then
+                one table of the target's size may serve both sides.
+            target: gives `target_vocab`.
+        """
+        both = max(source.vocab_size, target.vocab_size) if _spelled(target) else source.vocab_size
+        return {
+            "vocab": both,
+            "source_vocab": source.vocab_size,
+            "target_vocab": target.vocab_size,
+        }
 
     def check(self, graph: Graph) -> None:
         """Refuse a graph that does not serve this task with these tokenizers.

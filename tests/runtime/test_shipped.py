@@ -84,8 +84,8 @@ def value_of(type_: ValueType, sizes: Mapping[str, int], generator: torch.Genera
     if type_.kind == "pos":
         return torch.arange(shape[-1]).expand(shape)
     if type_.kind == "keep":
-        lengths = torch.arange(shape[0])[:, None] % 3 + shape[-1] - 2
-        return torch.arange(shape[-1]) < lengths
+        lengths = (torch.arange(shape[0]) % 3 + shape[-1] - 2).view(-1, *[1] * (len(shape) - 1))
+        return (torch.arange(shape[-1]) < lengths).expand(shape)
     return pytest.fail(f"teach this test to draw values of kind '{type_.kind}'")
 
 

@@ -111,6 +111,11 @@ def chart_of(written: Sequence[str]) -> Chart:
     return Chart(tuple(tags), spans, binary + _log_catalan(int(stack[0][2])))
 
 
+def binary_trees(tree: Tree) -> float:
+    """Return the log of how many binary trees become a tree when spans without a label vanish."""
+    return chart_of(symbols(tree)).binary
+
+
 def _log_catalan(parts: int) -> float:
     """Return the log of how many binary trees there are over so many parts."""
     n = parts - 1
@@ -159,3 +164,9 @@ class Labels:
         tags = tuple(one[1:] for one in known if one[:1] == _LEAF)
         numbers = [{one: place for place, one in enumerate(side)} for side in (chains, tags)]
         return Labels(chains, tags, *numbers)
+
+    def know(self, chart: Chart) -> bool:
+        """Say whether every label and tag of a chart is among these."""
+        return self.chain_number.keys() >= {*chart.spans.values()} and self.tag_number.keys() >= {
+            *chart.tags
+        }

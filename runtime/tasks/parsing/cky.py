@@ -12,6 +12,7 @@ for batches.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,11 +39,8 @@ def log_partition(weight_BNN: Tensor, length_B: Tensor) -> Tensor:
 
 def marginals(weight_BNN: Tensor, length_B: Tensor) -> Tensor:
     """Return how probable each span is in a tree drawn by its weight, [B, N, N]."""
-    with torch.enable_grad():
-        weight_BNN = weight_BNN.detach().requires_grad_()
-        total = log_partition(weight_BNN, length_B).sum()
-        (probable_BNN,) = torch.autograd.grad(total, weight_BNN)
-    return probable_BNN
+    chart, insides = _inside(weight_BNN)
+    return _outside(chart, insides, length_B, torch.ones_like(length_B, dtype=torch.float32))
 
 
 def best_trees(weight_BNN: Tensor, length_B: Tensor) -> list[list[Span]]:
@@ -98,35 +96,47 @@ class _Inside(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight_BNN: Tensor, length_B: Tensor) -> Tensor:
         """Return what all trees of each sentence weigh together."""
-        chart = _Chart(weight_BNN.detach().float())
-        insides = []
-        for wide in range(1, chart.longest):
-            inside_BM = chart.halves(wide).logsumexp(-1)
-            insides.append(inside_BM)
-            chart.fill(wide, inside_BM)
-        ctx.chart, ctx.insides, ctx.length_B = chart, insides, length_B
-        ctx.dtype = weight_BNN.dtype
+        ctx.chart, ctx.insides = _inside(weight_BNN.detach())
+        ctx.length_B, ctx.dtype = length_B, weight_BNN.dtype
         rows_B = torch.arange(len(length_B), device=length_B.device)
-        return chart.first[rows_B, 0, length_B - 1]
+        total_B: Tensor = ctx.chart.first[rows_B, 0, length_B - 1]
+        return total_B
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_total_B: Tensor) -> tuple[Tensor, None]:
-        """Hand the gradient of each span down to its halves, the widest first."""
-        chart, n = ctx.chart, ctx.chart.longest
-        first, last = torch.zeros_like(chart.first), torch.zeros_like(chart.last)
-        rows_B = torch.arange(len(of_total_B), device=of_total_B.device)
-        first[rows_B, 0, ctx.length_B - 1] = of_total_B.to(first.dtype)
-        gradient_BNN = torch.zeros_like(chart.first)
-        for wide in range(n - 1, -1, -1):
-            of_span_BM = first[:, : n - wide, wide] + last[:, wide:, n - 1 - wide]
-            gradient_BNN.diagonal(wide, 1, 2).copy_(of_span_BM)
-            if wide:
-                share_BMK = (chart.halves(wide) - ctx.insides[wide - 1][..., None]).exp_()
-                share_BMK *= of_span_BM[..., None]
-                first[:, : n - wide, :wide] += share_BMK
-                last[:, wide:, n - wide :] += share_BMK
-        return gradient_BNN.to(ctx.dtype), None
+        """Return the gradient of every span."""
+        return _outside(ctx.chart, ctx.insides, ctx.length_B, of_total_B).to(ctx.dtype), None
+
+
+def _inside(weight_BNN: Tensor) -> tuple[_Chart, list[Tensor]]:
+    """Return the chart of sums, and the sum inside each span of each width from 2."""
+    chart, insides = _Chart(weight_BNN.float()), []
+    for wide in range(1, chart.longest):
+        inside_BM = chart.halves(wide).logsumexp(-1)
+        insides.append(inside_BM)
+        chart.fill(wide, inside_BM)
+    return chart, insides
+
+
+def _outside(
+    chart: _Chart, insides: Sequence[Tensor], length_B: Tensor, of_total_B: Tensor
+) -> Tensor:
+    """Hand what each sentence gets down to its spans, the widest first, [B, N, N]."""
+    n = chart.longest
+    first, last = torch.zeros_like(chart.first), torch.zeros_like(chart.last)
+    rows_B = torch.arange(len(length_B), device=length_B.device)
+    first[rows_B, 0, length_B - 1] = of_total_B.to(first.dtype)
+    share_BNN = torch.zeros_like(chart.first)
+    for wide in range(n - 1, -1, -1):
+        of_span_BM = first[:, : n - wide, wide] + last[:, wide:, n - 1 - wide]
+        share_BNN.diagonal(wide, 1, 2).copy_(of_span_BM)
+        if wide:
+            share_BMK = (chart.halves(wide) - insides[wide - 1][..., None]).exp_()
+            share_BMK *= of_span_BM[..., None]
+            first[:, : n - wide, :wide] += share_BMK
+            last[:, wide:, n - wide :] += share_BMK
+    return share_BNN
 
 
 def _spans(split_NN: np.ndarray[Any, Any], length: int) -> list[Span]:

@@ -20,6 +20,7 @@ from ...data.reading import write_pairs
 from ...data.settings import Files
 from ...data.symbols import SPACE, Vocabulary
 from ...data.text import read_lines, resolve
+from . import chart
 from .clean import clean
 from .linearization import LINEARIZATIONS
 from .settings import ParsingSettings
@@ -126,7 +127,10 @@ def _sequence_writer(settings: ParsingSettings) -> Write:
     return write
 
 
-WRITERS: Mapping[str, Callable[[ParsingSettings], Write]] = {"sequence": _sequence_writer}
+WRITERS: Mapping[str, Callable[[ParsingSettings], Write]] = {
+    "sequence": _sequence_writer,
+    "chart": lambda _: chart.symbols,
+}
 """By decoder, from settings to what is written for a tree."""
 COPYING = ("sequence",)
 """Decoders that may write words on the target side."""

@@ -1,0 +1,89 @@
+"""Words: the ids of a sentence's pieces as words, each with its pieces and its characters.
+
+Characters are the bytes of UTF-8, so there is no vocabulary of them and none is unknown.
+
+Axes: B sentences, S words of the longest, P pieces and C characters of a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...data.symbols import SPACE, Vocabulary
+
+CHARACTERS = 257
+"""Ids of characters: padding, and each byte."""
+MOST_PIECES = 12
+"""Pieces of a word that are seen."""
+MOST_CHARACTERS = 24
+"""Characters of a word that are seen: of a longer one its first and its last half of them."""
+
+Parts = tuple[tuple[int, ...], tuple[int, ...]]
+"""Pieces and characters of a word."""
+
+
+class Words:
+    """What a model that reads words takes, of the ids of pieces."""
+
+    def __init__(self, source: Vocabulary) -> None:
+        """Learn which pieces begin a word, and how each is spelled."""
+        self._special = frozenset((source.pad, source.eos, source.bos))
+        texts = source.pieces(range(source.vocab_size))
+        self._begins = [text.startswith(SPACE) for text in texts]
+        self._bytes = [tuple(b + 1 for b in text.replace(SPACE, "").encode()) for text in texts]
+        self._known: dict[tuple[int, ...], Parts] = {}
+
+    def __call__(self, source_BP: Tensor) -> dict[str, Tensor]:
+        """Return the inputs of a model, on the device of the ids.
+
+        Args:
+            source_BP: ids of pieces, ended and padded.
+        """
+        rows = [self._words(row) for row in source_BP.tolist()]
+        counts_B = np.array([len(row) for row in rows])
+        flat = [word for row in rows for word in row]
+        keep_BS = np.arange(max(1, counts_B.max(initial=0))) < counts_B[:, None]
+        values: dict[str, NDArray[np.int64] | NDArray[np.bool_]] = {"source_keep": keep_BS}
+        for place, name in enumerate(("pieces", "characters")):
+            parts_NC, keep_NC = _padded([word[place] for word in flat])
+            for key, part in ((name, parts_NC), (f"{name}_keep", keep_NC)):
+                whole = np.zeros((*keep_BS.shape, part.shape[1]), part.dtype)
+                whole[keep_BS] = part
+                values[key] = whole
+        return {key: torch.from_numpy(value).to(source_BP.device) for key, value in values.items()}
+
+    def _words(self, ids: Sequence[int]) -> list[Parts]:
+        """Return the words of a sentence."""
+        words: list[list[int]] = []
+        for one in ids:
+            if one in self._special:
+                continue
+            if self._begins[one] or not words:
+                words.append([])
+            words[-1].append(one)
+        return [self._parts(tuple(word)) for word in words]
+
+    def _parts(self, pieces: tuple[int, ...]) -> Parts:
+        """Return the parts of a word; those of a word that was seen before are remembered."""
+        found = self._known.get(pieces)
+        if found is None:
+            letters = [letter for piece in pieces for letter in self._bytes[piece]]
+            if len(letters) > MOST_CHARACTERS:
+                half = MOST_CHARACTERS // 2
+                letters = letters[:half] + letters[-half:]
+            found = self._known[pieces] = (pieces[:MOST_PIECES], tuple(letters))
+        return found
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return rows as one array filled with zeros, and where they are."""
+    counts_N = np.array([len(row) for row in rows])
+    keep_NC = np.arange(max(1, counts_N.max(initial=0))) < counts_N[:, None]
+    values_NC = np.zeros(keep_NC.shape, np.int64)
+    values_NC[keep_NC] = [one for row in rows for one in row]
+    return values_NC, keep_NC
