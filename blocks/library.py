@@ -24,6 +24,7 @@ from .image import PATCH_EMBEDDING
 from .linear_attention import LINEAR_ATTENTION
 from .mixture_of_experts import MIXTURE_OF_EXPERTS
 from .norm import LAYER_NORM, RMS_NORM
+from .pointer import POINTER_HEAD
 from .pointwise import ACTIVATION, GATE, SCALE
 from .position import LEARNED_POSITION, SINUSOIDAL_POSITION, STEP_POSITION
 from .recurrent import GRU, LSTM, RNN
@@ -77,6 +78,7 @@ STANDARD: tuple[BlockType, ...] = (
     POOL,
     WORD_CONVOLUTION,
     SPAN_SCORE,
+    POINTER_HEAD,
 )
 
 

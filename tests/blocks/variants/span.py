@@ -1,16 +1,20 @@
-"""Span scores and vectors of words: uses whose ports or behaviour differ from the examples'."""
+"""Span scores, words and pointers: uses whose ports or behaviour differ from the examples'."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.blocks.pointer import POINTER_HEAD
 from weft.blocks.span import SPAN_SCORE
 from weft.blocks.word import WORD_CONVOLUTION
 from weft.graphs.signature import BlockType
 
 WORDS = {"x": "f[B T S 8]"}
 
+READ = {"x": "f[B T 8]", "memory": "f[B S 6]", "ids": "ids:9[B S]"}
+
 VARIANTS: dict[str, BlockType] = {
+    "pointer_head, no keep": replace(POINTER_HEAD, example_inputs=READ),
     "span_score, no keep": replace(SPAN_SCORE, example_inputs={"x": "f[B T 8]"}),
     "word_convolution, no keep": replace(
         WORD_CONVOLUTION, example={"d_out": 6, "kernel": 1}, example_inputs={"x": "f[B T 8]"}

@@ -22,5 +22,10 @@ MODELS = {
     "parsing-semi": {"parameters": count(1024, 2048, 4, 32_000), "small": SMALL},
     # One table for words on both sides and symbols.
     "parsing-copy": {"parameters": count(192, 512, 3, 4_000, 0), "small": SMALL_TIED},
+    # Beside the words a query and a gate.
+    "parsing-pointer": {
+        "parameters": count(192, 512, 3, 4_000, 0) + 192 * 192 + 193,
+        "small": SMALL_TIED,
+    },
     "parsing-small": {"parameters": count(256, 512, 3, 8_000), "small": SMALL},
 }

@@ -1,0 +1,35 @@
+"""Pointer against the definition, word by word."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from weft.blocks.modules.pointer import PointerHead
+
+
+def test_a_word_has_what_is_written_and_what_is_copied() -> None:
+    """In numpy, with a word that is read twice, one that is not read, and padding."""
+    block = PointerHead(4, 3, 5).double()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in block.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator))
+    x = torch.randn(1, 2, 4, dtype=torch.float64, generator=generator)
+    memory = torch.randn(1, 4, 3, dtype=torch.float64, generator=generator)
+    ids, keep = torch.tensor([[2, 1, 2, 4]]), torch.tensor([[True, True, True, False]])
+
+    y = block(x, memory, ids, keep)[0].detach().numpy()
+
+    weights = {name: value.detach().numpy() for name, value in block.named_parameters()}
+    for t in range(2):
+        state = x[0, t].numpy()
+        gate = 1 / (1 + math.exp(-(weights["gate.weight"] @ state + weights["gate.bias"]).item()))
+        words = np.exp(weights["out.weight"] @ state)
+        seen = memory[0, :3].numpy() @ (weights["query.weight"] @ state) / math.sqrt(3)
+        p = gate * words / words.sum()
+        for place, share in enumerate(np.exp(seen) / np.exp(seen).sum()):
+            p[ids[0, place]] += (1 - gate) * share
+        np.testing.assert_allclose(np.exp(y[t]), p, rtol=1e-5)
+        np.testing.assert_allclose(np.exp(y[t]).sum(), 1.0, rtol=1e-6)
