@@ -1,0 +1,167 @@
+"""Parsing: a checkpoint of ours and supar's con-crf on one treebank, by one scorer.
+
+    weft train parsing-span-craft --set data.root=DIR --out outputs/span
+    python benchmarks/parsing.py ours outputs/span/averaged --gold DIR/dev.clean.trees.gz
+    pip install --target supar --no-deps supar nltk dill
+    python benchmarks/parsing.py concrf --supar supar --seconds 1000 --out outputs/concrf \
+        --train DIR/train.clean.trees.gz --gold DIR/dev.clean.trees.gz
+
+con-crf (Zhang et al. 2020) gets words and characters and nothing that was trained before,
+its own settings but for the width of its LSTM and the size of a batch, and as many whole
+epochs as begin within the CPU seconds.  Its parses are scored by our EVALB after every epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import time
+import types
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from weft.runtime.model import open_model
+from weft.runtime.tasks.parsing.evalb import COLLINS, score
+from weft.runtime.tasks.parsing.measure import measure
+from weft.runtime.tasks.parsing.reading import read_file
+from weft.runtime.tasks.parsing.trees import Leaf, Tree, read_all
+
+CONCRF: dict[str, Any] = {
+    "encoder": "lstm",
+    "feat": ["char"],
+    "embed": None,
+    "n_embed": 100,
+    "lr": 2e-3,
+    "mu": 0.9,
+    "nu": 0.9,
+    "eps": 1e-12,
+    "weight_decay": 1e-5,
+    "clip": 5.0,
+    "decay": 0.75,
+    "decay_steps": 5000,
+    "min_freq": 2,
+    "fix_len": 20,
+    "mbr": True,
+    "buckets": 32,
+    "build": True,
+    "checkpoint": False,
+    "device": "-1",
+    "epochs": 1000,
+    "patience": 1000,
+}
+"""Its own configuration of crf-con with characters."""
+
+
+def trees_of(path: Path) -> list[Tree]:
+    """Return the trees of a file."""
+    return [tree for tree in read_file(path) if isinstance(tree, Tree)]
+
+
+def with_leaves(tree: Tree, leaves: Iterator[Leaf]) -> Tree:
+    """Return a tree with other leaves."""
+    return Tree(
+        tree.label,
+        tuple(
+            next(leaves) if isinstance(child, Leaf) else with_leaves(child, leaves)
+            for child in tree.children
+        ),
+    )
+
+
+def tell(name: str, gold: list[Tree], found: Iterable[Tree], seconds: float) -> None:
+    """Print the scores of parses whose words are those of gold."""
+    same = [with_leaves(t, g.leaves()) for t, g in zip(found, gold, strict=True)]
+    total = score(map(str, gold), map(str, same), COLLINS).all
+    print(
+        f"{name}: F1 {total.f1:.2f}  recall {total.recall:.2f}  precision {total.precision:.2f}  "
+        f"errors {total.errors}  {seconds:.0f} CPU seconds",
+        flush=True,
+    )
+
+
+def ours(options: argparse.Namespace) -> None:
+    """Score a checkpoint."""
+    gold = trees_of(options.gold)
+    begun = time.process_time()
+    found = measure(open_model(options.checkpoint).parser, gold)
+    trees = [parse.tree for parse in found.parses if parse is not None]
+    tell(f"{options.checkpoint}, parsing", gold, trees, time.process_time() - begun)
+    print(f"malformed {found.malformed}, repairs {found.repairs.total}")
+    if found.tagged:
+        print(f"tags right: {100 * found.tags / found.tagged:.2f} %")
+
+
+def concrf(options: argparse.Namespace) -> None:
+    """Train con-crf, and score it after every epoch."""
+    # Only its tokenizer of raw text needs stanza.
+    sys.modules.setdefault("stanza", types.ModuleType("stanza"))
+    sys.path.insert(0, str(options.supar))
+    supar = importlib.import_module("supar")
+    gold = trees_of(options.gold)
+    options.out.mkdir(parents=True, exist_ok=True)
+    files = {"train": options.out / "train.pid", "dev": options.out / "dev.pid"}
+    for path, trees in ((files["train"], trees_of(options.train)), (files["dev"], gold)):
+        path.write_text("".join(f"{tree}\n" for tree in trees), encoding="utf-8")
+    found = options.out / "dev.parsed"
+
+    class Timed(supar.CRFConstituencyParser):  # type: ignore[misc, name-defined]
+        """Stops when its time is up."""
+
+        NAME = "crf-constituency"
+        used = 0.0
+
+        def _train(self, loader: Any) -> None:
+            begun = time.process_time()
+            super()._train(loader)
+            self.used += time.process_time() - begun
+
+        def _evaluate(self, loader: Any) -> Any:
+            given = super()._evaluate(loader)
+            self.predict(str(files["dev"]), pred=str(found), verbose=False, **CONCRF)
+            parsed = [t for t in read_all(found.read_text()) if isinstance(t, Tree)]
+            tell(f"con-crf, epoch {self.epoch}", gold, parsed, self.used)
+            self.transform.train()
+            if self.used > options.seconds:
+                raise KeyboardInterrupt
+            return given
+
+    names = {**{key: str(path) for key, path in files.items()}, "test": str(files["dev"])}
+    settings = {**CONCRF, **names, "n_lstm_hidden": options.hidden, "batch_size": options.batch}
+    parser = Timed.build(str(options.out / "model"), **settings)
+    print(f"con-crf: {sum(w.numel() for w in parser.model.parameters()):,} parameters")
+    try:
+        parser.train(**settings, verbose=False)
+    except KeyboardInterrupt:
+        print(f"stopped after {parser.used:.0f} CPU seconds of training")
+
+
+def main() -> None:
+    """Read the options and measure."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    kinds = parser.add_subparsers(required=True)
+    one = kinds.add_parser("ours")
+    one.add_argument("checkpoint")
+    one.set_defaults(run=ours)
+    other = kinds.add_parser("concrf")
+    other.add_argument("--supar", type=Path, required=True, help="folder that pip installed it to")
+    other.add_argument("--train", type=Path, required=True)
+    other.add_argument("--seconds", type=float, default=1000.0, help="of CPU, for training")
+    other.add_argument("--hidden", type=int, default=200, help="LSTM width (its own: 400)")
+    other.add_argument("--batch", type=int, default=1500, help="tokens (its own: 5000)")
+    other.add_argument("--out", type=Path, required=True)
+    other.set_defaults(run=concrf)
+    for each in (one, other):
+        each.add_argument("--gold", type=Path, required=True)
+        each.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)
+    torch.set_num_threads(options.threads)
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()
