@@ -17,6 +17,7 @@ from .mask_predict import MaskPredict
 from .parsing.chart_task import ChartParsing
 from .parsing.reading import TreeReading
 from .parsing.settings import ParsingSettings
+from .parsing.tags_task import TagParsing
 from .parsing.task import Parsing
 from .translation import Translation
 
@@ -26,7 +27,11 @@ TASKS: Mapping[str, type[Translation]] = {
     "parsing": Parsing,
 }
 """What `task` in a run stands for; the last one for whatever decodes step by step."""
-DECODERS: Mapping[str, type[Parsing]] = {"sequence": Parsing, "chart": ChartParsing}
+DECODERS: Mapping[str, type[Parsing]] = {
+    "sequence": Parsing,
+    "chart": ChartParsing,
+    "tags": TagParsing,
+}
 """What `parsing.decoder` in a run stands for."""
 
 

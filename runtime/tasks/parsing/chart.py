@@ -54,7 +54,7 @@ def labels_of(chain: str) -> list[str]:
     ]
 
 
-def _collapsed(part: Tree) -> tuple[str, tuple[Tree | Leaf, ...]]:
+def collapsed(part: Tree) -> tuple[str, tuple[Tree | Leaf, ...]]:
     """Return the chain that begins with a constituent, and what is inside its last one."""
     labels = [part.label]
     while len(part.children) == 1 and isinstance(part.children[0], Tree):
@@ -72,7 +72,7 @@ def _symbols(part: Tree | Leaf) -> Iterator[str]:
     if isinstance(part, Leaf):
         yield _LEAF + part.tag
         return
-    chain, children = _collapsed(part)
+    chain, children = collapsed(part)
     yield _OPEN + chain
     for child in children:
         yield from _symbols(child)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import NamedTuple
 
 import torch
@@ -34,18 +33,10 @@ from ..translation import check_ports
 from .chart import Chart, Labels, binary_trees, chart_of, tree_of
 from .cky import best_trees, log_partition, marginals
 from .linearization import WORD
-from .parse import BUFFER, Parse, Parser, Sentence, Warn, by_length, tagged
+from .parse import BUFFER, Parse, Parser, Sentence, Warn, tagged
 from .task import Parsing
-from .words import CHARACTERS, Words
+from .words import CHARACTERS, INPUTS, Words, in_batches
 
-INPUTS = {
-    "pieces": "ids",
-    "pieces_keep": "keep",
-    "characters": "ids",
-    "characters_keep": "keep",
-    "source_keep": "keep",
-}
-"""Inputs that the spec must have, and their kinds."""
 LEAST = 0.45
 """Probability above which a labelled span is better kept: about half of the F1 that is to be
 had, Lipton et al. 2014, section 4."""
@@ -222,27 +213,11 @@ class ChartParser:
         self, sentences: Iterable[Sentence], *, buffer: int = BUFFER, warn: Warn | None = None
     ) -> Iterator[Parse | None]:
         """Yield the parse of each sentence, in order; None for one without words."""
-        stream, start = iter(sentences), 0
-        while chunk := list(islice(stream, buffer)):
-            yield from self._chunk(chunk, start, warn)
-            start += len(chunk)
 
-    def _chunk(
-        self, sentences: Sequence[Sentence], start: int, warn: Warn | None
-    ) -> list[Parse | None]:
-        found: list[Parse | None] = [None] * len(sentences)
-        waiting = by_length(sentences, self.source, warn, start)
-        waiting.sort(key=lambda one: -len(sentences[one[0]]))
-        while waiting:
-            cells = len(sentences[waiting[0][0]]) ** 2 * len(self.labels.chains)
-            rows = waiting[: max(1, SCORES // cells)]
-            waiting = waiting[len(rows) :]
-            places, ids = zip(*rows, strict=True)
-            for place, parse in zip(
-                places, self._parses([sentences[one] for one in places], ids), strict=True
-            ):
-                found[place] = parse
-        return found
+        def room(longest: int) -> int:
+            return SCORES // (longest**2 * len(self.labels.chains))
+
+        return in_batches(sentences, self.source, self._parses, room, buffer=buffer, warn=warn)
 
     @torch.inference_mode()
     def _parses(self, sentences: Sequence[Sentence], ids: Sequence[list[int]]) -> list[Parse]:

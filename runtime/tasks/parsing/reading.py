@@ -20,7 +20,7 @@ from ...data.reading import write_pairs
 from ...data.settings import Files
 from ...data.symbols import SPACE, Vocabulary
 from ...data.text import read_lines, resolve
-from . import chart
+from . import chart, tetra
 from .clean import clean
 from .linearization import LINEARIZATIONS
 from .settings import ParsingSettings
@@ -130,6 +130,7 @@ def _sequence_writer(settings: ParsingSettings) -> Write:
 WRITERS: Mapping[str, Callable[[ParsingSettings], Write]] = {
     "sequence": _sequence_writer,
     "chart": lambda _: chart.symbols,
+    "tags": lambda _: tetra.tags_of,
 }
 """By decoder, from settings to what is written for a tree."""
 COPYING = ("sequence",)

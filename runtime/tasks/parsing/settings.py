@@ -10,9 +10,9 @@ from ...data.settings import Settings
 class ParsingSettings(Settings):
     """What the task `parsing` makes of trees."""
 
-    decoder: Literal["sequence", "chart"] = "sequence"
+    decoder: Literal["sequence", "chart", "tags"] = "sequence"
     """`sequence`: an encoder-decoder writes the tree symbol by symbol.  `chart`: an encoder
-    scores every span, and CKY finds the tree."""
+    scores every span, and CKY finds the tree.  `tags`: it tags every word, and tags are a tree."""
     linearization: Literal["vinyals", "tensor2tensor", "top_down"] = "vinyals"
     """The form in which a `sequence` decoder writes trees; see docs/parsing.md."""
     clean: bool = True

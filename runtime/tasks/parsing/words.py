@@ -7,7 +7,8 @@ Axes: B sentences, S words of the longest, P pieces and C characters of a word.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import torch
@@ -15,7 +16,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...data.symbols import SPACE, Vocabulary
+from .parse import Parse, Sentence, Warn, by_length
 
+INPUTS = {
+    "pieces": "ids",
+    "pieces_keep": "keep",
+    "characters": "ids",
+    "characters_keep": "keep",
+    "source_keep": "keep",
+}
+"""Inputs that the spec of a parser which reads words must have, and their kinds."""
 CHARACTERS = 257
 """Ids of characters: padding, and each byte."""
 MOST_PIECES = 12
@@ -87,3 +97,37 @@ def _padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[n
     values_NC = np.zeros(keep_NC.shape, np.int64)
     values_NC[keep_NC] = [one for row in rows for one in row]
     return values_NC, keep_NC
+
+
+def in_batches(
+    sentences: Iterable[Sentence],
+    source: Vocabulary,
+    parses: Callable[[Sequence[Sentence], Sequence[list[int]]], list[Parse]],
+    room: Callable[[int], int],
+    *,
+    buffer: int,
+    warn: Warn | None,
+) -> Iterator[Parse | None]:
+    """Yield the parse of each sentence, in order; None for one without words.
+
+    Args:
+        sentences: words.
+        source: their tokenizer.
+        parses: parses a batch, given words and ids of pieces.
+        room: how many sentences a batch has room for, if the longest has so many words.
+        buffer: sentences to read ahead.
+        warn: hears of sentences that are too long.
+    """
+    stream, start = iter(sentences), 0
+    while chunk := list(islice(stream, buffer)):
+        found: list[Parse | None] = [None] * len(chunk)
+        waiting = by_length(chunk, source, warn, start)
+        waiting.sort(key=lambda one: -len(chunk[one[0]]))
+        while waiting:
+            count = max(1, room(len(chunk[waiting[0][0]])))
+            places, ids = zip(*waiting[:count], strict=True)
+            waiting = waiting[count:]
+            for place, parse in zip(places, parses([chunk[p] for p in places], ids), strict=True):
+                found[place] = parse
+        yield from found
+        start += len(chunk)

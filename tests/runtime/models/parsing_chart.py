@@ -49,4 +49,13 @@ MODELS = {
         "small": SMALL,
         "sizes": SIZES,
     },
+    "parsing-tags": {
+        "parameters": words(512, 128, 8000) + lstm(512, 2) + (512 + 1) * (60 + 120 + 45),
+        "small": {
+            **{key: SMALL[key] for key in SMALL if key not in ("labels", "d_hidden")},
+            "leaves": 6,
+            "nodes": 5,
+        },
+        "sizes": SIZES,
+    },
 }

@@ -169,24 +169,29 @@ def test_a_spec_without_scores_is_refused(tree_run: Callable[..., Run], tmp_path
         api.train(tree_run(parsing={"decoder": "chart"}), out=tmp_path / "run")
 
 
-def chart_run(tree_run: Callable[..., Run], **more: Any) -> Run:
-    """Return a small run of the shipped spec."""
+DECODERS = pytest.mark.parametrize("decoder", ["chart", "tags"])
+
+
+def word_run(tree_run: Callable[..., Run], decoder: str, **more: Any) -> Run:
+    """Return a small run of the shipped spec of a decoder."""
+    params = dict(SMALL) if decoder == "chart" else {k: SMALL[k] for k in SMALL if k != "d_hidden"}
     return tree_run(
-        spec="parsing-span-lstm",
-        params=SMALL,
-        parsing={"decoder": "chart"},
+        spec={"chart": "parsing-span-lstm", "tags": "parsing-tags"}[decoder],
+        params=params,
+        parsing={"decoder": decoder},
         precision="float32",
         **more,
     )
 
 
 @pytest.mark.parametrize("others", [1, 2])
+@DECODERS
 def test_an_untrained_model_gives_trees(
-    tree_run: Callable[..., Run], tmp_path: Path, others: int
+    tree_run: Callable[..., Run], tmp_path: Path, decoder: str, others: int
 ) -> None:
     """Over exactly the words, one model or several; nothing is ever repaired."""
     watch = {"every": 9, "best": "nll", "bleu": False}
-    result = api.train(chart_run(tree_run, updates=1, evaluate=watch), out=tmp_path / "run")
+    result = api.train(word_run(tree_run, decoder, updates=1, evaluate=watch), out=tmp_path / "run")
     assert result.checkpoint is not None
     model = open_model(result.checkpoint)
     gold = [*bank(5, 2), *read_trees("(TOP (NN unseen))", "x")]
@@ -203,10 +208,14 @@ def test_an_untrained_model_gives_trees(
 
 
 @pytest.mark.slow
-def test_it_learns_the_toy_grammar(tree_run: Callable[..., Run], tmp_path: Path) -> None:
+@DECODERS
+def test_it_learns_the_toy_grammar(
+    tree_run: Callable[..., Run], tmp_path: Path, decoder: str
+) -> None:
     """In some dozens of updates, nearly all of it: trees and tags."""
-    run = chart_run(
+    run = word_run(
         tree_run,
+        decoder,
         updates=150,
         schedule={"type": "cosine", "peak": 0.01, "warmup": 5, "total": 150},
         evaluate={"every": 150, "best": "f1"},
