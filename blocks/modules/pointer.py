@@ -50,11 +50,13 @@ class PointerHead(nn.Module):
         Returns:
             Log-probabilities, [B, T, V].
         """
-        score_BTS = (self.query(x) @ memory.transpose(1, 2)).float() * memory.size(-1) ** -0.5
+        score_BTS: Tensor = (self.query(x) @ memory.transpose(1, 2)).float() * memory.size(
+            -1
+        ) ** -0.5
         if keep is not None:
             score_BTS = score_BTS.masked_fill(~keep[:, None], torch.finfo(torch.float32).min)
         written_BT1 = self.gate(x).float().sigmoid()
-        p_BTV = self.out(x).float().softmax(-1) * written_BT1
+        p_BTV: Tensor = self.out(x).float().softmax(-1) * written_BT1
         copied_BTS = score_BTS.softmax(-1) * (1 - written_BT1)
         p_BTV = p_BTV.scatter_add(2, ids[:, None].expand_as(copied_BTS), copied_BTS)
         return p_BTV.clamp(min=LEAST).log().to(x.dtype)
