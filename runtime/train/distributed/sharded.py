@@ -6,6 +6,7 @@ keeps a pickle, and opening a checkpoint must run nothing.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,10 @@ def _write(folder: Path, tensors: Mapping[str, Tensor], world: World) -> None:
     """Write parts; a number alone is written as a row of one, which has a beginning."""
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     held: dict[str, Any] = {n: t.reshape(1) if t.dim() == 0 else t for n, t in tensors.items()}
-    save(held, storage_writer=writer, no_dist=world.size == 1)
+    with warnings.catch_warnings():
+        if world.size == 1:  # torch tells that there is one process, which we know
+            warnings.simplefilter("ignore", UserWarning)
+        save(held, storage_writer=writer, no_dist=world.size == 1)
 
 
 def load_sharded(folder: Path, like: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:

@@ -131,6 +131,28 @@ def test_keeps_the_newest_and_averages_them(toy_run: Maker, tmp_path: Path) -> N
     assert (tmp_path / "run/checkpoints/000012/optimizer.safetensors").exists()
 
 
+def test_a_checkpoint_in_parts_is_as_good_as_one_whole(toy_run: Maker, tmp_path: Path) -> None:
+    """The same bits, opened by every reader; a run goes on from it; nothing is pickled."""
+    runs = {
+        name: toy_run(updates=4, checkpoint={"every": 2, "average": 2, "sharded": name == "parts"})
+        for name in ("whole", "parts")
+    }
+    results = {name: api.train(run, out=tmp_path / name) for name, run in runs.items()}
+    left, right = (open_checkpoint(results[name].checkpoint or "") for name in runs)
+
+    assert all(torch.equal(left.weights[name], right.weights[name]) for name in left.weights)
+    assert left.optimizer().keys() == right.optimizer().keys()
+    names = [p.name for p in right.folder.rglob("*")]
+    assert not [n for n in names if n.startswith(".") or n.endswith((".pt", ".pkl"))]
+    assert not (tmp_path / "parts/checkpoints/000002/optimizer").exists()
+    assert same_bits(tmp_path / "whole/averaged", tmp_path / "parts/averaged")
+    more = [
+        api.train(run.model_copy(update={"updates": 6}), out=tmp_path / name, resume=True)
+        for name, run in runs.items()
+    ]
+    assert same_bits(*(result.averaged for result in more if result.averaged))
+
+
 def test_a_loss_that_is_not_finite_stops_before_it_spoils(toy_run: Maker, tmp_path: Path) -> None:
     """A huge rate blows up; the checkpoint from before is whole and finite."""
     run = toy_run(
