@@ -150,7 +150,7 @@ class Drill:
 
     def many(self, processes: int) -> list[int]:
         """Kill one worker at a time; torchrun does the rest."""
-        line = command(self.run, self.out, processes, len(self.goals))
+        line = command(self.run, self.out, processes, 2 * len(self.goals))
         with subprocess.Popen(line, stderr=subprocess.DEVNULL) as process:
             for goal in self.goals:
                 while len(found := workers(process.pid)) < processes and process.poll() is None:
