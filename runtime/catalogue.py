@@ -97,7 +97,7 @@ def systems() -> tuple[System, ...]:
 def form_of(graph: Graph) -> str:
     """Return what kind of system a graph is: which sequences it has, and what mixes them."""
     times = [axis for axis, kind in graph.spec.axes.items() if kind == "time"]
-    if len(times) > 1:
+    if len(times) > 1 and (graph.step_axis or "target" in graph.inputs):
         form = "encoder-decoder"
     elif graph.step_axis:
         form = "decoder"
