@@ -284,13 +284,15 @@ def make_report(findings: list[Finding], source: str) -> Report:
 
     It raises `TooManyFindingsError` at more than `MOST`, the last one saying so.
     """
-    seen: set[Finding] = set()
+    seen: set[tuple[str, str, str]] = set()
 
     def report(**fields: Any) -> None:
         finding = Finding(source=source, **fields)
-        if finding in seen:
+        # One mistake in a template that is used with several types is one mistake.
+        mistake = (finding.code, finding.at, finding.problem)
+        if mistake in seen:
             return
-        seen.add(finding)
+        seen.add(mistake)
         findings.append(finding)
         if len(findings) > MOST:
             findings[-1] = too_many(source)

@@ -167,10 +167,7 @@ class Batcher(Generic[Key, Given, Made]):
     def _run(self) -> None:
         try:
             while items := self._next():
-                started = time.monotonic()
                 self._do(items)
-                if self._heard is not None:
-                    self._heard(len(items), time.monotonic() - started)
                 with self._changed:
                     self._taken = []
         finally:
@@ -208,6 +205,7 @@ class Batcher(Generic[Key, Given, Made]):
         items = [item for item in items if not item.job.future.done()]
         if not items:
             return
+        started = time.monotonic()
         try:
             made = self._work(items[0].job.key, [item.job.given[item.index] for item in items])
             pairs = list(zip(items, made, strict=True))
@@ -219,6 +217,8 @@ class Batcher(Generic[Key, Given, Made]):
             for item in items:
                 self._do([item])
             return
+        if self._heard is not None:  # before any caller hears, who may ask for the figures next
+            self._heard(len(items), time.monotonic() - started)
         with self._changed:
             for item, one in pairs:
                 job = item.job

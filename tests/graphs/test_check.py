@@ -560,6 +560,29 @@ def spots(value: Any) -> list[tuple[Any, Any]]:
     return [spot for key in keys for spot in ((value, key), *spots(value[key]))]
 
 
+def test_a_mistake_in_a_template_used_with_two_types_is_told_once() -> None:
+    """Its evidence shows the types of the first use; the way out is the same for all."""
+    wide = {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 16}}
+    template = {
+        "inputs": {"x": "f[b t 8]"},
+        "outputs": {"x": "sum.y"},
+        "nodes": {"wide": wide, "sum": {"use": "add@1", "in": {"x": "x", "z": "wide.y"}}},
+    }
+    spec = {
+        "format": 1,
+        "name": "twice",
+        "axes": {"B": "batch", "S": "time", "T": "time"},
+        "inputs": {"a": "f[B S 8]", "b": "f[B T 8]"},
+        "outputs": {"y": "a_.x", "z": "b_.x"},
+        "blocks": {"t": template},
+        "nodes": {name + "_": {"use": "t", "in": {"x": name}} for name in "ab"},
+    }
+
+    _, findings = analyse(loaded(spec).form, registry())
+
+    assert [(f.code, f.at) for f in findings] == [("T03", "/blocks/t/nodes/sum/in/z")]
+
+
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(TEXTS)), st.data())
 def test_a_spoilt_spec_gives_findings_and_never_another_error(name: str, data: Any) -> None:
