@@ -20,17 +20,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.distributed_c10d import _set_pg_timeout
+from torch.distributed.distributed_c10d import PrefixStore, _set_pg_timeout
+from torch.distributed.rendezvous import rendezvous
 
 from ....specs.findings import InputError
+from .meeting import meet
 from .settings import ParallelSettings
 
 PATIENCE = timedelta(hours=2)
 """How long processes wait for the first, which validates and prepares alone.  A process that
 died is noticed at once by torchrun, which ends the others."""
 MEETING = timedelta(minutes=3)
-"""How long they wait for one another at the start.  On a machine with too much to do gloo can lose
-a connection that is being made, and who waits for it must give up, to be started anew."""
+"""How long they wait for one another at the start, before they give up, to be started anew."""
 LAUNCH = "launch"
 """File in a run's folder that names the torchrun that trains it."""
 
@@ -156,7 +157,15 @@ def world(device: torch.device, settings: ParallelSettings) -> Iterator[World]:
             )
         torch.cuda.set_device(local)
         device = torch.device("cuda", local)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=MEETING)
+    store, _, _ = next(rendezvous("env://", timeout=MEETING))
+    room = meet(PrefixStore("weft", store), rank, size, MEETING)
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        store=room,
+        rank=rank,
+        world_size=size,
+        timeout=MEETING,
+    )
     try:
         mesh = init_device_mesh(
             device.type,
