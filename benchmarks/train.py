@@ -1,6 +1,6 @@
 """Train: how fast, in how much memory, and how soon peers train Transformer base on the CPU.
 
-    PYTHONPATH=PEERS python benchmarks/train.py            # all: about 12 minutes on 2 cores
+    PYTHONPATH=PEERS python benchmarks/train.py            # all: about half an hour on 2 cores
     PYTHONPATH=PEERS python benchmarks/train.py --quick    # 1 minute
 
 PEERS are the folders into which transformers, x-transformers, fairseq and sockeye were
@@ -12,7 +12,8 @@ Adam as they call it) and in their best form (torch.compile with dynamic shapes,
 Adam); Weft comes as `weft train` runs it.  Every contestant has a process of its own; two
 peers and Weft take turns, so that a noisy machine is noisy for all.  Medians are quoted,
 and the ratio to Weft in the same turns.  The ceiling is the fastest product of large
-matrices that torch has for the precision; FLOPs are torch's own count of the padded batch.
+matrices that torch has for the precision, in the same turns too: what a shared machine gives
+changes by the minute; FLOPs are torch's own count of the padded batch.
 """
 
 from __future__ import annotations
@@ -187,11 +188,14 @@ class Contest:
 
     def __init__(self, names: list[str], *, half: bool, best: bool, threads: int) -> None:
         """Start each in a process, one after the other, to its first step."""
+        self.half, self.best = half, best
         context = multiprocessing.get_context("spawn")
         self.pipes: dict[str, Connection] = {}
         self.cold: dict[str, float] = {}
         self.peak: dict[str, float] = {}
         self.processes = []
+        self.ceilings: list[float] = []
+        """FLOP/s of the fastest product, in each turn of the last turns."""
         for name in names:
             here, there = context.Pipe()
             start = time.perf_counter()
@@ -218,16 +222,20 @@ class Contest:
     def turns(self, tokens: int, rounds: int) -> dict[str, list[float]]:
         """Return target tokens per second of each contestant, turn by turn."""
         speeds: dict[str, list[float]] = {name: [] for name in self.pipes}
-        for turn in range(rounds):
+        self.ceilings = []
+        warm = BATCHES if self.best else 0  # what is compiled is so again for some shapes
+        for turn in range(-warm, rounds):
+            self.ceilings.append(ceiling(half=self.half))
             for name, pipe in list(self.pipes.items()):
                 try:
-                    pipe.send((tokens, turn + 1))
+                    pipe.send((tokens, turn + 1 + BATCHES))
                     seconds, count, _, self.peak[name] = pipe.recv()
                 except (EOFError, OSError):  # such as one that the system killed for its memory
                     print(f"left out: {name}: it died at {tokens} tokens", flush=True)
                     del self.pipes[name]
                     continue
-                speeds[name].append(count / seconds)
+                if turn >= 0:
+                    speeds[name].append(count / seconds)
         return {name: found for name, found in speeds.items() if name in self.pipes}
 
     def end(self) -> None:
@@ -264,8 +272,6 @@ def main() -> None:
     work_of = {tokens: flops(tokens) for tokens in options.tokens}
     print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}", flush=True)
     for precision in options.precision:
-        top = ceiling(half=precision == "bfloat16")
-        print(f"\n{precision}: ceiling {top / 1e9:.0f} GFLOP/s", flush=True)
         for form in options.forms:
             best = form == "best"
             peers = [n for n in options.only if not best or n in COMPILED]
@@ -276,6 +282,8 @@ def main() -> None:
                 )
                 for tokens in sizes:
                     speeds = contest.turns(tokens, options.rounds)
+                    top = statistics.median(contest.ceilings)
+                    print(f"{precision}: ceiling {top / 1e9:.0f} GFLOP/s", flush=True)
                     mean = statistics.mean(f / t for f, t in work_of[tokens])
                     ours = statistics.median(speeds.get("weft", [math.nan]))
                     for name, found in speeds.items():

@@ -17,6 +17,7 @@ from .block_sparse_attention import BLOCK_SPARSE_ATTENTION
 from .combine import ADD, CONCATENATE, KEEP_TO_BIAS, LENGTHS_TO_KEEP, UNFOLD
 from .conv_gru import CONV_GRU, CONV_GRU_DECODER
 from .convolution import CONVOLUTION, GATED_CONVOLUTION, SEPARABLE_CONVOLUTION
+from .counted_position import COUNTED_POSITION
 from .dot_attention import DOT_ATTENTION
 from .embedding import EMBEDDING
 from .feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
@@ -39,6 +40,7 @@ STANDARD: tuple[BlockType, ...] = (
     SINUSOIDAL_POSITION,
     LEARNED_POSITION,
     STEP_POSITION,
+    COUNTED_POSITION,
     ATTENTION,
     GROUPED_QUERY_ATTENTION,
     ADDITIVE_ATTENTION,

@@ -24,6 +24,7 @@ FREE = {
     "sinusoidal_position",
     "learned_position",
     "step_position",
+    "counted_position",
     "layer_norm",
     "rms_norm",
     "dropout",

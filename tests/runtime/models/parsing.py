@@ -22,6 +22,11 @@ MODELS = {
     "parsing-semi": {"parameters": count(1024, 2048, 4, 32_000), "small": SMALL},
     # One table for words on both sides and symbols.
     "parsing-copy": {"parameters": count(192, 512, 3, 4_000, 0), "small": SMALL_TIED},
+    # As that one, and a norm at the end of each stack.
+    "parsing-aligned": {
+        "parameters": count(192, 512, 3, 4_000, 0) + 2 * 2 * 192,
+        "small": {**SMALL_TIED, "source_vocab": 20},
+    },
     # Beside the words a query and a gate.
     "parsing-pointer": {
         "parameters": count(192, 512, 3, 4_000, 0) + 192 * 192 + 193,

@@ -124,6 +124,27 @@ def test_one_table_may_serve_words_on_both_sides(
     assert prepared.target_tokenizer.vocab_size > prepared.source_tokenizer.vocab_size
 
 
+def test_an_aligned_target_stands_at_its_next_word(
+    tree_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    """The count that the spec makes of ids is where the next copied piece stands in the source."""
+    run = tree_run(spec="parsing-aligned", parsing={"linearization": "top_down"}, updates=1)
+    prepared = api.prepare_run(run, tmp_path / "run")
+    graph = api.graph_for(run, "toy", prepared)
+    [node] = [node for node in graph.root.nodes if node.name == "target_position"]
+    assert node.part is not None
+    first, below, start = (node.part.arguments[name] for name in ("first", "below", "start"))
+    assert below == prepared.source_tokenizer.vocab_size
+    for row in range(len(prepared.train)):
+        source, target = (side.tolist() for side in prepared.train.pair(row))
+        count = start + 1  # the beginning of a target, which is no symbol of a tree
+        for symbol in target:
+            if first <= symbol < below:
+                assert symbol == source[count]
+                count += 1
+        assert count == len(source) - source.count(prepared.source_tokenizer.eos)
+
+
 def test_every_shipped_run_of_a_parser_fits_its_spec() -> None:
     """It reads, and names params that its spec has."""
     for name in ("parsing-wsj", "parsing-wsj-semi", "parsing-craft", "parsing-gum"):

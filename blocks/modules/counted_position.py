@@ -1,0 +1,58 @@
+"""Counted position: waves of how many ids of a range were written.
+
+Axes: B sequences, R rows of a search, T positions, D width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .dropout import Dropout
+from .position import sinusoids
+from .state import Room, State
+
+
+class CountedPosition(nn.Module):
+    """Add waves of a count, then drop out.
+
+    Source: after Ma et al. 2017, section 3; waves: Vaswani et al. 2017, section 3.5.
+    """
+
+    def __init__(
+        self,
+        below: int,
+        first: int = 0,
+        start: int = 0,
+        dropout: float = 0.0,
+        form: str = "interleaved",
+    ) -> None:
+        """Keep which ids are counted, `first` to `below` - 1; there is nothing to learn."""
+        super().__init__()
+        self.first, self.below, self.start, self.form = first, below, start, form
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor, ids: Tensor) -> Tensor:
+        """Add to x [B, T, D] the waves of the counts up to each of ids [B, T]."""
+        return self._add(x, self.start + self._counted(ids).cumsum(1))
+
+    def begin(self, room: Room) -> State:
+        """Remember the count of each row."""
+        shape = (room.rows, 1)
+        count_R1 = torch.full(shape, self.start, dtype=torch.long, device=room.device)
+        return State(carried={"count": count_R1})
+
+    def step(self, x: Tensor, ids: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
+        """Add to x [R, T, D] the waves of the counts up to each of the next ids [R, T]."""
+        count_RT = state.carried["count"] + self._counted(ids).cumsum(1)
+        state.carried["count"].copy_(count_RT[:, -1:])
+        return self._add(x, count_RT)
+
+    def _counted(self, ids: Tensor) -> Tensor:
+        """Return 1 where an id counts and 0 elsewhere."""
+        return ((ids >= self.first) & (ids < self.below)).long()
+
+    def _add(self, x: Tensor, count_BT: Tensor) -> Tensor:
+        waves = sinusoids(count_BT.flatten(), x.size(-1), self.form).unflatten(0, count_BT.shape)
+        added: Tensor = self.dropout(x + waves.to(x.dtype))
+        return added
