@@ -59,9 +59,20 @@ class Model:
         Raises:
             InputError: it has none, or does not translate.
         """
-        if self.task is None:
+        if isinstance(self.task, Parsing):
             raise InputError(
-                "the checkpoint does not translate text: it has no tokenizer, or no source",
+                "the checkpoint writes trees, not translations",
+                place=str(self.checkpoint.folder),
+                help="use weft parse, or from Python its parse()",
+            )
+        return self._reader()
+
+    def _reader(self) -> Translator:
+        """Return what reads sources and targets: text, or symbols of trees."""
+        if self.task is None or "target" not in self.graph.inputs:
+            raise InputError(
+                "the checkpoint does not read text and write it: it has no tokenizer, no source "
+                "or no target",
                 place=str(self.checkpoint.folder),
                 help="put tokenizer.model into it, or use its module with ids",
             )
@@ -189,7 +200,7 @@ class Model:
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[Scored]:
         """Return how probable each output is, given its source, token by token."""
-        return list(score_pairs(self.translator, pairs))
+        return list(score_pairs(self._reader(), pairs))
 
     def adapt(self, spec: LoadedSpec | str | Path, *, seed: int = 1) -> Adapted:
         """Return the model of another spec with the weights of this one, as far as they fit.
@@ -227,7 +238,8 @@ class Model:
         """
         check_inputs(self.graph)
         given = self.translate(sources) if targets is None else targets
-        tokenizers = self.translator.source, self.translator.target
+        reader = self._reader()
+        tokenizers = reader.source, reader.target
         return maps_of(self.module, tokenizers, sources, given)
 
     def align(
@@ -242,7 +254,8 @@ class Model:
         Raises:
             InputError: the lists are not of one length, or no attention reads the source.
         """
-        reads, writes = self.translator.source, self.translator.target
+        reader = self._reader()
+        reads, writes = reader.source, reader.target
         given = self.translate(sources) if targets is None else targets
         refuse_other_length(sources, given)
         pairs = list(zip(reads.encode_many(sources), writes.encode_many(given), strict=True))
