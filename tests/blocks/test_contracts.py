@@ -47,8 +47,19 @@ UNSEEN = re.compile(r"(.*\.)?key\.bias")
 """A key's bias shifts all scores of a query alike, which softmax does not see."""
 
 
+GRAPHS: dict[tuple[int, bool, str], Graph] = {}
+
+
 def graph_of(block: BlockType, *, steps: bool = False, **params: Any) -> Graph:
-    """Return a spec whose only node is the block's example, checked."""
+    """Return a spec whose only node is the block's example, checked; each is made once."""
+    key = (id(block), steps, repr(params))
+    if key not in GRAPHS:
+        GRAPHS[key] = checked(block, params, steps=steps)
+    return GRAPHS[key]
+
+
+def checked(block: BlockType, params: Mapping[str, Any], *, steps: bool) -> Graph:
+    """Return a spec whose only node is the block's example with some params."""
     wired = dict(block.example_inputs)
     written = {**block.example, **params}
     signature = block.signature(block.params(**written), frozenset(wired))
@@ -177,23 +188,24 @@ WITH_DROPOUT = pytest.mark.parametrize(
 
 
 @EVERY_CASE
-@pytest.mark.parametrize("sizes", PRIMES, ids=["small primes", "large primes"])
-def test_outputs_have_the_declared_types(block: BlockType, sizes: dict[str, int]) -> None:
+def test_outputs_have_the_declared_types(block: BlockType) -> None:
     """The shape worked out on paper is the shape torch computes, for every size of an axis."""
     graph, model = made(block)
     model.to("meta")
 
-    outputs = model(**{name: value.to("meta") for name, value in drawn(graph, sizes).items()})
+    for sizes in PRIMES:
+        given = {name: value.to("meta") for name, value in drawn(graph, sizes).items()}
+        outputs = model(**given)
 
-    wanted = {
-        port: tuple(evaluate(axis, sizes) for axis in type_.axes)
-        for port, type_ in graph.outputs.items()
-    }
-    assert {port: tuple(value.shape) for port, value in outputs.items()} == wanted
-    assert all(
-        outputs[port].is_floating_point() == (type_.kind in ("f", "bias", "score", "loss"))
-        for port, type_ in graph.outputs.items()
-    )
+        wanted = {
+            port: tuple(evaluate(axis, sizes) for axis in type_.axes)
+            for port, type_ in graph.outputs.items()
+        }
+        assert {port: tuple(value.shape) for port, value in outputs.items()} == wanted
+        assert all(
+            outputs[port].is_floating_point() == (type_.kind in ("f", "bias", "score", "loss"))
+            for port, type_ in graph.outputs.items()
+        )
 
 
 @EVERY_CASE
@@ -209,20 +221,21 @@ def test_the_weights_formula_names_every_parameter(block: BlockType) -> None:
 
 
 @EVERY_CASE
-@pytest.mark.parametrize("sizes", PRIMES, ids=["small primes", "large primes"])
-def test_the_work_is_what_torch_counts(block: BlockType, sizes: dict[str, int]) -> None:
+def test_the_work_is_what_torch_counts(block: BlockType) -> None:
     """Each formula against torch's counter, which does not see inside fused kernels.
 
     So attention is two products; and in float64, recurrences are products too.
     """
     graph, model = made(block)
-    inputs = drawn(graph, sizes)
-    inputs = {n: v.double() if v.is_floating_point() else v for n, v in inputs.items()}
+    model.double()
 
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        model.double()(**inputs)
+    for sizes in PRIMES:
+        inputs = drawn(graph, sizes)
+        inputs = {n: v.double() if v.is_floating_point() else v for n, v in inputs.items()}
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            model(**inputs)
 
-    assert flops(graph, sizes) == counter.get_total_flops()
+        assert flops(graph, sizes) == counter.get_total_flops()
 
 
 def test_blocks_that_multiply_no_matrices_are_free() -> None:
@@ -428,9 +441,8 @@ def test_padding_never_changes_a_kept_result(block: BlockType) -> None:
     assert any(not torch.equal(changed[name], inputs[name]) for name in inputs)
 
 
-@pytest.mark.parametrize("together", [1, 3])
 @pytest.mark.parametrize("block", STEPPED.values(), ids=STEPPED.keys())
-def test_stepping_equals_the_parallel_forward(block: BlockType, together: int) -> None:
+def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
     """Some positions at a time give what all at once give, also after beams changed places."""
     sentences, beams, length, turn = 2, 3, 5, 3
     graph = graph_of(block, steps=True)
@@ -447,21 +459,23 @@ def test_stepping_equals_the_parallel_forward(block: BlockType, together: int) -
     spread = {name: value.repeat_interleave(beams, 0) for name, value in fixed.items()}
     expected_before, expected_after = model(**moving, **spread), model(**rebuilt, **spread)
 
-    state = model.begin(Room(sentences, beams, length, torch.float64, torch.device("cpu")), **fixed)
-    for position in range(0, length, together):
-        if position == turn:
-            reorder(state, parents, position)
-        those = slice(position, position + together)
-        some = {name: value[:, those] for name, value in moving.items()}
-        stepped = model.step(**some, state=state, position=position)
+    for together in (1, 3):
+        room = Room(sentences, beams, length, torch.float64, torch.device("cpu"))
+        state = model.begin(room, **fixed)
+        for position in range(0, length, together):
+            if position == turn:
+                reorder(state, parents, position)
+            those = slice(position, position + together)
+            some = {name: value[:, those] for name, value in moving.items()}
+            stepped = model.step(**some, state=state, position=position)
 
-        expected = expected_before if position < turn else expected_after
-        here = {
-            port: value[:, those]
-            for port, value in expected.items()
-            if graph.outputs[port].kind != "loss"
-        }
-        torch.testing.assert_close(stepped, here, rtol=0, atol=1e-12)
+            expected = expected_before if position < turn else expected_after
+            here = {
+                port: value[:, those]
+                for port, value in expected.items()
+                if graph.outputs[port].kind != "loss"
+            }
+            torch.testing.assert_close(stepped, here, rtol=0, atol=1e-12)
 
 
 def test_what_gives_another_axis_is_not_decoded() -> None:

@@ -40,7 +40,10 @@ def by_weights(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options:
 BIAS = torch.linspace(-1, 1, 64).view(1, 4, 4, 4)
 
 
-@pytest.mark.parametrize("core", ["fused", "plain", "flex"])
+SLOW_FLEX = pytest.param("flex", marks=pytest.mark.slow)  # torch traces each case
+
+
+@pytest.mark.parametrize("core", ["fused", "plain", SLOW_FLEX])
 @pytest.mark.parametrize("heads", [4, 2])
 @pytest.mark.parametrize(
     "options",
@@ -68,6 +71,19 @@ def test_every_core_is_the_plain_form(
     found = attend(query, key, value, keep, **options)
 
     expected = by_weights(query, key, value, keep, **options)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_flex_is_the_plain_form_where_all_comes_together() -> None:
+    """Shared keys, a mask, a window before the reader, a bias and a scale."""
+    query, key, value = drawn(2)
+    options: dict[str, Any] = {"causal": True, "window": 1, "bias": BIAS, "scale": 0.7}
+    use({"*": "flex"})
+
+    found = attend(query, key, value, KEEP, **options)
+
+    expected = by_weights(query, key, value, KEEP, **options)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 

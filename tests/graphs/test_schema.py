@@ -25,13 +25,21 @@ if TYPE_CHECKING:
 
 ENCODER = "/blocks/encoder_layer/nodes"
 SHIPPED_SPECS = [path for room in ("models", "variants") for path in SHIPPED.glob(f"{room}/*.json")]
+ONE = {"format": 1, "name": "one", "axes": {}, "inputs": {"x": "f[B T 8]"}, "outputs": {"y": "x"}}
+"""A spec but for its nodes."""
 CHILD = {"format": 1, "extends": "transformer-base", "name": "child"}
 
 
 @functools.cache
 def validator() -> jsonschema.Draft202012Validator:
     """Return a validator by our schema."""
-    return jsonschema.Draft202012Validator(schema(registry()))
+    return jsonschema.Draft202012Validator(made())
+
+
+@functools.cache
+def made() -> dict[str, Any]:
+    """Return our schema."""
+    return schema(registry())
 
 
 def wrong(spec: Any) -> list[str]:
@@ -41,7 +49,7 @@ def wrong(spec: Any) -> list[str]:
 
 def test_the_schema_is_one() -> None:
     """Of the draft that it names, and no reference leads nowhere."""
-    found = schema(registry())
+    found = made()
     refs = [part.partition('"')[0] for part in json.dumps(found).split('"$ref": "#/$defs/')[1:]]
 
     jsonschema.Draft202012Validator.check_schema(found)
@@ -56,7 +64,7 @@ def test_what_is_shipped_is_valid(path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", [*registry()], ids=lambda block: block.key)
-def test_every_block_s_example_is_valid_and_its_words_are_known(block: Any, edit: Edit) -> None:
+def test_every_block_s_example_is_valid_and_its_words_are_known(block: Any) -> None:
     """Its params and ports complete, with what they mean."""
     node = {
         "use": block.key,
@@ -65,8 +73,8 @@ def test_every_block_s_example_is_valid_and_its_words_are_known(block: Any, edit
         "fill": dict(block.example_fill),
     }
 
-    assert wrong(edit({"/nodes/head": node})) == []
-    found = schema(registry())["$defs"]
+    assert wrong({**ONE, "nodes": {"node": node}}) == []
+    found = made()["$defs"]
     assert found[f"{block.key}:params"]["properties"].keys() == block.params.model_fields.keys()
     ports = found[f"{block.key}:ports"]["then"]["properties"]["in"]["properties"]
     assert block.example_inputs.keys() <= ports.keys() or block.example_fill
@@ -137,7 +145,7 @@ def test_what_only_the_checker_can_judge_is_let_pass(at: str, value: Any, edit: 
 
 def test_the_keys_are_those_of_the_forms_and_say_what_they_are() -> None:
     """Whatever a form gains, the schema has."""
-    found = schema(registry())["$defs"]
+    found = made()["$defs"]
     records = {"spec": Spec, "Template": Template, "UseNode": UseNode, "RepeatNode": RepeatNode}
 
     for name, form in {**records, "Step": Step}.items():
@@ -194,7 +202,7 @@ def test_a_wrong_patch_is_underlined(patch: dict[str, Any]) -> None:
 
 def test_the_actions_are_those_that_are_read() -> None:
     """And what may stand beside each."""
-    found = schema(registry())["$defs"]["patch"]
+    found = made()["$defs"]["patch"]
     beside = {"select", "expect"}.union(*patches._BESIDE.values())
 
     assert [action for [action] in (one["required"] for one in found["oneOf"])] == [
@@ -205,7 +213,7 @@ def test_the_actions_are_those_that_are_read() -> None:
 
 def test_a_template_may_be_a_whole_spec(edit: Edit) -> None:
     """With the keys that are read, and no other."""
-    properties = schema(registry())["$defs"]["block"]["then"]["properties"]
+    properties = made()["$defs"]["block"]["then"]["properties"]
 
     assert properties.keys() == {*imports._KEYS}
     assert wrong(edit({"/blocks/tower": {"spec": "other", "params": {"layers": 2}}})) == []

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from weft.runtime import api
 from weft.runtime.train.run import Run
+from weft.runtime.train.setting import Result
 
 WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
 
@@ -31,6 +33,20 @@ def toy_run(tmp_path: Path) -> Callable[..., Run]:
 def toy_run_module(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
     """Return the same for all tests of a file, so that they may share a trained model."""
     return _maker(tmp_path_factory.mktemp("toy") / "data")
+
+
+@pytest.fixture(scope="session")
+def toy_trained(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """Return what a whole run of twelve updates left, for tests that only read it."""
+    base = tmp_path_factory.mktemp("trained")
+    return api.train(_maker(base / "data")(), out=base / "run")
+
+
+@pytest.fixture(scope="session")
+def toy_checkpoint(toy_trained: Result) -> Path:
+    """Return its averaged checkpoint: it gives different lines for different input."""
+    assert toy_trained.averaged is not None
+    return toy_trained.averaged
 
 
 def _maker(data: Path) -> Callable[..., Run]:

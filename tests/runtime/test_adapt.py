@@ -24,10 +24,9 @@ SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1}
 
 
 @pytest.fixture
-def trained(toy_run: Maker, tmp_path: Path) -> api.Model:
+def trained(toy_checkpoint: Path) -> api.Model:
     """Return a model after a few updates."""
-    result = api.train(toy_run(), out=tmp_path / "run")
-    return weft.open(str(result.averaged))
+    return weft.open(toy_checkpoint)
 
 
 def varied(model: api.Model, change: Callable[[dict[str, Any]], Any]) -> LoadedSpec:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import weft
 from weft.runtime import api
 from weft.runtime.alignment import reading_source
 from weft.runtime.checked import graph_of
-from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
 
 @pytest.fixture(scope="module")
-def model(
-    toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
-) -> api.Model:
+def model(toy_checkpoint: Path) -> api.Model:
     """Return a barely trained model."""
-    result = api.train(toy_run_module(updates=8), out=tmp_path_factory.mktemp("run") / "out")
-    assert result.averaged is not None
-    return api.open_model(result.averaged)
+    return api.open_model(toy_checkpoint)
 
 
 def test_pairs_are_independent_of_their_neighbours(model: api.Model) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,12 @@ from weft.runtime import api
 from weft.runtime.attend import groups_of
 from weft.runtime.cli.main import main
 from weft.runtime.maps import AttentionMaps
-from weft.runtime.train.run import Run
 
 
-@pytest.fixture(scope="module")
-def folder(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def folder(toy_checkpoint: Path) -> Path:
     """Return a checkpoint of a barely trained model: one layer of two heads a side."""
-    out = tmp_path_factory.mktemp("run") / "out"
-    api.train(toy_run_module(updates=4), out=out)
-    return out / "checkpoints" / "000004"
+    return toy_checkpoint
 
 
 def test_a_page_holds_the_weights_of_every_head(folder: Path, tmp_path: Path) -> None:

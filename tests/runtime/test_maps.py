@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ import pytest
 import torch
 import weft
 from torch import nn
-from weft.runtime import api
 from weft.runtime.maps import recording
-from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "vocab": 20, "dropout": 0.0}
@@ -119,9 +116,9 @@ def test_hooks_are_gone_after_a_failure() -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_an_opened_model_shows_its_maps(toy_run: Callable[..., Run], tmp_path: Path) -> None:
+def test_an_opened_model_shows_its_maps(toy_checkpoint: Path) -> None:
     """By piece, for a given target or for the model's own translation."""
-    model = weft.open(str(api.train(toy_run(), out=tmp_path / "run").averaged))
+    model = weft.open(toy_checkpoint)
     sources = ["sun moon", "fire"]
 
     given = model.attention(sources, ["moon sun", ""])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from weft.runtime.checkpoint import Checkpoint, Contents, open_checkpoint, save,
 from weft.runtime.cli.main import main
 from weft.runtime.compile.build import build
 from weft.runtime.prune import attentions, head_importance, pruned
-from weft.runtime.train.run import Run
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import loaded
 
@@ -227,9 +225,9 @@ def test_importance_needs_gates_and_a_batch(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def trained(toy_run: Callable[..., Run], tmp_path: Path) -> api.Model:
+def trained(toy_checkpoint: Path) -> api.Model:
     """Return a model after a few updates."""
-    return weft.open(str(api.train(toy_run(), out=tmp_path / "run").averaged))
+    return weft.open(toy_checkpoint)
 
 
 def test_a_pruned_model_translates_and_is_saved(

@@ -8,6 +8,7 @@ where two do not reach every weight.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import runpy
@@ -54,6 +55,13 @@ def graph(name: str, **params: Any) -> Graph:
     return check(load(name).form, registry(), params)
 
 
+@functools.cache
+def shipped(name: str) -> Graph:
+    """Return a shipped spec, checked."""
+    return graph(name)
+
+
+@functools.cache
 def small(name: str) -> Graph:
     """Return a shipped spec, checked, at its small size."""
     return graph(name, **ENTRIES[name]["small"])
@@ -133,11 +141,11 @@ def loss_of(made: Graph, outputs: Mapping[str, Tensor]) -> Tensor:
 TRANSLATORS = [
     name
     for name in ENTRIES
-    if set(inputs := graph(name).inputs) == {"source", "source_keep", "target"}
+    if set(inputs := shipped(name).inputs) == {"source", "source_keep", "target"}
     and inputs["source"].kind == "ids"
 ]
-STEPPED = [name for name in ENTRIES if graph(name).step_axis]
-PADDED = [name for name in ENTRIES if any(t.kind == "keep" for t in graph(name).inputs.values())]
+STEPPED = [name for name in ENTRIES if shipped(name).step_axis]
+PADDED = [name for name in ENTRIES if any(t.kind == "keep" for t in shipped(name).inputs.values())]
 
 
 def test_all_that_is_shipped_is_here_and_nothing_else() -> None:
@@ -175,7 +183,7 @@ def test_a_variant_of_the_base_is_a_patch_of_a_dozen_lines(name: str) -> None:
 @EVERY
 def test_parameters_by_hand(name: str) -> None:
     """Each count is worked out in the file of its family."""
-    assert graph(name).parameters() == ENTRIES[name]["parameters"]
+    assert shipped(name).parameters() == ENTRIES[name]["parameters"]
 
 
 @EVERY
@@ -211,7 +219,7 @@ def bytes_of(state: Any) -> int:
 @EVERY
 def test_it_draws(name: str) -> None:
     """Every input and output stands in the picture, and so does its name."""
-    made = graph(name)
+    made = shipped(name)
     text = diagram(made).source
 
     assert text.startswith("digraph")

@@ -10,14 +10,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 from weft.runtime import api
 from weft.runtime.cli.main import main
-from weft.runtime.train.run import Run
 
 SECONDS = 60
 
@@ -62,26 +60,16 @@ def test_without_the_extra_the_way_to_it_is_told(
     assert "pip install 'weft[serve]'" in capsys.readouterr().err
 
 
-@pytest.fixture(scope="module")
-def checkpoint(
-    toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """Return a barely trained model."""
-    result = api.train(toy_run_module(updates=8), out=tmp_path_factory.mktemp("run") / "out")
-    assert result.averaged is not None
-    return result.averaged
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
 def test_a_process_told_to_stop_under_load_answers_all_it_took_on(
-    checkpoint: Path, told: signal.Signals
+    toy_checkpoint: Path, told: signal.Signals
 ) -> None:
     """Each caller hears a right translation, or that the server stops; it exits with 0."""
     words = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
     lines = [f"{a} {b}" for a in words for b in words]
-    expected = dict(zip(lines, api.open_model(checkpoint).translate(lines), strict=True))
-    command = [sys.executable, "-m", "weft", "serve", str(checkpoint), "--port", "0"]
+    expected = dict(zip(lines, api.open_model(toy_checkpoint).translate(lines), strict=True))
+    command = [sys.executable, "-m", "weft", "serve", str(toy_checkpoint), "--port", "0"]
     process = subprocess.Popen(
         [*command, "--device", "cpu", "--precision", "float32"], stderr=subprocess.PIPE, text=True
     )

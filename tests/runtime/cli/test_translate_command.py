@@ -16,18 +16,17 @@ from weft.runtime.cli.main import main
 from weft.runtime.data.batches import pad_rows
 from weft.runtime.data.tokenizer import Tokenizer
 from weft.runtime.maps import recording
-from weft.runtime.train.run import Run
+from weft.runtime.train.setting import Result
 
 LINES = ["sun moon", "tree", "river stone bird wind leaf"]
 Translate = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="module")
-def folders(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a run with two checkpoints of a barely trained model."""
-    out = tmp_path_factory.mktemp("run") / "out"
-    api.train(toy_run_module(updates=8), out=out)
-    return out / "checkpoints"
+def folders(toy_trained: Result) -> Path:
+    """Return the folder of a run with three checkpoints of a barely trained model."""
+    assert toy_trained.checkpoint is not None
+    return toy_trained.checkpoint.parent
 
 
 @pytest.fixture

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from weft.runtime import api
 from weft.runtime.decode import translate as translate_module
-from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
 
 @pytest.fixture(scope="module")
-def model(
-    toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
-) -> api.Model:
+def model(toy_checkpoint: Path) -> api.Model:
     """Return a model trained just enough to give different lines for different input."""
-    result = api.train(toy_run_module(updates=40), out=tmp_path_factory.mktemp("run") / "out")
-    assert result.averaged is not None
-    return api.open_model(result.averaged)
+    return api.open_model(toy_checkpoint)
 
 
 def test_lines_are_independent_of_their_neighbours(model: api.Model) -> None:

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 import torch
 import weft
-from weft.runtime import api
 from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.cli.main import main
 from weft.runtime.export import ct2_spec
 from weft.runtime.export.to_ctranslate2 import export_ctranslate2
-from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 from weft.specs.load import load, load_child
 
@@ -164,16 +162,15 @@ def test_a_folder_that_is_no_export_stays(checkpoint_of: Make, tmp_path: Path) -
 
 
 def test_a_trained_model_translates_text_there(
-    toy_run: Callable[..., Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    toy_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By the words of the page that lies beside it, with the tokenizer that lies beside it."""
-    trained = api.train(toy_run(), out=tmp_path / "run").averaged
     text = tmp_path / "text"
     text.write_text("sun moon\nriver stone bird\n")
     out = tmp_path / "ct2"
     options = ["--to", "ctranslate2", "-o", str(out), "--text", str(text)]
 
-    assert main(["export", str(trained), *options]) == 0
+    assert main(["export", str(toy_checkpoint), *options]) == 0
 
     assert "2 of 2 outputs equal" in capsys.readouterr().out
     page = (out / "README.md").read_text()
@@ -183,5 +180,5 @@ def test_a_trained_model_translates_text_there(
     code = code.replace("beam_size=5, length_penalty=1.0", "beam_size=1, max_decoding_length=6")
     exec(compile(code, "README.md", "exec"), {})
     said = capsys.readouterr().out.strip()
-    model = weft.open(trained, search={"beam": 1, "max_length": 6})
+    model = weft.open(toy_checkpoint, search={"beam": 1, "max_length": 6})
     assert said == model.translate(["A dog runs."])[0]

@@ -15,26 +15,14 @@ from weft.runtime import api
 from weft.runtime.serve.app import make_app
 from weft.runtime.serve.limits import Limits
 from weft.runtime.serve.service import Service
-from weft.runtime.train.run import Run
 
 SECONDS = 20
 
 
 @pytest.fixture(scope="module")
-def checkpoint(
-    toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def model(toy_checkpoint: Path) -> api.Model:
     """Return a model trained just enough to give different lines for different input."""
-    folder = tmp_path_factory.mktemp("run") / "out"
-    result = api.train(toy_run_module(updates=8), out=folder)
-    assert result.averaged is not None
-    return result.averaged
-
-
-@pytest.fixture(scope="module")
-def model(checkpoint: Path) -> api.Model:
-    """Return it, opened."""
-    return api.open_model(checkpoint)
+    return api.open_model(toy_checkpoint)
 
 
 class Client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from weft.runtime.checkpoint import open_checkpoint, read_tensors
 from weft.runtime.train.history import History, read
 from weft.runtime.train.keeping import checkpoints
 from weft.runtime.train.run import Run
+from weft.runtime.train.setting import Result
 from weft.specs.findings import InputError
 
 Maker = Callable[..., Run]
@@ -50,10 +52,31 @@ class Stopper:
         """Hear nothing."""
 
 
-def test_interrupted_and_resumed_ends_with_the_same_bits(toy_run: Maker, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def begun_run(toy_run_module: Maker) -> Run:
+    """Return a run of four updates."""
+    return toy_run_module(updates=4)
+
+
+@pytest.fixture(scope="module")
+def _begun(begun_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of that run."""
+    folder = tmp_path_factory.mktemp("begun") / "run"
+    api.train(begun_run, out=folder)
+    return folder
+
+
+@pytest.fixture
+def begun(_begun: Path, tmp_path: Path) -> Path:
+    """Return a copy of that folder."""
+    return shutil.copytree(_begun, tmp_path / "run")
+
+
+def test_interrupted_and_resumed_ends_with_the_same_bits(
+    toy_run: Maker, toy_trained: Result, tmp_path: Path
+) -> None:
     """Data order and dropout are functions of the seed, so a stop leaves no trace."""
-    run = toy_run()
-    straight = api.train(run, out=tmp_path / "straight")
+    run, straight = toy_run(), toy_trained
 
     first = api.train(run, out=tmp_path / "halves", listener=Stopper(6))
     second = api.train(run, out=tmp_path / "halves", resume=True)
@@ -66,45 +89,39 @@ def test_interrupted_and_resumed_ends_with_the_same_bits(toy_run: Maker, tmp_pat
     assert second.averaged is not None
     assert same_bits(straight.averaged, second.averaged)
     losses = [
-        [(e["update"], e["loss"]) for e in read(tmp_path / name / "metrics.jsonl") if "loss" in e]
-        for name in ("straight", "halves")
+        [(e["update"], e["loss"]) for e in read(folder / "metrics.jsonl") if "loss" in e]
+        for folder in (straight.averaged.parent, tmp_path / "halves")
     ]
     assert losses[0][-1] == losses[1][-1]
 
 
-def test_a_folder_with_a_run_is_not_overwritten(toy_run: Maker, tmp_path: Path) -> None:
+def test_a_folder_with_a_run_is_not_overwritten(begun_run: Run, begun: Path) -> None:
     """Without --resume an existing run is left alone."""
-    run = toy_run(updates=4)
-    api.train(run, out=tmp_path / "run")
-
     with pytest.raises(InputError, match="already holds a run"):
-        api.train(run, out=tmp_path / "run")
+        api.train(begun_run, out=begun)
 
 
-def test_resuming_says_what_is_not_as_before(toy_run: Maker, tmp_path: Path) -> None:
+def test_resuming_says_what_is_not_as_before(begun_run: Run, begun: Path) -> None:
     """A change of settings is allowed, and never silent."""
-    run = toy_run(updates=4)
-    api.train(run, out=tmp_path / "run")
     heard: list[str] = []
 
     class Ear(api.Silent):
         def say(self, text: str) -> None:
             heard.append(text)
 
-    more = run.model_copy(update={"updates": 6, "seed": 5})
-    api.train(more, out=tmp_path / "run", resume=True, listener=Ear())
+    more = begun_run.model_copy(update={"updates": 6, "seed": 5})
+    api.train(more, out=begun, resume=True, listener=Ear())
 
     assert "warning: not as the run was begun: updates, seed" in heard
 
 
-def test_resuming_another_graph_is_refused_by_what_differs(toy_run: Maker, tmp_path: Path) -> None:
+def test_resuming_another_graph_is_refused_by_what_differs(begun_run: Run, begun: Path) -> None:
     """Also where every weight has the same name and shape."""
-    run = toy_run(updates=4)
-    api.train(run, out=tmp_path / "run")
-    other = toy_run(updates=8, params={**run.params, "relu_dropout": 0.2})
+    params = {**begun_run.params, "relu_dropout": 0.2}
+    other = begun_run.model_copy(update={"updates": 8, "params": params})
 
     with pytest.raises(InputError) as caught:
-        api.train(other, out=tmp_path / "run", resume=True)
+        api.train(other, out=begun, resume=True)
 
     assert caught.value.problem.splitlines() == [
         "the run was begun with another graph",
@@ -113,22 +130,19 @@ def test_resuming_another_graph_is_refused_by_what_differs(toy_run: Maker, tmp_p
     ]
 
 
-def test_keeps_the_newest_and_averages_them(toy_run: Maker, tmp_path: Path) -> None:
+def test_keeps_the_newest_and_averages_them(toy_trained: Result) -> None:
     """Three of three checkpoints stay; the mean of the last two is their mean by hand."""
-    result = api.train(toy_run(), out=tmp_path / "run")
+    assert toy_trained.averaged is not None
+    folder = toy_trained.averaged.parent
 
-    names = [path.name for path in checkpoints(tmp_path / "run")]
-    assert names == ["000004", "000008", "000012"]
-    assert result.averaged is not None
-    mean = read_tensors(result.averaged / "weights.safetensors")
-    last = [
-        read_tensors(tmp_path / "run" / "checkpoints" / name / "weights.safetensors")
-        for name in names[-2:]
-    ]
+    kept = checkpoints(folder)
+    assert [path.name for path in kept] == ["000004", "000008", "000012"]
+    mean = read_tensors(toy_trained.averaged / "weights.safetensors")
+    last = [read_tensors(path / "weights.safetensors") for path in kept[-2:]]
     for name, tensor in mean.items():
         torch.testing.assert_close(tensor, (last[0][name] + last[1][name]) / 2)
-    assert not (tmp_path / "run/checkpoints/000004/optimizer.safetensors").exists()
-    assert (tmp_path / "run/checkpoints/000012/optimizer.safetensors").exists()
+    assert not (kept[0] / "optimizer.safetensors").exists()
+    assert (kept[-1] / "optimizer.safetensors").exists()
 
 
 def test_a_checkpoint_in_parts_is_as_good_as_one_whole(toy_run: Maker, tmp_path: Path) -> None:
@@ -210,12 +224,10 @@ def test_what_a_graph_adds_to_the_loss_is_weighed_and_told(toy_run: Maker, tmp_p
 
 
 def test_a_run_begun_before_a_setting_there_was_goes_on_without_a_warning(
-    toy_run: Maker, tmp_path: Path
+    begun_run: Run, begun: Path
 ) -> None:
     """A checkpoint that lacks `loss.auxiliary` was trained as its default says."""
-    run = toy_run(updates=4)
-    api.train(run, out=tmp_path / "run")
-    newest = checkpoints(tmp_path / "run")[-1] / "run.json"
+    newest = checkpoints(begun)[-1] / "run.json"
     written = json.loads(newest.read_text())
     del written["loss"]["auxiliary"]
     newest.write_text(json.dumps(written))
@@ -225,7 +237,7 @@ def test_a_run_begun_before_a_setting_there_was_goes_on_without_a_warning(
         def say(self, text: str) -> None:
             heard.append(text)
 
-    api.train(run, out=tmp_path / "run", resume=True, listener=Ear())
+    api.train(begun_run, out=begun, resume=True, listener=Ear())
 
     assert not [text for text in heard if text.startswith("warning")]
 
