@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..graphs.signature import BlockType, Signature, port
+from ..graphs.signature import BlockType, Signature, never, port
 from .fields import Count, Params, Probability, Several
 
 Start = Annotated[int, Field(strict=True, ge=-1_000_000, le=1_000_000)]
@@ -59,6 +59,7 @@ COUNTED_POSITION = BlockType(
     params=CountedPositionParams,
     signature=_signature,
     arguments=_arguments,
+    hops=never,
     module="counted_position:CountedPosition",
     steps=True,
     example={"first": 2, "below": 7},

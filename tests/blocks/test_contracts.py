@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import re
 import runpy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -352,11 +352,25 @@ def test_a_block_that_mixes_positions_says_so_with_reason(block: BlockType) -> N
     reached = []
     first = max(1, inputs["x"].size(1) // before.size(1)) - 1
     for end, others in ((first, slice(1, None)), (-1, slice(-1))):
-        changed = {**inputs, "x": inputs["x"].clone()}
-        changed["x"][:, end] += 1.0
-        reached.append(not torch.equal(before[:, others], model(**changed)["y"][:, others]))
+        for changed in changed_at(graph, inputs, end):
+            after = model(**changed)["y"]
+            reached.append(not torch.equal(before[:, others], after[:, others]))
 
     assert any(reached)
+
+
+def changed_at(graph: Graph, inputs: dict[str, Tensor], place: int) -> Iterator[dict[str, Tensor]]:
+    """Yield inputs with another x at a position, and with every other id there."""
+    x = inputs["x"].clone()
+    x[:, place] += 1.0
+    yield {**inputs, "x": x}
+    for name, type_ in graph.inputs.items():
+        if type_.kind == "ids" and "T" in type_.axes:
+            size = int(str(type_.size))
+            for shift in range(1, size):
+                ids = inputs[name].clone()
+                ids[:, place] = (ids[:, place] + shift) % size
+                yield {**inputs, name: ids}
 
 
 @named("pointwise")
