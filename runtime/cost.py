@@ -18,6 +18,7 @@ from ..graphs.axes import evaluate
 from ..graphs.graph import Graph, Scope
 from ..graphs.shapes import ValueType
 from .compile.build import build_empty
+from .compile.stepping import KEPT, kept_value
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -70,8 +71,8 @@ def _held(state: Mapping[str, Any], scope: Scope, prefix: str) -> Iterator[tuple
     """Yield path and bytes of what the nodes of a scope remember."""
     nodes = {node.name: node for node in scope.nodes}
     for name, held in state.items():
-        if name.startswith("="):
-            yield prefix + name[1:], _bytes(held)
+        if name.startswith(KEPT):
+            yield prefix + kept_value(name)[0], _bytes(held)
             continue
         node = nodes[name]
         if node.part is not None:

@@ -143,10 +143,10 @@ def _scope_class(
         batches = [axis for axis, kind in writer.graph.spec.axes.items() if kind == "batch"]
         blocks += [
             begin_text(scope, names, moving, moving_in, batches=batches, root=root),
-            step_text(scope, names, moving, moving_in, root=root),
+            step_text(scope, names, moving, moving_in, batches=batches, root=root),
         ]
-    if steps and root:
-        blocks.append(read_text(scope, names, moving))
+        if root:
+            blocks.append(read_text(scope, names, moving, batches))
     return writer.add_class(class_name(scope.name), "\n".join(blocks).rstrip("\n"))
 
 

@@ -12,6 +12,25 @@ from ...graphs.decode import moving_ports
 from ...graphs.graph import Node, Scope
 from .statements import call, given_ports, loop_lines, returned, run_lines, targets
 
+KEPT = "="
+"""With what names of fixed values begin in a state; all others are names of nodes."""
+
+
+def kept_key(value: str, place: int | None) -> str:
+    """Return under which name a state keeps a fixed value.
+
+    Args:
+        value: its name.
+        place: which of its axes is that of rows; None where it is the same for all.
+    """
+    return f"{KEPT}{value}" if place is None else f"{KEPT}{value}@{place}"
+
+
+def kept_value(key: str) -> tuple[str, int | None]:
+    """Return the value, and its axis of rows, that `kept_key` made a name of."""
+    value, _, place = key.removeprefix(KEPT).partition("@")
+    return value, int(place) if place else None
+
 
 def begin_text(
     scope: Scope,
@@ -54,11 +73,10 @@ def begin_text(
             call = f"[{_begin_call('layer', wires, names)} for layer in self.{node.name}]"
         states.append(f'"{node.name}": {call},')
     for value in _saved(scope, moving, root=root):
-        kept, axes = names[value], scope.type_of(value).axes
-        place = next((i for i, axis in enumerate(axes) if axis in batches), None)
+        kept, place = names[value], _rows_of(scope, value, batches)
         if place is not None:
             kept = f"{kept}.repeat_interleave(room.beams, {place})"
-        states.append(f'"={value}": {kept},')
+        states.append(f'"{kept_key(value, place)}": {kept},')
     lines.append("        return {")
     lines += [f"            {text}" for text in states]
     lines.append("        }")
@@ -71,12 +89,13 @@ def step_text(
     moving: frozenset[str],
     moving_in: frozenset[str],
     *,
+    batches: Collection[str],
     root: bool,
 ) -> str:
     """Return the method that moves a scope by the next positions; arguments as of `begin_text`."""
     moves = [name for name in scope.inputs if name in moving_in]
     lines = [f"    def step(self, {', '.join([*moves, 'state', 'position'])}):"]
-    here = _texts_in_step(scope, names, moving, root=root)
+    here = _texts_in_step(scope, names, moving, batches, root=root)
     for node in scope.nodes:
         ports = moving_ports(node, moving)
         if ports:
@@ -90,13 +109,15 @@ def step_text(
     return "\n".join(lines) + "\n"
 
 
-def read_text(scope: Scope, names: Mapping[str, str], moving: frozenset[str]) -> str:
+def read_text(
+    scope: Scope, names: Mapping[str, str], moving: frozenset[str], batches: Collection[str]
+) -> str:
     """Return the root's method that takes positions in and gives nothing, for prompts.
 
     Only what changes the state is computed; arguments as of `begin_text`.
     """
     moves = [name for name in scope.inputs if name in moving]
-    here = _texts_in_step(scope, names, moving, root=True)
+    here = _texts_in_step(scope, names, moving, batches, root=True)
     needed, lines = set[str](), list[str]()
     for node in reversed(scope.nodes):
         ports = moving_ports(node, moving)
@@ -109,11 +130,25 @@ def read_text(scope: Scope, names: Mapping[str, str], moving: frozenset[str]) ->
 
 
 def _texts_in_step(
-    scope: Scope, names: Mapping[str, str], moving: frozenset[str], *, root: bool
+    scope: Scope,
+    names: Mapping[str, str],
+    moving: frozenset[str],
+    batches: Collection[str],
+    *,
+    root: bool,
 ) -> dict[str, str]:
     """Return the text of every value in `step`, where `begin`'s variables are not in sight."""
-    saved = _saved(scope, moving, root=root)
-    return {**names, **{value: f'state["={value}"]' for value in saved}}
+    keys = {
+        value: kept_key(value, _rows_of(scope, value, batches))
+        for value in _saved(scope, moving, root=root)
+    }
+    return {**names, **{value: f'state["{key}"]' for value, key in keys.items()}}
+
+
+def _rows_of(scope: Scope, value: str, batches: Collection[str]) -> int | None:
+    """Return which axis of a value is that of sentences, and so of rows."""
+    axes = scope.type_of(value).axes
+    return next((i for i, axis in enumerate(axes) if axis in batches), None)
 
 
 def _fixed_outputs(scope: Scope, moving: frozenset[str], *, root: bool) -> list[str]:

@@ -36,31 +36,37 @@ class Bars:
     limits: Tensor
     """Most tokens of every row, the end among them, [R]."""
 
-    def log_probabilities(self, logits_RV: Tensor, position: int) -> Tensor:
+    def log_probabilities(
+        self, logits_RV: Tensor, position: int, these: Tensor | None = None
+    ) -> Tensor:
         """Return log probabilities [R, V] in float32, minus infinity for what may not come.
 
         Args:
             logits_RV: of the model.
             position: tokens written before.
+            these: which rows they are of; None for all.
         """
         log_p_RV = torch.log_softmax(logits_RV, dim=-1, dtype=torch.float32)
-        self._apply(log_p_RV, self._early(position))
+        self._apply(log_p_RV, self._early(position, these))
         return log_p_RV
 
-    def best(self, logits_RV: Tensor, position: int, count: int) -> tuple[Tensor, Tensor]:
+    def best(
+        self, logits_RV: Tensor, position: int, count: int, these: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the `count` best log probabilities [R, C] and their tokens, best first.
 
         Args:
             logits_RV: of the model.
             position: tokens written before.
             count: 1 or more, at most V; of equals a count of 1 takes the first.
+            these: as of `log_probabilities`.
         """
         rows, size = logits_RV.shape
         if logits_RV.device.type != "cpu":
-            return _best(self.log_probabilities(logits_RV, position), count, 1)
+            return _best(self.log_probabilities(logits_RV, position, these), count, 1)
         runs = RUNS if size >= RUNS * RUNS else 1
         each = max(1, TOGETHER // size)
-        early_R = self._early(position)
+        early_R = self._early(position, these)
         found = []
         for start in range(0, rows, each):
             part_RV = logits_RV[start : start + each]
@@ -70,9 +76,11 @@ class Bars:
         best, tokens = zip(*found, strict=True)
         return torch.cat(best), torch.cat(tokens)
 
-    def _early(self, position: int) -> Tensor | None:
+    def _early(self, position: int, these: Tensor | None) -> Tensor | None:
         """Return the rows in which it is too early to end; None for none."""
-        return position + 1 < self.limits if position < self.min_length else None
+        if position >= self.min_length:
+            return None
+        return position + 1 < (self.limits if these is None else self.limits[these])
 
     def _apply(self, log_p_RV: Tensor, early_R: Tensor | None) -> None:
         for token in self.never:

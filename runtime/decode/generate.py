@@ -3,7 +3,7 @@
 Rows begin together at their first token.  What all prompts have, up to the end of the
 shortest, is read at once.  While a row's prompt lasts it is fed from there, and from its
 end on with what the row writes itself; so prompts of different lengths stand in one
-batch, and no position is padding on the left.
+batch, and no position is padding on the left.  Rows that have ended are let go (`held.py`).
 
 Axes: R rows, P tokens of the longest prompt, V vocabulary, L tokens written at most.
 """
@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from ...graphs.graph import Graph
 from ...specs.findings import InputError
+from .held import Held, Stepper
 from .ids import refuse_ids
 from .sample import Chances
-from .search import Stepper
 from .settings import SampleSettings
 from .stepper import ModelStepper
 
@@ -117,13 +117,14 @@ def generate(
     first = min(map(len, prompts)) - 1
     if first:
         stepper.read(prompt_RP[:, :first])
+    held = Held(stepper, len(prompts))
     token_R, count_R = prompt_RP[:, first], torch.zeros_like(lengths_R)
     written_RL = prompt_RP.new_zeros(len(prompts), settings.max_new)
     log_p_R = torch.zeros(len(prompts), device=device)
     open_R = torch.ones_like(lengths_R, dtype=torch.bool)
     ended_R = ~open_R
     for position in range(first, longest + settings.max_new - 1):
-        logits_RV = stepper.step(token_R, position)
+        logits_RV = held.spread(held.step(token_R, position))
         reading_R = lengths_R > position + 1
         if position + 1 < longest:
             token_R = prompt_RP[:, position + 1]
@@ -137,8 +138,10 @@ def generate(
         count_R = count_R + writing_R
         ended_R = ended_R | (writing_R & torch.isin(token_R, ends_E))
         open_R = ~ended_R & (count_R < settings.max_new)
-        if not open_R.any():
+        left = int(open_R.sum())
+        if not left:
             break
+        held.narrow(open_R, left)
     return [
         Continuation(tokens=tuple(row[: count - ended]), log_probability=log_p, finished=ended)
         for row, count, ended, log_p in zip(

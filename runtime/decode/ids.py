@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ...graphs.graph import Graph
 from ...specs.findings import InputError
+from ..compile.build import program_of
 from .controls import (
     Control,
     begin_with,
@@ -22,6 +23,8 @@ from .controls import (
     no_repeat,
     repetition_penalty,
 )
+from .foreseen import Foreseen, Reading, common
+from .held import Gone, Stepper
 from .phrases import Avoidance, Inclusion
 from .sample import Chances
 from .search import beam_search, sample
@@ -67,6 +70,7 @@ def decode_ids(
     avoidance: Avoidance | None = None,
     constraint: Constraint | None = None,
     half: bool = False,
+    gone: Gone | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of a batch of sources, best first.
 
@@ -79,6 +83,8 @@ def decode_ids(
         avoidance: the phrases of `search.avoid`, which are text.
         constraint: a task's own control.
         half: whether matrix products run in bfloat16.
+        gone: sources for whose outputs nobody waits any more; what is returned for them
+            means nothing.
     """
     device = next(models[0].parameters()).device
     rows = [torch.tensor(one.source, dtype=torch.long, device=device) for one in requests]
@@ -95,7 +101,19 @@ def decode_ids(
         fixed = {"source": source_NS, "source_keep": keep_NS}
         length = int(limits_N.max())
         steppers = [ModelStepper(one, fixed, beams=search.beam, length=length) for one in models]
-        stepper = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
+        reading: Reading = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
+        stepper: Stepper = reading
+        # Other controls may forbid what an output is to begin with.
+        free = avoidance is None and constraint is None and not search.no_repeat
+        if free and (many := common([one.begin for one in requests], {*ids.values(), *never})):
+            first = [[special.begin, *one.begin[:many]] for one in requests]
+            vocabulary = int(program_of(models[0]).graph.inputs["target"].size or 0)
+            stepper = Foreseen(
+                reading,
+                torch.tensor(first, device=device),
+                beams=search.beam,
+                vocabulary=vocabulary,
+            )
         if search.sample is None:
             return beam_search(
                 stepper,
@@ -104,6 +122,7 @@ def decode_ids(
                 control=control,
                 include=include,
                 never=never,
+                gone=gone,
                 **ids,
             )
         return sample(
@@ -113,6 +132,7 @@ def decode_ids(
             max_lengths_N=limits_N,
             control=chained([one for one in (control, include) if one is not None]),
             never=never,
+            gone=gone,
             **ids,
         )
 

@@ -22,6 +22,7 @@ from ...graphs.halves import halves
 from ...specs.findings import InputError
 from ..compile.build import build_sharing, program_of
 from ..data.batches import pad_rows
+from .held import Gone
 from .ids import Request
 from .settings import Hypothesis
 from .translate import Translator
@@ -125,7 +126,11 @@ class MaskPredictor(Translator):
         return build_sharing(first, self.model), build_sharing(second, self.model), second
 
     @torch.inference_mode()
-    def decode_requests(self, requests: Sequence[Request]) -> list[list[Hypothesis]]:
+    def decode_requests(
+        self,
+        requests: Sequence[Request],
+        gone: Gone | None = None,  # noqa: ARG002 - all words of all are written together
+    ) -> list[list[Hypothesis]]:
         """Return the outputs of a batch, best first.
 
         The source is read once, however many lengths and iterations there are.

@@ -1,6 +1,6 @@
 """Search: from next-word scores to the best sequence, whatever gives the scores.
 
-Three ways over one small protocol, `Stepper`: take the best word each time, draw one,
+Three ways over one small protocol, `Stepper` (`held.py`): take the best word each time, draw one,
 or keep a beam of K hypotheses.  All sentences of a batch move together in tensors; the
 host waits for the device once a step, to learn whether to go on.
 
@@ -10,14 +10,14 @@ Axes in this file, also used as suffixes of tensor names:
     K  hypotheses of a sentence      G  groups of hypotheses
     V  vocabulary                    L  steps taken
 
-Not here: models (`stepper.py`), what beams keep (`beams.py`), what may come next
-(`candidates.py`, `controls.py`, `phrases.py`), text (`translate.py`).
+Not here: models (`stepper.py`), rows that are done (`held.py`), what beams keep
+(`beams.py`), what may come next (`candidates.py`, `controls.py`, `phrases.py`), text
+(`translate.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -25,27 +25,10 @@ from torch import Tensor
 from .beams import Beams
 from .candidates import Bars
 from .controls import Control, chained
+from .held import Gone, Held, Stepper
 from .phrases import Inclusion
 from .sample import Chances
 from .settings import Hypothesis, Penalty, SearchSettings, length_penalty
-
-
-class Stepper(Protocol):
-    """A model in the middle of N sentences, each begun with K equal rows."""
-
-    rows: int
-    """Number of sentences N."""
-
-    def step(self, tokens_R: Tensor, position: int, /) -> Tensor:
-        """Append one token to every row and return the logits [R, V] of the next.
-
-        Args:
-            tokens_R: for each row its last token, sentence by sentence; `bos` first.
-            position: how many tokens came before it.
-        """
-
-    def reorder(self, rows_R: Tensor, /) -> None:
-        """Let each row r go on from what row `rows_R[r]` of its sentence has written."""
 
 
 @torch.no_grad()
@@ -61,6 +44,7 @@ def greedy(  # noqa: PLR0913 - what a search hangs on
     min_length: int = 0,
     control: Control | None = None,
     never: Collection[int] = (),
+    gone: Gone | None = None,
 ) -> list[Hypothesis]:
     """Take the most probable token each time.
 
@@ -76,6 +60,7 @@ def greedy(  # noqa: PLR0913 - what a search hangs on
         min_length: fewest tokens of an output, its end aside, where there is room for them.
         control: what may come next.
         never: other tokens that are never chosen.
+        gone: sentences that need not go on; what is returned for them means nothing.
 
     Returns:
         One hypothesis a sentence.
@@ -90,6 +75,7 @@ def greedy(  # noqa: PLR0913 - what a search hangs on
         limit=limit,
         penalty_of=lambda length: length_penalty(length, alpha, penalty),
         control=control,
+        gone=gone,
     )
 
 
@@ -105,6 +91,7 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
     max_lengths_N: Tensor,
     control: Control | None = None,
     never: Collection[int] = (),
+    gone: Gone | None = None,
 ) -> list[list[Hypothesis]]:
     """Draw `beam` outputs of each sentence, and return the `nbest` of best score.
 
@@ -118,6 +105,7 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
         max_lengths_N: most tokens of each output.
         control: what may come next; its probabilities are scaled up before a draw.
         never: other tokens that are never chosen.
+        gone: as in `greedy`.
     """
     limit, beam = _longest(stepper, max_lengths_N), settings.beam
     found = _written(
@@ -129,12 +117,13 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
         limit=limit,
         penalty_of=lambda length: length_penalty(length, settings.alpha, settings.penalty),
         control=control,
+        gone=gone,
     )
     rows = [found[start : start + beam] for start in range(0, len(found), beam)]
     return [sorted(row, key=lambda one: -one.score)[: settings.nbest] for row in rows]
 
 
-def _written(
+def _written(  # noqa: PLR0913 - all by name but three
     stepper: Stepper,
     choose: Callable[[Tensor], Tensor] | None,
     bars: Bars,
@@ -144,12 +133,14 @@ def _written(
     limit: int,
     penalty_of: Callable[[Tensor], Tensor],
     control: Control | None,
+    gone: Gone | None,
 ) -> list[Hypothesis]:
     """Write every row on its own, token by token, until it ends or has no more room.
 
     Without `choose` the most probable token is taken.
     """
     limits_R = bars.limits
+    held, sentences = Held(stepper, len(limits_R), gone), stepper.rows
     token_R = torch.full_like(limits_R, first)
     ended_R = torch.zeros_like(limits_R, dtype=torch.bool)
     open_R = ~ended_R
@@ -157,11 +148,12 @@ def _written(
     length_R = torch.zeros_like(limits_R)
     written_RL = limits_R.new_empty((len(limits_R), 0))
     for position in range(limit):
-        logits_RV = stepper.step(token_R, position)
+        logits_MV = held.step(token_R, position)
         if choose is None and control is None:
-            gain_R1, token_R1 = bars.best(logits_RV, position, 1)
+            best = bars.best(logits_MV, position, 1, held.rows_M)
+            gain_R1, token_R1 = map(held.spread, best)
         else:
-            log_p_RV = bars.log_probabilities(logits_RV, position)
+            log_p_RV = held.spread(bars.log_probabilities(logits_MV, position, held.rows_M))
             if control is not None:
                 log_p_RV = control(log_p_RV, written_RL)
             token_R1 = (log_p_RV.argmax(-1) if choose is None else choose(log_p_RV))[:, None]
@@ -172,9 +164,13 @@ def _written(
         ended_R = ended_R | (open_R & (token_R == bars.eos))
         token_R = token_R.masked_fill(~open_R, pad)
         written_RL = torch.cat((written_RL, token_R[:, None]), 1)
-        open_R = ~ended_R & (length_R < limits_R)
-        if not open_R.any():
+        open_NK = (~ended_R & (length_R < limits_R)).view(sentences, -1)
+        wanted_N = held.wanted(open_NK.any(1))
+        open_R = (open_NK & wanted_N[:, None]).flatten()
+        left = int(wanted_N.sum())
+        if not left:
             break
+        held.narrow(wanted_N, left)
     score_R = log_p_R / penalty_of(length_R)
     return [
         Hypothesis(
@@ -206,6 +202,7 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
     control: Control | None = None,
     include: Inclusion | None = None,
     never: Collection[int] = (),
+    gone: Gone | None = None,
 ) -> list[list[Hypothesis]]:
     """Keep the best hypotheses of each sentence until none can become the best.
 
@@ -231,6 +228,7 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
         control: what may come next.
         include: what every output must hold; its places are shared out accordingly.
         never: other tokens that are never chosen.
+        gone: sentences that need not go on; what is returned for them means nothing.
 
     Returns:
         For each sentence at most `nbest` hypotheses, best first: the finished ones,
@@ -252,6 +250,7 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
             min_length=settings.min_length,
             control=_both(control, include),
             never=never,
+            gone=gone,
         )
         return [[hypothesis] for hypothesis in found]
     limit = _longest(stepper, max_lengths_N)
@@ -265,27 +264,32 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
     bars = _bars(
         (bos, pad, *never), eos, settings.min_length, max_lengths_N.repeat_interleave(settings.beam)
     )
+    held = Held(stepper, own_NK.numel(), gone)
     token_R = torch.full_like(own_NK, bos).flatten()
     written_RL = own_NK.new_empty((own_NK.numel(), 0))
     for position in range(limit):
-        logits_RV = stepper.step(token_R, position)
+        logits_MV = held.step(token_R, position)
         if control is None and groups == 1:
-            best = bars.best(logits_RV, position, beams[0].looked_at(logits_RV.size(1)))
-            token_NK, place_NK = beams[0].extend_by(*best)
+            count = beams[0].looked_at(logits_MV.size(1))
+            best = bars.best(logits_MV, position, count, held.rows_M)
+            token_NK, place_NK = beams[0].extend_by(*map(held.spread, best))
         else:
-            log_p_RV = bars.log_probabilities(logits_RV, position)
+            log_p_RV = held.spread(bars.log_probabilities(logits_MV, position, held.rows_M))
             if control is not None:
                 log_p_RV = control(log_p_RV, written_RL)
             token_NK, place_NK = _extended(beams, log_p_RV, written_RL)
         # A stopped sentence moves no state, and at first all rows of a sentence are equal.
+        for one in beams:
+            one.open_N = held.wanted(one.open_N)
         open_NK = torch.stack([one.open_N for one in beams], 1).repeat_interleave(each, 1)
         row_NK = (place_NK + own_NK[:, :1]).where(open_NK, own_NK)
-        moved = (row_NK != own_NK).any()
-        go_on, any_moved = torch.stack((open_NK.any(), moved)).tolist()
-        if not go_on:
+        open_N = open_NK.any(1)
+        left, any_moved = torch.stack((open_N.sum(), (row_NK != own_NK).sum())).tolist()
+        if not left:
             break
         if any_moved and position > 0:
-            stepper.reorder(row_NK.flatten())
+            held.reorder(row_NK.flatten())
+        held.narrow(open_N, left)
         token_R = token_NK.masked_fill(~open_NK, pad).flatten()
         if control is not None:
             written_RL = torch.cat((written_RL[row_NK.flatten()], token_R[:, None]), 1)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ...blocks.modules.state import Room, State
 from ..compile.pack import packed
+from ..compile.stepping import KEPT, kept_value
 
 READ_AT_ONCE = 512
 """Tokens of a prompt that are read at once; more would take memory by the square."""
@@ -85,15 +86,28 @@ class ModelStepper:
 
     def step(self, tokens_R: Tensor, position: int) -> Tensor:
         """Return the logits [R, V] that follow one more token in every row."""
-        moving = {self._moving: tokens_R[:, None], **self._kept}
+        return self.steps(tokens_R[:, None], position)[:, -1]
+
+    def steps(self, tokens_RT: Tensor, position: int) -> Tensor:
+        """Return the logits [R, T, V] that follow each of T more tokens in every row."""
+        kept = {name: one.expand(-1, tokens_RT.size(1)) for name, one in self._kept.items()}
+        moving = {self._moving: tokens_RT, **kept}
         outputs = self._model.step(**moving, state=self._state, position=position)
-        self._used = position + 1
-        logits: Tensor = outputs[self._output][:, -1]
+        self._used = position + tokens_RT.size(1)
+        logits: Tensor = outputs[self._output]
         return logits
 
     def reorder(self, rows_R: Tensor) -> None:
         """Let each row go on from what another row of its sentence has written."""
         reorder(self._state, rows_R, self._used)
+
+    def narrow(self, sentences_N: Tensor) -> None:
+        """Keep these sentences alone, in this order."""
+        each = torch.arange(self.beams, device=sentences_N.device)
+        rows_R = (sentences_N[:, None] * self.beams + each).flatten()
+        narrow(self._state, sentences_N, rows_R, self._used)
+        self._kept = {name: one[rows_R] for name, one in self._kept.items()}
+        self.rows = len(sentences_N)
 
 
 def mean_log_p(logits: Sequence[Tensor]) -> Tensor:
@@ -117,10 +131,20 @@ class EnsembleStepper:
         """Return log probabilities [R, V], in float32, that follow one more token in every row."""
         return mean_log_p([one.step(tokens_R, position) for one in self._steppers])
 
+    def steps(self, tokens_RT: Tensor, position: int) -> Tensor:
+        """Return log probabilities [R, T, V] that follow each of T more tokens in every row."""
+        return mean_log_p([one.steps(tokens_RT, position) for one in self._steppers])
+
     def reorder(self, rows_R: Tensor) -> None:
         """Let each row go on from what another row of its sentence has written."""
         for one in self._steppers:
             one.reorder(rows_R)
+
+    def narrow(self, sentences_N: Tensor) -> None:
+        """Keep these sentences alone, in this order."""
+        for one in self._steppers:
+            one.narrow(sentences_N)
+        self.rows = len(sentences_N)
 
 
 def reorder(state: Any, rows_R: Tensor, used: int) -> None:
@@ -158,3 +182,33 @@ def _reorder(state: Any, rows_M: Tensor, moved_M: Tensor | None, used: int) -> N
     elif isinstance(state, list | tuple):
         for inner in state:
             _reorder(inner, rows_M, moved_M, used)
+
+
+def narrow(state: Any, sentences_M: Tensor, rows_M: Tensor, used: int) -> None:
+    """Keep what belongs to some sentences, in place of the whole.
+
+    Args:
+        state: what `begin` returned.
+        sentences_M: those that are kept, in their order from now on.
+        rows_M: their rows.
+        used: positions that are filled; of the rest of a buffer there is only room.
+    """
+    if isinstance(state, State):
+        for name, buffer in state.appended.items():
+            smaller = buffer.new_zeros(len(rows_M), *buffer.shape[1:])
+            filled = buffer.narrow(-2, 0, used).index_select(0, rows_M)
+            smaller.narrow(-2, 0, used).copy_(filled)
+            state.appended[name] = smaller
+        for name, tensor in state.carried.items():
+            state.carried[name] = tensor.index_select(0, rows_M)
+        for name, tensor in state.fixed.items():
+            state.fixed[name] = tensor.index_select(0, sentences_M)
+    elif isinstance(state, dict):
+        for name, inner in state.items():
+            if not name.startswith(KEPT):
+                narrow(inner, sentences_M, rows_M, used)
+            elif (place := kept_value(name)[1]) is not None:
+                state[name] = inner.index_select(place, rows_M)
+    elif isinstance(state, list | tuple):
+        for inner in state:
+            narrow(inner, sentences_M, rows_M, used)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 
 from torch import nn
 
 from ..data.symbols import Vocabulary
+from .held import Gone
 from .ids import Request, Special, decode_ids
 from .phrases import Avoidance, texts_of
 from .settings import Hypothesis, SearchSettings
@@ -81,6 +83,7 @@ class Translator:
         buffer: int = BUFFER,
         warn: Warn | None = None,
         heard: Callable[[int], None] | None = None,
+        gone: Gone | None = None,
     ) -> Iterator[list[Hypothesis]]:
         """Yield the `nbest` hypotheses of each line, best first; none for an empty line.
 
@@ -89,11 +92,13 @@ class Translator:
             buffer: lines to read ahead.
             warn: hears of lines that are cut.
             heard: hears after each batch how many more lines are done.
+            gone: lines, counted from 0, that nobody waits for any more; asked again and
+                again.  What is yielded for them means nothing.
         """
         stream, start = iter(lines), 0
         while chunk := list(islice(stream, buffer)):
             wishes = [Wish(line) if isinstance(line, str) else line for line in chunk]
-            yield from self._chunk(wishes, start, warn, heard)
+            yield from self._chunk(wishes, start, warn, heard, gone)
             start += len(chunk)
 
     def _chunk(
@@ -102,6 +107,7 @@ class Translator:
         start: int,
         warn: Warn | None,
         heard: Callable[[int], None] | None,
+        gone: Gone | None,
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each line, best first; none for empty lines."""
         requests = []
@@ -118,7 +124,8 @@ class Translator:
             width = (len(requests[order[0]].source) + 1) * self.rows
             rows = order[: max(1, BATCH_TOKENS // width)]
             order = order[len(rows) :]
-            decoded = self.decode_requests([requests[index] for index in rows])
+            left = None if gone is None else partial(_places, rows, start, gone)
+            decoded = self.decode_requests([requests[index] for index in rows], left)
             for index, hypotheses in zip(rows, decoded, strict=True):
                 found[index] = hypotheses
             if heard is not None:
@@ -135,8 +142,15 @@ class Translator:
         """
         return self.decode_requests([Request(source) for source in sources])
 
-    def decode_requests(self, requests: Sequence[Request]) -> list[list[Hypothesis]]:
-        """Return the hypotheses of a batch, best first; each source has a token."""
+    def decode_requests(
+        self, requests: Sequence[Request], gone: Gone | None = None
+    ) -> list[list[Hypothesis]]:
+        """Return the hypotheses of a batch, best first; each source has a token.
+
+        Args:
+            requests: what is to be decoded.
+            gone: which of them nobody waits for any more.
+        """
         whole = [replace(one, source=[*one.source, self.source.eos]) for one in requests]
         target = self.target
         # What is never unknown is never written as if it were.
@@ -144,7 +158,15 @@ class Translator:
         special = Special(target.bos, target.eos, target.pad, never)
         models = (self.model, *self.others)
         avoidance = self._avoid() if self.search.avoid else None
-        return decode_ids(models, whole, special, self.search, avoidance=avoidance, half=self.half)
+        return decode_ids(
+            models,
+            whole,
+            special,
+            self.search,
+            avoidance=avoidance,
+            half=self.half,
+            gone=gone,
+        )
 
     def _avoid(self) -> Avoidance:
         if not self._avoidance:
@@ -153,3 +175,15 @@ class Translator:
             texts = texts_of(target.pieces(range(target.vocab_size)), special)
             self._avoidance.append(Avoidance(self.search.avoid, texts, target.eos))
         return self._avoidance[0]
+
+
+def _places(rows: Sequence[int], start: int, gone: Gone) -> list[int]:
+    """Return which rows of a batch are lines that nobody waits for.
+
+    Args:
+        rows: the place in its buffer of each row's line.
+        start: lines before that buffer.
+        gone: lines that nobody waits for.
+    """
+    lines = set(gone())
+    return [place for place, row in enumerate(rows) if start + row in lines] if lines else []

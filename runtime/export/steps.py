@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ...blocks.modules.state import Room, State
 from ...graphs.graph import Graph
 from ...specs.findings import InputError
+from ..compile.stepping import KEPT, kept_value
 
 Kind = Literal["appended", "carried", "fixed"]
 KINDS: tuple[Kind, ...] = ("appended", "carried", "fixed")
@@ -40,8 +41,8 @@ def leaves(state: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
                 yield Leaf(".".join((*path, name)), kind, value)
     elif isinstance(state, Mapping):
         for name, inner in state.items():
-            if name.startswith("="):  # a value that does not move, kept for every step
-                yield Leaf(".".join((*path, name[1:])), "fixed", inner)
+            if name.startswith(KEPT):  # a value that does not move, kept for every step
+                yield Leaf(".".join((*path, kept_value(name)[0])), "fixed", inner)
             else:
                 yield from leaves(inner, (*path, name))
     elif isinstance(state, Sequence):
@@ -56,7 +57,7 @@ def rebuilt(like: Any, values: Iterator[Tensor]) -> Any:
         return State(*parts)
     if isinstance(like, Mapping):
         return {
-            name: next(values) if name.startswith("=") else rebuilt(inner, values)
+            name: next(values) if name.startswith(KEPT) else rebuilt(inner, values)
             for name, inner in like.items()
         }
     return [rebuilt(inner, values) for inner in like]

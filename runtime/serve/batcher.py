@@ -16,8 +16,10 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+Gone = Callable[[], Sequence[int]]
+"""Which of the sentences that are worked on nobody waits for any more, by their places."""
 Key = TypeVar("Key", bound=Hashable)
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -57,7 +59,7 @@ class Batcher(Generic[Key, Given, Made]):
 
     def __init__(
         self,
-        work: Callable[[Key, Sequence[Given]], Sequence[Made]],
+        work: Callable[[Key, Sequence[Given], Gone], Sequence[Made]],
         *,
         size: int,
         wait: float,
@@ -68,7 +70,8 @@ class Batcher(Generic[Key, Given, Made]):
 
         Args:
             work: one result for each that is given, all of one key; called by one thread
-                alone.  When it fails on several, each is tried alone.
+                alone.  When it fails on several, each is tried alone.  It may ask, again
+                and again, which of them nobody waits for any more.
             size: most that are given to it at once.
             wait: seconds to wait for others when fewer are there.
             room: most that may wait.
@@ -132,10 +135,12 @@ class Batcher(Generic[Key, Given, Made]):
         return job
 
     def cancel(self, job: Job[Key, Given, Made]) -> int:
-        """Drop a job whose caller has gone; return how many of its sentences never began."""
+        """Drop a job whose caller has gone; return how many of its sentences were not done."""
         with self._changed:
-            job.future.cancel()
-            return self._drop(job)
+            if not job.future.cancel():
+                return 0
+            begun = sum(one.job is job for one in self._taken if one.index not in job.made)
+            return self._drop(job) + begun
 
     def close(self) -> None:
         """Take on nothing more; what waits will be done."""
@@ -207,7 +212,8 @@ class Batcher(Generic[Key, Given, Made]):
             return
         started = time.monotonic()
         try:
-            made = self._work(items[0].job.key, [item.job.given[item.index] for item in items])
+            given = [item.job.given[item.index] for item in items]
+            made = self._work(items[0].job.key, given, lambda: _gone(items))
             pairs = list(zip(items, made, strict=True))
         except Exception as error:  # noqa: BLE001 - one sentence must not take others with it
             if len(items) == 1:
@@ -231,3 +237,8 @@ class Batcher(Generic[Key, Given, Made]):
         self._drop(job)
         if not job.future.done():
             job.future.set_exception(error)
+
+
+def _gone(items: Sequence[_Item[Any, Any, Any]]) -> list[int]:
+    """Return the places of sentences whose callers have gone."""
+    return [place for place, item in enumerate(items) if item.job.future.done()]

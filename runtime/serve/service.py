@@ -22,7 +22,7 @@ from ..decode.settings import SearchSettings
 from ..decode.translate import Translator, Wish
 from ..model import Model
 from ..records import Details, text_records
-from .batcher import Batcher, ClosedError, Job
+from .batcher import Batcher, ClosedError, Gone, Job
 from .forms import Ask, Problem, merged, too_much
 from .limits import Limits
 from .metrics import Metrics
@@ -88,10 +88,12 @@ class Service:
     def _made(self, search: SearchSettings) -> Translator:
         return replace(self.model, search=search).translator
 
-    def _translated(self, work: Work, wishes: Sequence[Wish]) -> list[Made]:
+    def _translated(
+        self, work: Work, wishes: Sequence[Wish], gone: Gone | None = None
+    ) -> list[Made]:
         """Decode a batch; called by the batcher's thread alone."""
         translator = self._translator(work.search)
-        found = list(translator.hypotheses(wishes, buffer=len(wishes)))
+        found = list(translator.hypotheses(wishes, buffer=len(wishes), gone=gone))
         written = sum(len(one.tokens) for each in found for one in each)
         self.metrics.tokens.labels("target").inc(written)
         return text_records(

@@ -268,6 +268,6 @@ def test_beams_stand_along_the_batch_wherever_it_is() -> None:
     source = torch.randn(2, 8, 8)
     state = model.begin(Room(2, 3, 5, source.dtype, source.device), source=source)
 
-    kept = state["decode"]["=layers"]
+    kept = state["decode"]["=layers@1"]
     expected = torch.stack([layer(source) for layer in model.encode]).repeat_interleave(3, 1)
     torch.testing.assert_close(kept, expected, rtol=0, atol=0)

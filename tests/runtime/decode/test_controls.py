@@ -40,6 +40,7 @@ class Chance:
         """Begin every row with an empty prefix."""
         self.rows, self.beam, self.seed, self.likely_end = sentences, beam, seed, likely_end
         self.prefixes: list[tuple[int, ...]] = [()] * (sentences * beam)
+        self.sentences = list(range(sentences))
 
     def scores(self, sentence: int, prefix: Sequence[int]) -> list[float]:
         """Return the scores of the next token."""
@@ -55,12 +56,22 @@ class Chance:
         ]
         assert {len(prefix) for prefix in self.prefixes} == {position + 1}
         return torch.tensor(
-            [self.scores(row // self.beam, prefix) for row, prefix in enumerate(self.prefixes)]
+            [
+                self.scores(self.sentences[row // self.beam], prefix)
+                for row, prefix in enumerate(self.prefixes)
+            ]
         )
 
     def reorder(self, rows_R: Tensor, /) -> None:
         """Gather the prefixes."""
         self.prefixes = [self.prefixes[row] for row in rows_R.tolist()]
+
+    def narrow(self, sentences_N: Tensor, /) -> None:
+        """Keep some sentences."""
+        kept, beam = sentences_N.tolist(), self.beam
+        self.prefixes = [one for n in kept for one in self.prefixes[n * beam : (n + 1) * beam]]
+        self.sentences = [self.sentences[n] for n in kept]
+        self.rows = len(kept)
 
     def log_probability(self, sentence: int, tokens: Sequence[int], *, ended: bool) -> float:
         """Return what forced scoring gives; BOS and PAD are never chosen."""

@@ -166,6 +166,10 @@ class Fixed:
         """Never asked for."""
         raise AssertionError(rows_R)
 
+    def narrow(self, sentences_N: Tensor, /) -> None:
+        """Never asked for: all rows end at once."""
+        raise AssertionError(sentences_N)
+
 
 def test_tokens_are_drawn_as_often_as_their_probabilities_say() -> None:
     """Of 4,000 draws at temperature 2 among the 3 likeliest, within three deviations."""

@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
+from weft.runtime.decode import held
 from weft.runtime.decode.search import beam_search, greedy
 from weft.runtime.decode.settings import Hypothesis, SearchSettings, length_penalty
 
@@ -32,9 +33,9 @@ class Scripted:
 
     def __init__(self, tables: Sequence[Table], beam: int) -> None:
         """Begin every row with an empty prefix."""
-        self.tables, self.beam, self.rows = tables, beam, len(tables)
+        self.tables, self.beam, self.rows = list(tables), beam, len(tables)
         self.prefixes: list[tuple[int, ...]] = [()] * (len(tables) * beam)
-        self.steps, self.orders = 0, list[list[int]]()
+        self.steps, self.orders, self.sizes = 0, list[list[int]](), [len(tables)]
 
     def step(self, tokens_R: Tensor, position: int, /) -> Tensor:
         """Append the tokens; return the scores of the next."""
@@ -52,6 +53,15 @@ class Scripted:
         """Gather the prefixes."""
         self.orders.append(rows_R.tolist())
         self.prefixes = [self.prefixes[row] for row in rows_R.tolist()]
+
+    def narrow(self, sentences_N: Tensor, /) -> None:
+        """Keep some sentences."""
+        kept = sentences_N.tolist()
+        places = [sentence * self.beam + place for sentence in kept for place in range(self.beam)]
+        self.prefixes = [self.prefixes[row] for row in places]
+        self.tables = [self.tables[sentence] for sentence in kept]
+        self.rows = len(kept)
+        self.sizes.append(self.rows)
 
 
 def drawn(seed: int) -> Table:
@@ -422,8 +432,8 @@ def test_state_never_moves_between_sentences(sentences: list[tuple[int, int]], b
 
     _, stepper = search(tables, lengths, beam=beam)
 
-    own = list(range(len(tables) * beam))
     for rows in stepper.orders:
+        own = list(range(len(rows)))
         assert [row // beam for row in rows] == [row // beam for row in own]
         assert rows != own
 
@@ -446,14 +456,81 @@ def test_a_state_that_need_not_move_is_left_alone() -> None:
 def test_a_stopped_sentence_is_fed_padding_and_moves_nothing() -> None:
     """Its rows still take part in the step; they must not look like text, nor cost more."""
     two_paths = {(word,) * n: {word: 1.0} for word in (A, B) for n in range(1, 4)}
-    tables = [scripted({}), scripted({(): {A: 0.9, B: 0.1}, **two_paths})]
+    tables = [scripted({}), *[scripted({(): {A: 0.9, B: 0.1}, **two_paths})] * 2]
     stepper = Scripted(tables, 2)
 
-    lengths_N = torch.tensor([4, 4])
+    lengths_N = torch.tensor([4, 4, 4])
     beam_search(stepper, settings=SearchSettings(beam=2), max_lengths_N=lengths_N, **IDS)
 
-    assert [prefix[1:] for prefix in stepper.prefixes] == [(PAD,) * 3] * 2 + [(A,) * 3, (B,) * 3]
+    goes_on = [(A,) * 3, (B,) * 3]
+    assert [prefix[1:] for prefix in stepper.prefixes] == [*[(PAD,) * 3] * 2, *goes_on, *goes_on]
     assert stepper.orders == []
+
+
+@given(sentences_, st.sampled_from([1, 2, 4]), st.sampled_from(["any", "best"]))
+@FEW
+def test_letting_go_of_what_is_done_changes_nothing(
+    sentences: list[tuple[int, int]], beam: int, ends: str
+) -> None:
+    """To the last bit what a search finds that holds all sentences to the end."""
+    sentences = [*sentences, *((seed + 1, length + 3) for seed, length in sentences)]
+    tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
+    keys: dict[str, float | str] = {"beam": beam, "nbest": beam, "ends": ends}
+
+    found, stepper = search(tables, lengths, **keys)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(held, "NARROW", math.inf)
+        expected, whole = search(tables, lengths, **keys)
+
+    assert found == expected
+    assert whole.sizes == [len(tables)]
+    for before, after in itertools.pairwise(stepper.sizes):
+        assert 2 * after <= before
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+def test_a_model_works_on_what_is_left_alone(beam: int) -> None:
+    """Of four sentences of 1, 2, 4 and 8 words two go on after the first is past, then one."""
+    tables = [scripted({(A,) * n: {A: 1.0} for n in range(words)}) for words in (1, 8, 2, 4)]
+
+    found, stepper = search(tables, [12] * 4, beam=beam)
+
+    assert [len(best.tokens) for [best, *_] in found] == [1, 8, 2, 4]
+    assert stepper.sizes == [4, 2, 1]
+    assert stepper.steps == 9
+
+
+@pytest.mark.parametrize("beam", [1, 2])
+def test_nobody_writes_for_those_who_have_gone(beam: int) -> None:
+    """Two of three callers go before the fourth step; the third hears what it would have heard."""
+    tables = [scripted({(A,) * n: {A: 1.0} for n in range(9)})] * 3
+    stepper = Scripted(tables, beam)
+    chosen = SearchSettings(beam=beam)
+
+    found = beam_search(
+        stepper,
+        settings=chosen,
+        max_lengths_N=torch.tensor([20] * 3),
+        gone=lambda: [0, 2] if stepper.steps > 3 else [],
+        **IDS,
+    )
+
+    assert stepper.sizes == [3, 1]
+    assert (found[1][0].tokens, found[1][0].finished) == ((A,) * 9, True)
+    assert stepper.steps == 10
+
+
+def test_when_all_have_gone_the_search_stops() -> None:
+    """At once, whatever it has."""
+    stepper = Scripted([drawn(1), drawn(2)], 2)
+    lengths_N, chosen = torch.tensor([9, 9]), SearchSettings(beam=2)
+
+    found = beam_search(
+        stepper, settings=chosen, max_lengths_N=lengths_N, gone=lambda: [0, 1], **IDS
+    )
+
+    assert stepper.steps == 1
+    assert len(found) == 2
 
 
 def test_bfloat16_scores_are_added_in_float32() -> None:

@@ -38,10 +38,10 @@ class Client:
         batcher: Any = self.service.batcher
         work = batcher._work
 
-        def held(key: Any, given: Sequence[Any]) -> Any:
+        def held(key: Any, given: Sequence[Any], gone: Any) -> Any:
             self.began.set()
             assert self.go.wait(SECONDS)
-            return work(key, given)
+            return work(key, given, gone)
 
         batcher._work = held
 

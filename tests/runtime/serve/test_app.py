@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -13,7 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from torch import Tensor
 from weft.runtime import api
+from weft.runtime.decode.settings import SearchSettings
+from weft.runtime.decode.stepper import ModelStepper
 from weft.runtime.decode.translate import Wish
 from weft.runtime.serve.batcher import ClosedError
 from weft.runtime.serve.forms import Ask, SearchOptions
@@ -255,7 +260,7 @@ def test_an_answer_that_takes_too_long_is_let_go(served: Served) -> None:
 
     assert [answer.status_code for answer in answers] == [503, 503]
     assert "no answer within 0.05 seconds" in answers[1].json()["errors"][0]["problem"]
-    assert dropped == 2
+    assert dropped == 3  # one in the batch that was worked on, two in the queue
 
 
 def test_a_client_that_hangs_up_frees_its_work(served: Served) -> None:
@@ -304,6 +309,39 @@ def test_a_client_that_hangs_up_frees_its_work(served: Served) -> None:
         assert client.counted('weft_requests_total{path="/translate",status="499"}') == 1
 
 
+def test_nothing_more_is_written_for_a_client_that_has_gone(
+    served: Served, model: api.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the next step on; who shares its batch hears what it would have heard alone."""
+    rows: list[int] = []
+    reached, go = threading.Event(), threading.Event()
+    steps = ModelStepper.steps
+
+    def held(self: ModelStepper, tokens_RT: Tensor, position: int) -> Tensor:
+        rows.append(len(tokens_RT))
+        if len(rows) == 4:
+            reached.set()
+            assert go.wait(SECONDS)
+        return steps(self, tokens_RT, position)
+
+    search = {"beam": 2, "min_length": 8, "max_extra": 20}
+    wanted = [Ask.model_validate({"source": [one], "search": search}) for one in ("sun", "moon")]
+    alone = replace(model, search=SearchSettings(**search)).translate(["moon"])
+    monkeypatch.setattr(ModelStepper, "steps", held)
+
+    with served(batch=2, wait=SECONDS) as client:
+        first, second = map(client.service.submit, wanted)
+        assert reached.wait(SECONDS)
+        assert client.service.batcher.cancel(first) == 1
+        go.set()
+        [found] = second.future.result(SECONDS)
+
+    assert rows[:4] == [4] * 4
+    assert len(rows) > 5
+    assert set(rows[4:]) == {2}
+    assert found["translations"][0]["text"] == alone[0]
+
+
 def test_stopping_finishes_what_was_taken_on_and_refuses_the_rest(served: Served) -> None:
     """And says so to those who look whether it is ready."""
     with served(wait=0.0) as client:
@@ -338,10 +376,10 @@ def test_a_model_that_fails_is_told_as_500(
         batcher: Any = client.service.batcher
         work = batcher._work
 
-        def failing(key: Any, wishes: Any) -> Any:
+        def failing(key: Any, wishes: Any, gone: Any) -> Any:
             if any(wish.text == "moon" for wish in wishes):
                 raise RuntimeError("the inside of it")
-            return work(key, wishes)
+            return work(key, wishes, gone)
 
         batcher._work = failing
         bad, good = client.together(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
-from weft.runtime.serve.batcher import Batcher, ClosedError, FullError
+from weft.runtime.serve.batcher import Batcher, ClosedError, FullError, Gone
 
 SECONDS = 20
 """More than any test takes; a future that is not done by then never will be."""
@@ -21,14 +21,16 @@ class Worker:
         """Begin; when held, each batch waits for `go`."""
         self.batches: list[tuple[int, list[int]]] = []
         self.go, self.began = threading.Event(), threading.Event()
+        self.gone: list[int] = []
         if not held:
             self.go.set()
 
-    def __call__(self, key: int, given: Sequence[int]) -> list[int]:
+    def __call__(self, key: int, given: Sequence[int], gone: Gone) -> list[int]:
         """Return the sums."""
         self.batches.append((key, list(given)))
         self.began.set()
         assert self.go.wait(SECONDS)
+        self.gone = list(gone())
         if 666 in given:
             raise ValueError("666")
         return [key + one for one in given]
@@ -136,6 +138,23 @@ def test_a_cancelled_job_frees_its_place_and_is_not_worked_on() -> None:
         gone.future.result(SECONDS)
 
 
+def test_who_works_hears_which_callers_have_gone() -> None:
+    """By their places in the batch; what others asked for is worked on as ever."""
+    work = Worker(held=True)
+    with made(work, size=6, wait=SECONDS).running() as batcher:
+        jobs = [batcher.submit(1, given) for given in ([10], [20, 21], [30, 31, 32])]
+        assert work.began.wait(SECONDS)
+
+        assert batcher.cancel(jobs[1]) == 2
+        assert batcher.cancel(jobs[2]) == 3
+        assert batcher.waiting == 0
+        work.go.set()
+        assert jobs[0].future.result(SECONDS) == [11]
+
+    assert work.batches == [(1, [10, 20, 21, 30, 31, 32])]
+    assert work.gone == [1, 2, 3, 4, 5]
+
+
 def test_abandoning_lets_everyone_know() -> None:
     """What is worked on is finished; what waits is told."""
     work = Worker(held=True)
@@ -155,7 +174,7 @@ def test_abandoning_lets_everyone_know() -> None:
 def test_a_thread_that_dies_leaves_nobody_waiting() -> None:
     """As when Python itself is told to exit within it."""
 
-    def work(key: int, given: Sequence[int]) -> list[int]:  # noqa: ARG001
+    def work(key: int, given: Sequence[int], gone: Gone) -> list[int]:  # noqa: ARG001
         raise SystemExit
 
     with Batcher[int, int, int](work, size=1, wait=0, room=9).running() as batcher:

@@ -32,6 +32,7 @@ class Chance:
     def __init__(self, sentences: int, beam: int, seed: int, size: int, leaning: int) -> None:
         """Begin every row with an empty prefix."""
         self.rows, self.seed, self.size, self.leaning = sentences, seed, size, leaning
+        self.beam = beam
         self.prefixes: list[tuple[int, ...]] = [()] * (sentences * beam)
 
     def step(self, tokens_R: Tensor, position: int, /) -> Tensor:
@@ -48,6 +49,12 @@ class Chance:
     def reorder(self, rows_R: Tensor, /) -> None:
         """Gather the prefixes."""
         self.prefixes = [self.prefixes[row] for row in rows_R.tolist()]
+
+    def narrow(self, sentences_N: Tensor, /) -> None:
+        """Keep some sentences."""
+        kept, beam = sentences_N.tolist(), self.beam
+        self.prefixes = [one for n in kept for one in self.prefixes[n * beam : (n + 1) * beam]]
+        self.rows = len(kept)
 
 
 def leaves_of(tokens: Sequence[int], length: int, *, words: bool) -> list[Leaf]:

@@ -1,0 +1,268 @@
+"""Letting go of what is done, and reading what is foreseen: no output is another for it.
+
+On every shipped translator at its small size, whatever its decoder remembers: keys and
+values, hidden states, last inputs, sums, or values that do not move.
+"""
+
+from __future__ import annotations
+
+import math
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from weft.blocks.library import registry
+from weft.graphs.check import check
+from weft.graphs.graph import Graph
+from weft.runtime.compile.build import build
+from weft.runtime.decode import foreseen, held
+from weft.runtime.decode.generate import GenerateSettings, generate_with
+from weft.runtime.decode.ids import Request, Special, decode_ids
+from weft.runtime.decode.settings import Hypothesis, SampleSettings, SearchSettings
+from weft.runtime.decode.stepper import ModelStepper
+from weft.specs.load import load
+
+PAD, END, BEGIN = 0, 1, 3
+SPECIAL = Special(BEGIN, END, PAD)
+
+
+def entries() -> Iterator[tuple[str, Graph]]:
+    """Yield every shipped spec that steps, at its small size."""
+    for file in sorted((Path(__file__).parents[1] / "models").glob("*.py")):
+        names = runpy.run_path(str(file))
+        for name, entry in {**names.get("MODELS", {}), **names.get("VARIANTS", {})}.items():
+            made = check(load(name).form, registry(), entry["small"])
+            if made.step_axis is not None:
+                yield name, made
+
+
+STEPPED = dict(entries())
+TRANSLATORS = [
+    name
+    for name, made in STEPPED.items()
+    if {port: type_.kind for port, type_ in made.inputs.items()}
+    == {"source": "ids", "source_keep": "keep", "target": "ids"}
+]
+EVERY = pytest.mark.parametrize("name", TRANSLATORS)
+MEMORIES = pytest.mark.parametrize("name", ["transformer-tiny", "gnmt-small", "conv-s2s"])
+"""Of attention, recurrences and convolutions."""
+
+
+def made(name: str) -> nn.Module:
+    """Return a small model whose weights spread its logits."""
+    model = build(STEPPED[name]).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.2 * torch.randn(weight.shape, generator=generator))
+    return model
+
+
+def requests(name: str, begins: tuple[int, ...] = (0,) * 5) -> list[Request]:
+    """Return sources of 2 to 9 ids, whose outputs begin with so many given ids."""
+    size = min(int(type_.size or 0) for type_ in STEPPED[name].inputs.values() if type_.size)
+    generator = torch.Generator().manual_seed(7)
+
+    def ids(count: int) -> list[int]:
+        found: list[int] = torch.randint(4, size, (count,), generator=generator).tolist()
+        return found
+
+    lengths = (2, 9, 3, 5, 2)
+    return [Request(ids(n), ids(begin)) for n, begin in zip(lengths, begins, strict=True)]
+
+
+def decoded(model: nn.Module, given: list[Request], **search: Any) -> list[list[Hypothesis]]:
+    """Return what is found; outputs have as many tokens as their sources, or few more."""
+    settings = SearchSettings(**{"beam": 2, "nbest": 2, "max_extra": 1, "min_length": 2, **search})
+    return decode_ids([model], given, SPECIAL, settings)
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    """The same tokens, and scores to rounding: products of other sizes are rounded otherwise."""
+    assert [[one.tokens for one in row] for row in found] == [
+        [one.tokens for one in row] for row in expected
+    ]
+    numbers, wanted = (
+        [each for row in rows for one in row for each in (one.score, one.log_probability)]
+        for rows in (found, expected)
+    )
+    assert numbers == pytest.approx(wanted, abs=1e-4)
+
+
+@EVERY
+def test_letting_go_of_what_is_done_changes_no_output(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of five sentences two end early, so two and then one are left to the model."""
+    model, given = made(name), requests(name)
+    sizes: list[int] = []
+    narrow = ModelStepper.narrow
+    monkeypatch.setattr(
+        ModelStepper,
+        "narrow",
+        lambda self, kept: sizes.append(len(kept)) or narrow(self, kept),
+    )
+
+    found = decoded(model, given)
+    monkeypatch.setattr(held, "NARROW", math.inf)
+    expected = decoded(model, given)
+
+    assert sizes
+    assert sizes == sorted(sizes, reverse=True)
+    assert_same(found, expected)
+
+
+@MEMORIES
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"beam": 1, "nbest": 1},
+        {"beam": 4, "groups": 2},
+        {"no_repeat": 2},
+        {"beam": 3, "sample": SampleSettings(temperature=2.0)},
+    ],
+    ids=["greedy", "groups", "control", "sample"],
+)
+def test_so_it_is_for_every_search(
+    name: str, search: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Greedy, in groups, with controls, by chance."""
+    model, given = made(name), requests(name)
+
+    found = decoded(model, given, **search)
+    monkeypatch.setattr(held, "NARROW", math.inf)
+
+    assert_same(found, decoded(model, given, **search))
+
+
+def test_so_it_is_for_several_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each lets go of the same."""
+    models = [made("transformer-tiny"), made("transformer-tiny")]
+    with torch.no_grad():
+        for weight in models[1].parameters():
+            weight.mul_(1.1)
+    settings = SearchSettings(beam=2, max_extra=1)
+    given = requests("transformer-tiny", (2, 3, 2, 4, 2))
+
+    found = decode_ids(models, given, SPECIAL, settings)
+    monkeypatch.setattr(held, "NARROW", math.inf)
+    monkeypatch.setattr("weft.runtime.decode.ids.common", lambda *_: 0)
+
+    assert_same(found, decode_ids(models, given, SPECIAL, settings))
+
+
+@pytest.mark.parametrize("name", [name for name in ("llama", "mamba", "gpt2") if name in STEPPED])
+def test_continuations_let_go_of_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that meet an end token early; drawn ones keep their chances."""
+    model, graph = made(name), STEPPED[name]
+    prompts = [[3, 4, 2], [5, 2], [2, 3, 4, 5], [4]]
+    settings = GenerateSettings(max_new=8, temperature=1.5, samples=2)
+    plain = generate_with(model, graph, prompts, settings)
+    ends = {one.tokens[1] for one in plain[:5]}
+
+    found = generate_with(model, graph, prompts, settings, eos=ends)
+    monkeypatch.setattr(held, "NARROW", math.inf)
+    expected = generate_with(model, graph, prompts, settings, eos=ends)
+
+    assert [one.tokens for one in found] == [one.tokens for one in expected]
+    assert {len(one.tokens) for one in found} > {1}
+
+
+def steps_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that will hold how many positions each call of a model takes."""
+    calls: list[int] = []
+    steps = ModelStepper.steps
+
+    def counted(self: ModelStepper, tokens_RT: Tensor, position: int) -> Tensor:
+        calls.append(tokens_RT.size(1))
+        return steps(self, tokens_RT, position)
+
+    monkeypatch.setattr(ModelStepper, "steps", counted)
+    return calls
+
+
+@EVERY
+def test_what_outputs_begin_with_is_read_at_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the end of the shortest; found is what is found token by token."""
+    model, given = made(name), requests(name, (3, 4, 3, 6, 3))
+    calls = steps_of(monkeypatch)
+
+    found = decoded(model, given)
+    at_once = list(calls)
+    monkeypatch.setattr("weft.runtime.decode.ids.common", lambda *_: 0)
+    calls.clear()
+    expected = decoded(model, given)
+
+    assert at_once[:2] == [4, 1]
+    assert calls[:5] == [1] * 5
+    assert len(calls) == len(at_once) + 3
+    assert_same(found, expected)
+    for one, row in zip(given, found, strict=True):
+        for each in row:
+            assert list(each.tokens[: len(one.begin)]) == one.begin
+
+
+@MEMORIES
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"beam": 1, "nbest": 1},
+        {"beam": 4, "groups": 2},
+        {"repetition_penalty": 1.5},
+        {"beam": 3, "sample": SampleSettings()},
+    ],
+    ids=["greedy", "groups", "penalty", "sample"],
+)
+def test_so_it_is_read_for_every_search(
+    name: str, search: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few positions at a time where the vocabulary is wide."""
+    model, given = made(name), requests(name, (5, 4, 7, 4, 4))
+    calls = steps_of(monkeypatch)
+    size = int(STEPPED[name].inputs["target"].size or 0)
+    monkeypatch.setattr(foreseen, "NUMBERS", 2 * size * 5 * search.get("beam", 2))
+
+    found = decoded(model, given, **search)
+    assert calls[:4] == [2, 2, 1, 1]
+    monkeypatch.setattr("weft.runtime.decode.ids.common", lambda *_: 0)
+
+    assert_same(found, decoded(model, given, **search))
+
+
+def test_what_may_be_forbidden_is_not_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that comes twice in what an output begins with; or the end in the middle of it."""
+    model = made("transformer-tiny")
+    calls = steps_of(monkeypatch)
+    given = [Request([5, 6, 7], [5, 5, 5]), Request([8, 9], [6, 7, 8])]
+
+    decoded(model, given, no_repeat=1)
+    assert set(calls) == {1}
+    calls.clear()
+    decoded(model, [Request([5, 6, 7], [5, END, 5])])
+
+    assert calls[0] == 2
+    assert set(calls[1:]) <= {1}
+
+
+def test_callers_who_go_while_a_beginning_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their rows are let go before all of it was, and the others begin as told."""
+    model, given = made("transformer-tiny"), requests("transformer-tiny", (4, 4, 4, 4, 4))
+    expected = decoded(model, given)
+    calls = steps_of(monkeypatch)
+
+    found = decode_ids(
+        [model],
+        given,
+        SPECIAL,
+        SearchSettings(beam=2, nbest=2, max_extra=1, min_length=2),
+        gone=lambda: [0, 2, 4],
+    )
+
+    assert calls[0] == 5
+    assert_same([found[1], found[3]], [expected[1], expected[3]])
