@@ -36,8 +36,7 @@ def special_of(held: Checkpoint) -> Special:
             place=str(held.folder),
             help="give them: decode(sources, Special(begin, end, pad))",
         )
-    target = tokenizers_of(held)[1]
-    return Special(target.bos, target.eos, target.pad)
+    return Special.of(tokenizers_of(held)[1])
 
 
 def tokenizers_of(held: Checkpoint) -> tuple[Tokenizer, Vocabulary]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from .state import Room, State
 
@@ -93,11 +92,11 @@ class Unfold(nn.Module):
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
         """Add to the next positions of every row, x [R, T, D], those of its sentence's memory."""
         memory_NSD = state.fixed["memory"]
-        here_NTD = memory_NSD[:, position : position + x.size(1)]
-        if here_NTD.size(1) == 0:
-            return x
-        here_RTD = here_NTD.repeat_interleave(x.size(0) // here_NTD.size(0), 0)
-        return x + F.pad(here_RTD, (0, 0, 0, x.size(1) - here_RTD.size(1)))
+        places_T = torch.arange(position, position + x.size(1), device=x.device)
+        last = memory_NSD.size(1) - 1
+        here_NTD = memory_NSD.index_select(1, places_T.clamp(max=last))
+        here_NTD = here_NTD.masked_fill((places_T > last)[:, None], 0.0)
+        return x + here_NTD.repeat_interleave(x.size(0) // here_NTD.size(0), 0)
 
 
 def _kept(memory: Tensor, keep: Tensor | None) -> Tensor:

@@ -147,12 +147,14 @@ class ConvGRUDecoder(nn.Module):
     def _step(self, x: Tensor, state: State, position: int) -> Tensor:
         """Do one step of every row, with x [R, 1, E] written first; gives [R, 1, D]."""
         moved, tape = state.carried["state"], state.carried["tape"]
-        tape[:, :, position] = x[:, 0]
+        # By index and not by slice, so that one exported graph serves every position.
+        here_1 = torch.arange(position, position + 1, device=x.device)
+        tape.index_copy_(2, here_1, x.transpose(1, 2).to(tape.dtype))
         alive_NL = state.fixed["alive"]
         reached_L = torch.arange(tape.size(2), device=x.device) <= position
         alive_RL = (alive_NL | reached_L).repeat_interleave(x.size(0) // alive_NL.size(0), 0)
         moved.copy_(self._advance(moved, tape, alive_RL))
-        return moved[:, None, :, position].clone()
+        return moved.index_select(2, here_1).transpose(1, 2)
 
     def _advance(self, state_BDL: Tensor, tape_BEL: Tensor, alive_BL: Tensor) -> Tensor:
         """Move the state by every unit in turn."""

@@ -53,11 +53,14 @@ class SpanScore(nn.Module):
         back_BTE, ahead_BTE = x.chunk(2, -1)
         u_BFD = torch.cat([F.pad(back_BTE, (0, 0, 1, 0)), -F.pad(ahead_BTE, (0, 0, 0, 1))], -1)
         # No bias yet: it belongs to spans.
-        u_BFH = F.linear(u_BFD, self.hidden.weight)
-        length = x.size(1)
-        i_P, j_P = torch.triu_indices(length, length, device=x.device)
+        return self._spans(F.linear(u_BFD, self.hidden.weight))
+
+    def _spans(self, u_BFH: Tensor) -> Tensor:
+        """Return the scores [B, T, T, L] of all spans, from what stands at their boundaries."""
+        length = u_BFH.size(1) - 1
+        i_P, j_P = torch.triu_indices(length, length, device=u_BFH.device)
         v_BPH = u_BFH[:, j_P + 1] - u_BFH[:, i_P] + self.hidden.bias.to(u_BFH.dtype)
         y_BPL: Tensor = self.out(torch.relu(self.norm(v_BPH)))
-        score: Tensor = y_BPL.new_zeros(x.size(0), length, length, y_BPL.size(-1))
+        score: Tensor = y_BPL.new_zeros(u_BFH.size(0), length, length, y_BPL.size(-1))
         score[:, i_P, j_P] = y_BPL
         return score

@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ...graphs.graph import Graph
 from ...specs.findings import InputError
 from ..compile.build import program_of
+from ..data.symbols import Vocabulary
 from .controls import (
     Control,
     begin_with,
@@ -40,6 +41,12 @@ class Special(NamedTuple):
     pad: int
     never: frozenset[int] = frozenset()
     """Others that no output holds."""
+
+    @classmethod
+    def of(cls, target: Vocabulary) -> Special:
+        """Return those of a vocabulary; what is never unknown is never written as if it were."""
+        never = frozenset({target.unk}) if target.spells_all else frozenset[int]()
+        return cls(target.bos, target.eos, target.pad, never)
 
 
 Constraint = Callable[[Sequence[int]], Control]

@@ -152,10 +152,7 @@ class Translator:
             gone: which of them nobody waits for any more.
         """
         whole = [replace(one, source=[*one.source, self.source.eos]) for one in requests]
-        target = self.target
-        # What is never unknown is never written as if it were.
-        never = frozenset({target.unk}) if target.spells_all else frozenset[int]()
-        special = Special(target.bos, target.eos, target.pad, never)
+        special = Special.of(self.target)
         models = (self.model, *self.others)
         avoidance = self._avoid() if self.search.avoid else None
         return decode_ids(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,35 +11,62 @@ import torch
 from torch import Tensor, nn
 
 from ...blocks.modules.position import sinusoids
-from .chain import Layer, Place, Refusals, Stack, Stacks
+from ...graphs.graph import Graph
+from .chain import Layer, Place, Refusals, Stack, Stacks, read_stacks
 from .features import ACTIVATIONS, Features, epsilon_of, features_of
 
 POSITIONS = 2048
 """Positions that a table of waves has; the engine refuses longer sentences."""
 
 
-def ct2_spec(stacks: Stacks, model: nn.Module, refusals: Refusals) -> Any:
-    """Return the model as CTranslate2 describes one; vocabularies are still to be given.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A graph that CTranslate2 can express, and what it is told of it."""
+
+    stacks: Stacks
+    encoder: Features | None
+    decoder: Features
+    epsilon: float
+    """What every norm adds before its root."""
+
+
+def ct2_plan(graph: Graph, model: Callable[[], nn.Module]) -> Plan:
+    """Return how CTranslate2 is told of a graph.
 
     Args:
-        stacks: what `read_stacks` found.
-        model: built from the same graph.
-        refusals: hears of what has no counterpart.
+        graph: a checked graph.
+        model: gives what was built from it, where weights decide; those may lie on torch's
+            meta device, and then only tied ones are alike.
 
     Raises:
-        InputError: there is such a thing; nodes are named.
+        InputError: it has no counterpart for something; every node is named.
     """
-    from ctranslate2 import specs  # noqa: PLC0415 - an extra
-
-    decoder = features_of(stacks.decoder, refusals, decoder=True)
-    pairs = [(stacks.decoder, decoder)]
+    refusals = Refusals(graph, "CTranslate2")
+    stacks = read_stacks(graph, refusals)
+    encoder = None
     if stacks.encoder is not None:
         encoder = features_of(stacks.encoder, refusals, decoder=False)
+    decoder = features_of(stacks.decoder, refusals, decoder=True)
+    pairs = [(stacks.decoder, decoder)]
+    if stacks.encoder is not None and encoder is not None:
         pairs.insert(0, (stacks.encoder, encoder))
     epsilon = epsilon_of(pairs, refusals)
     for stack, features in pairs:
         _tables_alike(stack, features, model, refusals)
     refusals.check()
+    return Plan(stacks, encoder, decoder, epsilon)
+
+
+def ct2_spec(plan: Plan, model: nn.Module) -> Any:
+    """Return the model as CTranslate2 describes one; vocabularies are still to be given.
+
+    Args:
+        plan: of the graph.
+        model: built from the same graph.
+    """
+    from ctranslate2 import specs  # noqa: PLC0415 - an extra
+
+    stacks, decoder = plan.stacks, plan.decoder
     given = {
         **_given(decoder),
         "alibi": decoder.position == "alibi",
@@ -49,13 +77,13 @@ def ct2_spec(stacks: Stacks, model: nn.Module, refusals: Refusals) -> Any:
     _linear(made.projection, _module(model, stacks.head))
     if decoder.scale != 1.0:
         made.scale_outputs = np.float32(decoder.scale)
-    if stacks.encoder is None:
+    if stacks.encoder is None or plan.encoder is None:
         whole = specs.TransformerDecoderModelSpec(made)
     else:
-        source = specs.TransformerEncoderSpec(len(stacks.encoder.layers), **_given(encoder))
-        _fill(source, stacks.encoder, encoder, model)
+        source = specs.TransformerEncoderSpec(len(stacks.encoder.layers), **_given(plan.encoder))
+        _fill(source, stacks.encoder, plan.encoder, model)
         whole = specs.TransformerSpec(source, made)
-    whole.config.layer_norm_epsilon = epsilon
+    whole.config.layer_norm_epsilon = plan.epsilon
     return whole
 
 
@@ -215,14 +243,17 @@ def _held(tensor: Tensor) -> Any:
     return tensor.detach().float().cpu().numpy().copy()
 
 
-def _tables_alike(stack: Stack, features: Features, model: nn.Module, refusals: Refusals) -> None:
+def _tables_alike(
+    stack: Stack, features: Features, build: Callable[[], nn.Module], refusals: Refusals
+) -> None:
     """Refuse learned distances that differ by layer: the engine reads those of the first."""
     if features.position != "relative_bias":
         return
-    places = [layer.attention for layer in stack.layers]
+    model, places = build(), [layer.attention for layer in stack.layers]
     first = _module(model, places[0]).f.relative_bias.weight
     for place in places[1:]:
-        if not torch.equal(first, _module(model, place).f.relative_bias.weight):
+        other = _module(model, place).f.relative_bias.weight
+        if other is not first and (other.is_meta or not torch.equal(first, other)):
             path = f"{stack.layers[0].attention.path}".replace(".0.", ".*.")
             problem = f"its learned distances are not those of '{places[0].path}'"
             refusals.add(

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -67,29 +68,44 @@ def eject(made_of: Graph | Checkpoint, out: Path | str) -> Ejected:
         out: the Python file; the weights are written beside it.
 
     Raises:
-        InputError: a block's source is not there, the place cannot be written, or what was
-            made does not compute the same; then nothing is written.
+        InputError: a block's source is not there, the place cannot be written or is that of a
+            checkpoint, or what was made does not compute the same; then nothing is written.
     """
     out = Path(out)
     if out.suffix != ".py":
         raise InputError("a Python file ends with .py", place=str(out), help="name it model.py")
     held = made_of if isinstance(made_of, Checkpoint) else None
+    if held is not None and (out.parent / "spec.json").exists():
+        raise InputError(
+            f"a checkpoint lies there, and '{WEIGHTS}' would take the place of its own",
+            place=str(out),
+            help="name a file in another folder",
+        )
     graph = made_of.graph if isinstance(made_of, Checkpoint) else made_of
     name, text = ejected_text(graph, trained=held is not None)
     compared = _compare(graph, held, getattr(_run(text), name))
+    _write(out, text, held)
+    weights = out.with_name(WEIGHTS) if held is not None else None
+    return Ejected(out, name, text.count("\n"), weights, compared)
+
+
+def _write(out: Path, text: str, held: Checkpoint | None) -> None:
+    """Write the file, and the weights beside it: both, or neither."""
+    files = [out] if held is None else [out.with_name(WEIGHTS), out]
+    partials = [file.with_name(f".{file.name}.partial") for file in files]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         if held is not None:
-            partial = out.with_name(f".{WEIGHTS}.partial")
-            save_file({k: v.contiguous() for k, v in held.weights.items()}, partial)
-            partial.replace(out.with_name(WEIGHTS))
-        partial = out.with_name(f".{out.name}.partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(out)
-    except OSError as error:
-        raise InputError(f"cannot write it: {error.strerror or error}", place=str(out)) from error
-    weights = out.with_name(WEIGHTS) if held is not None else None
-    return Ejected(out, name, text.count("\n"), weights, compared)
+            save_file({k: v.contiguous() for k, v in held.weights.items()}, partials[0])
+        partials[-1].write_text(text, encoding="utf-8")
+        for partial, file in zip(partials, files, strict=True):
+            partial.replace(file)
+    except (OSError, SafetensorError) as error:
+        told = error.strerror if isinstance(error, OSError) else None
+        raise InputError(f"cannot write it: {told or error}", place=str(out)) from error
+    finally:
+        for partial in partials:
+            partial.unlink(missing_ok=True)
 
 
 def ejected_text(graph: Graph, *, trained: bool = False) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -42,9 +43,9 @@ def _value(type_: ValueType, sizes: Mapping[str, int], generator: torch.Generato
     if type_.kind in {"ids", "label"}:
         return torch.randint(evaluate(type_.size or 0, sizes), shape, generator=generator)
     if type_.kind == "keep":
-        short_B = torch.arange(shape[0]) % 2 if shape[-1] > 1 else torch.zeros(shape[0])
-        lengths_B = shape[-1] - short_B
-        return (torch.arange(shape[-1]) < lengths_B[:, None]).expand(shape)
+        rows = torch.arange(math.prod(shape[:-1])).view(shape[:-1])
+        short = rows % 2 if shape[-1] > 1 else rows * 0
+        return torch.arange(shape[-1]) < shape[-1] - short[..., None]
     if type_.kind == "len":
         longest = min(size for axis, size in sizes.items() if size > 1)
         return torch.randint(1, longest + 1, shape, generator=generator)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...blocks.modules.position import LearnedPosition
 from ...graphs.graph import Graph, owned_parts
-from .onnx_write import PAST, ROWS, Named, Session, named_inputs
+from .onnx_write import PAST, ROOM, ROWS, Named, Session, named_inputs
 from .steps import Loop, Step
 
 CLOSE = 1e-4
@@ -41,7 +41,7 @@ def compare_steps(step: Step, states: list[Named], folder: Path, graph: Graph) -
     tables = [m.weight.size(0) for m in step.modules() if isinstance(m, LearnedPosition)]
     generator = torch.Generator().manual_seed(4)
     for past in sorted(one for one in pasts if one < min(tables, default=one + 1)):
-        free = {ROWS: 2, PAST: past}
+        free = {ROWS: 2, PAST: past, ROOM: past + 6}
         values = {}
         for one in states:
             shape = [free.get(a, 6) if isinstance(a, str) else a for a in one.axes]
@@ -99,7 +99,7 @@ def _start(
     """Return the state before the first step, as `model.json` says it."""
     if begin is not None:
         return begin(fixed)
-    sizes = {ROWS: rows, PAST: 0}
+    sizes = {ROWS: rows, PAST: 0, ROOM: 0}
     return {
         one["name"]: torch.zeros(
             [sizes.get(axis, axis) for axis in one["shape"]], dtype=getattr(torch, one["type"])

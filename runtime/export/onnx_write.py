@@ -18,13 +18,12 @@ from ...graphs.graph import Graph, owned_parts
 from ...graphs.shapes import ValueType
 from ...specs.findings import InputError
 from .examples import example_inputs, sizes_for
+from .onnx_forms import onnx_forms
 
 LARGEST = 1 << 30
 """Bytes of weights above which they lie in a file beside the graph; ONNX ends at 2 GiB."""
 
-LOOPING = frozenset(
-    {"conv_gru", "conv_gru_decoder", "gru", "lstm", "mixture_of_experts", "rnn", "unfold"}
-)
+LOOPING = frozenset({"conv_gru_decoder"})
 """Blocks whose Python looks at lengths or numbers, where the exporter sees one case alone."""
 _INT64 = 7
 """ONNX's number for a type."""
@@ -33,6 +32,8 @@ ROWS = "rows"
 """Name of the batch axis."""
 PAST = "past"
 """Name of how many positions were written."""
+ROOM = "room"
+"""Name of how many positions there are in tensors that grow from those of an input on."""
 
 Axes = tuple[str | int, ...]
 """A shape: names of lengths that are free, and numbers."""
@@ -109,7 +110,7 @@ def write_onnx(
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), onnx_forms(module):
             warnings.simplefilter("ignore")
             program: Any = torch.onnx.export(
                 wide,
@@ -121,11 +122,14 @@ def write_onnx(
                 custom_translation_table=_translations(),
                 verbose=False,
             )
-            program.save(str(path), external_data=size > LARGEST)
     except Exception as error:  # the exporter raises whatever it meets
         raise _refusal(error, module, graph) from error
     finally:
         log.setLevel(level)
+    # Not above: a disk that is full is no fault of the graph.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program.save(str(path), external_data=size > LARGEST)
 
 
 def _translations() -> dict[Any, Any]:
@@ -164,7 +168,7 @@ def _refusal(error: Exception, module: nn.Module, graph: Graph) -> InputError:
     one: BaseException | None = error
     while one is not None:
         for frame in _frames(one.__traceback__):
-            path = paths.get(id(frame.f_locals.get("self")), "")
+            path = paths.get(id(frame.f_locals.get("self")), "") or _traced(frame)
             node = path.removeprefix("model.") if path not in ("", "model") else node
         last = one if isinstance(one, Exception) else last
         one = one.__cause__ or one.__context__
@@ -176,14 +180,28 @@ def _refusal(error: Exception, module: nn.Module, graph: Graph) -> InputError:
 
 def refused(graph: Graph, problem: str) -> InputError:
     """Return a refusal that also names the nodes which are known to be behind most of them."""
-    loops = dict.fromkeys(
+    loops = looping(graph)
+    shown = [*loops[:4], *(["..."] if len(loops) > 4 else [])]  # noqa: PLR2004
+    told = f"\n      nodes that this often comes from: {', '.join(shown)}" if shown else ""
+    return InputError(problem + told, place=graph.source, help="weft eject writes it as PyTorch")
+
+
+def looping(graph: Graph) -> list[str]:
+    """Return the nodes whose forward the exporter writes out for the lengths of its example."""
+    found = dict.fromkeys(
         f"'{re.sub(r'[.][0-9]+(?=[.]|$)', '.*', path)}' ({part.block.key})"
         for path, _, part in owned_parts(graph.root)
         if part.block.name in LOOPING
     )
-    shown = [*list(loops)[:4], *(["..."] if len(loops) > 4 else [])]  # noqa: PLR2004
-    told = f"\n      nodes that this often comes from: {', '.join(shown)}" if shown else ""
-    return InputError(problem + told, place=graph.source, help="weft eject writes it as PyTorch")
+    return list(found)
+
+
+def _traced(frame: types.FrameType) -> str:
+    """Return the module of the operator that the exporter was translating in a frame."""
+    node = frame.f_locals.get("node")
+    stack = node.meta.get("nn_module_stack", {}) if isinstance(node, torch.fx.Node) else {}
+    inner = [path for path, _ in stack.values()]
+    return f"model.{inner[-1].partition('.model.')[2]}" if inner else ""
 
 
 def _frames(trace: types.TracebackType | None) -> list[types.FrameType]:
@@ -203,6 +221,9 @@ class Session:
         Args:
             path: the file.
             graph: what it was made of, for what is told if it does not run.
+
+        Raises:
+            InputError: onnxruntime has no kernel for something in it.
         """
         import onnxruntime  # noqa: PLC0415 - an extra
 
@@ -211,9 +232,14 @@ class Session:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 4
-        self._session = onnxruntime.InferenceSession(
-            str(path), options, providers=["CPUExecutionProvider"]
-        )
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # onnxruntime has a class for each kind, and none for all
+            told = " ".join(str(error).split())[:200]
+            problem = f"onnxruntime does not open what was written: {told}"
+            raise refused(graph, problem) from error
         self._takes = {one.name for one in self._session.get_inputs()}
         self._gives = [one.name for one in self._session.get_outputs()]
 

@@ -47,7 +47,7 @@ class Plain:
         written: list[int] = []
         while len(written) < most:
             last_V = self.log_p(source, [*begin, *written])[-1]
-            for never in {special.begin, special.pad} - {special.end}:
+            for never in {special.begin, special.pad, *special.never} - {special.end}:
                 last_V[never] = -torch.inf
             token = int(last_V.argmax())
             if token == special.end:

@@ -30,7 +30,7 @@ def ct2_readme(graph: Graph, words: Words, *, alone: bool) -> str:
     """
     special = words.special
     begin, end = words.target[special.begin], words.target[special.end]
-    pad = words.target[special.pad]
+    barred = (begin, words.target[special.pad], *(words.target[one] for one in special.never))
     kind = "Generator" if alone else "Translator"
     opened = [f'engine = ctranslate2.{kind}(".", device="cpu")']
     imports, notes = "", []
@@ -66,7 +66,7 @@ def ct2_readme(graph: Graph, words: Words, *, alone: bool) -> str:
             "`length_penalty=A` divides log P by length^A, as `weft translate --penalty length "
             "--alpha A` does; the form of GNMT, our default, CTranslate2 has not."
         )
-    never = ", ".join(f'["{word}"]' for word in dict.fromkeys((begin, pad)) if word != end)
+    never = ", ".join(f'["{word}"]' for word in dict.fromkeys(barred) if word != end)
     if never:
         notes.append(f"`weft` never writes these; `suppress_sequences=[{never}]` forbids them.")
     return _TEXT.format(

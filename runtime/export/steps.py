@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -21,6 +22,9 @@ from ..compile.stepping import KEPT, kept_value
 
 Kind = Literal["appended", "carried", "fixed"]
 KINDS: tuple[Kind, ...] = ("appended", "carried", "fixed")
+GROWN = "grown"
+"""Kind of any other tensor with a dimension as long as the room: it too grows by one a step."""
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,22 @@ def rebuilt(like: Any, values: Iterator[Tensor]) -> Any:
             for name, inner in like.items()
         }
     return [rebuilt(inner, values) for inner in like]
+
+
+def grown_of(short: Any, long: Any) -> dict[str, int]:
+    """Return, by name, the dimension of tensors that is as long as the room.
+
+    Args:
+        short: a state.
+        long: the same with more room; buffers that are appended to are left out.
+    """
+    return {
+        one.name: place
+        for one, other in zip(leaves(short), leaves(long), strict=True)
+        if one.kind != "appended"
+        for place, (a, b) in enumerate(zip(one.value.shape, other.value.shape, strict=True))
+        if a != b
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +154,15 @@ def _none(like: Tensor, rows: int) -> Tensor:
 class Step(nn.Module):
     """One position: from tokens and state to logits and what has changed of the state."""
 
-    def __init__(self, model: nn.Module, loop: Loop, like: Any, *, counted: bool) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loop: Loop,
+        like: Any,
+        *,
+        counted: bool,
+        grown: Mapping[str, int] = NOTHING,
+    ) -> None:
         """Keep the model.
 
         Args:
@@ -143,9 +171,11 @@ class Step(nn.Module):
             like: a state after a step, which has every tensor.
             counted: whether a tensor of as many numbers as positions were written is given
                 first, since nothing in the state tells.
+            grown: what `grown_of` found.
         """
         super().__init__()
         self.model, self.loop, self.like, self.counted = model, loop, like, counted
+        self.grown = grown
 
     def forward(self, tokens: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
         """Return logits [R, V] and the tensors that were written.
@@ -161,8 +191,9 @@ class Step(nn.Module):
         for leaf, value in zip(leaves(self.like), given, strict=True):
             if leaf.kind == "appended":
                 position = value.size(-2)
-                more = value.new_zeros(*value.shape[:-2], 1, value.size(-1))
-                held.append(torch.cat([value, more], -2))
+                held.append(_longer(value, value.dim() - 2))
+            elif leaf.name in self.grown:
+                held.append(_longer(value, self.grown[leaf.name]))
             else:
                 held.append(value.clone() if leaf.kind == "carried" else value)
         state = rebuilt(self.like, iter(held))
@@ -170,4 +201,14 @@ class Step(nn.Module):
         moving = {self.loop.tokens: tokens, **dict.fromkeys(self.loop.masks, kept)}
         step: Any = self.model.step
         logits = step(**moving, state=state, position=position)[self.loop.output][:, -1]
-        return (logits, *(leaf.value for leaf in leaves(state) if leaf.kind != "fixed"))
+        changed = [
+            leaf.value for leaf in leaves(state) if leaf.kind != "fixed" or leaf.name in self.grown
+        ]
+        return (logits, *changed)
+
+
+def _longer(value: Tensor, place: int) -> Tensor:
+    """Return a tensor with one position of zeros more along a dimension."""
+    shape = list(value.shape)
+    shape[place] = 1
+    return torch.cat([value, value.new_zeros(shape)], place)

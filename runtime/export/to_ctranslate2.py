@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from ...blocks.modules.position import LearnedPosition
 from ...specs.findings import InputError
 from ..checkpoint import Checkpoint
 from ..data.tokenizer import Tokenizer
-from .chain import Refusals, Stacks, read_stacks
-from .ct2_spec import ct2_spec
+from .chain import Stacks
+from .ct2_spec import ct2_plan, ct2_spec
 from .plain import Plain
 from .readme import ct2_readme
 from .words import Words, words_of
@@ -90,10 +91,10 @@ def export_ctranslate2(
         raise InputError(
             f"CTranslate2 cannot be loaded: {error}", help="pip install 'weft[ctranslate2]'"
         ) from error
-    refusals = Refusals(held.graph, "CTranslate2")
-    stacks = read_stacks(held.graph, refusals)
-    model = held.build()
-    spec = ct2_spec(stacks, model, refusals)
+    build = cache(held.build)
+    plan = ct2_plan(held.graph, build)
+    model, stacks = build(), plan.stacks
+    spec = ct2_spec(plan, model)
     source = stacks.encoder.ids if stacks.encoder is not None else None
     words = words_of(held, source, stacks.decoder.ids)
     _name(spec, stacks, words)
@@ -232,7 +233,8 @@ class _Engine:
     def greedy(self, sources: Sequence[Sequence[int]], most: int) -> list[list[int]]:
         """Return the most probable tokens after each source, or each prompt."""
         special = self.words.special
-        never = [[self.words.target[one]] for one in {special.begin, special.pad} - {special.end}]
+        barred = {special.begin, special.pad, *special.never} - {special.end}
+        never = [[self.words.target[one]] for one in sorted(barred)]
         settings: dict[str, Any] = {
             "beam_size": 1,
             "sampling_topk": 1,

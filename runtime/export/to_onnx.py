@@ -16,9 +16,22 @@ from ...graphs.graph import Graph
 from ...specs.findings import InputError
 from ..checkpoint import Checkpoint
 from ..special import special_of
+from .examples import sizes_for
 from .onnx_check import CLOSE, SHAPES, compare_decoding, compare_steps, difference
-from .onnx_write import PAST, ROWS, Axes, Named, Session, axes_of, named_inputs, refused, write_onnx
-from .steps import Begin, Leaf, Loop, Step, leaves, loop_of
+from .onnx_write import (
+    PAST,
+    ROOM,
+    ROWS,
+    Axes,
+    Named,
+    Session,
+    axes_of,
+    looping,
+    named_inputs,
+    refused,
+    write_onnx,
+)
+from .steps import GROWN, Begin, Leaf, Loop, Step, grown_of, leaves, loop_of
 from .writing import new_folder, write_marker
 
 
@@ -66,6 +79,7 @@ def export_onnx(held: Checkpoint, out: Path | str) -> CheckedOnnx:
         raise InputError(
             f"ONNX cannot be loaded: {error}", help="pip install 'weft[onnx]'"
         ) from error
+    onnx_files(held.graph)  # what cannot be, before anything is built
     model = held.build()
     with new_folder(Path(out)) as folder:
         if held.graph.step_axis is None:
@@ -81,6 +95,29 @@ def export_onnx(held: Checkpoint, out: Path | str) -> CheckedOnnx:
             )
         write_marker(folder, held.graph, "onnx", {"checked": asdict(checked)})
     return checked
+
+
+def onnx_files(graph: Graph) -> tuple[str, ...]:
+    """Return the files of graphs that a spec becomes, as far as the spec itself tells.
+
+    Args:
+        graph: a checked graph.
+
+    Raises:
+        InputError: it cannot become any; the nodes that prevent it are named.
+    """
+    if graph.step_axis is not None:
+        return ("begin.onnx", "step.onnx") if loop_of(graph).fixed else ("step.onnx",)
+    nodes = looping(graph)
+    if nodes:
+        raise refused(graph, f"{nodes[0]} moves position by position: one graph for each length")
+    return ("model.onnx",)
+
+
+EXAMPLES = ((3, 7), (4, 11))
+"""Rows and length of the calls by which lengths are told from numbers."""
+WIDE = 23
+"""Positions of a room that is longer than any of them."""
 
 
 class _Forward(nn.Module):
@@ -136,14 +173,16 @@ def _stepping(held: Checkpoint, model: nn.Module, folder: Path) -> CheckedOnnx:
     """Write a spec that decodes as two graphs, and compare logits and greedy outputs."""
     graph = held.graph
     loop = loop_of(graph)
-    begun = [_begun(model, graph, loop, batch=b, length=n) for b, n in ((3, 7), (4, 11))]
+    begun = [_begun(model, graph, loop, example) for example in EXAMPLES]
     like, fixed = begun[0]
+    grown = grown_of(like, _begun(model, graph, loop, EXAMPLES[0], room=WIDE)[0])
+    lengths = _lengths(graph)
     states = [
         # Copies, since two inputs that are one tensor would be traced as one.
-        Named(one.name, _state_axes(one, other, begun[0][1], begun[1][1]), one.value.clone())
+        Named(one.name, _state_axes(one, other, lengths, grown), one.value.clone())
         for one, other in zip(leaves(like), leaves(begun[1][0]), strict=True)
     ]
-    kinds = {one.name: one.kind for one in leaves(like)}
+    kinds = {one.name: GROWN if one.name in grown else one.kind for one in leaves(like)}
     counted = "appended" not in kinds.values() and _counts(model, loop, begun[0])
     if loop.fixed:
         names = [one.name for one in states]
@@ -153,7 +192,7 @@ def _stepping(held: Checkpoint, model: nn.Module, folder: Path) -> CheckedOnnx:
     tokens = Named(loop.tokens, (ROWS, 1), torch.zeros(3, 1, dtype=torch.long))
     count = [Named(PAST, (PAST,), torch.zeros(2, dtype=torch.long))] if counted else []
     changed = [f"next.{one.name}" for one in states if kinds[one.name] != "fixed"]
-    step = Step(model, loop, like, counted=counted)
+    step = Step(model, loop, like, counted=counted, grown=grown)
     write_onnx(
         step,
         [tokens, *count, *states],
@@ -177,27 +216,27 @@ def _stepping(held: Checkpoint, model: nn.Module, folder: Path) -> CheckedOnnx:
     _write_json(folder, graph, {"graphs": told, "special": _special(held), "kinds": kinds})
     far = compare_steps(step, [*count, *states], folder, graph)
     same, other = compare_decoding(graph, model, loop, folder)
-    files = ("begin.onnx", "step.onnx") if loop.fixed else ("step.onnx",)
-    return CheckedOnnx(files, len(SHAPES), same, max(far, other))
+    return CheckedOnnx(onnx_files(graph), len(SHAPES), same, max(far, other))
 
 
-def _fresh(model: nn.Module, fixed: list[Named]) -> Any:
-    """Return a state with room for three positions, before the first."""
+def _fresh(model: nn.Module, fixed: list[Named], room: int = 3) -> Any:
+    """Return a state with room for some positions, before the first."""
     rows = fixed[0].example.size(0) if fixed else 3
     parameter = next(model.parameters())
     begin: Any = model.begin
     with torch.no_grad():
-        room = Room(rows, 1, 3, parameter.dtype, parameter.device)
-        return begin(room, **{one.name: one.example for one in fixed})
+        place = Room(rows, 1, room, parameter.dtype, parameter.device)
+        return begin(place, **{one.name: one.example for one in fixed})
 
 
 def _begun(
-    model: nn.Module, graph: Graph, loop: Loop, *, batch: int, length: int
+    model: nn.Module, graph: Graph, loop: Loop, example: tuple[int, int], *, room: int = 3
 ) -> tuple[Any, list[Named]]:
     """Return a state after a step, which then has every tensor, and the inputs it is of."""
+    batch, length = example
     given = {one.name: one for one in named_inputs(graph, batch=batch, length=length)}
     fixed = [given[name] for name in loop.fixed]
-    state = _fresh(model, fixed)
+    state = _fresh(model, fixed, room)
     rows = fixed[0].example.size(0) if fixed else 3
     tokens = torch.zeros(rows, 1, dtype=torch.long)
     moving = {loop.tokens: tokens, **dict.fromkeys(loop.masks, torch.ones_like(tokens).bool())}
@@ -207,20 +246,25 @@ def _begun(
     return state, fixed
 
 
-def _state_axes(one: Leaf, other: Leaf, first: list[Named], second: list[Named]) -> Axes:
+def _lengths(graph: Graph) -> dict[tuple[int, int], str]:
+    """Return the names of axes, by how long they are in the two examples."""
+    first, second = (sizes_for(graph, batch=b, length=n) for b, n in EXAMPLES)
+    named = {(first[axis], second[axis]): axis for axis in first}
+    return {**named, (EXAMPLES[0][0], EXAMPLES[1][0]): ROWS}
+
+
+def _state_axes(
+    one: Leaf, other: Leaf, lengths: Mapping[tuple[int, int], str], grown: Mapping[str, int]
+) -> Axes:
     """Return the shape of a tensor of a state, by how it differs for other lengths."""
-    lengths = {
-        (a.example.size(place), b.example.size(place)): axis
-        for a, b in zip(first, second, strict=True)
-        for place, axis in enumerate(a.axes)
-        if isinstance(axis, str)
-    }
     found: list[str | int] = []
     for place, pair in enumerate(zip(one.value.shape, other.value.shape, strict=True)):
         if place == 0:
             found.append(ROWS)
         elif one.kind == "appended" and place == one.value.dim() - 2:
             found.append(PAST)
+        elif place == grown.get(one.name):
+            found.append(ROOM)
         elif pair[0] != pair[1]:
             found.append(lengths.get(pair, f"{one.name}.{place}"))
         else:
@@ -242,8 +286,9 @@ def _counts(model: nn.Module, loop: Loop, begun: tuple[Any, list[Named]]) -> boo
     return not torch.equal(outputs[0], outputs[1])
 
 
-def _special(held: Checkpoint) -> dict[str, int] | None:
+def _special(held: Checkpoint) -> dict[str, Any] | None:
     try:
-        return dict(special_of(held)._asdict())
+        found = special_of(held)
     except InputError:
         return None
+    return {**found._asdict(), "never": sorted(found.never)}

@@ -43,7 +43,7 @@ def words_of(held: Checkpoint, source: str | None, target: str) -> Words:
     of_text = "imported" not in held.state and bool(held.tokenizers)
     reads, writes = tokenizers_of(held) if of_text else (None, None)
     if writes is not None:
-        special, unknown = Special(writes.bos, writes.eos, writes.pad), writes.unk
+        special, unknown = Special.of(writes), writes.unk
     else:
         special = _special(held, alone=source is None)
         unknown = special.pad

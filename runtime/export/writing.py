@@ -54,7 +54,14 @@ def new_folder(out: Path) -> Iterator[Path]:
 
 
 def _ours(folder: Path) -> bool:
-    return folder.is_dir() and ((folder / MARKER).is_file() or not any(folder.iterdir()))
+    """Say whether a folder is empty, or its marker says that it is an export."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return folder.is_dir()
+    try:
+        told = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(told, dict) and {"target", "fingerprint"} <= told.keys()
 
 
 def write_marker(folder: Path, graph: Graph, target: str, more: Mapping[str, Any]) -> None:
@@ -73,4 +80,5 @@ def write_marker(folder: Path, graph: Graph, target: str, more: Mapping[str, Any
         "weft": version("weft"),
         **more,
     }
-    (folder / MARKER).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    (folder / MARKER).write_text(text, encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import importlib.metadata
 import runpy
 import subprocess
@@ -23,6 +24,7 @@ from weft.runtime.cli.main import main
 from weft.runtime.compile.build import build
 from weft.runtime.export.eject import eject, ejected_text
 from weft.runtime.export.examples import example_inputs, sizes_for
+from weft.specs.findings import InputError
 from weft.specs.load import LoadedSpec, load, load_child
 
 Make = Callable[..., Checkpoint]
@@ -172,6 +174,33 @@ def test_the_command_writes_a_file_or_nothing(
     text = (tmp_path / "model.py").read_text()
     assert "# d_model = 16" in text
     assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
+
+
+def test_weights_of_another_checkpoint_are_not_replaced(checkpoint_of: Make) -> None:
+    """They would be beside the file, under the name that the checkpoint's own have."""
+    held = checkpoint_of("transformer-base", layers=1)
+    before = {one.name: one.stat().st_mtime_ns for one in held.folder.iterdir()}
+
+    with pytest.raises(InputError, match="a checkpoint lies there"):
+        eject(held, held.folder / "model.py")
+
+    assert {one.name: one.stat().st_mtime_ns for one in held.folder.iterdir()} == before
+
+
+def test_a_file_that_cannot_be_written_leaves_no_weights(
+    checkpoint_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor halves of either."""
+    held = checkpoint_of("transformer-base", layers=1)
+
+    def full(*_: Any, **__: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+
+    with pytest.raises(InputError, match="No space left"):
+        eject(held, tmp_path / "ejected" / "model.py")
+    assert list((tmp_path / "ejected").iterdir()) == []
 
 
 def test_files_are_laid_out_and_need_no_more_than_they_import(tmp_path: Path) -> None:

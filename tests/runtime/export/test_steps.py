@@ -8,8 +8,9 @@ import weft
 from weft.blocks.modules.state import Room, State
 from weft.runtime.checked import graph_of
 from weft.runtime.compile.build import build
-from weft.runtime.export.steps import Begin, Step, leaves, loop_of, rebuilt
+from weft.runtime.export.steps import GROWN, Begin, Step, grown_of, leaves, loop_of, rebuilt
 from weft.specs.findings import InputError
+from weft.specs.load import load
 
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "vocab": 20}
 
@@ -38,30 +39,39 @@ def test_a_state_is_taken_apart_and_put_together_again() -> None:
     assert list(again) == list(state)
 
 
-def test_steps_over_a_past_that_grows_equal_the_forward() -> None:
-    """From what runs once, position by position, as an engine would run them."""
-    graph = graph_of(weft.load("transformer-base", **SMALL))
+@pytest.mark.parametrize("name", ["transformer-base", "bytenet", "extended-neural-gpu"])
+def test_steps_over_a_past_that_grows_equal_the_forward(name: str) -> None:
+    """From what runs once, position by position past the source's end, as an engine runs them."""
+    known = load(name).form.params
+    given = {key: value for key, value in {**SMALL, "sets": 1, "steps": 2}.items() if key in known}
+    graph = graph_of(weft.load(name, **given))
     model, loop = build(graph).eval(), loop_of(graph)
-    fixed = torch.randint(4, 20, (3, 6)), torch.ones(3, 6, dtype=torch.bool)
-    target = torch.randint(4, 20, (3, 5))
+    fixed = torch.randint(4, 20, (3, 4)), torch.arange(4) < torch.tensor([[4], [2], [3]])
+    target = torch.randint(4, 20, (3, 7))
     names = dict(zip(loop.fixed, fixed, strict=True))
 
     with torch.no_grad():
-        like = model.begin(Room(3, 1, 1, torch.float32, torch.device("cpu")), **names)
-        begin, step = Begin(model, loop, like), Step(model, loop, like, counted=False)
-        kinds = [leaf.kind for leaf in leaves(like)]
+        like, long = (
+            model.begin(Room(3, 1, room, torch.float32, torch.device("cpu")), **names)
+            for room in (1, 9)
+        )
+        grown, counted = grown_of(like, long), name != "transformer-base"
+        begin = Begin(model, loop, like)
+        step = Step(model, loop, like, counted=counted, grown=grown)
+        kinds = [GROWN if leaf.name in grown else leaf.kind for leaf in leaves(like)]
         values, found = list(begin(*fixed)), []
-        for position in range(5):
-            logits, *written = step(target[:, position : position + 1], *values)
+        for position in range(7):
+            past = [torch.zeros(position)] if counted else []
+            logits, *written = step(target[:, position : position + 1], *past, *values)
             found.append(logits)
             fresh = iter(written)
             pairs = zip(kinds, values, strict=True)
             values = [value if kind == "fixed" else next(fresh) for kind, value in pairs]
         whole = model(**names, target=target)["logits"]
 
-    assert {value.size(-2) for k, value in zip(kinds, values, strict=True) if k == "appended"} == {
-        5
-    }
+    lengths = {value.size(-2) for k, value in zip(kinds, values, strict=True) if k == "appended"}
+    assert lengths <= {7}
+    assert (GROWN in kinds) == (name == "extended-neural-gpu")
     assert torch.allclose(torch.stack(found, 1), whole, atol=1e-5)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+from weft.blocks.modules.feed_forward import FeedForward
 from weft.runtime.checkpoint import Checkpoint
 from weft.runtime.cli.main import main
 from weft.runtime.export import to_onnx
@@ -16,6 +19,7 @@ from weft.runtime.export.plain import Plain
 from weft.runtime.export.to_onnx import export_onnx
 from weft.runtime.special import special_of
 from weft.specs.findings import InputError
+from weft.specs.load import load, load_child
 
 pytest.importorskip("onnxscript", reason="the extra 'onnx' is missing")
 pytest.importorskip("onnxruntime", reason="the extra 'onnx' is missing")
@@ -27,6 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "llama": {**ONE, "d_k": 8, "kv_heads": 1},
     "mistral": {**ONE, "d_k": 8, "kv_heads": 1, "sliding_window": 4},
     "bert": {**ONE, "max_length": 60},
+    "gru-attention": {"d_hidden": 12},
 }
 
 
@@ -45,9 +50,16 @@ def test_the_engine_computes_what_the_model_computes(
     assert sorted(f"{graph}.onnx" for graph in told["graphs"]) == sorted(checked.graphs)
 
 
-def test_the_loop_of_the_documentation_decodes(checkpoint_of: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [("transformer-base", ONE), ("extended-neural-gpu", {"d_model": 16, "steps": 2})],
+    ids=["appended", "grown"],
+)
+def test_the_loop_of_the_documentation_decodes(
+    checkpoint_of: Make, tmp_path: Path, name: str, params: dict[str, Any]
+) -> None:
     """As it stands in docs/exporting.md, with numpy and onnxruntime alone."""
-    held = checkpoint_of("transformer-base", **ONE)
+    held = checkpoint_of(name, **params)
     out = tmp_path / "out"
     checked = export_onnx(held, out)
     page = (Path(__file__).parents[3] / "docs" / "exporting.md").read_text()
@@ -67,14 +79,56 @@ def test_the_loop_of_the_documentation_decodes(checkpoint_of: Make, tmp_path: Pa
 
 
 def test_a_node_that_cannot_be_expressed_is_named(checkpoint_of: Make, tmp_path: Path) -> None:
-    """A recurrent encoder runs a loop over positions, which comes out for one length alone."""
-    held = checkpoint_of("gnmt-small", layers=2)
+    """A decoder whose forward is a loop over positions, in a spec that is not to decode."""
+    parent = load("extended-neural-gpu", {"d_model": 8, "steps": 1, "vocab": 20})
+    child = {"name": "scorer", "patch": [{"select": "/", "remove": ["step"]}]}
+    held = checkpoint_of(load_child(parent, child, "scorer.json"))
 
-    with pytest.raises(InputError, match=r"'encoder.*lstm@1") as caught:
+    with pytest.raises(InputError, match=r"'decoder' \(conv_gru_decoder@1\)") as caught:
         export_onnx(held, tmp_path / "out")
 
     assert "weft eject" in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def _looks(self: nn.Module, x: Tensor) -> Tensor:  # noqa: ARG001
+    return x * 2 if x.sum() > 0 else x
+
+
+def _unknown(self: nn.Module, x: Tensor) -> Tensor:  # noqa: ARG001
+    return torch.special.bessel_j0(x)
+
+
+@pytest.mark.parametrize("forward", [_looks, _unknown], ids=["branch", "operator"])
+def test_an_error_of_torch_names_the_node(
+    checkpoint_of: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    forward: Callable[[nn.Module, Tensor], Tensor],
+) -> None:
+    """The one that ran when the exporter gave up, or whose operator ONNX has not."""
+    held = checkpoint_of("transformer-base", **ONE)
+    monkeypatch.setattr(FeedForward, "forward", forward)
+
+    with pytest.raises(InputError, match=r"cannot express node 'encoder.0.feed_forward.f'"):
+        export_onnx(held, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_is_no_fault_of_the_graph(
+    checkpoint_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place is named, and nothing stays there."""
+    held = checkpoint_of("bert", **KINDS["bert"])
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(torch.onnx.ONNXProgram, "save", full)
+
+    with pytest.raises(InputError, match="No space left"):
+        export_onnx(held, tmp_path / "out")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["checkpoint"]
 
 
 def test_a_fault_of_the_export_leaves_nothing(

@@ -8,13 +8,15 @@ import pytest
 from weft.runtime.export.writing import MARKER, new_folder
 from weft.specs.findings import InputError
 
+MARKED = '{"target": "engine", "fingerprint": "0"}'
+
 
 def test_a_folder_appears_when_all_went_well(tmp_path: Path) -> None:
     """An older export stands until then, and is gone afterwards."""
     out = tmp_path / "deep" / "out"
     for text in ("old", "new"):
         with new_folder(out) as folder:
-            (folder / MARKER).write_text(text)
+            (folder / MARKER).write_text(MARKED)
             (folder / text).touch()
             assert not (out / text).exists()
 
@@ -26,7 +28,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     """And nothing beside it."""
     out = tmp_path / "out"
     with new_folder(out) as folder:
-        (folder / MARKER).touch()
+        (folder / MARKER).write_text(MARKED)
 
     def fail() -> None:
         with new_folder(out) as folder:
@@ -39,15 +41,17 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize("kind", ["folder", "file"])
+@pytest.mark.parametrize("kind", ["folder", "file", "marker"])
 def test_what_is_no_export_is_not_replaced(tmp_path: Path, kind: str) -> None:
-    """A folder with something else in it, or a file of that name."""
+    """A folder with something else in it, a file of that name, a marker that says other things."""
     out = tmp_path / "out"
     if kind == "file":
         out.write_text("mine")
     else:
         out.mkdir()
         (out / "mine").touch()
+        if kind == "marker":
+            (out / MARKER).write_text('{"target": "mine"}')
 
     with pytest.raises(InputError, match="is no export"), new_folder(out):
         pass

@@ -1,0 +1,173 @@
+"""The table of docs/exporting.md is true: what becomes of each shipped spec, and why not."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import weft
+from torch import nn
+from weft.graphs.graph import Graph
+from weft.runtime.checked import graph_of
+from weft.runtime.checkpoint import Checkpoint
+from weft.runtime.compile.build import build_empty
+from weft.runtime.export.ct2_spec import ct2_plan
+from weft.runtime.export.eject import eject
+from weft.runtime.export.to_ctranslate2 import export_ctranslate2
+from weft.runtime.export.to_onnx import export_onnx, onnx_files
+from weft.specs.findings import InputError
+from weft.specs.load import load
+
+ROOT = Path(__file__).parents[3]
+ENTRIES: dict[str, dict[str, Any]] = {}
+for _file in sorted((Path(__file__).parent.parent / "models").glob("*.py")):
+    _names = runpy.run_path(str(_file))
+    ENTRIES |= _names.get("MODELS", {}) | _names.get("VARIANTS", {})
+SHIPPED = sorted(
+    path.stem for room in ("models", "variants") for path in (ROOT / "specs" / room).glob("*.json")
+)
+BASE = ENTRIES["transformer-base"]["small"]
+ONE = {"layers": 1, "encoder_layers": 1, "decoder_layers": 1, "sets": 1, "steps": 2}
+LAYERS = {"gnmt-small": 2, "moe-transformer": 2, "transformer-t5-bias": 2}
+"""Layers of specs that cannot do with one, or have another kind in the second."""
+ROOMY = {"max_length": 40}
+"""Positions enough for what is decoded as a check."""
+
+
+def rows() -> list[tuple[list[str], str, str, str]]:
+    """Return the table: names, and what is said of CTranslate2, ONNX and plain PyTorch."""
+    page = (ROOT / "docs" / "exporting.md").read_text(encoding="utf-8")
+    table = page.partition("| shipped specs |")[2].partition("\n\n")[0]
+    cells = [line.strip("|").split("|") for line in table.splitlines()[2:]]
+    return [
+        (re.findall(r"`([^`]+)`", names), *(one.strip() for one in told))
+        for names, *told in cells
+        if len(told) == 3
+    ]
+
+
+SAID = {name: told for names, *told in rows() for name in names}
+
+
+def small_params(name: str) -> dict[str, Any]:
+    """Return params with which a spec is small, one layer where that will do."""
+    known = load(name).form.params
+    given = {**ENTRIES.get(name, {"small": BASE})["small"], **ONE, **ROOMY}
+    if name in LAYERS:
+        given["layers"] = LAYERS[name]
+    return {key: value for key, value in given.items() if key in known}
+
+
+@cache
+def small(name: str) -> Graph:
+    """Return a shipped spec, checked, at its small size."""
+    return graph_of(weft.load(name, **small_params(name)))
+
+
+def refusal(plan: Callable[[], object]) -> str:
+    """Return why a plan is refused; `yes` where it is not."""
+    try:
+        plan()
+    except InputError as error:
+        return str(error.problem)
+    return "yes"
+
+
+def meta_model(graph: Graph) -> nn.Module:
+    """Return the model of a graph, of which only is known what is tied."""
+    return build_empty(graph, device="meta")
+
+
+def agrees(said: str, found: str) -> bool:
+    """Say whether a cell tells what was found: `no:` and words of the refusal, or none."""
+    if not said.startswith("no:"):
+        return found == "yes"
+    return found != "yes" and all(part in found for part in re.findall(r"`([^`]+)`", said))
+
+
+def test_every_shipped_spec_stands_once_in_the_table() -> None:
+    """And nothing else."""
+    assert sorted(name for names, *_ in rows() for name in names) == SHIPPED
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_table_says_what_is_expressed(name: str) -> None:
+    """By the plans, which look at the graph alone."""
+    graph = small(name)
+    ctranslate2, onnx, plain = SAID[name]
+    files = refusal(lambda: onnx_files(graph))
+
+    assert ctranslate2 == "yes" or ctranslate2.startswith("no:")
+    assert agrees(ctranslate2, refusal(lambda: ct2_plan(graph, lambda: meta_model(graph))))
+    assert agrees(onnx, files)
+    if files == "yes":
+        assert [f"{one}.onnx" for one in re.findall(r"`(\w+)`", onnx)] == [*onnx_files(graph)]
+    assert plain == "yes"
+
+
+ALONE = [*ENTRIES, "table3-b1", "table3-e"]
+"""Specs of which none differs from another by numbers alone."""
+
+
+@pytest.fixture
+def held(checkpoint_of: Callable[..., Checkpoint], name: str) -> Checkpoint:
+    """Return a checkpoint of a shipped spec at its small size."""
+    return checkpoint_of(weft.load(name, **small_params(name)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALONE)
+def test_onnxruntime_computes_what_the_model_computes(
+    held: Checkpoint, name: str, tmp_path: Path
+) -> None:
+    """Or the export is refused and leaves nothing."""
+    pytest.importorskip("onnxscript", reason="the extra 'onnx' is missing")
+    pytest.importorskip("onnxruntime", reason="the extra 'onnx' is missing")
+    out = tmp_path / "out"
+
+    if SAID[name][1].startswith("no:"):
+        with pytest.raises(InputError):
+            export_onnx(held, out)
+        assert not out.exists()
+        return
+    checked = export_onnx(held, out)
+
+    assert checked.largest < 1e-4
+    assert checked.same == checked.outputs
+    assert checked.graphs == onnx_files(held.graph)
+    assert all((out / file).is_file() for file in checked.graphs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALONE)
+def test_ctranslate2_computes_what_the_model_computes(
+    held: Checkpoint, name: str, tmp_path: Path
+) -> None:
+    """Or the export is refused and leaves nothing."""
+    pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is missing")
+    out = tmp_path / "out"
+
+    if SAID[name][0].startswith("no:"):
+        with pytest.raises(InputError):
+            export_ctranslate2(held, out)
+        assert not out.exists()
+        return
+    checked = export_ctranslate2(held, out)
+
+    assert checked.largest < 1e-4
+    assert checked.same == checked.outputs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALONE)
+def test_plain_pytorch_computes_what_the_model_computes(held: Checkpoint, tmp_path: Path) -> None:
+    """By its outputs, with weights of the same names beside it."""
+    made = eject(held, tmp_path / "ejected" / "model.py")
+
+    assert made.compared == "outputs"
+    assert made.weights is not None
