@@ -60,6 +60,11 @@ def test_settings_are_those_of_the_paper(loaded: tuple[Run, str]) -> None:
     assert peak == pytest.approx(6.99e-4 if sizes is BASE else 4.94e-4, rel=1e-3)
 
 
+def test_no_character_is_unknown(loaded: tuple[Run, str]) -> None:
+    """Those that the vocabulary leaves out are spelled in bytes."""
+    assert loaded[0].tokenizer.byte_fallback
+
+
 def test_nothing_is_left_to_a_default(loaded: tuple[Run, str]) -> None:
     """What decides the result stands in the file, so a new default changes no run."""
     written = json.loads(find(loaded[0].name, "runs").read_text())
