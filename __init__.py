@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .graphs.diff import Diff
     from .runtime.api import Model
     from .runtime.compile.compile import CompileReport, Mode
+    from .runtime.compile.steps import Wish
     from .runtime.export.eject import Ejected
     from .runtime.export.to_ctranslate2 import Checked
     from .runtime.export.to_onnx import CheckedOnnx
@@ -194,6 +195,7 @@ def open(  # noqa: A001 - a checkpoint opens as a file does
     search: Mapping[str, Any] | None = None,
     device: str = "cpu",
     precision: Literal["float32", "bfloat16"] = "float32",
+    compile_steps: Wish = "off",
 ) -> Model:
     """Open a checkpoint folder, with nothing but what is in it.
 
@@ -202,6 +204,8 @@ def open(  # noqa: A001 - a checkpoint opens as a file does
         search: changes to the run's search settings, such as `{"beam": 5}`.
         device: where to compute.
         precision: of matrix products.
+        compile_steps: whether steps of decoding are compiled: `off`, `on`, or `auto`, which
+            measures when there is enough to decode.
 
     Returns:
         The model; `translate` turns lines into lines, and of a parser `parse` into trees.
@@ -210,8 +214,10 @@ def open(  # noqa: A001 - a checkpoint opens as a file does
         InputError: not a whole checkpoint, or its tokenizer is not the model's.
     """
     from .runtime.api import open_model
+    from .runtime.compile.steps import Steps
 
-    return open_model(folder, search=search, device=device, precision=precision)
+    steps = Steps(compile_steps)
+    return open_model(folder, search=search, device=device, precision=precision, steps=steps)
 
 
 def import_hf(folder: str | Path, table: str | Path | None = None) -> Imported:

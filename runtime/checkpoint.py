@@ -6,7 +6,8 @@
     spec.json               the canonical spec
     run.json                the run, overrides applied
     state.json              fingerprint, a digest of each node, update, data position, scores
-    tokenizer.model         or source.model and target.model or target.symbols.json
+    tokenizer.model         or source.model and target.model or target.symbols.json; of
+                            models of others also tokenizer.json
     metrics.jsonl           the run's history up to here
 
 It is written beside and renamed, so a folder that has its name is complete.
@@ -38,6 +39,7 @@ from ..specs.findings import InputError, nearest
 from ..specs.form import Spec
 from ..specs.reader import parse, read_json, read_text
 from .compile.build import build_empty, tie
+from .data.hub import HUB
 from .shards import read_shards
 
 FORMAT = 1
@@ -261,7 +263,7 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
 
 def _vocabularies(folder: Path) -> list[Path]:
     """Return the files that say what ids mean."""
-    return [*folder.glob("*.model"), *folder.glob("*.symbols.json")]
+    return [*folder.glob("*.model"), *folder.glob("*.symbols.json"), *folder.glob(HUB)]
 
 
 def _changed_nodes(state: Mapping[str, Any], graph: Graph) -> list[str]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from torch import nn
 
 from ..graphs.graph import Graph
@@ -22,14 +21,15 @@ from .adapt import adapted
 from .alignment import Alignment, aligned, check_inputs
 from .checked import graph_of
 from .checkpoint import Checkpoint, Contents, open_checkpoint, save, weights_of
+from .compile.steps import Steps, use_steps
 from .decode.generate import Continuation, GenerateSettings, generate_with
 from .decode.ids import Request, Special, check_ids, decode_ids
 from .decode.score import Scored, score_pairs
-from .decode.settings import Hypothesis, SearchSettings
+from .decode.settings import Hypothesis, SearchSettings, search_settings
 from .decode.translate import BUFFER, Translator, Warn, Wish
 from .maps import AttentionMaps, maps_of, refuse_other_length
 from .prune import pruned
-from .special import any_tokenizer_of, ends_of, prompt_ids, special_of, tokenizers_of
+from .special import ends_of, prompts_of, special_of, tokenizers_of
 from .tasks import translation
 from .tasks.choice import sizes_of, task_of
 from .tasks.parsing.parse import Parse, Parser, Sentence
@@ -172,8 +172,8 @@ class Model:
         Raises:
             InputError: as for `generate`, or there is no tokenizer.
         """
-        tokenizer = any_tokenizer_of(self.checkpoint)
-        found = self.generate([prompt_ids(tokenizer, one) for one in prompts], **settings)
+        tokenizer = prompts_of(self.checkpoint)
+        found = self.generate([tokenizer.prompt(one) for one in prompts], **settings)
         return [tokenizer.decode(one.tokens) for one in found]
 
     def decode(
@@ -317,6 +317,7 @@ def open_model(
     search: Mapping[str, Any] | None = None,
     device: str = "cpu",
     precision: str = "float32",
+    steps: Steps | None = None,
 ) -> Model:
     """Open a checkpoint folder, with nothing but what is in it.
 
@@ -325,13 +326,17 @@ def open_model(
         search: changes to the run's search settings, such as `{"beam": 5}`.
         device: where to compute.
         precision: `float32` or `bfloat16`.
+        steps: how the steps of decoding run; as they are when left out.
 
     Raises:
         InputError: not a whole checkpoint, or its tokenizer is not the model's.
     """
     held = open_checkpoint(folder)
-    settings = _settings({**held.run.get("search", {}), **(search or {})})
-    return _ready(held, settings, device, half=precision == "bfloat16")
+    settings = search_settings({**held.run.get("search", {}), **(search or {})})
+    model = _ready(held, settings, device, half=precision == "bfloat16")
+    if steps is not None:
+        use_steps(model.module, steps)
+    return model
 
 
 def _ready(held: Checkpoint, search: SearchSettings, device: str, *, half: bool) -> Model:
@@ -360,24 +365,6 @@ def _task_of(held: Checkpoint) -> Translation | None:
 
 def _device(module: nn.Module) -> str:
     return str(next(module.parameters()).device)
-
-
-def _settings(search: Mapping[str, Any]) -> SearchSettings:
-    """Return settings of search.
-
-    Raises:
-        InputError: one is out of its range, or two clash.
-    """
-    try:
-        return SearchSettings(**search)
-    except ValidationError as error:
-        told = [
-            ".".join(map(str, one["loc"])) + ": " * bool(one["loc"]) + one["msg"]
-            for one in error.errors()
-        ]
-        raise InputError(
-            "; ".join(told), place="search", help="see the ranges in weft translate --help"
-        ) from None
 
 
 def ensemble(first: Model, others: Sequence[Model]) -> Model:

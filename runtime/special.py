@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..specs.findings import InputError
 from .checkpoint import Checkpoint
+from .data.hub import HUB, HubTokenizer, Prompts
 from .data.symbols import SYMBOLS, Symbols, Vocabulary
 from .data.tokenizer import Tokenizer
 from .decode.ids import Special
@@ -15,7 +16,8 @@ def ends_of(held: Checkpoint) -> frozenset[int]:
     if said is not None:
         return frozenset(said if isinstance(said, list) else [said])
     if "tokenizer.model" in held.tokenizers:
-        return frozenset({any_tokenizer_of(held).eos} - {-1})
+        eos = Tokenizer(held.tokenizers["tokenizer.model"], own_ids=False).eos
+        return frozenset({eos} - {-1})
     return frozenset()
 
 
@@ -59,11 +61,11 @@ def tokenizers_of(held: Checkpoint) -> tuple[Tokenizer, Vocabulary]:
     )
 
 
-def any_tokenizer_of(held: Checkpoint) -> Tokenizer:
-    """Return the tokenizer of a checkpoint, also one with special ids of its own.
+def prompts_of(held: Checkpoint) -> Prompts:
+    """Return what cuts prompts for a checkpoint, also with special ids of its own.
 
     Raises:
-        InputError: there is none, or it is no SentencePiece model, or not the model's.
+        InputError: there is none, or it cannot be read, or is not the model's.
     """
     if not held.tokenizers:
         raise InputError(
@@ -71,19 +73,19 @@ def any_tokenizer_of(held: Checkpoint) -> Tokenizer:
             place=str(held.folder),
             help="give ids: weft generate --ids, or generate() from Python",
         )
-    name, data = sorted(held.tokenizers.items())[0]
-    tokenizer = Tokenizer(data, place=str(held.folder / name), own_ids=False)
+    name, data = sorted(held.tokenizers.items())[-1]
+    place = str(held.folder / name)
+    tokenizer: Prompts
+    if name == HUB:
+        tokenizer = HubTokenizer(data, ends=ends_of(held), place=place)
+    else:
+        tokenizer = Tokenizer(data, place=place, own_ids=False)
     sizes = [int(one.size or 0) for one in held.graph.inputs.values() if one.kind == "ids"]
     size = min(sizes, default=0)
     if tokenizer.vocab_size > size:
         raise InputError(
             f"the tokenizer has {tokenizer.vocab_size} pieces, and the model {size}",
-            place=str(held.folder / name),
+            place=place,
             help="put the model's own tokenizer there, or give ids: weft generate --ids",
         )
     return tokenizer
-
-
-def prompt_ids(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the ids from which a decoder goes on after a text: the beginning comes first."""
-    return [*([tokenizer.bos] if tokenizer.bos >= 0 else []), *tokenizer.encode(text)]

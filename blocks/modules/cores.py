@@ -105,6 +105,10 @@ def fused_attend(
         mask, causal = past if mask is None else mask & past, False
     if bias is not None:
         mask = bias if mask is None else torch.where(mask, bias, float("-inf"))
+    shared = False
+    # A branch: compiled for sizes that change, the comparison alone would be no bool.
+    if query_BHTK.size(1) != key_BHSK.size(1):
+        shared = True
     return F.scaled_dot_product_attention(
         query_BHTK,
         key_BHSK,
@@ -113,7 +117,7 @@ def fused_attend(
         dropout_p=dropout,
         is_causal=causal,
         scale=scale,
-        enable_gqa=query_BHTK.size(1) != key_BHSK.size(1),
+        enable_gqa=shared,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Callable
 
-from .search_options import add_place_options, add_search_options
+from .search_options import add_compile_option, add_place_options, add_search_options
 
 _LIMITS: tuple[tuple[str, str, type, float, str], ...] = (
     ("--max-texts", "texts", int, 128, "texts of one request"),
@@ -68,6 +68,7 @@ def add_serve(add: Callable[[str, str, str, str], ArgumentParser]) -> None:
         help="seconds to finish what was taken on when told to stop (default: %(default)s)",
     )
     add_search_options(serve)
+    add_compile_option(serve)
 
 
 _GENERATE: tuple[tuple[str, type, str], ...] = (
@@ -102,3 +103,4 @@ def add_generate(add: Callable[[str, str, str, str], ArgumentParser]) -> None:
         "--json", action="store_true", help="print JSON lines: texts, tokens and log probabilities"
     )
     add_place_options(generate)
+    add_compile_option(generate)

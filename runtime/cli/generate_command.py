@@ -11,11 +11,11 @@ from typing import Any
 
 from ...specs.findings import InputError
 from .. import api
-from ..data.tokenizer import Tokenizer
+from ..data.hub import Prompts
 from ..decode.generate import Continuation
-from ..special import any_tokenizer_of, prompt_ids
+from ..special import prompts_of
 from .translate_command import utf8_lines
-from .use_commands import placed
+from .use_commands import placed, steps_for
 
 _NAMES = ("max_new", "temperature", "top_k", "top_p", "min_p", "seed", "samples")
 
@@ -28,8 +28,10 @@ def generate(options: Namespace) -> None:
             or a line of ids is none.
     """
     device, precision = placed(options)
-    model = api.open_model(options.checkpoint, device=device, precision=precision)
-    tokenizer = None if options.ids else any_tokenizer_of(model.checkpoint)
+    model = api.open_model(
+        options.checkpoint, device=device, precision=precision, steps=steps_for(options)
+    )
+    tokenizer = None if options.ids else prompts_of(model.checkpoint)
     given = {name: getattr(options, name) for name in _NAMES}
     settings = {name: value for name, value in given.items() if value is not None}
     each = settings.get("samples", 1)
@@ -52,7 +54,7 @@ def generate(options: Namespace) -> None:
         out.detach()
 
 
-def _ids(tokenizer: Tokenizer | None, number: int, line: str) -> list[int]:
+def _ids(tokenizer: Prompts | None, number: int, line: str) -> list[int]:
     """Return the ids of a prompt.
 
     Raises:
@@ -60,7 +62,7 @@ def _ids(tokenizer: Tokenizer | None, number: int, line: str) -> list[int]:
     """
     place = f"line {number}"
     if tokenizer is not None:
-        found = prompt_ids(tokenizer, line)
+        found = tokenizer.prompt(line)
     else:
         try:
             found = [int(one) for one in line.split()]
@@ -73,13 +75,13 @@ def _ids(tokenizer: Tokenizer | None, number: int, line: str) -> list[int]:
     return found
 
 
-def _written(tokenizer: Tokenizer | None, one: Continuation) -> str:
+def _written(tokenizer: Prompts | None, one: Continuation) -> str:
     if tokenizer is None:
         return " ".join(map(str, one.tokens))
     return tokenizer.decode(one.tokens)
 
 
-def _record(tokenizer: Tokenizer | None, one: Continuation) -> dict[str, Any]:
+def _record(tokenizer: Prompts | None, one: Continuation) -> dict[str, Any]:
     told = {
         "log_probability": one.log_probability,
         "finished": one.finished,
@@ -95,7 +97,7 @@ def _record(tokenizer: Tokenizer | None, one: Continuation) -> dict[str, Any]:
 
 
 def _write_plain(
-    out: io.TextIOWrapper, tokenizer: Tokenizer | None, found: list[Continuation]
+    out: io.TextIOWrapper, tokenizer: Prompts | None, found: list[Continuation]
 ) -> None:
     """Write a line for each; with its log probability before it when there are several."""
     for one in found:

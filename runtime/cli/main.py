@@ -14,7 +14,7 @@ from ...specs.findings import InputError, SpecError
 from .cost_options import add_cost_options
 from .decode_options import add_generate, add_output_options, add_serve
 from .export_options import add_export_commands
-from .search_options import add_search_options
+from .search_options import add_compile_option, add_search_options
 from .tree_options import add_evaluate_options, add_tree_commands
 
 TOUR = """Compose sequence models from typed blocks.
@@ -232,6 +232,8 @@ def _add_run_commands(add: Add) -> None:
     for command in (translate, evaluate, score, attend):
         command.add_argument("checkpoint", help=CHECKPOINT)
         add_search_options(command)
+    for command in (translate, evaluate):
+        add_compile_option(command)
     translate.add_argument(
         "--buffer",
         type=int,

@@ -80,6 +80,17 @@ def add_place_options(command: ArgumentParser) -> None:
     )
 
 
+def add_compile_option(command: ArgumentParser) -> None:
+    """Add the option that says whether steps of decoding are compiled."""
+    command.add_argument(
+        "--compile",
+        default="auto",
+        choices=("auto", "on", "off"),
+        help="steps of decoding by torch.compile: auto measures once, when there is work enough "
+        "to win the time back, and says on stderr what it found (default: %(default)s)",
+    )
+
+
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 

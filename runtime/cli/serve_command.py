@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from argparse import Namespace
@@ -47,7 +48,8 @@ def serve(options: Namespace) -> int:
         raise InputError(told, help="see the limits in weft serve --help") from None
     began = time.monotonic()
     with bound(options.host, options.port) as address:
-        service = Service(opened(options), limits)
+        # A server is there for long: what can be won is won back.
+        service = Service(opened(options, work=math.inf), limits)
         service.warm()
         host, port = address.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host

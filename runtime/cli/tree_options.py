@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Callable
 
-from .search_options import add_search_options
+from .search_options import add_compile_option, add_search_options
 
 Add = Callable[[str, str, str, str], ArgumentParser]
 
@@ -105,3 +105,4 @@ def _add_parse(add: Add) -> None:
         help="lines to read ahead; 1 answers each at once (default: %(default)s)",
     )
     add_search_options(parse)
+    add_compile_option(parse)

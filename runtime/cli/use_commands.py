@@ -11,6 +11,7 @@ from typing import Any
 from ...specs.findings import InputError
 from .. import api
 from ..checkpoint import Contents, open_checkpoint, refuse_other_graph, save
+from ..compile.steps import Steps, Wish
 from ..data.settings import DataSettings
 from ..data.text import read_lines, read_parallel
 from ..tasks import translation
@@ -22,8 +23,12 @@ from .evaluate_trees import evaluate_trees
 from .search_options import search_of
 
 
-def opened(options: Namespace) -> api.Model:
+def opened(options: Namespace, work: float = 0.0) -> api.Model:
     """Open the checkpoint, or checkpoints, of a command that has the search options.
+
+    Args:
+        options: of the command.
+        work: seconds of decoding that are to come, as far as is known.
 
     Raises:
         InputError: one cannot be opened, or the options clash.
@@ -31,10 +36,22 @@ def opened(options: Namespace) -> api.Model:
     device, precision = placed(options)
     search = search_of(options)
     first, *others = (
-        api.open_model(folder, search=search, device=device, precision=precision)
+        api.open_model(
+            folder,
+            search=search,
+            device=device,
+            precision=precision,
+            steps=steps_for(options, work),
+        )
         for folder in (options.checkpoint, *options.ensemble)
     )
     return api.ensemble(first, others) if others else first
+
+
+def steps_for(options: Namespace, work: float = 0.0) -> Steps:
+    """Return how steps of decoding run; what is chosen is said on stderr."""
+    wish: Wish = getattr(options, "compile", "off")
+    return Steps(wish, work=work, say=lambda text: print(text, file=sys.stderr, flush=True))
 
 
 def placed(options: Namespace) -> tuple[str, str]:

@@ -134,7 +134,7 @@ def using(kernels: Kernels) -> Iterator[None]:
 
 def _measured(device: torch.device, *, half: bool) -> Kernels:
     """Return what measuring found, in this process, or before on this machine."""
-    key = _key(device, half=half)
+    key = machine_key(device, half=half)
     if key not in _known:
         path = cache_folder() / "kernels" / f"{key}.json"
         found = _read(path)
@@ -145,8 +145,8 @@ def _measured(device: torch.device, *, half: bool) -> Kernels:
     return _known[key]
 
 
-def _key(device: torch.device, *, half: bool) -> str:
-    """Return a name for all that a choice depends on."""
+def machine_key(device: torch.device, *, half: bool) -> str:
+    """Return a name for all that a measurement depends on, the model aside."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
     parts = (
         device.type,

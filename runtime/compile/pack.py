@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import weakref
 from typing import Any
 
@@ -22,6 +23,12 @@ from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ...blocks.modules.product import LinearMap
+
+_LIBRARY = torch.library.Library("weft", "DEF")
+_LIBRARY.define("packed_linear(Tensor x, Tensor place, SymInt width) -> Tensor")
+"""A packed product for torch.compile, which cannot look at a packed matrix."""
+_PLACES: weakref.WeakValueDictionary[int, PackedLinear] = weakref.WeakValueDictionary()
+_counted = itertools.count()
 
 
 class PackedLinear(nn.Module):
@@ -39,9 +46,21 @@ class PackedLinear(nn.Module):
         self.dtype = dtype
         self.packed = _ops()._reorder_linear_weight(linear.weight.detach().to(dtype), None)  # noqa: SLF001
         self.bias = _cast(linear.bias, dtype)
+        # A tensor, as a number would be a constant of a graph, and every layer have its own.
+        self.place = torch.tensor(next(_counted))
+        _PLACES[int(self.place)] = self
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., D] to [..., O], in the precision of the matrix."""
+        if torch.compiler.is_compiling():
+            known: Tensor = torch.ops.weft.packed_linear(
+                x.to(self.dtype), self.place, self.out_features
+            )
+            return known
+        return self.multiply(x)
+
+    def multiply(self, x: Tensor) -> Tensor:
+        """Do it."""
         y: Tensor = _ops()._linear_pointwise(  # noqa: SLF001 - torch has no public name for it
             x.to(self.dtype), self.packed, self.bias, "none", [], ""
         )
@@ -51,6 +70,17 @@ class PackedLinear(nn.Module):
         """Show the sizes where torch shows modules."""
         return f"{self.in_features}, {self.out_features}, {self.dtype}"
 
+
+def _by_place(x: Tensor, place: Tensor, _: int) -> Tensor:
+    return _PLACES[int(place)].multiply(x)
+
+
+def _sized(x: Tensor, _: Tensor, width: int) -> Tensor:
+    return x.new_empty((*x.shape[:-1], width))
+
+
+_LIBRARY.impl("packed_linear", _by_place, "CPU")
+torch.library.register_fake("weft::packed_linear", _sized, lib=_LIBRARY)
 
 _Marks = tuple[bool, int, tuple[tuple[int, int], ...]]
 """By what a change shows: whether it trains, steps of optimizers, places of parameters."""

@@ -173,6 +173,10 @@ class Tokenizer:
                 kept.append(number)
         return str(self._model.decode(self._whole(kept)))
 
+    def prompt(self, text: str) -> list[int]:
+        """Return the ids from which a decoder goes on after a text: the beginning comes first."""
+        return [*([self.bos] if self.bos >= 0 else []), *self.encode(text)]
+
     @property
     def spells_all(self) -> bool:
         """Whether any character can be written, if need be byte by byte: none is unknown."""

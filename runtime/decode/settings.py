@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor
+
+from ...specs.findings import InputError
 
 Penalty = Literal["gnmt", "length", "none"]
 """By what the log probability of a hypothesis is divided, to compare lengths."""
@@ -93,6 +96,24 @@ class SearchSettings(BaseModel):
         if self.sample is not None and self.groups > 1:
             raise ValueError("samples are independent: leave 'groups' out, or 'sample'")
         return self
+
+
+def search_settings(search: Mapping[str, Any]) -> SearchSettings:
+    """Return settings of search.
+
+    Raises:
+        InputError: one is out of its range, or two clash.
+    """
+    try:
+        return SearchSettings(**search)
+    except ValidationError as error:
+        told = [
+            ".".join(map(str, one["loc"])) + ": " * bool(one["loc"]) + one["msg"]
+            for one in error.errors()
+        ]
+        raise InputError(
+            "; ".join(told), place="search", help="see the ranges in weft translate --help"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

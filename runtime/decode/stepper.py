@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ...blocks.modules.state import Room, State
 from ..compile.pack import packed
 from ..compile.stepping import KEPT, kept_value
+from ..compile.steps import steps_of
 
 READ_AT_ONCE = 512
 """Tokens of a prompt that are read at once; more would take memory by the square."""
@@ -57,6 +58,7 @@ class ModelStepper:
         dtype = torch.get_autocast_dtype(kind) if half else parameter.dtype
         rows = next((value.size(0) for value in fixed.values()), sentences or 1)
         room = Room(rows, beams, length, dtype, device)
+        self._steps = steps_of(model)
         model = packed(model, dtype)
         self.rows = room.sentences
         self.beams = beams
@@ -65,7 +67,7 @@ class ModelStepper:
         self._kept = {}
         if keep is not None:
             self._kept[keep] = torch.ones(room.rows, 1, dtype=torch.bool, device=device)
-        self._used = 0
+        self._used, self._room = 0, length
         begin: Any = model.begin
         self._state = begin(room, **fixed)
 
@@ -92,8 +94,9 @@ class ModelStepper:
         """Return the logits [R, T, V] that follow each of T more tokens in every row."""
         kept = {name: one.expand(-1, tokens_RT.size(1)) for name, one in self._kept.items()}
         moving = {self._moving: tokens_RT, **kept}
-        outputs = self._model.step(**moving, state=self._state, position=position)
         self._used = position + tokens_RT.size(1)
+        last = self._used >= self._room
+        outputs = self._steps.run(self._model, moving, self._state, position, last=last)
         logits: Tensor = outputs[self._output]
         return logits
 

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from ...specs.findings import InputError
 from ..alignment import reading_source
+from ..compile.steps import steps_of
 from ..decode.settings import SearchSettings
 from ..decode.translate import Translator, Wish
 from ..model import Model
@@ -27,6 +28,8 @@ from .forms import Ask, Problem, merged, too_much
 from .limits import Limits
 from .metrics import Metrics
 
+_WARM = 12
+"""Words of a sentence on which compiled steps are measured, and fewest tokens of its output."""
 _TRANSLATORS = 16
 """Settings of search whose translators are kept, with what they know of avoided phrases."""
 
@@ -82,7 +85,15 @@ class Service:
             yield self
 
     def warm(self) -> None:
-        """Translate a word, so that the first caller does not wait for what is done once."""
+        """Translate a word, so that the first caller does not wait for what is done once.
+
+        Where steps may be compiled, first a whole batch of sentences, on which that is
+        measured, and then a sentence, as one alone is compiled apart.
+        """
+        if steps_of(self.model.module).mode != "plain" and self.model.graph.step_axis:
+            search = self.own.model_copy(update={"min_length": _WARM, "max_length": 2 * _WARM})
+            for count in (self.limits.batch, 1):
+                self._translated(Work(search), [Wish("a " * _WARM)] * count)
         self._translated(Work(self.own), [Wish("a")])
 
     def _made(self, search: SearchSettings) -> Translator:

@@ -70,6 +70,7 @@ def test_a_process_told_to_stop_under_load_answers_all_it_took_on(
     lines = [f"{a} {b}" for a in words for b in words]
     expected = dict(zip(lines, api.open_model(toy_checkpoint).translate(lines), strict=True))
     command = [sys.executable, "-m", "weft", "serve", str(toy_checkpoint), "--port", "0"]
+    command += ["--compile", "off"]
     process = subprocess.Popen(
         [*command, "--device", "cpu", "--precision", "float32"], stderr=subprocess.PIPE, text=True
     )

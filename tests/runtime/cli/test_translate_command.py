@@ -64,6 +64,29 @@ def test_json_lines_hold_what_text_lines_do(translate: Translate) -> None:
     assert set(first) == {"text", "score", "log_probability", "finished", "tokens"}
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [((), False), (("--compile", "off"), False), (("--compile", "on"), True)],
+    ids=["auto", "off", "on"],
+)
+def test_compiled_steps_write_the_same_and_are_told(
+    translate: Translate,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    said: bool,
+) -> None:
+    """In one line on stderr; `auto`, the default, does not bother for three lines."""
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    plain = translate("--min-length", "4", "--compile", "off")
+    capsys.readouterr()
+
+    assert translate("--min-length", "4", *options) == plain
+
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("steps:")]
+    assert [line.partition(";")[0] for line in told] == ["steps: compiled, asked for"] * said
+
+
 def test_alignment_and_attention_are_those_that_forced_maps_show(
     translate: Translate, folders: Path
 ) -> None:

@@ -1,0 +1,142 @@
+"""Steps: what our own ways of saving steps win, each against decoding without it, in turns.
+
+    python benchmarks/steps.py --threads 2 --rounds 5
+    python benchmarks/steps.py --only compiled --precision bfloat16 --sentences 1 16 64
+
+Transformer base, vocabulary 37,000, random weights, the end suppressed.  `narrowed`: outputs
+are as long as their sources, 4 to 60 tokens, and sentences that are done leave the batch.
+`foreseen`: outputs of 32 tokens whose first 24 are given.  `compiled`: steps of one length
+compiled by torch, which is timed apart.  Medians are quoted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from contestants import build_weft
+from decoders import BEGIN, END, PAD
+from weft.runtime.compile.steps import Steps, use_steps
+from weft.runtime.decode import held, ids
+from weft.runtime.decode.ids import Request, Special, decode_ids
+from weft.runtime.decode.settings import SearchSettings
+
+VOCAB, LENGTH, GIVEN = 37_000, 32, 24
+Turn = Callable[[], object]
+
+
+def random_ids(count: int, generator: torch.Generator) -> list[int]:
+    """Return so many ids of words."""
+    found: list[int] = torch.randint(4, VOCAB - 1, (count,), generator=generator).tolist()
+    return found
+
+
+def race(turns: dict[str, Turn], rounds: int) -> None:
+    """Let two ways take turns after one to warm up, and print medians, of CPU seconds too."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
+    for turn in range(rounds + 1):
+        for name, run in turns.items():
+            start, worked = time.perf_counter(), time.process_time()
+            run()
+            if turn:
+                spent = time.perf_counter() - start, time.process_time() - worked
+                times[name].append(spent)
+    for place, what in enumerate(("", " of CPU")):
+        medians = {
+            name: statistics.median(one[place] for one in each) for name, each in times.items()
+        }
+        first, second = medians.values()
+        told = ", ".join(f"{name} {median:.3f} s" for name, median in medians.items())
+        print(f"  {told}{what}: {first / second:.2f} x as fast", flush=True)
+
+
+def decoding(
+    model: Any, requests: Sequence[Request], beam: int, options: argparse.Namespace
+) -> Turn:
+    """Return a run over all requests, whose outputs end where they have no more room."""
+    search = SearchSettings(beam=beam, max_factor=1.0, max_extra=0, min_length=10_000)
+    special, half = Special(BEGIN, END, PAD), options.precision == "bfloat16"
+    return lambda: decode_ids([model], requests, special, search, half=half)
+
+
+def swapped(run: Turn, module: Any, name: str, value: object) -> Turn:
+    """Return a run with another value of a module's name."""
+
+    def other() -> None:
+        before = getattr(module, name)
+        setattr(module, name, value)
+        try:
+            run()
+        finally:
+            setattr(module, name, before)
+
+    return other
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="*", default=["narrowed", "foreseen", "compiled"])
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--sentences", type=int, nargs="*", default=[64])
+    parser.add_argument("--beams", type=int, nargs="*", default=[1, 4])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    print(
+        f"{platform.processor() or platform.machine()}, torch {torch.__version__}, "
+        f"{options.threads} threads, {options.precision}, {options.rounds} rounds"
+    )
+    model: Any = build_weft(VOCAB).eval()
+    for count in options.sentences:
+        generator = torch.Generator().manual_seed(1)
+        even = [random_ids(LENGTH, generator) for _ in range(count)]
+        lengths = torch.randint(4, 61, (count,), generator=generator).tolist()
+        mixed = [Request(random_ids(n, generator)) for n in lengths]
+        begun = [Request(one, random_ids(GIVEN, generator)) for one in even]
+        for beam in options.beams:
+            print(f"{count} sentences, {'greedy' if beam == 1 else f'beam {beam}'}")
+            if "narrowed" in options.only:
+                run = decoding(model, mixed, beam, options)
+                race(
+                    {"whole": swapped(run, held, "NARROW", math.inf), "narrowed": run},
+                    options.rounds,
+                )
+            if "foreseen" in options.only:
+                run = decoding(model, begun, beam, options)
+                race(
+                    {"token by token": swapped(run, ids, "common", lambda *_: 0), "foreseen": run},
+                    options.rounds,
+                )
+            if "compiled" in options.only:
+                race(_compiled(model, even, beam, options), options.rounds)
+
+
+def _compiled(
+    model: Any, sources: Sequence[Sequence[int]], beam: int, options: argparse.Namespace
+) -> dict[str, Turn]:
+    """Return runs with plain and with compiled steps; say what compiling takes."""
+    run = decoding(model, [Request(one) for one in sources], beam, options)
+    ways = {"plain": Steps("off"), "compiled": Steps("on", say=lambda text: print(f"  {text}"))}
+
+    def using(steps: Steps) -> Turn:
+        def turn() -> None:
+            use_steps(model, steps)
+            run()
+
+        return turn
+
+    return {name: using(steps) for name, steps in ways.items()}
+
+
+if __name__ == "__main__":
+    main()

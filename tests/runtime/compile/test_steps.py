@@ -1,0 +1,350 @@
+"""Compiled steps: the outputs of plain ones, few graphs, and a choice by measurement."""
+
+from __future__ import annotations
+
+import gc
+import json
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.fx.experimental._config
+from torch import nn
+from torch._dynamo.exc import TorchDynamoException
+from weft.blocks.library import registry
+from weft.graphs.check import check
+from weft.runtime.compile import steps as module
+from weft.runtime.compile.build import build
+from weft.runtime.compile.pack import can_pack
+from weft.runtime.compile.steps import Measured, Steps, steps_of, use_steps
+from weft.runtime.decode.ids import Request, Special, decode_ids
+from weft.runtime.decode.settings import SearchSettings
+from weft.specs.load import load
+
+SPECIAL = Special(3, 1, 0)
+SMALL: dict[str, dict[str, Any]] = {
+    "transformer-tiny": {"vocab": 30, "d_model": 8, "heads": 2, "d_ff": 12, "layers": 2},
+    "gnmt-small": {"d_model": 16, "layers": 2, "vocab": 30},
+    "gru-attention": {"d_model": 16, "d_hidden": 12, "vocab": 30},
+    "conv-s2s": {"d_embedding": 12, "d_model": 16, "layers": 2, "vocab": 30},
+}
+
+pytestmark = [
+    # Torch's compiler warns of its own parts, and asks tensors for a `.grad` themselves.
+    pytest.mark.filterwarnings(r"ignore:.*torch\.jit\.:DeprecationWarning"),
+    pytest.mark.filterwarnings(r"ignore:The \.grad attribute:UserWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Trace without making code, keep measurements in a folder of the test, forget graphs."""
+    monkeypatch.setattr(module, "BACKEND", "eager")
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    torch.compiler.reset()
+    with (
+        torch.fx.experimental._config.patch(use_duck_shape=True),
+        torch._dynamo.config.patch(fail_on_recompile_limit_hit=True),
+    ):
+        yield
+    torch.compiler.reset()
+
+
+def made(name: str = "transformer-tiny") -> nn.Module:
+    """Return a small model whose weights spread its logits."""
+    model = build(check(load(name).form, registry(), SMALL[name])).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.2 * torch.randn(weight.shape, generator=generator))
+    return model
+
+
+def decoded(model: nn.Module, *counts: int, half: bool = False) -> list[Any]:
+    """Return the best outputs for batches of so many sources, and their scores."""
+    generator = torch.Generator().manual_seed(5)
+    search = SearchSettings(beam=2, max_extra=2, min_length=5)
+    best = []
+    for count in counts:
+        lengths = torch.randint(2, 9, (count,), generator=generator).tolist()
+        ids = [torch.randint(4, 30, (n,), generator=generator).tolist() for n in lengths]
+        found = decode_ids([model], [Request(one) for one in ids], SPECIAL, search, half=half)
+        best += [first for first, *_ in found]
+    return best
+
+
+def assert_same(found: list[Any], expected: list[Any]) -> None:
+    """The same tokens, and scores to rounding."""
+    assert [one.tokens for one in found] == [one.tokens for one in expected]
+    scores = [[one.score for one in each] for each in (found, expected)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+
+def used(model: nn.Module, *given: Any, **more: Any) -> tuple[Steps, list[str]]:
+    """Give a model steps; return them, and what they will have said."""
+    said: list[str] = []
+    chosen = Steps(*given, say=said.append, **more)
+    use_steps(model, chosen)
+    return chosen, said
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Put a list of what was called in the place of the compiler, which takes seconds."""
+    calls: list[tuple[str, int]] = []
+
+    def note(function: Any, **settings: Any) -> Any:
+        assert settings == {"dynamic": True, "backend": module.BACKEND}
+
+        def call(*given: Any, position: int, **named: Any) -> Any:
+            calls.append((function.__qualname__, position))
+            return function(*given, position=position, **named)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", note)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("transformer-tiny", (3,)),
+        *(pytest.param(name, (3, 5, 2, 1, 4), marks=pytest.mark.slow) for name in SMALL),
+    ],
+)
+def test_compiled_steps_give_what_plain_ones_give(name: str, counts: tuple[int, ...]) -> None:
+    """For batches of other sizes and lengths, which sentences leave; few graphs."""
+    model = made(name)
+    plain = decoded(model, *counts)
+    before = module.counters["stats"]["unique_graphs"]
+
+    steps, said = used(model, "on")
+
+    assert_same(decoded(model, *counts), plain)
+    assert steps.mode == "compiled"
+    assert [line.partition(";")[0] for line in said] == ["steps: compiled, asked for"]
+    assert 0 < module.counters["stats"]["unique_graphs"] - before <= module.GRAPHS
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [("transformer-tiny", ["DecoderLayer.step"] * 2), ("gru-attention", ["GruAttention.step"])],
+)
+def test_layers_are_compiled_or_the_whole_where_none_repeats(
+    name: str, calls: list[str], asked: list[tuple[str, int]]
+) -> None:
+    """At positions that are like one another: neither the first two, nor the last there is."""
+    model = made(name)
+    used(model, "on")
+    search = SearchSettings(beam=2, max_extra=0, max_length=6, min_length=6)
+
+    decode_ids([model], [Request([5, 6, 7, 8, 9, 4])] * 2, SPECIAL, search)
+
+    assert asked == [(call, position) for position in (2, 3, 4) for call in calls]
+    assert not [one for one in model.modules() if "step" in vars(one)]
+
+
+@pytest.mark.slow
+def test_packed_products_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stand in the graph as calls, and none falls out of it."""
+    graphs: list[torch.fx.GraphModule] = []
+
+    def noted(made: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
+        graphs.append(made)
+        return made.forward
+
+    monkeypatch.setattr(module, "BACKEND", noted)
+    model = made()
+    plain = decoded(model, 3)
+    used(model, "on")
+
+    assert_same(decoded(model, 3), plain)
+    calls = [str(node.target) for one in graphs for node in one.graph.nodes]
+    # Query, key, value and out; query and out of what is read; two of the feed-forward.
+    expected = 8 * len(graphs) if can_pack(torch.float32) else 0
+    assert sum("packed_linear" in call for call in calls) == expected
+
+
+def test_plain_is_the_rule() -> None:
+    """Models of which nothing was said, and those for which `off` was, compile nothing."""
+    model = made()
+    before = module.counters["stats"]["unique_graphs"]
+    decoded(model, 2)
+
+    steps, said = used(model, "off", work=1e9)
+    decoded(model, 2)
+
+    assert module.counters["stats"]["unique_graphs"] == before
+    assert (steps.mode, said) == ("plain", [])
+    assert steps_of(made()).mode == "plain"
+
+
+@pytest.mark.parametrize("name", ["transformer-tiny", "gnmt-small"])
+@pytest.mark.parametrize("wish", ["on", "auto"])
+def test_where_nothing_can_be_compiled_steps_are_plain(
+    name: str, wish: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said once, with the reason, and no step is made twice."""
+
+    def failing(*_: Any, **__: Any) -> Any:
+        def fails(*_: Any, **__: Any) -> None:
+            msg = "no C++ compiler\nand more"
+            raise TorchDynamoException(msg)
+
+        return fails
+
+    monkeypatch.setattr(torch, "compile", failing)
+    model = made(name)
+    plain = decoded(model, 3, 2)
+
+    steps, said = used(model, wish, work=1e9)
+
+    assert_same(decoded(model, 3, 2), plain)
+    assert steps.mode == "plain"
+    assert "compiling failed" in said[-1]
+    assert said[-1].endswith("no C++ compiler")
+    assert len(said) == 1 + (wish == "auto")
+
+
+def test_graphs_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When there are more of them than shapes can account for."""
+
+    def counted(function: Any, **_: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            module.counters["stats"]["unique_graphs"] += 1
+            return function(*given, **named)
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", counted)
+    model = made()
+    plain = decoded(model, 3, 2)
+
+    steps, said = used(model, "on")
+
+    assert_same(decoded(model, 3, 2), plain)
+    assert steps.mode == "plain"
+    assert "compiled anew, 8 graphs" in said[-1]  # two layers, and six may be made
+
+
+@pytest.mark.parametrize("name", ["transformer-tiny", "gnmt-small"])
+@pytest.mark.usefixtures("asked")
+def test_a_measurement_leaves_no_trace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that are tried in the middle of an output are tried on a copy of its state."""
+    monkeypatch.setattr(module, "RUNS", 1)
+    model = made(name)
+    plain = decoded(model, 3)
+
+    steps, said = used(model, "auto", work=1e9)
+
+    assert_same(decoded(model, 3), plain)
+    assert steps.mode != "undecided"
+    assert "measured now" in said[-1]
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(("compiled", "mode"), [(0.5, "compiled"), (0.99, "plain"), (2, "plain")])
+def test_auto_follows_the_measurement_and_keeps_it(
+    compiled: float, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process reads what the first has measured, for rows of that order."""
+    measured: list[int] = []
+
+    def measure(*_: Any) -> Measured:
+        measured.append(1)
+        return Measured(1.0, compiled, 10.0, 6)
+
+    monkeypatch.setattr(module, "_measure", measure)
+    model = made()
+
+    first, _ = used(model, "auto", work=1e9)
+    decoded(model, 3)
+    second, said = used(model, "auto", work=1e9)
+    decoded(model, 3)
+
+    assert first.mode == second.mode == mode
+    assert measured == [1]
+    assert "measured before" in said[-1]
+    [file] = (tmp_path / "steps").iterdir()
+    assert json.loads(file.read_text())["compiled"] == compiled
+
+    file.write_text('{"plain": 1, "compiled": "x"}')
+    used(model, "auto", work=1e9)
+    decoded(model, 3)
+    assert measured == [1, 1]
+
+
+@pytest.mark.usefixtures("asked")
+def test_auto_waits_until_there_is_work_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short input is never held up; what was measured before needs less than what was not."""
+    monkeypatch.setattr(module, "_measure", lambda *_: Measured(1.0, 0.8, 30.0, 6))
+    model = made()
+    for work, modes in ((9.0, {"undecided"}), (149.0, {"undecided"}), (151.0, {"compiled"})):
+        steps, _ = used(model, "auto", work=work)
+        decoded(model, 3)
+        assert {steps.mode} == modes
+
+    steps, _ = used(model, "auto", work=149.0)  # 30 s are won back in 150
+    decoded(model, 3)
+    assert steps.mode == "undecided"
+
+
+def test_what_pays_by_hand() -> None:
+    """A fifth of 100 s is 20 s; a gain of 4 in 100 is none."""
+    assert Measured(1.0, 0.8, 19.0, 4).pays(100.0)
+    assert not Measured(1.0, 0.8, 21.0, 4).pays(100.0)
+    assert not Measured(1.0, 0.97, 0.0, 4).pays(1e9)
+    assert Measured(1.0, 0.8, 19.0, 4).pays(float("inf"))
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_model_with_compiled_steps_can_be_let_go() -> None:
+    """Nobody keeps it but those who use it, also where it is compiled whole."""
+    model = made("gru-attention")
+    used(model, "on")
+    decoded(model, 2)
+    seen = weakref.ref(model)
+
+    del model
+    gc.collect()
+
+    assert seen() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("half", [False, True])
+def test_code_of_inductor_gives_what_plain_steps_give(
+    name: str, half: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a compiler of C++; in bfloat16 outputs may differ, but it runs."""
+    monkeypatch.setattr(module, "BACKEND", "inductor")
+    model = made(name)
+    plain = decoded(model, 3, 5, 1, half=half)
+
+    steps, said = used(model, "on")
+    found = decoded(model, 3, 5, 1, half=half)
+
+    assert steps.mode == "compiled", said
+    if not half:
+        assert_same(found, plain)
+
+
+@pytest.mark.slow
+def test_without_a_compiler_of_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said, and translated all the same."""
+    monkeypatch.setattr(module, "BACKEND", "inductor")
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("/no/such/compiler",))
+    model = made()
+    plain = decoded(model, 3)
+
+    steps, said = used(model, "on")
+
+    assert_same(decoded(model, 3), plain)
+    assert steps.mode == "plain"
+    assert "compiling failed" in said[-1]
