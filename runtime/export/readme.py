@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...graphs.graph import Graph
+from ..data.symbols import SYMBOLS
 from .words import Words
 
 _TEXT = """# {name}, for CTranslate2
@@ -34,12 +35,12 @@ def ct2_readme(graph: Graph, words: Words, *, alone: bool) -> str:
     kind = "Generator" if alone else "Translator"
     opened = [f'engine = ctranslate2.{kind}(".", device="cpu")']
     imports, notes = "", []
-    two = "source.model" in words.tokenizers
+    two, symbols = "source.model" in words.tokenizers, SYMBOLS in words.tokenizers
     if words.tokenizers:
         imports = "import sentencepiece\n"
         reads, writes = ("source.model", "target.model") if two else ("tokenizer.model",) * 2
         opened.append(f'reads = sentencepiece.SentencePieceProcessor(model_file="{reads}")')
-        if two:
+        if two and not symbols:
             opened.append(f'writes = sentencepiece.SentencePieceProcessor(model_file="{writes}")')
         tokens = 'reads.encode("A dog runs.", out_type=str)'
     else:
@@ -56,6 +57,7 @@ def ct2_readme(graph: Graph, words: Words, *, alone: bool) -> str:
     else:
         written = "result.hypotheses[0]"
         shown = f"{'writes' if two else 'reads'}.decode({written})" if words.tokenizers else written
+        shown = f'" ".join({written})' if symbols else shown
         use = [
             f"result = engine.translate_batch([{tokens}], beam_size=5, length_penalty=1.0)[0]",
             f"print({shown})",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...graphs.graph import Graph
@@ -83,4 +83,19 @@ def _words(tokenizer: Vocabulary | None, graph: Graph, name: str) -> tuple[str, 
             place=graph.source,
             help="put the tokenizer back that the model was trained with",
         )
-    return (*pieces, *(f"<unused_{index}>" for index in range(len(pieces), size)))
+    return apart([*pieces, *(f"<unused_{index}>" for index in range(len(pieces), size))])
+
+
+def apart(words: Sequence[str]) -> tuple[str, ...]:
+    """Return words of which no two are alike: all but the last of a kind get their id behind them.
+
+    A parser may write a bracket as a symbol, and spell one that it copies.
+    """
+    last = {word: index for index, word in enumerate(words)}
+    found: list[str] = []
+    for index, word in enumerate(words):
+        unique = word if last[word] == index else f"{word}#{index}"
+        while unique != word and unique in last:
+            unique += "#"
+        found.append(unique)
+    return tuple(found)

@@ -64,14 +64,14 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._service, self._drain = service, drain
         self._since: float | None = None
+        self._hurried = False
         self.unfinished = 0
         """Sentences that were let go of."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Begin to stop at the first signal, and let go of what waits at the second."""
-        if self._service.stopping:
-            self.unfinished += self._service.batcher.abandon()
-            self.should_exit = True
+        # What waits is let go of at the next tick: a signal may come in the midst of a change.
+        self._hurried = self._service.stopping
         self._service.stopping = True
 
     async def on_tick(self, counter: int) -> bool:
@@ -79,9 +79,9 @@ class _Server(uvicorn.Server):
         if self._service.stopping and not self.should_exit:
             now = time.monotonic()
             self._since = self._since or now
-            if now - self._since > self._drain:
+            if self._hurried or now - self._since > self._drain:
                 self.unfinished += self._service.batcher.abandon()
-            if not self._service.batcher.busy or self.unfinished:
+            if self._hurried or not self._service.batcher.busy or self.unfinished:
                 self.should_exit = True
         return await super().on_tick(counter)
 

@@ -1,0 +1,48 @@
+"""Words of exports: an engine that tells ids apart by their words needs them apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import weft
+from weft.runtime.checked import graph_of
+from weft.runtime.checkpoint import Contents, open_checkpoint, save, weights_of
+from weft.runtime.compile.build import build
+from weft.runtime.data.symbols import SYMBOLS, Symbols
+from weft.runtime.data.tokenizer import Tokenizer
+from weft.runtime.export.to_ctranslate2 import export_ctranslate2
+from weft.runtime.export.words import apart
+
+
+def test_words_that_come_twice_get_their_ids() -> None:
+    """All but the last, and never into another word."""
+    assert apart(["a", ")", "(S", ")"]) == ("a", ")#1", "(S", ")")
+    assert apart(["x", "x#0", "x", "x"]) == ("x#0#", "x#0", "x#2", "x")
+
+
+def test_a_parser_whose_pieces_are_also_symbols_is_exported(
+    toy_checkpoint: Path, tmp_path: Path
+) -> None:
+    """Its words would be told apart wrongly; scores of tokens find that."""
+    pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is missing")
+    pieces = Tokenizer.open(toy_checkpoint / "tokenizer.model")
+    symbols = Symbols(["(S", *pieces.pieces([pieces.vocab_size - 1]), ")"], pieces)
+    sizes = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1}
+    graph = graph_of(weft.load("parsing-copy", vocab=symbols.vocab_size, **sizes))
+    model = build(graph)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+    files = {"source.model": pieces.bytes, SYMBOLS: symbols.bytes}
+    contents = Contents(graph=graph, weights=weights_of(model, graph), tokenizers=files)
+    save(tmp_path / "parser", contents)
+
+    checked = export_ctranslate2(open_checkpoint(tmp_path / "parser"), tmp_path / "out")
+
+    assert checked.largest < 1e-4
+    words = json.loads((tmp_path / "out" / "target_vocabulary.json").read_text())
+    assert len({*words}) == symbols.vocab_size
