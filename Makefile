@@ -37,10 +37,10 @@ test-parity: $(READY) ## compare imported models with Hugging Face's; installs t
 	@$(BIN)/python -c 'import transformers' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[parity]'
 	@$(BIN)/pytest -m parity $(PYTEST_ARGS)
 
-test-export: $(READY) ## run exported models in other engines; installs the extras 'ctranslate2' and 'onnx'
+test-export: $(READY) ## run exported models in other engines: minutes; installs the extras 'ctranslate2' and 'onnx'
 	@$(BIN)/python -c 'import ctranslate2, onnx, onnxruntime, onnxscript' 2>/dev/null || \
 	  $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[ctranslate2,onnx]'
-	@$(BIN)/pytest tests/runtime/export $(PYTEST_ARGS)
+	@$(BIN)/pytest -n 2 --dist worksteal tests/runtime/export $(PYTEST_ARGS)
 
 fuzz: $(READY) ## fuzz opening a spec with atheris, for FUZZ_SECONDS; crashes go to outputs/fuzz
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[fuzz]' || \

@@ -61,7 +61,7 @@ def export_onnx(held: Checkpoint, out: Path | str) -> CheckedOnnx:
     """Write a checkpoint as ONNX graphs with free lengths, and check them with onnxruntime.
 
     A spec that decodes becomes `begin.onnx`, what runs once, and `step.onnx`; any other
-    `model.onnx`.  `model.json` says what goes in and comes out.
+    `model.onnx`.  `model.json` says what goes in and comes out.  Tokenizers lie beside them.
 
     Args:
         held: an opened checkpoint.
@@ -93,6 +93,8 @@ def export_onnx(held: Checkpoint, out: Path | str) -> CheckedOnnx:
                 f"{checked.outputs} outputs are equal, numbers differ by up to "
                 f"{checked.largest:.2g}",
             )
+        for name, data in held.tokenizers.items():
+            (folder / name).write_bytes(data)
         write_marker(folder, held.graph, "onnx", {"checked": asdict(checked)})
     return checked
 

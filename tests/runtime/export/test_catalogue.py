@@ -95,7 +95,13 @@ def test_every_shipped_spec_stands_once_in_the_table() -> None:
     assert sorted(name for names, *_ in rows() for name in names) == SHIPPED
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name.startswith("table3-") else name
+        for name in SHIPPED
+    ],
+)
 def test_the_table_says_what_is_expressed(name: str) -> None:
     """By the plans, which look at the graph alone."""
     graph = small(name)

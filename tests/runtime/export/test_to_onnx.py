@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+import weft
 from torch import Tensor, nn
 from weft.blocks.modules.feed_forward import FeedForward
-from weft.runtime.checkpoint import Checkpoint
+from weft.runtime.checkpoint import Checkpoint, open_checkpoint
 from weft.runtime.cli.main import main
+from weft.runtime.data.tokenizer import Tokenizer
 from weft.runtime.export import to_onnx
 from weft.runtime.export.plain import Plain
 from weft.runtime.export.to_onnx import export_onnx
@@ -50,6 +52,16 @@ def test_the_engine_computes_what_the_model_computes(
     assert sorted(f"{graph}.onnx" for graph in told["graphs"]) == sorted(checked.graphs)
 
 
+def documented() -> Callable[..., list[int]]:
+    """Return the loop of docs/exporting.md."""
+    page = (Path(__file__).parents[3] / "docs" / "exporting.md").read_text()
+    parts = [part.split("```")[0] for part in page.split("```python\n")]
+    names: dict[str, Any] = {}
+    exec(compile(next(p for p in parts if "import onnxruntime" in p), "page", "exec"), names)
+    found: Callable[..., list[int]] = names["greedy"]
+    return found
+
+
 @pytest.mark.parametrize(
     ("name", "params"),
     [("transformer-base", ONE), ("extended-neural-gpu", {"d_model": 16, "steps": 2})],
@@ -62,13 +74,9 @@ def test_the_loop_of_the_documentation_decodes(
     held = checkpoint_of(name, **params)
     out = tmp_path / "out"
     checked = export_onnx(held, out)
-    page = (Path(__file__).parents[3] / "docs" / "exporting.md").read_text()
-    parts = [part.split("```")[0] for part in page.split("```python\n")]
-    names: dict[str, Any] = {}
-    exec(compile(next(p for p in parts if "import onnxruntime" in p), "page", "exec"), names)
     source = [5, 9, 12, 7, 1]
 
-    found = names["greedy"](str(out), source, most=12)
+    found = documented()(str(out), source, most=12)
 
     plain = Plain(held.build(), held.graph, "source", "target")
     special = special_of(held)
@@ -76,6 +84,23 @@ def test_the_loop_of_the_documentation_decodes(
     assert len(found) > 3
     assert checked.graphs == ("begin.onnx", "step.onnx")
     assert checked.largest < 1e-4
+
+
+def test_a_trained_model_translates_text_there(toy_checkpoint: Path, tmp_path: Path) -> None:
+    """With the tokenizer that lies beside the graphs."""
+    export_onnx(open_checkpoint(toy_checkpoint), tmp_path / "out")
+    tokenizer = Tokenizer.open(tmp_path / "out" / "tokenizer.model")
+    lines = ["sun moon", "river stone bird"]
+
+    found = [
+        tokenizer.decode(
+            documented()(str(tmp_path / "out"), [*tokenizer.encode(line), tokenizer.eos], most=6)
+        )
+        for line in lines
+    ]
+
+    assert found == weft.open(toy_checkpoint, search={"beam": 1, "max_length": 6}).translate(lines)
+    assert all(found)
 
 
 def test_a_node_that_cannot_be_expressed_is_named(checkpoint_of: Make, tmp_path: Path) -> None:
