@@ -3,7 +3,8 @@
 torch multiplies float32 matrices on the CPU with one library (MKL) and bfloat16 ones with
 another (oneDNN).  On some processors the second one is twice as fast in float32 too, and
 torch has it as an operator of its own.  Which one runs is a choice of the process, made by
-a measurement (`runtime/compile/kernels.py`); until then it is torch's.
+a measurement (`runtime/compile/kernels.py`); until then it is torch's.  Products of many
+rows in bfloat16 are made in parts (`rows.py`).
 
 Axes: R rows, I width of what is read, O width of what is given.
 """
@@ -16,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from .rows import linear_in_parts, serves
 
 Product = Literal["torch", "onednn"]
 """`torch` is what `F.linear` runs, `onednn` torch's operator for oneDNN."""
@@ -59,6 +62,8 @@ class LinearMap(nn.Linear):
 
 def linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """Return x W^T + b, for x [..., I], by the chosen kernel where it serves, else by torch's."""
+    if serves(x, weight_OI):
+        return linear_in_parts(x, weight_OI, bias_O)
     if _chosen == "torch" or not _serves(x, weight_OI):
         return F.linear(x, weight_OI, bias_O)
     y: Tensor = _Onednn.apply(x, weight_OI, bias_O)  # type: ignore[no-untyped-call]

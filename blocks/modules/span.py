@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .draw import draw_linear
+from .product import LinearMap, linear
 
 
 class SpanScore(nn.Module):
@@ -27,9 +28,9 @@ class SpanScore(nn.Module):
     def __init__(self, d_model: int, d_hidden: int, labels: int, eps: float = 1e-5) -> None:
         """Make the two layers, H x D and L x H, and the norm between them."""
         super().__init__()
-        self.hidden = nn.Linear(d_model, d_hidden)
+        self.hidden = LinearMap(d_model, d_hidden)
         self.norm = nn.LayerNorm(d_hidden, eps)
-        self.out = nn.Linear(d_hidden, labels)
+        self.out = LinearMap(d_hidden, labels)
 
     def initialize(self, generator: torch.Generator) -> None:
         """Draw Xavier-uniform weights; the norm starts as one, biases at zero."""
@@ -53,7 +54,7 @@ class SpanScore(nn.Module):
         back_BTE, ahead_BTE = x.chunk(2, -1)
         u_BFD = torch.cat([F.pad(back_BTE, (0, 0, 1, 0)), -F.pad(ahead_BTE, (0, 0, 0, 1))], -1)
         # No bias yet: it belongs to spans.
-        return self._spans(F.linear(u_BFD, self.hidden.weight))
+        return self._spans(linear(u_BFD, self.hidden.weight))
 
     def _spans(self, u_BFH: Tensor) -> Tensor:
         """Return the scores [B, T, T, L] of all spans, from what stands at their boundaries."""

@@ -1,0 +1,137 @@
+"""Rows: products in parts are the products, and there are few sizes of parts."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from weft.blocks.modules import rows
+from weft.blocks.modules.product import LinearMap, linear
+from weft.blocks.modules.rows import FEWEST, SMALLEST, STEPS, parts
+
+HALF = torch.bfloat16
+
+
+def test_parts_hold_all_rows_and_their_sizes_are_few() -> None:
+    """For every number of rows up to 20,000: few parts, little filling, a short list of sizes."""
+    sizes: set[int] = set()
+    for count in range(1, 20_000):
+        found = list(parts(count))
+        assert 0 <= sum(found) - count < SMALLEST
+        assert len(found) <= 4
+        assert sum(found[:-1]) < count
+        sizes |= set(found)
+    # Multiples of 32 up to 512, and 16 for each of the six powers beyond.
+    assert len(sizes) <= 512 // SMALLEST + 6 * STEPS
+
+
+def learned(
+    compute: Callable[[Tensor, Tensor, Tensor | None], Tensor], inputs: tuple[Any, ...]
+) -> list[Tensor]:
+    """Return what a map gives and its slopes, under autocast as in a training."""
+    leaves = [None if one is None else one.clone().requires_grad_() for one in inputs]
+    with torch.autocast("cpu", HALF):
+        y = compute(*leaves)  # type: ignore[arg-type]
+    torch.manual_seed(2)
+    y.backward(torch.randn_like(y))
+    slopes = [leaf.grad for leaf in leaves if leaf is not None]
+    assert all(slope is not None for slope in slopes)
+    return [y.detach(), *(slope for slope in slopes if slope is not None)]
+
+
+@pytest.mark.parametrize("shape", [(FEWEST,), (7, 43), (1000,), (1531,)], ids=str)
+@pytest.mark.parametrize("kind", [torch.float32, HALF], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("biased", [True, False], ids=["bias", "no bias"])
+def test_values_and_slopes_are_those_of_exact_products(
+    shape: tuple[int, ...], kind: torch.dtype, *, biased: bool
+) -> None:
+    """To the rounding of bfloat16, against products in float64 of the rounded operands."""
+    torch.manual_seed(1)
+    x, weight = torch.randn(*shape, 24, dtype=kind), torch.randn(20, 24) / 5
+    bias = torch.randn(20) if biased else None
+
+    found = learned(linear, (x, weight, bias))
+
+    def exact(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            offset = None if bias is None else bias.to(HALF).double()
+            return F.linear(x.to(HALF).double(), weight.to(HALF).double(), offset).to(HALF)
+
+    wanted = learned(exact, (x, weight, bias))
+    assert found[0].dtype == HALF
+    assert [one.dtype for one in found[1:]] == [one.dtype for one in wanted[1:]]
+    for one, other in zip(found, wanted, strict=True):
+        largest = other.abs().max().item()
+        torch.testing.assert_close(one, other, rtol=0.01, atol=0.01 * largest)
+
+
+def test_rows_go_in_parts_only_where_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for few rows, in float32, on another device, or while a graph is compiled."""
+    seen: list[torch.Size] = []
+    inner = rows._mapped
+
+    def spy(x_RI: Tensor, *given: Any) -> Tensor:
+        seen.append(x_RI.shape)
+        return inner(x_RI, *given)
+
+    monkeypatch.setattr(rows, "_mapped", spy)
+    layer = LinearMap(6, 4)
+    layer(torch.randn(300, 6))
+    with torch.autocast("cpu", HALF):
+        layer(torch.randn(FEWEST - 1, 6))
+        layer.to("meta")(torch.randn(300, 6, device="meta"))
+    assert seen == []
+    layer.to_empty(device="cpu")
+    with torch.autocast("cpu", HALF):
+        layer(torch.randn(300, 6))
+    assert seen == [(300, 6)]
+
+
+class Info(ctypes.Structure):
+    """What glibc says of its memory."""
+
+    _fields_ = [  # noqa: RUF012 - of ctypes
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks"
+        " keepcost".split()
+    ]
+
+
+def in_use() -> int:
+    """Return the bytes that are allocated."""
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = Info
+    info = libc.mallinfo2()
+    return int(info.uordblks + info.hblkhd)
+
+
+@pytest.mark.skipif(
+    not (Path("/proc").is_dir() and hasattr(ctypes.CDLL(None), "mallinfo2"))
+    or sys.platform != "linux"
+    or not rows.serves(torch.zeros(FEWEST, 1, dtype=HALF), torch.zeros(1, 1, dtype=HALF)),
+    reason="needs glibc and oneDNN",
+)
+def test_new_numbers_of_rows_take_no_memory_once_their_parts_are_known() -> None:
+    """Each was a shape of its own, and a linear map kept machine code for its three products."""
+    layer = LinearMap(64, 64)
+
+    def update(count: int) -> None:
+        with torch.autocast("cpu", HALF):
+            layer(torch.randn(count, 64)).sum().backward()
+
+    # Their parts are multiples of 32, and 32.
+    for count in (*range(512, 769, 32), 513):
+        update(count)
+    before = in_use()
+
+    for count in range(515, 768, 13):
+        update(count)
+
+    assert in_use() - before < 1_000_000
