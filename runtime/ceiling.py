@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import torch
 
@@ -20,6 +18,7 @@ from ..blocks.modules import product
 from ..graphs.cost import flops
 from ..graphs.graph import Graph
 from .cache import cache_folder
+from .processor import processor_identity
 
 SIZES = {"cpu": 2048, "cuda": 8192}
 """Rows and columns of the matrices."""
@@ -108,10 +107,4 @@ def _measured(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def _name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor_identity()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +23,7 @@ import torch
 from ...blocks.modules import cores, product
 from ...specs.findings import InputError, did_you_mean
 from ..cache import cache_folder
+from ..processor import processor_identity
 
 LENGTHS = (32, 128, 512)
 """Positions at which cores of attention are compared; the one nearest from above decides."""
@@ -147,7 +147,7 @@ def _measured(device: torch.device, *, half: bool) -> Kernels:
 
 def machine_key(device: torch.device, *, half: bool) -> str:
     """Return a name for all that a measurement depends on, the model aside."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor_identity()
     parts = (
         device.type,
         name,

@@ -62,6 +62,23 @@ def test_the_fastest_is_chosen_once_for_a_machine(
     assert len(list((tmp_path / "kernels").iterdir())) == 1
 
 
+def test_a_cache_that_comes_from_another_processor_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A home folder may be mounted on many machines."""
+    timed(monkeypatch, {**LENGTHS, "torch": 1.0, "onednn": 1.0, "plain32": 0.5})
+    monkeypatch.setattr(module, "processor_identity", lambda: "one avx2")
+    assert choose_kernels(CPU, half=True).attention["32"] == "plain"
+    monkeypatch.setattr(module, "_known", {})
+    timed(monkeypatch, {**LENGTHS, "torch": 1.0, "onednn": 1.0, "plain32": 2.0})
+    assert choose_kernels(CPU, half=True).attention["32"] == "plain"
+
+    monkeypatch.setattr(module, "processor_identity", lambda: "one avx2 avx512f")
+
+    assert choose_kernels(CPU, half=True).attention["32"] == "fused"
+    assert len(list((tmp_path / "kernels").iterdir())) == 2
+
+
 @needs_onednn
 def test_a_little_faster_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise must not decide."""

@@ -1,0 +1,85 @@
+"""The processor: told from another by what changes how fast it computes, and by nothing else."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import pytest
+from weft.runtime import processor
+from weft.runtime.processor import processor_identity, processor_name
+
+X86 = """processor\t: 0
+vendor_id\t: AuthenticAMD
+cpu family\t: 26
+model\t\t: 2
+model name\t: AMD EPYC
+stepping\t: 1
+cpu MHz\t\t: 2596.122
+flags\t\t: fpu sse4_2 fma avx2 avx512f nopl
+
+processor\t: 1
+vendor_id\t: AuthenticAMD
+model name\t: another
+flags\t\t: fpu amx_tile
+"""
+ARM = """processor\t: 0
+BogoMIPS\t: 243.75
+Features\t: fp asimd evtstrm sve bf16 cpuid
+CPU implementer\t: 0x41
+CPU part\t: 0xd40
+"""
+
+
+def told(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """Return name and identity where Linux says this."""
+    path = tmp_path / "cpuinfo"
+    path.write_text(text)
+    monkeypatch.setattr(processor, "CPUINFO", path)
+    return processor_name(), processor_identity()
+
+
+def test_names_alone_do_not_identify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Virtual machines call many generations "AMD EPYC": model and instructions tell more."""
+    name, whole = told(X86, tmp_path, monkeypatch)
+
+    assert name == "AMD EPYC"
+    for old, new in (("26", "25"), ("avx512f", "avx512f avx512_bf16"), ("fma ", "")):
+        other_name, other = told(X86.replace(old, new), tmp_path, monkeypatch)
+        assert other_name == name
+        assert other != whole
+
+
+def test_what_changes_by_the_minute_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock, the order of flags, flags of the system, other processors."""
+    whole = told(X86, tmp_path, monkeypatch)
+    for old, new in (
+        ("2596.122", "3100.0"),
+        ("sse4_2 fma", "fma sse4_2"),
+        ("nopl", "nopl cpuid"),
+        ("amx_tile", ""),
+    ):
+        assert told(X86.replace(old, new), tmp_path, monkeypatch) == whole
+
+
+def test_arm_has_parts_instead_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They and its features count; the name is the kind of machine."""
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    name, whole = told(ARM, tmp_path, monkeypatch)
+
+    assert name == "aarch64"
+    assert whole == "aarch64 CPU implementer=0x41 CPU part=0xd40 asimd bf16 sve"
+
+
+def test_without_linux_the_system_says_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no file to read."""
+    monkeypatch.setattr(processor, "CPUINFO", tmp_path / "none")
+    monkeypatch.setattr(platform, "processor", lambda: "arm")
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+
+    assert (processor_name(), processor_identity()) == ("arm", "arm64 arm")
