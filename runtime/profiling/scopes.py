@@ -19,7 +19,7 @@ from ...graphs.graph import Graph, Part, Scope
 PREFIX = "weft:"
 """Begins the name of every scope of ours."""
 NODE = f"{PREFIX}node:"
-DATA, LOSS, UPDATE = (f"{PREFIX}{name}" for name in ("data", "loss", "update"))
+DATA, BETWEEN, LOSS, UPDATE = (f"{PREFIX}{name}" for name in ("data", "between", "loss", "update"))
 
 
 def paths_of(graph: Graph) -> dict[str, str]:

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .scopes import DATA, LOSS, NODE
+from .scopes import BETWEEN, DATA, LOSS, NODE
 
 BACKWARD = "autograd::engine::evaluate_function"
 GRADIENTS = "accumulated gradients"
 OPTIMIZER = "optimizer"
-WAITING = "waiting for data"
+WAITING = "waiting for the next batch"
+BETWEEN_UPDATES = "between updates"
 REST = "rest of the update"
 LOST = "loss"
 SYNCS = ("aten::_local_scalar_dense", "cudaStreamSynchronize", "cudaDeviceSynchronize")
@@ -100,7 +101,7 @@ def summarize(events: Iterable[Any], *, updates: int, seconds: float, device: st
     on_host = device == "cpu"
     for event, place in _placed(roots, owners):
         took = event.self_cpu_time_total if on_host else event.self_device_time_total
-        if place.other == WAITING:
+        if place.other in (WAITING, BETWEEN_UPDATES):
             took = event.self_cpu_time_total
         took *= MICRO / updates
         if place.node is None:
@@ -189,6 +190,8 @@ def _placed(
             place = _Place(LOST, place.phase)
         elif name == DATA:
             place = _Place(other=WAITING)
+        elif name == BETWEEN:
+            place = _Place(other=BETWEEN_UPDATES)
         elif name.startswith("Optimizer."):
             place = _Place(other=OPTIMIZER)
         elif name.startswith(BACKWARD):

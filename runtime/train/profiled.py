@@ -1,13 +1,13 @@
 """Profiled training: a few updates of a run under torch's profiler, and nothing is kept.
 
-The updates are the trainer's own, on the run's own batches; what passes between two of
-them counts as waiting for data.
+The updates are the trainer's own, on the run's own batches.  Waiting for the next of them
+stands in a scope of its own, apart from what else passes between two updates.
 """
 
 from __future__ import annotations
 
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,16 +16,20 @@ from torch.profiler import record_function
 
 from ...specs.findings import InputError
 from ..profiling.record import Recorder
-from ..profiling.scopes import DATA, LOSS, UPDATE
+from ..profiling.scopes import BETWEEN, DATA, LOSS, UPDATE
 from .trainer import Trainer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor, nn
 
     from ..data.batches import Batch
     from ..profiling.summary import Profile
+    from .distributed.share import Portion
     from .loss import LossSums
     from .setting import Setting, Task
+    from .window import Window
 
 WARMUP = 3
 """Updates before those that are recorded."""
@@ -58,12 +62,16 @@ class _Profiled(Trainer):
     found: Profile
     _done = 0
 
-    def _update(self, *given: Any) -> Tensor:
+    def _next(self, work: Iterator[Portion], window: Window) -> Portion:
         if self._done == 0:
             self._recorder = Recorder(self.model, self.setting.graph, self.setting.place.device)
             self._between = ExitStack()
         if self._done == WARMUP:
             self._recorder.start()
+        with record_function(DATA) if self._done >= WARMUP else nullcontext():
+            return super()._next(work, window)
+
+    def _update(self, *given: Any) -> Tensor:
         self._between.close()
         with record_function(UPDATE):
             sums = super()._update(*given)
@@ -72,7 +80,7 @@ class _Profiled(Trainer):
             self.found = self._recorder.stop(self.updates, self.trace)
             raise _DoneError
         if self._done > WARMUP:
-            self._between.enter_context(record_function(DATA))
+            self._between.enter_context(record_function(BETWEEN))
         return sums
 
 

@@ -153,7 +153,7 @@ class Trainer:
         again_after = 2.0 if self.world.size > 1 else 0.0
         with asked_to_stop(self._stop, again_after=again_after), using(self.kernels):
             while state.update < run.updates and not self.stop_reason:
-                portion = next(work)
+                portion = self._next(work, window)
                 window.add(self._update(portion), portion)
                 state.epoch, state.position = portion.epoch, portion.position
                 state.seconds = before + time.monotonic() - started
@@ -172,6 +172,13 @@ class Trainer:
                     self._save()
         work.close()  # type: ignore[attr-defined]
         return self._finish()
+
+    def _next(self, work: Iterator[Portion], window: Window) -> Portion:
+        """Return the batches of the next update."""
+        asked = time.monotonic()
+        portion = next(work)
+        window.waited += time.monotonic() - asked
+        return portion
 
     def _agree(self, *, told: bool) -> bool:
         """Stop where any process was asked to; say whether the first wants a checkpoint."""
@@ -309,6 +316,7 @@ class Trainer:
             rate=seen.rate,
             tokens_per_second=seen.tokens_per_second,
             **({"share_of_ceiling": seen.tokens_per_second / full} if full else {}),
+            data_wait_share=window.waited / seconds,
             seconds=state.seconds,
         )
         self.setting.listener.progress(seen)

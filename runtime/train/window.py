@@ -21,6 +21,8 @@ class Window:
     updates: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
+    waited: float = 0.0
+    """Seconds spent waiting for the next batches."""
     since: float = field(default_factory=time.monotonic)
 
     def add(self, sums: Tensor, portion: Portion) -> None:

@@ -15,7 +15,7 @@ from weft.runtime.compile.build import build
 from weft.runtime.measure import measure
 from weft.runtime.profiling.flame import collapsed, flame_svg
 from weft.runtime.profiling.report import table
-from weft.runtime.profiling.scopes import DATA, LOSS, NODE, UPDATE, paths_of, scoped
+from weft.runtime.profiling.scopes import BETWEEN, DATA, LOSS, NODE, UPDATE, paths_of, scoped
 from weft.runtime.profiling.summary import Profile, by_row, summarize
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
@@ -68,7 +68,7 @@ def test_times_go_to_the_innermost_node_and_its_backward() -> None:
         UPDATE,
         6,
         cpu_children=[
-            Event(DATA, 100),
+            Event(BETWEEN, 30, cpu_children=[Event(DATA, 100), Event("aten::div", 1)]),
             loss,
             Event("Optimizer.step#Adam.step", 7, cpu_children=[Event("aten::mul", 8)]),
             Event("aten::item", 9, cpu_children=[Event("aten::_local_scalar_dense", 10)]),
@@ -91,7 +91,8 @@ def test_times_go_to_the_innermost_node_and_its_backward() -> None:
     }
     assert {name: seconds * 1e6 for name, seconds in found.other.items()} == pytest.approx(
         {
-            "waiting for data": 100,
+            "waiting for the next batch": 100,
+            "between updates": 31,
             "optimizer": 15,
             "rest of the update": 25,
             "accumulated gradients": 13,
@@ -115,7 +116,7 @@ def test_on_an_accelerator_its_time_counts() -> None:
     found = summarize(events, updates=2, seconds=1.0, device="cuda")
 
     assert found.nodes["a"].forward * 1e6 == pytest.approx(25)
-    assert found.other["waiting for data"] * 1e6 == pytest.approx(4)
+    assert found.other["waiting for the next batch"] * 1e6 == pytest.approx(4)
 
 
 def test_every_node_and_slot_has_a_module() -> None:
@@ -212,7 +213,8 @@ def test_a_run_is_profiled_and_not_begun(toy_run: Callable[..., Run], tmp_path: 
         assert found.nodes[path].forward > 0
         assert found.nodes[path].backward > 0
     assert found.other["optimizer"] > 0
-    assert found.other["waiting for data"] > 0
+    assert found.other["waiting for the next batch"] > 0
+    assert found.other["between updates"] > 0
     assert 0 < sum(s.total for s in found.nodes.values()) < found.seconds
     assert sorted(path.name for path in files) == [
         "flame.svg",
