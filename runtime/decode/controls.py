@@ -26,8 +26,8 @@ NEVER = -torch.inf
 
 def chained(controls: Sequence[Control]) -> Control | None:
     """Return one control that applies several in order; None for none."""
-    if not controls:
-        return None
+    if len(controls) < 2:  # noqa: PLR2004 - none or one
+        return controls[0] if controls else None
 
     def control(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
         for one in controls:
@@ -71,25 +71,35 @@ def repetition_penalty(strength: float) -> Control:
     return control
 
 
-def begin_with(prefixes: Sequence[Sequence[int]], rows_each: int) -> Control:
-    """Let every output begin with the given tokens of its sentence.
+class Beginning:
+    """Lets every output begin with the given tokens of its sentence."""
 
-    Args:
-        prefixes: tokens of each of the N sentences, as many as it likes.
-        rows_each: rows of each sentence.
-    """
-    longest = max((len(prefix) for prefix in prefixes), default=0)
+    def __init__(self, prefixes: Sequence[Sequence[int]], rows_each: int) -> None:
+        """Keep them.
 
-    def control(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
+        Args:
+            prefixes: tokens of each of the N sentences, as many as it likes.
+            rows_each: rows of each sentence.
+        """
+        self._prefixes, self._rows_each = prefixes, rows_each
+        self.until = max((len(prefix) for prefix in prefixes), default=0)
+        """Tokens after which nothing is forbidden any more."""
+
+    def __call__(self, log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
+        """Forbid all but the token that comes next, where one is given."""
         position = written_RL.size(1)
-        if position >= longest:
+        if position >= self.until:
             return log_p_RV
-        for sentence, prefix in enumerate(prefixes):
+        for sentence, prefix in enumerate(self._prefixes):
             if position < len(prefix):
-                rows = slice(sentence * rows_each, (sentence + 1) * rows_each)
+                rows = slice(sentence * self._rows_each, (sentence + 1) * self._rows_each)
                 wanted = log_p_RV[rows, prefix[position]].clone()
                 log_p_RV[rows] = NEVER
                 log_p_RV[rows, prefix[position]] = wanted
         return log_p_RV
 
-    return control
+
+def still(control: Control | None, position: int) -> Control | None:
+    """Return a control if it may forbid anything after so many tokens, or else None."""
+    over = isinstance(control, Beginning) and position >= control.until
+    return None if over else control

@@ -17,13 +17,7 @@ from ...graphs.graph import Graph
 from ...specs.findings import InputError
 from ..compile.build import program_of
 from ..data.symbols import Vocabulary
-from .controls import (
-    Control,
-    begin_with,
-    chained,
-    no_repeat,
-    repetition_penalty,
-)
+from .controls import Beginning, Control, chained, no_repeat, repetition_penalty
 from .foreseen import Foreseen, Reading, common
 from .held import Gone, Stepper
 from .phrases import Avoidance, Inclusion
@@ -170,7 +164,7 @@ def _control(
     if avoidance is not None:
         controls.append(avoidance.control(limits_R))
     if any(one.begin for one in requests):
-        controls.append(begin_with([one.begin for one in requests], search.beam))
+        controls.append(Beginning([one.begin for one in requests], search.beam))
     return chained(controls)
 
 

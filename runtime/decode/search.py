@@ -24,7 +24,7 @@ from torch import Tensor
 
 from .beams import Beams
 from .candidates import Bars
-from .controls import Control, chained
+from .controls import Control, chained, still
 from .held import Gone, Held, Stepper
 from .phrases import Inclusion
 from .sample import Chances
@@ -149,13 +149,14 @@ def _written(  # noqa: PLR0913 - all by name but three
     written_RL = limits_R.new_empty((len(limits_R), 0))
     for position in range(limit):
         logits_MV = held.step(token_R, position)
-        if choose is None and control is None:
+        now = still(control, position)
+        if choose is None and now is None:
             best = bars.best(logits_MV, position, 1, held.rows_M)
             gain_R1, token_R1 = map(held.spread, best)
         else:
             log_p_RV = held.spread(bars.log_probabilities(logits_MV, position, held.rows_M))
-            if control is not None:
-                log_p_RV = control(log_p_RV, written_RL)
+            if now is not None:
+                log_p_RV = now(log_p_RV, written_RL)
             token_R1 = (log_p_RV.argmax(-1) if choose is None else choose(log_p_RV))[:, None]
             gain_R1 = log_p_RV.gather(1, token_R1)
         token_R = token_R1[:, 0]
@@ -269,14 +270,15 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
     written_RL = own_NK.new_empty((own_NK.numel(), 0))
     for position in range(limit):
         logits_MV = held.step(token_R, position)
-        if control is None and groups == 1:
+        now = still(control, position)
+        if now is None and groups == 1:
             count = beams[0].looked_at(logits_MV.size(1))
             best = bars.best(logits_MV, position, count, held.rows_M)
             token_NK, place_NK = beams[0].extend_by(*map(held.spread, best))
         else:
             log_p_RV = held.spread(bars.log_probabilities(logits_MV, position, held.rows_M))
-            if control is not None:
-                log_p_RV = control(log_p_RV, written_RL)
+            if now is not None:
+                log_p_RV = now(log_p_RV, written_RL)
             token_NK, place_NK = _extended(beams, log_p_RV, written_RL)
         # A stopped sentence moves no state, and at first all rows of a sentence are equal.
         for one in beams:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from weft.runtime.decode.candidates import Bars
 from weft.runtime.decode.controls import (
-    begin_with,
+    Beginning,
     chained,
     no_repeat,
     repetition_penalty,
@@ -123,6 +125,28 @@ def test_no_run_comes_twice(seed: int, beam: int, size: int) -> None:
         assert len(runs) == len(set(runs)) or one.log_probability == -torch.inf
 
 
+@pytest.mark.parametrize("beam", [1, 2])
+def test_after_what_was_told_nothing_is_looked_through_twice(
+    beam: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole tables are asked for at the first three positions, and not again."""
+    asked: list[int] = []
+    whole = Bars.log_probabilities
+
+    def noted(self: Bars, logits_RV: Tensor, position: int, *more: Any) -> Tensor:
+        asked.append(position)
+        return whole(self, logits_RV, position, *more)
+
+    monkeypatch.setattr(Bars, "log_probabilities", noted)
+    model, control = Chance(2, beam, 3, -9.0), Beginning([[5, 6, 7], [8]], beam)
+
+    [[first], [second]] = searched(model, [9, 9], SearchSettings(beam=beam), control=control)
+
+    assert asked == [0, 1, 2]
+    assert first.tokens[:3] == (5, 6, 7)
+    assert (second.tokens[0], len(second.tokens)) == (8, 9)
+
+
 @given(
     seed=seeds, beam=beams, prefixes=st.lists(st.lists(st.integers(4, 9)), min_size=2, max_size=2)
 )
@@ -131,7 +155,7 @@ def test_outputs_begin_as_told(seed: int, beam: int, prefixes: list[list[int]]) 
     model, limits = Chance(2, beam, seed), [len(prefix) + 3 for prefix in prefixes]
 
     found = searched(
-        model, limits, SearchSettings(beam=beam, nbest=beam), control=begin_with(prefixes, beam)
+        model, limits, SearchSettings(beam=beam, nbest=beam), control=Beginning(prefixes, beam)
     )
 
     for sentence, hypotheses in enumerate(found):

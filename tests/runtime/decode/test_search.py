@@ -467,15 +467,20 @@ def test_a_stopped_sentence_is_fed_padding_and_moves_nothing() -> None:
     assert stepper.orders == []
 
 
-@given(sentences_, st.sampled_from([1, 2, 4]), st.sampled_from(["any", "best"]))
+@given(
+    sentences_,
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from(["any", "best"]),
+    st.sampled_from([0, 5]),
+)
 @FEW
 def test_letting_go_of_what_is_done_changes_nothing(
-    sentences: list[tuple[int, int]], beam: int, ends: str
+    sentences: list[tuple[int, int]], beam: int, ends: str, least: int
 ) -> None:
     """To the last bit what a search finds that holds all sentences to the end."""
     sentences = [*sentences, *((seed + 1, length + 3) for seed, length in sentences)]
     tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
-    keys: dict[str, float | str] = {"beam": beam, "nbest": beam, "ends": ends}
+    keys: dict[str, float | str] = {"beam": beam, "nbest": beam, "ends": ends, "min_length": least}
 
     found, stepper = search(tables, lengths, **keys)
     with pytest.MonkeyPatch.context() as patch:

@@ -13,7 +13,7 @@ from weft.blocks.modules.state import State
 from weft.graphs.check import check
 from weft.runtime.compile.build import build, program_of
 from weft.runtime.cost import DTYPES, cache_by_node
-from weft.runtime.decode.stepper import ModelStepper, reorder
+from weft.runtime.decode.stepper import ModelStepper, narrow, reorder
 from weft.specs.load import load, loaded
 
 VOCAB, LENGTH = 11, 6
@@ -132,6 +132,32 @@ def test_reordering_moves_the_filled_prefix_alone(parents: list[int]) -> None:
     assert torch.equal(appended[:, :, 3:], before["a"][:, :, 3:])
     assert torch.equal(carried, before["c"][rows])
     assert torch.equal(fixed, before["f"])
+
+
+def test_narrowing_keeps_rows_wherever_they_stand() -> None:
+    """Of three sentences of two rows the last: what is written, carried, fixed, and kept apart.
+
+    Buffers have the room that they had; what has no rows stays whole.
+    """
+    appended = torch.arange(6.0 * 5 * 2).view(6, 1, 5, 2)
+    carried, fixed = torch.arange(12.0).view(6, 2), torch.arange(3.0)
+    apart, same = torch.arange(2.0 * 6).view(2, 6), torch.arange(6.0)
+    state = {
+        "node": [{"deep": State({"a": appended}, {"c": carried}, {"f": fixed})}],
+        "=x@1": apart,
+        "=y": same,
+    }
+
+    narrow(state, torch.tensor([2]), torch.tensor([4, 5]), used=3)
+
+    [node] = state["node"]
+    found = node["deep"]  # type: ignore[index]
+    assert found.appended["a"].shape == (2, 1, 5, 2)
+    assert torch.equal(found.appended["a"][:, :, :3], appended[4:, :, :3])
+    assert torch.equal(found.carried["c"], carried[4:])
+    assert torch.equal(found.fixed["f"], fixed[2:])
+    assert torch.equal(state["=x@1"], apart[:, 4:])  # type: ignore[arg-type]
+    assert state["=y"] is same
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
