@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..graphs.graph import Graph
+from ..specs.findings import InputError
 from ..specs.load import load
 from .ceiling import ceiling, full_speed
 from .checked import graph_of
@@ -24,10 +25,8 @@ from .tasks.choice import make_task, reading_of, sizes_of, tokenizer_of
 from .train.device import Place, choose
 from .train.distributed.world import World, goes_on, world
 from .train.keeping import checkpoints
-from .train.profiled import profile_run
 from .train.run import Run, load_run, spec_of
 from .train.setting import Listener, Result, Setting
-from .train.trainer import Trainer
 
 MEASURED_FROM = 1000
 """Updates of a run for which it pays to measure what the device could do."""
@@ -113,6 +112,9 @@ def train(
         InputError: the data, the folder or a checkpoint is wrong.
         SpecError: the run or its spec is wrong.
     """
+    # Half of what there is to load, and nothing of it is needed to use a model.
+    from .train.trainer import Trainer  # noqa: PLC0415
+
     if isinstance(run, Run):
         settings, source = run, run.name
     else:
@@ -168,6 +170,10 @@ def profile(
     else:
         settings, source = load_run(run, overrides)
     folder = Path(out) if out is not None else Path("outputs") / settings.name
+    from .train.profiled import profile_run  # noqa: PLC0415 - as for `train`
+
+    if updates < 1:
+        raise InputError(f"{updates} updates cannot be profiled", help="give 1 or more")
     place = choose(settings)
     setting = _setting(settings, source, folder, place, World(), listener or Silent(), report)
     folder = folder / "profile"

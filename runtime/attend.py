@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
 from ..graphs.diagram_file import check_suffix
 from ..graphs.graph import Graph
 from ..specs.files import write_beside
@@ -25,6 +22,7 @@ from .maps import what_reads_what
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from torch import Tensor
 
     from .maps import AttentionMaps
@@ -142,6 +140,10 @@ def picture(groups: list[Group], title: str, place: str) -> Figure:
     Raises:
         InputError: there are too many.
     """
+    # A page needs none of it.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
     rows = [(group, layer) for group in groups for layer in group.layers]
     columns = max(len(layer.heads) for _, layer in rows)
     if len(rows) * columns > _MOST_PANELS:

@@ -22,7 +22,7 @@ from .alignment import Alignment, aligned, check_inputs
 from .checked import graph_of
 from .checkpoint import Checkpoint, Contents, open_checkpoint, save, weights_of
 from .compile.steps import Steps, use_steps
-from .decode.generate import Continuation, GenerateSettings, generate_with
+from .decode.generate import Continuation, GenerateSettings, check_generates, generate_with
 from .decode.ids import Request, Special, check_ids, decode_ids
 from .decode.score import Scored, score_pairs
 from .decode.settings import Hypothesis, SearchSettings, search_settings
@@ -71,7 +71,7 @@ class Model:
         """Return what reads sources and targets: text, or symbols of trees."""
         if self.task is None or "target" not in self.graph.inputs:
             raise InputError(
-                "the checkpoint does not read text and write it: it has no tokenizer, no source "
+                "the checkpoint does not translate text: it has no tokenizer, no source "
                 "or no target",
                 place=str(self.checkpoint.folder),
                 help="put tokenizer.model into it, or use its module with ids",
@@ -172,6 +172,7 @@ class Model:
         Raises:
             InputError: as for `generate`, or there is no tokenizer.
         """
+        check_generates(self.graph)
         tokenizer = prompts_of(self.checkpoint)
         found = self.generate([tokenizer.prompt(one) for one in prompts], **settings)
         return [tokenizer.decode(one.tokens) for one in found]

@@ -29,4 +29,4 @@ def write_beside(out: Path, content: bytes, what: str) -> None:
             beside.unlink(missing_ok=True)
     except OSError as error:
         problem = f"cannot write the {what}: {error.strerror}"
-        raise InputError(problem, place=str(out), help="choose another place with -o") from error
+        raise InputError(problem, place=str(out), help="choose another place") from error

@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("specs", "graphs", "blocks", "runtime")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
@@ -19,9 +21,9 @@ def module_name(path: Path) -> str:
     return ".".join(("weft", *parts)).removesuffix(".__init__")
 
 
-def imports_torch(*modules: str) -> str:
+def imports_torch(*modules: str, among: tuple[str, ...] = ("torch", "numpy")) -> str:
     """Import modules in a fresh interpreter; return what of torch and numpy came with them."""
-    code = f"import sys, {', '.join(modules)}; print(*{{'torch', 'numpy'}} & set(sys.modules))"
+    code = f"import sys, {', '.join(modules)}; print(*{{*{among}}} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
@@ -51,6 +53,14 @@ def test_reading_checking_and_drawing_need_no_torch() -> None:
 def test_importing_the_facade_needs_no_torch() -> None:
     """`import weft` costs next to nothing; torch comes with the first model."""
     assert imports_torch("weft") == ""
+
+
+@pytest.mark.slow
+def test_using_a_model_loads_nothing_that_trains_compiles_or_plots() -> None:
+    """Each takes longer to load than all of weft."""
+    slow = ("torch._dynamo", "torch.distributed.fsdp", "sympy", "matplotlib", "sacrebleu")
+
+    assert imports_torch("weft.runtime.api", "weft.runtime.cli.translate_command", among=slow) == ""
 
 
 def test_every_folder_of_ours_is_packaged() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -13,8 +13,8 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 def uncompiled(function: _Function) -> _Function:
     """Keep torch.compile out: it would write every turn of a loop out, anew for each length."""
-    kept: _Function = torch.compiler.disable(function)
-    return kept
+    # As torch.compiler.disable, but what compiles is not loaded before it is called.
+    return cast("_Function", torch._disable_dynamo(function))  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def as_autocast(*tensors: Tensor) -> list[Tensor]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from .search_options import add_compile_option, add_place_options, add_search_options
 
-_LIMITS: tuple[tuple[str, str, type, float, str], ...] = (
+LIMITS: tuple[tuple[str, str, type, float, str], ...] = (
     ("--max-texts", "texts", int, 128, "texts of one request"),
     ("--max-characters", "characters", int, 5000, "characters of one text"),
     ("--max-tokens", "tokens", int, 512, "tokens of one text"),
@@ -51,7 +51,7 @@ def add_serve(add: Callable[[str, str, str, str], ArgumentParser]) -> None:
         "--port", type=int, default=8000, help="0 takes any that is free (default: %(default)s)"
     )
     limits = serve.add_argument_group("limits")
-    for flag, name, type_, default, help_ in _LIMITS:
+    for flag, name, type_, default, help_ in LIMITS:
         limits.add_argument(
             flag,
             dest=f"most_{name}",

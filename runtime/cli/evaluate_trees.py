@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from ...specs.files import write_beside
@@ -43,7 +43,9 @@ def evaluate_trees(options: Namespace, model: api.Model) -> None:
         settings = read_settings("\n".join(read_lines(options.prm)), options.prm)
     model = constrained(model, options)
     reports = []
-    for name, gold in _banks(options, model).items():
+    banks = _banks(options, model)
+    one_file(options, banks)
+    for name, gold in banks.items():
         print(f"{name}: parsing {len(gold):,} sentences", file=sys.stderr)
         counter = Counter("sentences parsed")
         found = measure(model.parser, gold, settings, warn=_warn, heard=counter.more)
@@ -55,6 +57,20 @@ def evaluate_trees(options: Namespace, model: api.Model) -> None:
             print(_told(name, found, every=options.each))
     if options.json:
         print(json.dumps(reports, indent=2))
+
+
+def one_file(options: Namespace, tests: Collection[str]) -> None:
+    """Refuse to write the outputs of several test sets into one file.
+
+    Raises:
+        InputError: there are several.
+    """
+    if options.out and len(tests) > 1:
+        raise InputError(
+            f"one file for {len(tests)} test sets",
+            place=options.out,
+            help=f"name one with --test: {', '.join(tests)}",
+        )
 
 
 def _warn(number: int, problem: str) -> None:

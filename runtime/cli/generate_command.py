@@ -12,7 +12,7 @@ from typing import Any
 from ...specs.findings import InputError
 from .. import api
 from ..data.hub import Prompts
-from ..decode.generate import Continuation
+from ..decode.generate import Continuation, check_generates
 from ..special import prompts_of
 from .translate_command import utf8_lines
 from .use_commands import placed, steps_for
@@ -31,6 +31,7 @@ def generate(options: Namespace) -> None:
     model = api.open_model(
         options.checkpoint, device=device, precision=precision, steps=steps_for(options)
     )
+    check_generates(model.graph)
     tokenizer = None if options.ids else prompts_of(model.checkpoint)
     given = {name: getattr(options, name) for name in _NAMES}
     settings = {name: value for name, value in given.items() if value is not None}

@@ -317,6 +317,10 @@ def _add_import(add: Add) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     options = parser().parse_args(arguments)
+    if getattr(options, "profile", None) is not None or getattr(options, "measure", False):
+        # Torch's profiler tells when it starts and stops, in lines that are nobody's.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     module = importlib.import_module(f".{options.module}", __package__)
     try:
         return int(getattr(module, options.function)(options) or 0)
@@ -334,6 +338,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has gone: nothing more to say, and nothing for Python to flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        problem = f"cannot read or write it: {error.strerror}"
+        told = InputError(problem, place=str(error.filename), help="choose another place")
+        print(f"error: {told}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

@@ -78,19 +78,21 @@ class _Pictures:
     """Where trees are drawn, if anywhere."""
 
     def __init__(self, path: str | None) -> None:
-        """Take a folder, or a file with a suffix that can be drawn."""
+        """Take a folder, which is made, or a file with a suffix that can be drawn."""
         self.path = None if path is None else Path(path)
         self.is_file = self.path is not None and self.path.suffix != ""
         self.done = False
-        if self.path is not None and self.is_file:
+        if self.path is None:
+            return
+        if self.is_file:
             check_suffix(self.path, SUFFIXES)
+        else:
+            self.path.mkdir(parents=True, exist_ok=True)
 
     def draw(self, number: int, found: Parse | None) -> None:
         """Draw one tree: number 17 into 000017.svg of the folder, or the first into the file."""
         if self.path is None or found is None or (self.is_file and self.done):
             return
         out = self.path if self.is_file else self.path / f"{number:06d}.svg"
-        if not self.is_file:
-            self.path.mkdir(parents=True, exist_ok=True)
         draw_tree(found.tree, out)
         self.done = True

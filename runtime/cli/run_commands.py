@@ -12,7 +12,6 @@ from .. import api
 from ..profiling.report import table
 from ..train.distributed.world import leads
 from ..train.memory import keep_freed_memory
-from ..train.plot import plot_curves
 from ..train.run import Run, load_run
 from ..train.setting import Result
 from .progress import Reporter
@@ -54,6 +53,8 @@ def train(options: Namespace) -> int:
         )
     if not leads():
         return _code(result)
+    from ..train.plot import plot_curves  # noqa: PLC0415 - slow to load
+
     curves = folder / "curves.png"
     plot_curves(folder / "metrics.jsonl", curves)
     reporter.say(f"stopped after update {result.state.update}: {result.reason}")

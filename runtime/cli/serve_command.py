@@ -11,6 +11,7 @@ from argparse import Namespace
 from pydantic import ValidationError
 
 from ...specs.findings import InputError
+from .decode_options import LIMITS
 from .use_commands import opened
 
 PACKAGES = {"fastapi", "uvicorn", "prometheus_client", "starlette"}
@@ -44,8 +45,11 @@ def serve(options: Namespace) -> int:
     try:
         limits = Limits(**asked)
     except ValidationError as error:
-        told = "; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors())
+        flags = {name: flag for flag, name, *_ in LIMITS}
+        told = "; ".join(f"{flags[str(one['loc'][0])]}: {one['msg']}" for one in error.errors())
         raise InputError(told, help="see the limits in weft serve --help") from None
+    if options.drain < 0:
+        raise InputError("--drain: there is no time below 0", help="give seconds, 0 for none")
     began = time.monotonic()
     with bound(options.host, options.port) as address:
         # A server is there for long: what can be won is won back.

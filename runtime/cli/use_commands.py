@@ -8,6 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from ...specs.files import write_beside
 from ...specs.findings import InputError
 from .. import api
 from ..checkpoint import Contents, open_checkpoint, refuse_other_graph, save
@@ -19,7 +20,7 @@ from ..tasks.choice import task_of
 from ..tasks.parsing.task import Parsing
 from ..train.average import average_weights
 from ..train.device import fast_half
-from .evaluate_trees import evaluate_trees
+from .evaluate_trees import evaluate_trees, one_file
 from .search_options import search_of
 
 
@@ -99,8 +100,16 @@ def evaluate(options: Namespace) -> None:
     if isinstance(model.task, Parsing):
         evaluate_trees(options, model)
         return
+    if options.trees or options.prm or options.each or options.constrained is not None:
+        raise InputError(
+            "--trees, --prm, --each and --constrained are for parsers, and this one translates",
+            place=options.checkpoint,
+            help="give --source and --target, or --test",
+        )
     reports = []
-    for name, (sources, references) in _texts(options, model).items():
+    texts = _texts(options, model)
+    one_file(options, texts)
+    for name, (sources, references) in texts.items():
         print(f"{name}: translating {len(sources):,} lines", file=sys.stderr)
         found = list(model.translator.translate(sources, warn=warn))
         scores = translation.score(found, references)
@@ -109,7 +118,8 @@ def evaluate(options: Namespace) -> None:
         device = next(model.module.parameters()).device
         measured = task.perplexity(model.module, task.text_batches(sources, references), device)
         if options.out:
-            _write_text(Path(options.out), found)
+            lines = "".join(f"{line}\n" for line in found)
+            write_beside(Path(options.out), lines.encode(), "file")
         reports.append(
             {
                 "test": name,
@@ -164,13 +174,6 @@ def _texts(options: Namespace, model: api.Model) -> dict[str, tuple[list[str], l
             pairs = list(read_parallel(files, root))
             texts[name] = ([source for source, _ in pairs], [target for _, target in pairs])
     return texts
-
-
-def _write_text(path: Path, lines: list[str]) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-    partial.replace(path)
 
 
 def average(options: Namespace) -> None:

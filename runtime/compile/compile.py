@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from typing import Literal
 import torch
 import torch.fx.experimental._config
 from torch import nn
-from torch._dynamo.utils import counters
 
 from ..cache import cache_folder
 from .build import program_of
@@ -48,7 +48,7 @@ class CompileReport:
     @property
     def found(self) -> int:
         """Graphs that torch has made in this process since `compile`."""
-        return _graphs() - self.graphs_before
+        return graphs_made() - self.graphs_before
 
     def __str__(self) -> str:
         """Say in one line what runs."""
@@ -89,7 +89,7 @@ def compile_model(
     eager = _median(measure) if mode == "auto" and measure else None
     # Axes of equal size by chance must not be taken for one axis.
     torch.fx.experimental._config.use_duck_shape = False  # noqa: SLF001 - no public way
-    before = _graphs()
+    before = graphs_made()
     # What Inductor makes is found again by the next process, also after a restart.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
     for layer in layers:
@@ -105,8 +105,11 @@ def compile_model(
     return CompileReport("layers", reason, program.templates, len(layers), before)
 
 
-def _graphs() -> int:
-    return int(counters["stats"]["unique_graphs"])
+def graphs_made() -> int:
+    """Return the graphs that torch has made in this process."""
+    # What compiles takes seconds to load: where nothing was compiled it is not there.
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else int(dynamo.counters["stats"]["unique_graphs"])
 
 
 def _median(run: Callable[[], object]) -> float:

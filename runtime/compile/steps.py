@@ -24,13 +24,11 @@ from typing import Any, Literal
 import torch
 import torch.fx.experimental._config
 from torch import Tensor, nn
-from torch._dynamo.exc import TorchDynamoException
-from torch._dynamo.utils import counters
-from torch._inductor.exc import InductorError
 
 from ...blocks.modules.state import State
 from ..cache import cache_folder
 from .build import program_of
+from .compile import graphs_made
 from .kernels import machine_key
 
 Wish = Literal["auto", "on", "off"]
@@ -231,7 +229,12 @@ class _Compiled:
         self._functions: dict[Any, Callable[..., Any]] = {
             kind: torch.compile(kind.step, dynamic=True, backend=BACKEND) for kind in kinds
         }
-        self._before = counters["stats"]["unique_graphs"]
+        # Loaded with the first model that is compiled: it takes seconds.
+        from torch._dynamo.exc import TorchDynamoException  # noqa: PLC0415
+        from torch._inductor.exc import InductorError  # noqa: PLC0415
+
+        self._errors = (TorchDynamoException, InductorError)
+        self._before = graphs_made()
         self._model: Any = self._relinked(model, {})
 
     def _relinked(self, module: nn.Module, known: dict[int, nn.Module]) -> nn.Module:
@@ -252,7 +255,7 @@ class _Compiled:
     def step(self, moving: Mapping[str, Tensor], state: Any, position: int) -> dict[str, Tensor]:
         """Take a step, compiled as far as that can be."""
         outputs: dict[str, Tensor] = self._model.step(**moving, state=state, position=position)
-        made = counters["stats"]["unique_graphs"] - self._before
+        made = graphs_made() - self._before
         if made > GRAPHS * len(self._functions):
             self.failure = f"every shape is compiled anew, {made} graphs up to now"
         return outputs
@@ -263,7 +266,7 @@ class _Compiled:
         if not self.failure:
             try:
                 return self._functions[kind](layer, *given, **named)
-            except (TorchDynamoException, InductorError) as error:
+            except self._errors as error:
                 first = str(error).strip().partition("\n")[0]
                 self.failure = f"compiling failed: {type(error).__name__}: {first[:200]}"
         return kind.step(layer, *given, **named)

@@ -208,6 +208,15 @@ def generate_with(
         return generate(stepper, prompts, settings, eos=eos, device=device)
 
 
+def check_generates(graph: Graph) -> None:
+    """Refuse a graph that does not decode from ids alone.
+
+    Raises:
+        InputError: it has other inputs, no step axis or no logits.
+    """
+    _moving(graph)
+
+
 def _moving(graph: Graph) -> tuple[str, str | None]:
     """Return the inputs that move: ids, and their mask if there is one.
 

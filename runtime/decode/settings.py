@@ -112,7 +112,7 @@ def search_settings(search: Mapping[str, Any]) -> SearchSettings:
             for one in error.errors()
         ]
         raise InputError(
-            "; ".join(told), place="search", help="see the ranges in weft translate --help"
+            "; ".join(told), place="search", help="weft translate --help says what each is"
         ) from None
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sacrebleu
 import torch
 from torch import Tensor, nn
 
@@ -127,6 +126,8 @@ def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
 
     Source: Post 2018 (sacreBLEU); Popovic 2015 (chrF).
     """
+    import sacrebleu  # noqa: PLC0415 - slow to load, and not needed to translate
+
     metrics: dict[str, Any] = {
         "bleu": sacrebleu.BLEU(),
         "bleu_lc": sacrebleu.BLEU(lowercase=True),

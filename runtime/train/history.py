@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from torch.utils.tensorboard import SummaryWriter
-
 FILE = "metrics.jsonl"
 
 
@@ -31,6 +29,8 @@ class History:
         partial.write_text(text)
         partial.replace(self.path)
         self._file = self.path.open("a")
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - slow to load
+
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=update + 1)
 
     def write(self, **event: Any) -> None:

@@ -89,14 +89,9 @@ def profile_run(setting: Setting, updates: int, trace: Path | None = None) -> Pr
 
     Args:
         setting: the run; its folder is not touched.
-        updates: how many are recorded, after `WARMUP` others.
+        updates: how many are recorded, at least one, after `WARMUP` others.
         trace: file for torch's own trace.
-
-    Raises:
-        InputError: there is no update to record.
     """
-    if updates < 1:
-        raise InputError(f"{updates} updates cannot be profiled", help="give 1 or more")
     run = setting.run.model_copy(
         update={
             "updates": WARMUP + updates,

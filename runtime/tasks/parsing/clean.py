@@ -67,13 +67,14 @@ class Statistics:
         """Return the statistics as text, commonest labels and tags first."""
 
         def common(counts: Counter[str]) -> str:
-            return ", ".join(f"{name} {count:,}" for name, count in counts.most_common(12))
+            shown = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(12))
+            return f": {shown}" if shown else ""
 
         return (
             f"{self.trees:,} trees, {self.words:,} words, longest {self.longest}, "
             f"deepest {self.deepest}, {self.unaries:,} unary constituents\n"
-            f"{len(self.labels)} labels: {common(self.labels)}\n"
-            f"{len(self.tags)} tags: {common(self.tags)}"
+            f"{len(self.labels)} labels{common(self.labels)}\n"
+            f"{len(self.tags)} tags{common(self.tags)}"
         )
 
 

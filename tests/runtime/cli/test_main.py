@@ -224,3 +224,17 @@ def test_bad_text_names_file_and_line(
     assert main(["prepare", str(run), "--out", str(tmp_path / "out")]) == 1
 
     assert words in capsys.readouterr().err
+
+
+def test_a_place_that_cannot_be_written_is_named(
+    toy_run: Callable[..., Run], tmp_path: Path, capsys: Capture
+) -> None:
+    """Without a traceback."""
+    run = tmp_path / "toy.json"
+    run.write_text(json.dumps(toy_run().model_dump(mode="json")))
+
+    for command in ("prepare", "train"):
+        assert main([command, str(run), "--out", str(run / "out")]) == 1
+        told = capsys.readouterr().err
+        assert "error: cannot read or write it: Not a directory" in told
+        assert str(run) in told

@@ -135,6 +135,7 @@ def test_trees_are_drawn(parse: Parse, tmp_path: Path) -> None:
     assert "cat" in third
     assert "dog" in (tmp_path / "one.svg").read_text()
     parse(b"the dog\n", "--draw", str(tmp_path / "one.jpeg"), code=1)
+    assert parse(b"the dog\n", "--draw", str(tmp_path / "one.svg" / "no"), code=1) == []
 
 
 def test_a_picture_has_every_label_and_word_once() -> None:
@@ -225,3 +226,5 @@ def test_a_parser_is_no_translator(
     assert main(["score", str(folder), *sides]) == 0
     page = str(tmp_path / "heads.html")
     assert main(["attend", str(folder), "the dog", "--target", "(S XX", "-o", page]) == 0
+    assert main(["generate", str(folder)]) == 1
+    assert "from ids alone" in capsys.readouterr().err

@@ -47,6 +47,16 @@ def test_limits_out_of_range_are_told(capsys: pytest.CaptureFixture[str]) -> Non
     assert "queue" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("option", "value"), [("--drain", "-1"), ("--timeout", "0")])
+def test_a_limit_that_is_none_is_told_by_its_option(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is opened."""
+    assert main(["serve", "nowhere", "--port", "0", option, value]) == 1
+
+    assert capsys.readouterr().err.startswith(f"error: {option}: ")
+
+
 def test_without_the_extra_the_way_to_it_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

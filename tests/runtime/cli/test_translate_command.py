@@ -279,3 +279,16 @@ def test_perplexity_of_scores_is_finite(folders: Path) -> None:
     assert all(
         math.isfinite(one.log_probability) for one in model.score([("sun", "moon tree")] * 3)
     )
+
+
+def test_what_is_evaluated_wrongly_is_told(
+    folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What parsers alone have, and a file where a folder would have to be."""
+    folder = str(folders / "000008")
+
+    assert main(["evaluate", folder, "--trees", "gold"]) == 1
+    assert "are for parsers" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert main(["evaluate", folder, "-o", str(tmp_path / "file" / "out")]) == 1
+    assert "cannot write the file" in capsys.readouterr().err
