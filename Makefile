@@ -10,6 +10,8 @@ FUZZ_SECONDS ?= 60
 BIN := .venv/bin
 READY := .venv/.installed
 export PIP_ARGS PYTHON
+# What Python and pytest compile is kept, for processes that tests start and for the next time.
+export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-gpu test-parity test-export fuzz lint check golden catalogue setup clean

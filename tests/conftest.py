@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 GOLDEN = Path(__file__).parent / "golden"
 
 settings.register_profile(
-    "weft", deadline=None, derandomize=bool(os.environ.get("CI")), print_blob=True
+    "weft",
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),
+    max_examples=50,
+    print_blob=True,
 )
 settings.register_profile("thorough", settings.get_profile("weft"), max_examples=1000)
 settings.load_profile("weft")
@@ -46,6 +51,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what is there by now: it stays to the end."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Return a function that compares a text with `tests/golden/NAME`, or rewrites it."""
@@ -66,14 +77,17 @@ def _seeded() -> None:
     """Start every test from the same random state, without importing torch for it."""
     random.seed(0)
     torch = sys.modules.get("torch")
-    if torch is not None:
+    if torch is None:
+        return
+    if torch.cuda.is_initialized():
         torch.manual_seed(0)
+    else:  # torch would note the whole stack for a GPU that is never asked
+        torch.default_generator.manual_seed(0)
 
 
-@pytest.fixture(autouse=True)
-def _gpu_or_skip(request: pytest.FixtureRequest) -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test marked `gpu` where there is none."""
-    if request.node.get_closest_marker("gpu") is not None:
+    if item.get_closest_marker("gpu") is not None:
         torch = pytest.importorskip("torch")
         if not torch.cuda.is_available():
             pytest.skip("needs a GPU")

@@ -583,7 +583,7 @@ def test_a_mistake_in_a_template_used_with_two_types_is_told_once() -> None:
     assert [(f.code, f.at) for f in findings] == [("T03", "/blocks/t/nodes/sum/in/z")]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(TEXTS)), st.data())
 def test_a_spoilt_spec_gives_findings_and_never_another_error(name: str, data: Any) -> None:
     """Values of a shipped spec are dropped, doubled, retyped and renamed at random."""

@@ -167,7 +167,7 @@ SLOW = settings(
     max_examples=min(60, settings.default.max_examples // 5),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-"""Twenty specs, and sixty in the thorough profile."""
+"""Ten specs, and sixty in the thorough profile."""
 
 
 @SLOW

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from weft.runtime.decode.candidates import Bars
@@ -168,7 +168,6 @@ def test_outputs_begin_as_told(seed: int, beam: int, prefixes: list[list[int]]) 
 phrases = st.lists(st.lists(st.integers(4, 8), min_size=1, max_size=3), max_size=3)
 
 
-@settings(max_examples=60)
 @given(
     seed=seeds, beam=st.sampled_from([1, 2, 4]), wanted=st.lists(phrases, min_size=2, max_size=2)
 )
@@ -225,7 +224,6 @@ def text_of(tokens: Sequence[int]) -> str:
     return "".join(TEXTS[token] or "?" for token in tokens)
 
 
-@settings(max_examples=150)
 @given(
     seed=seeds,
     beam=st.sampled_from([1, 3]),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from weft.runtime.decode.search import beam_search
@@ -65,7 +65,6 @@ def leaves_of(tokens: Sequence[int], length: int, *, words: bool) -> list[Leaf]:
 
 
 @EVERY
-@settings(max_examples=60)
 @given(
     seed=st.integers(0, 9999),
     lengths=st.lists(st.integers(1, 7), min_size=1, max_size=3),
