@@ -162,8 +162,9 @@ def main() -> None:
     command = [sys.executable, "-m", "weft", "serve", options.checkpoint, "--port", "0"]
     server = subprocess.Popen([*command, "--precision", "float32"], stderr=subprocess.PIPE)
     try:
-        found = re.search(rb"http://[\d.]+:(\d+)", server.stderr.readline())
-        port, before = int(found[1]), memory(server.pid)
+        # Lines about steps may come first.
+        found = (re.search(rb"http://[\d.]+:(\d+)", line) for line in server.stderr)
+        port, before = int(next(one for one in found if one)[1]), memory(server.pid)
         asyncio.run(load(port, known, options.clients, 3.0))
         heard = asyncio.run(load(port, known, options.clients, options.seconds))
         counted, after = asyncio.run(metrics_of(port)), memory(server.pid)
