@@ -55,6 +55,7 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector pass over what is there by now: it stays to the end."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture

@@ -245,6 +245,7 @@ def test_blocks_that_multiply_no_matrices_are_free() -> None:
     assert {name for name, cost in work.items() if cost == 0} == FREE
 
 
+@pytest.mark.slow  # the formula names them all, and there are no buffers: see above
 @EVERY_CASE
 def test_weights_survive_a_file(block: BlockType) -> None:
     """A model that was saved and opened computes the same."""

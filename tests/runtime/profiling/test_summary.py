@@ -229,7 +229,7 @@ def test_a_run_is_profiled_and_not_begun(toy_run: Callable[..., Run], tmp_path: 
 
 def test_a_spec_is_measured_by_node() -> None:
     """Blocks that multiply matrices take time both ways; the head leaves its logits behind."""
-    graph = graph_of(load("transformer-tiny", SMALL))
+    graph = graph_of(load("transformer-tiny", {**SMALL, "layers": 1}))
 
     found = measure(graph, {"B": 2, "S": 5, "T": 7}, device="cpu")
 

@@ -290,8 +290,9 @@ def test_best_is_the_validation_with_the_lowest_nll(toy_run: Maker, tmp_path: Pa
 
 
 def test_learns_a_toy_language(toy_run: Maker, tmp_path: Path) -> None:
-    """The loss falls to well under a third, so the gradient points the right way."""
-    result = api.train(toy_run(updates=60), out=tmp_path / "run")
+    """The loss falls to well under three quarters, so the gradient points the right way."""
+    run = toy_run(updates=30, schedule={"type": "constant", "rate": 0.01})
+    result = api.train(run, out=tmp_path / "run")
 
     losses = [e["nll"] for e in read(tmp_path / "run/metrics.jsonl") if e["type"] == "train"]
     assert result.finished
