@@ -83,13 +83,13 @@ def _serves(x: Tensor, weight_OI: Tensor) -> bool:
     Tensors of other classes (distributed, fake) and compiled graphs go torch's way.
     """
     return (
-        x.device.type == "cpu"
+        not torch.compiler.is_compiling()
+        and x.device.type == "cpu"
         and x.dtype == weight_OI.dtype == torch.float32
         and x.numel() >= ROWS * x.size(-1)
         and type(x) is Tensor
         and type(weight_OI) in (Tensor, nn.Parameter)
         and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
     )
 
 

@@ -44,6 +44,9 @@ def parts(rows: int) -> Iterator[int]:
 
 def serves(x: Tensor, weight_OI: Tensor) -> bool:
     """Say whether a linear map of these is one that oneDNN multiplies in bfloat16, of many rows."""
+    # Asked first: a compiler would make a graph for few rows and another for many.
+    if torch.compiler.is_compiling():
+        return False
     if x.device.type != "cpu" or x.numel() < FEWEST * x.size(-1):
         return False
     if torch.is_autocast_enabled("cpu"):
@@ -55,7 +58,6 @@ def serves(x: Tensor, weight_OI: Tensor) -> bool:
         half
         and type(x) is Tensor
         and type(weight_OI) in (Tensor, nn.Parameter)
-        and not torch.compiler.is_compiling()
         and torch.backends.mkldnn.is_available()
     )
 

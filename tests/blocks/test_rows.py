@@ -94,6 +94,22 @@ def test_rows_go_in_parts_only_where_that_helps(monkeypatch: pytest.MonkeyPatch)
     assert seen == [(300, 6)]
 
 
+@pytest.mark.slow
+def test_a_compiled_map_has_one_graph_for_few_rows_and_many() -> None:
+    """The question how many there are must not become part of the graph."""
+    layer, graphs = LinearMap(6, 4), list[torch.fx.GraphModule]()
+
+    def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(layer, backend=backend, dynamic=True)
+    with torch.no_grad(), torch.autocast("cpu", HALF):
+        for count in (5, FEWEST + 7, 9, 3 * FEWEST):
+            compiled(torch.randn(count, 6))
+    assert len(graphs) == 1
+
+
 class Info(ctypes.Structure):
     """What glibc says of its memory."""
 
