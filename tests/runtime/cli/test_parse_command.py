@@ -179,6 +179,7 @@ def test_a_parser_is_evaluated_by_evalb(
     assert text.startswith("toy\n=== Summary ===")
     assert "Bracketing FMeasure" in text
     assert "Malformed outputs         =      0" in text
+    assert "not the parser's" in text
 
 
 def test_settings_of_evalb_count(
