@@ -293,7 +293,7 @@ def test_a_toy_grammar_is_learnt(form: str, tree_run: Callable[..., Run], tmp_pa
 
     assert found.f1 > 95
     if form == "tensor2tensor":
-        assert found.tags / found.tagged > 0.98
+        assert found.tags / found.tagged > 0.95  # 0.98 to 1 by the seed and the kernels
 
 
 @pytest.mark.slow
