@@ -35,6 +35,7 @@ from .distributed.world import signal_name
 from .history import History
 from .keeping import checkpoints, differs, thin, write_mean
 from .kernels import chosen_kernels
+from .memory import Growth
 from .optimize import make_optimizer, set_rate
 from .recompute import recompute
 from .schedule import learning_rate
@@ -147,7 +148,7 @@ class Trainer:
         run, state = self.run, self.state
         work = prefetch(self._portions())
         started, before = time.monotonic(), state.seconds
-        window = Window()
+        window, growth = Window(), Growth()
         if self._patience_is_out():
             self.stop_reason = f"no better for {state.stale} validations"
         again_after = 2.0 if self.world.size > 1 else 0.0
@@ -155,6 +156,7 @@ class Trainer:
             while state.update < run.updates and not self.stop_reason:
                 portion = self._next(work, window)
                 window.add(self._update(portion), portion)
+                growth.look(state.update)
                 state.epoch, state.position = portion.epoch, portion.position
                 state.seconds = before + time.monotonic() - started
                 told = state.update % REPORT_EVERY == 0 or state.update == run.updates

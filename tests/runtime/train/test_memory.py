@@ -1,0 +1,75 @@
+"""Memory: kept for the next step, and given back once it has grown."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+
+import pytest
+from weft.runtime.train import memory
+from weft.runtime.train.memory import EVERY, GROWN, Growth, resident
+
+
+class Trimmed:
+    """A C library that counts."""
+
+    def __init__(self) -> None:
+        """Start at none."""
+        self.times = 0
+
+    def malloc_trim(self, pad: int) -> int:
+        """Count."""
+        assert pad == 0
+        self.times += 1
+        return 1
+
+
+def test_memory_is_given_back_when_it_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not while it is level; afterwards from what the next updates need."""
+    libc = Trimmed()
+    monkeypatch.setattr(memory, "_kept", [libc])
+    sizes = iter([1000, 1000 * GROWN, 1000 * GROWN + 1, 1500, 1500 * GROWN, 9000])
+    monkeypatch.setattr(memory, "resident", lambda: next(sizes))
+    growth = Growth()
+
+    given_back = [update for update in range(1, 6 * EVERY + 1) if growth.look(update)]
+
+    assert given_back == [3 * EVERY, 6 * EVERY]
+    assert libc.times == 2
+
+
+def test_a_process_that_keeps_nothing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of one's own that did not ask for it."""
+    monkeypatch.setattr(memory, "_kept", [])
+    monkeypatch.setattr(memory, "resident", lambda: pytest.fail("looked"))
+    assert not Growth().look(EVERY)
+
+
+SCRIPT = """
+from weft.runtime.train import memory
+assert memory.keep_freed_memory()
+memory.EVERY = 1
+growth, before = memory.Growth(), memory.resident()
+growth.look(1)
+both = [(bytearray(2**20), bytes(5000)) for _ in range(100)]
+# What stays lies between the pieces that are freed.
+stays = [small for _, small in both]
+del both
+kept = memory.resident() - before
+assert growth.look(1)
+print(kept, memory.resident() - before)
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallopt") or not resident(), reason="needs glibc and Linux"
+)
+def test_freed_memory_is_the_systems_again() -> None:
+    """In a process of its own, since it is a setting of the process."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
+    )
+    kept, left = map(int, done.stdout.split())
+    assert kept > 90 * 2**20
+    assert left < 10 * 2**20
