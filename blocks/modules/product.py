@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from .rows import linear_in_parts, serves
+from .rows import as_rows, linear_in_parts, serves
 
 Product = Literal["torch", "onednn"]
 """`torch` is what `F.linear` runs, `onednn` torch's operator for oneDNN."""
@@ -99,11 +99,6 @@ def _onednn(a_RI: Tensor, b_OI: Tensor, bias_O: Tensor | None) -> Tensor:
     return product
 
 
-def _rows(x: Tensor) -> Tensor:
-    """[..., I] to [R, I], in memory row after row."""
-    return x.reshape(-1, x.size(-1)).contiguous()
-
-
 class _Onednn(torch.autograd.Function):
     """A linear map whose three products, forward and backward, are oneDNN's."""
 
@@ -112,7 +107,7 @@ class _Onednn(torch.autograd.Function):
         """Return x W^T + b."""
         ctx.save_for_backward(x, weight_OI)
         ctx.has_bias = bias_O is not None
-        y_RO = _onednn(_rows(x), weight_OI, bias_O)
+        y_RO = _onednn(as_rows(x), weight_OI, bias_O)
         return y_RO.view(*x.shape[:-1], weight_OI.size(0))
 
     @staticmethod
@@ -120,12 +115,12 @@ class _Onednn(torch.autograd.Function):
     def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Return the slopes at x, W and b."""
         x, weight_OI = ctx.saved_tensors
-        of_y_RO = _rows(of_y)
+        of_y_RO = as_rows(of_y)
         of_x = of_weight = of_bias = None
         if ctx.needs_input_grad[0]:
             of_x = _onednn(of_y_RO, weight_OI.t(), None).view(x.shape)
         if ctx.needs_input_grad[1]:
-            of_weight = _onednn(of_y_RO.t(), _rows(x).t(), None)
+            of_weight = _onednn(of_y_RO.t(), as_rows(x).t(), None)
         if ctx.has_bias and ctx.needs_input_grad[2]:
             of_bias = of_y_RO.sum(0)
         return of_x, of_weight, of_bias

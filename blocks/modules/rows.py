@@ -86,14 +86,14 @@ class _InParts(torch.autograd.Function):
             else:
                 torch.addmm(bias_O, x_RI, weight_IO, out=y_RO)
 
-        return _mapped(_rows(x), weight_OI.size(0), product).view(*x.shape[:-1], -1)
+        return _mapped(as_rows(x), weight_OI.size(0), product).view(*x.shape[:-1], -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """Return the slopes at x, W and b."""
         x, weight_OI = ctx.saved_tensors
-        of_y_RO = _rows(of_y)
+        of_y_RO = as_rows(of_y)
         of_x = of_weight = of_bias = None
         if ctx.needs_input_grad[0]:
 
@@ -103,7 +103,7 @@ class _InParts(torch.autograd.Function):
             of_x = _mapped(of_y_RO, weight_OI.size(1), product).view(x.shape)
         if ctx.needs_input_grad[1]:
             for start, size in _places(of_y_RO.size(0)):
-                of_y_part, x_part = (_part(full, start, size) for full in (of_y_RO, _rows(x)))
+                of_y_part, x_part = (_part(full, start, size) for full in (of_y_RO, as_rows(x)))
                 of_part = of_y_part.t() @ x_part
                 of_weight = of_part if of_weight is None else of_weight.add_(of_part)
         if ctx.has_bias and ctx.needs_input_grad[2]:
@@ -111,7 +111,7 @@ class _InParts(torch.autograd.Function):
         return of_x, of_weight, of_bias
 
 
-def _rows(x: Tensor) -> Tensor:
+def as_rows(x: Tensor) -> Tensor:
     """[..., I] to [R, I], in memory row after row."""
     return x.reshape(-1, x.size(-1)).contiguous()
 
