@@ -6,20 +6,19 @@ cache folder.
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import torch
 
 from ..blocks.modules import product
 from ..graphs.cost import flops
 from ..graphs.graph import Graph
-from .cache import cache_folder
-from .processor import processor_identity
+from .cache import keep, kept
+from .compile.kernels import device_identity
 
+FILE = "ceiling.json"
+"""Where it is kept, in the cache folder."""
 SIZES = {"cpu": 2048, "cuda": 8192}
 """Rows and columns of the matrices."""
 SECONDS = 0.5
@@ -40,19 +39,15 @@ def ceiling(
         dtype: of the matrices.
         measure: measures it; None multiplies square matrices for `SECONDS`.
     """
-    path = cache_folder() / "ceiling.json"
-    key = " | ".join((_name(device), str(dtype), str(torch.get_num_threads()), torch.__version__))
+    where = device_identity(device)
+    key = " | ".join((where, str(dtype), str(torch.get_num_threads()), torch.__version__))
+    held = kept(FILE)
     known: dict[str, float] = {}
-    with suppress(OSError, ValueError, AttributeError):
-        held = json.loads(path.read_text()).items()
-        known = {name: value for name, value in held if isinstance(value, float)}
+    if isinstance(held, dict):
+        known = {name: value for name, value in held.items() if isinstance(value, float)}
     if key not in known:
         known[key] = float(measure() if measure is not None else _measured(device, dtype))
-        with suppress(OSError):  # then it is measured again the next time
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(f".{os.getpid()}")
-            partial.write_text(json.dumps(known, indent=2) + "\n")
-            partial.replace(path)
+        keep(FILE, known)
     return known[key]
 
 
@@ -104,7 +99,3 @@ def _measured(device: torch.device, dtype: torch.dtype) -> float:
     finally:
         product.use_product(before)
     return 2.0 * size**3 / min(took)
-
-
-def _name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor_identity()

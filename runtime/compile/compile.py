@@ -87,11 +87,8 @@ def compile_model(
     if mode == "auto" and measure is None and device == "cpu":
         return CompileReport("eager", "auto on the CPU, where compiled training is slower")
     eager = _median(measure) if mode == "auto" and measure else None
-    # Axes of equal size by chance must not be taken for one axis.
-    torch.fx.experimental._config.use_duck_shape = False  # noqa: SLF001 - no public way
+    ready_compiler()
     before = graphs_made()
-    # What Inductor makes is found again by the next process, also after a restart.
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
     for layer in layers:
         layer.compile(dynamic=True)
     reason = "asked for" if mode == "layers" else f"auto on {device}"
@@ -103,6 +100,14 @@ def compile_model(
                 layer._compiled_call_impl = None  # noqa: SLF001 - undoes Module.compile
             return CompileReport("eager", reason)
     return CompileReport("layers", reason, program.templates, len(layers), before)
+
+
+def ready_compiler() -> None:
+    """Set what every compilation here needs of torch, in this process."""
+    # Axes of equal size by chance must not be taken for one axis.
+    torch.fx.experimental._config.use_duck_shape = False  # noqa: SLF001 - no public way
+    # What Inductor makes is found again by the next process, also after a restart.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
 
 
 def graphs_made() -> int:

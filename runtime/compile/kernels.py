@@ -8,21 +8,19 @@ a machine, kept in a file, printed by trainings, and can be set from outside.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import cast, get_args
 
 import torch
 
 from ...blocks.modules import cores, product
 from ...specs.findings import InputError, did_you_mean
-from ..cache import cache_folder
+from ..cache import keep, kept
 from ..processor import processor_identity
 
 LENGTHS = (32, 128, 512)
@@ -136,47 +134,33 @@ def _measured(device: torch.device, *, half: bool) -> Kernels:
     """Return what measuring found, in this process, or before on this machine."""
     key = machine_key(device, half=half)
     if key not in _known:
-        path = cache_folder() / "kernels" / f"{key}.json"
-        found = _read(path)
-        if found is None:
+        name = f"kernels/{key}.json"
+        before = as_kept(kept(name))
+        if before is None:
             found = _measure(device, half=half)
-            _write(path, found)
+            keep(name, found.as_json())
+        else:
+            found = Kernels(before.product, before.attention, "measured before")
         _known[key] = found
     return _known[key]
 
 
+def device_identity(device: torch.device) -> str:
+    """Return one line that differs between devices on which other kernels may be fastest."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else processor_identity()
+
+
 def machine_key(device: torch.device, *, half: bool) -> str:
     """Return a name for all that a measurement depends on, the model aside."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor_identity()
     parts = (
         device.type,
-        name,
+        device_identity(device),
         torch.backends.cpu.get_cpu_capability(),
         torch.__version__,
         str(torch.get_num_threads()),
         str(half),
     )
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def _read(path: Path) -> Kernels | None:
-    """Return a kept choice, or None where there is none that can be used."""
-    try:
-        kept = as_kept(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return None
-    return None if kept is None else Kernels(kept.product, kept.attention, "measured before")
-
-
-def _write(path: Path, kernels: Kernels) -> None:
-    """Keep a choice; a folder that cannot be written is no error."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(kernels.as_json()), encoding="utf-8")
-        beside.replace(path)
-    except OSError:
-        return
 
 
 def _measure(device: torch.device, *, half: bool) -> Kernels:

@@ -11,24 +11,20 @@ Not here: compiled training (`compile.py`), and matrices laid out for steps (`pa
 from __future__ import annotations
 
 import copy
-import json
-import os
 import statistics
 import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import torch.fx.experimental._config
 from torch import Tensor, nn
 
 from ...blocks.modules.state import State
-from ..cache import cache_folder
+from ..cache import keep, kept
 from .build import program_of
-from .compile import graphs_made
+from .compile import graphs_made, ready_compiler
 from .kernels import machine_key
 
 Wish = Literal["auto", "on", "off"]
@@ -177,7 +173,7 @@ class Steps:
         rows = next(iter(moving.values())).size(0)
         key = _key(model, rows)
         if key not in self._known:
-            self._known[key] = _read(_path(key))
+            self._known[key] = _known(key)
         known, when = self._known[key], "measured before"
         if known is None and work >= UNTRIED:
             self._say("steps: compiling once, to measure whether that pays")
@@ -186,7 +182,7 @@ class Steps:
             if known is None:
                 self._settle("plain", made.failure)
                 return
-            _write(_path(key), known)
+            keep(_file(key), asdict(known))
         if known is None:
             return
         if known.gain < GAIN:
@@ -213,10 +209,7 @@ class _Compiled:
 
     def __init__(self, model: nn.Module) -> None:
         """Make a model that shares all with another; nothing is compiled before the first step."""
-        # Axes of equal size by chance must not be taken for one axis.
-        torch.fx.experimental._config.use_duck_shape = False  # noqa: SLF001 - no public way
-        # What Inductor makes is found again by the next process.
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
+        ready_compiler()
         self.failure = ""
         """Why steps are plain after all; empty when they are not."""
         names = program_of(model).templates
@@ -335,26 +328,16 @@ def _key(model: nn.Module, rows: int) -> str:
     return f"{program_of(model).fingerprint[:16]}-{machine}-{rows.bit_length()}"
 
 
-def _path(key: str) -> Path:
-    return cache_folder() / "steps" / f"{key}.json"
+def _file(key: str) -> str:
+    """Return under which name a measurement is kept."""
+    return f"steps/{key}.json"
 
 
-def _read(path: Path) -> Measured | None:
+def _known(key: str) -> Measured | None:
     """Return a kept measurement, or None where there is none that can be used."""
     try:
-        kept = Measured(**json.loads(path.read_text(encoding="utf-8")))
-        sound = min(float(kept.plain), float(kept.compiled)) > 0 and float(kept.compiling) >= 0
-    except (OSError, TypeError, ValueError):
+        found = Measured(**kept(_file(key)))
+        sound = min(float(found.plain), float(found.compiled)) > 0 and float(found.compiling) >= 0
+    except (TypeError, ValueError):
         return None
-    return kept if sound else None
-
-
-def _write(path: Path, measured: Measured) -> None:
-    """Keep a measurement; a folder that cannot be written is no error."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(json.dumps(asdict(measured)), encoding="utf-8")
-        beside.replace(path)
-    except OSError:
-        return
+    return found if sound else None

@@ -107,5 +107,9 @@ class Held:
         left = own_M.nonzero()[:, 0]
         self._stepper.narrow(left)
         self._sentences_M = left if self._sentences_M is None else self._sentences_M[left]
-        each = torch.arange(self._each, device=left.device)
-        self.rows_M = (self._sentences_M[:, None] * self._each + each).flatten()
+        self.rows_M = rows_of(self._sentences_M, self._each)
+
+
+def rows_of(sentences_N: Tensor, each: int) -> Tensor:
+    """Return the rows [N * each] of some sentences, each of which has as many."""
+    return (sentences_N[:, None] * each + torch.arange(each, device=sentences_N.device)).flatten()

@@ -16,6 +16,7 @@ from ...blocks.modules.state import Room, State
 from ..compile.pack import packed
 from ..compile.stepping import KEPT, kept_value
 from ..compile.steps import steps_of
+from .held import rows_of
 
 READ_AT_ONCE = 512
 """Tokens of a prompt that are read at once; more would take memory by the square."""
@@ -106,8 +107,7 @@ class ModelStepper:
 
     def narrow(self, sentences_N: Tensor) -> None:
         """Keep these sentences alone, in this order."""
-        each = torch.arange(self.beams, device=sentences_N.device)
-        rows_R = (sentences_N[:, None] * self.beams + each).flatten()
+        rows_R = rows_of(sentences_N, self.beams)
         narrow(self._state, sentences_N, rows_R, self._used)
         self._kept = {name: one[rows_R] for name, one in self._kept.items()}
         self.rows = len(sentences_N)
