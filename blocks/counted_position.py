@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ..graphs.signature import BlockType, Signature, never, port
 from .fields import Count, Params, Probability, Several
+from .position import check_even
 
 Start = Annotated[int, Field(strict=True, ge=-1_000_000, le=1_000_000)]
 """A whole number that a count begins with."""
@@ -41,9 +42,7 @@ def _signature(_: CountedPositionParams, __: frozenset[str]) -> Signature:
 
 
 def _arguments(params: CountedPositionParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    if sizes["d_model"] % 2:
-        msg = f"width {sizes['d_model']} is odd, but sines and cosines come in pairs"
-        raise ValueError(msg, "use an even d_model")
+    check_even(sizes)
     if params.first >= params.below:
         msg = f"no id is from {params.first} on and below {params.below}"
         raise ValueError(msg, "give a 'first' that is less than 'below'")

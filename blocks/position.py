@@ -35,12 +35,21 @@ def _signature(_: Params, __: frozenset[str]) -> Signature:
     )
 
 
-def _sinusoidal_arguments(
-    params: SinusoidalPositionParams, sizes: Mapping[str, Any]
-) -> dict[str, Any]:
+def check_even(sizes: Mapping[str, Any]) -> None:
+    """Refuse a width that no waves fill.
+
+    Raises:
+        ValueError: it is odd; with a way out.
+    """
     if sizes["d_model"] % 2:
         msg = f"width {sizes['d_model']} is odd, but sines and cosines come in pairs"
         raise ValueError(msg, "use an even d_model")
+
+
+def _sinusoidal_arguments(
+    params: SinusoidalPositionParams, sizes: Mapping[str, Any]
+) -> dict[str, Any]:
+    check_even(sizes)
     return params.model_dump()
 
 

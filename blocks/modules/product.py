@@ -11,14 +11,15 @@ Axes: R rows, I width of what is read, O width of what is given.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from .rows import as_rows, linear_in_parts, serves
+from .rows import serves, summed_in_parts, times_in_parts
 
 Product = Literal["torch", "onednn"]
 """`torch` is what `F.linear` runs, `onednn` torch's operator for oneDNN."""
@@ -63,10 +64,13 @@ class LinearMap(nn.Linear):
 def linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
     """Return x W^T + b, for x [..., I], by the chosen kernel where it serves, else by torch's."""
     if serves(x, weight_OI):
-        return linear_in_parts(x, weight_OI, bias_O)
+        half = torch.bfloat16
+        given = (x.to(half), weight_OI.to(half), None if bias_O is None else bias_O.to(half))
+        in_parts: Tensor = _InParts.apply(_IN_PARTS, *given)  # type: ignore[no-untyped-call]
+        return in_parts
     if _chosen == "torch" or not _serves(x, weight_OI):
         return F.linear(x, weight_OI, bias_O)
-    y: Tensor = _Onednn.apply(x, weight_OI, bias_O)  # type: ignore[no-untyped-call]
+    y: Tensor = _Onednn.apply(_ONEDNN, x, weight_OI, bias_O)  # type: ignore[no-untyped-call]
     return y
 
 
@@ -99,28 +103,63 @@ def _onednn(a_RI: Tensor, b_OI: Tensor, bias_O: Tensor | None) -> Tensor:
     return product
 
 
-class _Onednn(torch.autograd.Function):
-    """A linear map whose three products, forward and backward, are oneDNN's."""
+def _onednn_summed(a_RO: Tensor, b_RI: Tensor) -> Tensor:
+    """Return a^T b."""
+    return _onednn(a_RO.t(), b_RI.t(), None)
+
+
+class _Kernel(NamedTuple):
+    """How the three products of a linear map are made."""
+
+    times: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    """From a [R, I], b [O, I] and a bias to a b^T + bias."""
+    summed: Callable[[Tensor, Tensor], Tensor]
+    """From a [R, O] and b [R, I] to a^T b."""
+
+
+_ONEDNN = _Kernel(_onednn, _onednn_summed)
+_IN_PARTS = _Kernel(times_in_parts, summed_in_parts)
+
+
+def _as_rows(x: Tensor) -> Tensor:
+    """[..., I] to [R, I], in memory row after row."""
+    return x.reshape(-1, x.size(-1)).contiguous()
+
+
+class _Linear(torch.autograd.Function):
+    """A linear map whose three products, forward and backward, are a kernel's."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any, kernel: _Kernel, x: Tensor, weight_OI: Tensor, bias_O: Tensor | None
+    ) -> Tensor:
         """Return x W^T + b."""
         ctx.save_for_backward(x, weight_OI)
-        ctx.has_bias = bias_O is not None
-        y_RO = _onednn(as_rows(x), weight_OI, bias_O)
+        ctx.kernel, ctx.has_bias = kernel, bias_O is not None
+        y_RO = kernel.times(_as_rows(x), weight_OI, bias_O)
         return y_RO.view(*x.shape[:-1], weight_OI.size(0))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Return the slopes at x, W and b."""
+    def backward(
+        ctx: Any, of_y: Tensor
+    ) -> tuple[None, Tensor | None, Tensor | None, Tensor | None]:
+        """Return the slopes at x, W and b; a kernel has none."""
         x, weight_OI = ctx.saved_tensors
-        of_y_RO = as_rows(of_y)
+        of_y_RO = _as_rows(of_y)
         of_x = of_weight = of_bias = None
-        if ctx.needs_input_grad[0]:
-            of_x = _onednn(of_y_RO, weight_OI.t(), None).view(x.shape)
         if ctx.needs_input_grad[1]:
-            of_weight = _onednn(of_y_RO.t(), as_rows(x).t(), None)
-        if ctx.has_bias and ctx.needs_input_grad[2]:
+            of_x = ctx.kernel.times(of_y_RO, weight_OI.t(), None).view(x.shape)
+        if ctx.needs_input_grad[2]:
+            of_weight = ctx.kernel.summed(of_y_RO, _as_rows(x))
+        if ctx.has_bias and ctx.needs_input_grad[3]:
             of_bias = of_y_RO.sum(0)
-        return of_x, of_weight, of_bias
+        return None, of_x, of_weight, of_bias
+
+
+class _Onednn(_Linear):
+    """One by oneDNN: the name is what profiles show."""
+
+
+class _InParts(_Linear):
+    """One with rows in parts."""

@@ -11,12 +11,10 @@ Axes: R rows, I width of what is read, O width of what is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 FEWEST = 256
 """Rows below which they are multiplied at once: so many shapes do no harm."""
@@ -62,58 +60,29 @@ def serves(x: Tensor, weight_OI: Tensor) -> bool:
     )
 
 
-def linear_in_parts(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-    """Return x W^T + b in bfloat16, for x [..., I]."""
-    half = torch.bfloat16
-    bias = None if bias_O is None else bias_O.to(half)
-    y: Tensor = _InParts.apply(x.to(half), weight_OI.to(half), bias)  # type: ignore[no-untyped-call]
-    return y
+def times_in_parts(a_RI: Tensor, b_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+    """Return a b^T + bias, rows in parts."""
+    b_IO = b_OI.t()
+    y_RO = a_RI.new_empty(len(a_RI), len(b_OI))
+    for start, size in _places(len(a_RI)):
+        into = y_RO[start : start + size]
+        made = into if len(into) == size else a_RI.new_empty(size, len(b_OI))
+        if bias_O is None:
+            torch.mm(_part(a_RI, start, size), b_IO, out=made)
+        else:
+            torch.addmm(bias_O, _part(a_RI, start, size), b_IO, out=made)
+        if made is not into:
+            into.copy_(made[: len(into)])
+    return y_RO
 
 
-class _InParts(torch.autograd.Function):
-    """A linear map whose three products see few numbers of rows."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight_OI: Tensor, bias_O: Tensor | None) -> Tensor:
-        """Return x W^T + b."""
-        ctx.save_for_backward(x, weight_OI)
-        ctx.has_bias = bias_O is not None
-        weight_IO = weight_OI.t()
-
-        def product(x_RI: Tensor, y_RO: Tensor) -> None:
-            if bias_O is None:
-                torch.mm(x_RI, weight_IO, out=y_RO)
-            else:
-                torch.addmm(bias_O, x_RI, weight_IO, out=y_RO)
-
-        return _mapped(as_rows(x), weight_OI.size(0), product).view(*x.shape[:-1], -1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Return the slopes at x, W and b."""
-        x, weight_OI = ctx.saved_tensors
-        of_y_RO = as_rows(of_y)
-        of_x = of_weight = of_bias = None
-        if ctx.needs_input_grad[0]:
-
-            def product(of_y_RO: Tensor, of_x_RI: Tensor) -> None:
-                torch.mm(of_y_RO, weight_OI, out=of_x_RI)
-
-            of_x = _mapped(of_y_RO, weight_OI.size(1), product).view(x.shape)
-        if ctx.needs_input_grad[1]:
-            for start, size in _places(of_y_RO.size(0)):
-                of_y_part, x_part = (_part(full, start, size) for full in (of_y_RO, as_rows(x)))
-                of_part = of_y_part.t() @ x_part
-                of_weight = of_part if of_weight is None else of_weight.add_(of_part)
-        if ctx.has_bias and ctx.needs_input_grad[2]:
-            of_bias = of_y_RO.sum(0)
-        return of_x, of_weight, of_bias
-
-
-def as_rows(x: Tensor) -> Tensor:
-    """[..., I] to [R, I], in memory row after row."""
-    return x.reshape(-1, x.size(-1)).contiguous()
+def summed_in_parts(a_RO: Tensor, b_RI: Tensor) -> Tensor:
+    """Return a^T b, the sum over rows in parts."""
+    y_OI: Tensor | None = None
+    for start, size in _places(len(a_RO)):
+        part_OI = _part(a_RO, start, size).t() @ _part(b_RI, start, size)
+        y_OI = part_OI if y_OI is None else y_OI.add_(part_OI)
+    return a_RO.new_zeros(a_RO.size(1), b_RI.size(1)) if y_OI is None else y_OI
 
 
 def _places(rows: int) -> Iterator[tuple[int, int]]:
@@ -132,17 +101,3 @@ def _part(x_RI: Tensor, start: int, size: int) -> Tensor:
     filled = x_RI.new_zeros(size, x_RI.size(1))
     filled[: len(part)] = part
     return filled
-
-
-def _mapped(x_RI: Tensor, width: int, product: Callable[[Tensor, Tensor], None]) -> Tensor:
-    """Return what a product makes of the rows, part by part."""
-    y_RO = x_RI.new_empty(len(x_RI), width)
-    for start, size in _places(len(x_RI)):
-        into = y_RO[start : start + size]
-        if len(into) == size:
-            product(x_RI[start : start + size], into)
-        else:
-            made = x_RI.new_empty(size, width)
-            product(_part(x_RI, start, size), made)
-            into.copy_(made[: len(into)])
-    return y_RO

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from weft.blocks.modules import rows
+from weft.blocks.modules import product, rows
 from weft.blocks.modules.product import LinearMap, linear
 from weft.blocks.modules.rows import FEWEST, SMALLEST, STEPS, parts
 
@@ -75,13 +75,13 @@ def test_values_and_slopes_are_those_of_exact_products(
 def test_rows_go_in_parts_only_where_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for few rows, in float32, on another device, or while a graph is compiled."""
     seen: list[torch.Size] = []
-    inner = rows._mapped
+    inner = product._IN_PARTS
 
     def spy(x_RI: Tensor, *given: Any) -> Tensor:
         seen.append(x_RI.shape)
-        return inner(x_RI, *given)
+        return inner.times(x_RI, *given)
 
-    monkeypatch.setattr(rows, "_mapped", spy)
+    monkeypatch.setattr(product, "_IN_PARTS", inner._replace(times=spy))
     layer = LinearMap(6, 4)
     layer(torch.randn(300, 6))
     with torch.autocast("cpu", HALF):
