@@ -182,6 +182,10 @@ def plot(found: dict[str, Any], path: Path) -> None:
             axis.set_xlabel(NAMES[name])
             axis.set_ylabel(unit)
             axis.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=7)
+            # As many marks as 1, 2 and 5 of each power give: some ranges hold one power of ten.
+            marks = [m * 10.0**p for p in range(-3, 5) for m in (1, 2, 5)]
+            held = [mark for mark in marks if min(values) / 1.5 < mark < max(values) * 1.5]
+            axis.set_yticks(held, [f"{mark:,g}" for mark in held])
             axis.minorticks_off()
             axis.grid(alpha=0.3)
     first, last = axes[0][-1], axes[1][-1]

@@ -70,20 +70,26 @@ def shifted(target: Tensor) -> Tensor:
     return torch.cat((torch.full_like(target[:, :1], 3), target[:, :-1]), 1)
 
 
-def weft_step(*, half: bool) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], str]:
-    """Return Weft's model, its summed loss, and what it says of itself."""
+def weft_step(
+    *, half: bool, packed: bool = False
+) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], str]:
+    """Return Weft's model, on packed rows or padded ones, its summed loss, and what it says."""
     import weft
     from weft.blocks.modules import cores, product
     from weft.graphs.head import head_of
     from weft.runtime.checked import analysed
     from weft.runtime.compile.kernels import choose_kernels
     from weft.runtime.train.memory import keep_freed_memory
+    from weft.runtime.train.packing import pack
     from weft.runtime.train.projected import run_and_compare
 
     keep_freed_memory()
     spec = weft.load("transformer-base", vocab=VOCAB)
     model = weft.build(spec).train()
-    head = head_of(analysed(spec)[0], "logits")
+    graph, _ = analysed(spec)
+    if packed:
+        pack(model, graph, pad=0)
+    head = head_of(graph, "logits")
     kernels = choose_kernels(torch.device("cpu"), half=half)
     product.use_product(kernels.product)
     cores.use(kernels.attention)

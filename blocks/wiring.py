@@ -66,11 +66,12 @@ def _slot(name: str, doc: str) -> Slot:
     return Slot(name, Port("x", vectors), Port("y", vectors), doc)
 
 
-def _sublayer_signature(_: SublayerParams, __: frozenset[str]) -> Signature:
+def _sublayer_signature(params: SublayerParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("x", "f[... d_model]", "vectors"),),
         outputs=(port("y", "f[... d_model]", "the same with what `f` adds"),),
         slots=(_slot("f", "the sub-layer; it takes other wires"),),
+        by_row=params.drop_path > 0,
     )
 
 
@@ -102,7 +103,7 @@ SUBLAYER = BlockType(
 )
 
 
-def _parallel_signature(_: ParallelSublayerParams, __: frozenset[str]) -> Signature:
+def _parallel_signature(params: ParallelSublayerParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("x", "f[... d_model]", "vectors"),),
         outputs=(port("y", "f[... d_model]", "the same with what `f` and `g` add"),),
@@ -110,6 +111,7 @@ def _parallel_signature(_: ParallelSublayerParams, __: frozenset[str]) -> Signat
             _slot("f", "one sub-layer; it takes the other wires that it has ports for"),
             _slot("g", "the other, which reads the same as `f`"),
         ),
+        by_row=params.drop_path > 0,
     )
 
 

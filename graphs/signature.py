@@ -56,6 +56,8 @@ class Signature:
     """Axis names that stand for another one, such as s for t when nothing else gives s."""
     behavior: Mapping[str, Behavior] = field(default_factory=dict)
     """Axis name to behaviour; names not listed are pointwise."""
+    by_row: bool = False
+    """Whether what happens to a position depends on the row it is in, though ports say `...`."""
 
 
 def port(name: str, text: str, doc: str = "") -> Port:

@@ -7,11 +7,15 @@ sentences x beams.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
 from .core import attend, weigh
+from .cores import varlen_packed, varlen_packs
 from .draw import draw_linear
+from .packing import Batched, Place, Rows, packed, padded
 from .position import RelativeBias, RelativeKey, alibi, distances, rotated
 from .product import LinearMap
 from .state import Room, State
@@ -30,6 +34,11 @@ class Attention(nn.Module):
     section 3; relative bias: Raffel et al. 2020, section 2.1; relative keys: Shaw et al.
     2018, section 3.2; head gates: Michel et al. 2019, section 2.3.
     """
+
+    batched: Batched | None = None
+    """Where packed rows belong, while a model is trained on them."""
+    places: Mapping[str, Place] = {}
+    """Which ports take packed rows: `x`, `memory`."""
 
     def __init__(  # noqa: PLR0913 - the params of a block
         self,
@@ -97,8 +106,28 @@ class Attention(nn.Module):
             What each position read, [B, T, D]; zeros mixed where nothing may be read.
         """
         own = memory is None
-        query_BHTK = self._split(self.query(x), self.heads)
-        key_BGSK, value_BGSV = self._offered(x if memory is None else memory)
+        of_x = self._rows("x", x)
+        of_read = of_x if memory is None else self._rows("memory", memory)
+        query = self.query(x)
+        causal, dropout = self.causal and own, self.dropout if self.training else 0.0
+        if of_x is not None and of_read is not None:
+            plain = bias is None and self._blind(own=own) and (keep is None or keep is of_read.keep)
+            if plain and varlen_packs(query, dropout=dropout):
+                read = x if memory is None else memory
+                query_RHK, key_SGK, value_SGV = (
+                    of_heads.unflatten(-1, (heads, -1))
+                    for of_heads, heads in (
+                        (query, self.heads),
+                        (self.key(read), self.kv_heads),
+                        (self.value(read), self.kv_heads),
+                    )
+                )
+                y_RHV = varlen_packed(
+                    query_RHK, key_SGK, value_SGV, of_x, of_read, causal=causal, scale=self.scale
+                )
+                return self._mixed(y_RHV)
+        query_BHTK = self._split(padded(query, of_x), self.heads)
+        key_BGSK, value_BGSV = self._offered(x if memory is None else memory, of_read)
         if own:
             query_BHTK, key_BGSK = self._placed(query_BHTK, key_BGSK, 0)
         y_BHTV = attend(
@@ -106,13 +135,13 @@ class Attention(nn.Module):
             key_BGSK,
             value_BGSV,
             keep,
-            causal=self.causal and own,
+            causal=causal,
             window=self.window if own else None,
-            dropout=self.dropout if self.training else 0.0,
+            dropout=dropout,
             scale=self.scale,
             bias=self._bias(query_BHTK, key_BGSK, bias, own=own),
         )
-        return self._merge(y_BHTV)
+        return self._merge(y_BHTV, of_x)
 
     def attention_weights(
         self,
@@ -213,11 +242,21 @@ class Attention(nn.Module):
             bias = seen.masked_fill(hidden_TS, float("-inf"))
         return self._merge(attend(query_RHTK, key, value, keep, scale=self.scale, bias=bias))
 
-    def _offered(self, read: Tensor) -> tuple[Tensor, Tensor]:
+    def _rows(self, port: str, value: Tensor) -> Rows | None:
+        """Return where the positions of a packed value belong; None for a padded one."""
+        place = self.places.get(port)
+        return None if self.batched is None else self.batched.rows_of(value, place)
+
+    def _blind(self, *, own: bool) -> bool:
+        """Say whether distance counts for nothing here."""
+        plain = self.relative_bias is None and self.relative_key is None and not self.alibi
+        return plain and not (own and (self.base is not None or self.window is not None))
+
+    def _offered(self, read: Tensor, rows: Rows | None = None) -> tuple[Tensor, Tensor]:
         """Return keys [B, G, S, K] and values [B, G, S, V] of what is read, [B, S, D']."""
         return (
-            self._split(self.key(read), self.kv_heads),
-            self._split(self.value(read), self.kv_heads),
+            self._split(padded(self.key(read), rows), self.kv_heads),
+            self._split(padded(self.value(read), rows), self.kv_heads),
         )
 
     def _placed(self, query_BHTK: Tensor, key_BGTK: Tensor, start: int) -> tuple[Tensor, Tensor]:
@@ -262,9 +301,13 @@ class Attention(nn.Module):
         x_BTHK: Tensor = x.unflatten(-1, (heads, -1))
         return x_BTHK.transpose(1, 2)
 
-    def _merge(self, y_BHTV: Tensor) -> Tensor:
-        """[B, H, T, V] to [B, T, D], the heads gated and mixed."""
+    def _merge(self, y_BHTV: Tensor, rows: Rows | None = None) -> Tensor:
+        """[B, H, T, V] to [B, T, D], packed where rows are given."""
+        return self._mixed(packed(y_BHTV.transpose(1, 2), rows))
+
+    def _mixed(self, y_HV: Tensor) -> Tensor:
+        """[..., H, V] to [..., D], the heads gated and mixed."""
         if self.head_gate is not None:
-            y_BHTV = y_BHTV * self.head_gate[:, None, None].to(y_BHTV.dtype)
-        out: Tensor = self.out(y_BHTV.transpose(1, 2).flatten(2))
+            y_HV = y_HV * self.head_gate[:, None].to(y_HV.dtype)
+        out: Tensor = self.out(y_HV.flatten(-2))
         return out

@@ -24,6 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .packing import Rows
+
 Core = Literal["fused", "plain", "flex", "varlen"]
 COMPARED: tuple[Core, ...] = ("fused", "plain")
 """Cores that do everything everywhere, from which a measurement chooses."""
@@ -255,9 +257,7 @@ def varlen_serves(
     move those after them, so not where order counts.
     """
     return (
-        query_BHTK.device.type == "cuda"
-        and query_BHTK.dtype in (torch.bfloat16, torch.float16)
-        and dropout == 0.0
+        _varlen_runs(query_BHTK, dropout=dropout)
         and not biased
         and not (causal and keep_BS is not None)
     )
@@ -301,6 +301,65 @@ def varlen_attend(
     )
     y_BTHV: Tensor = y.unflatten(0, (sentences, length))
     return y_BTHV.transpose(1, 2)
+
+
+def varlen_packs(query: Tensor, *, dropout: float) -> bool:
+    """Say whether `varlen_packed` is asked for and can do what is asked."""
+    return "varlen" in _chosen.values() and _varlen_runs(query, dropout=dropout)
+
+
+def _varlen_runs(query: Tensor, *, dropout: float) -> bool:
+    """Say whether the kernel takes such queries."""
+    half = query.dtype in (torch.bfloat16, torch.float16)
+    return half and query.device.type == "cuda" and dropout == 0.0
+
+
+def varlen_packed(
+    query_RHK: Tensor,
+    key_SGK: Tensor,
+    value_SGV: Tensor,
+    reads: Rows,
+    read: Rows,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """Compute attention over packed rows, none of them padded; nothing is waited for.
+
+    Args:
+        query_RHK: what each of the R positions that read looks for.
+        key_SGK: what each of the S positions that are read offers.
+        value_SGV: what it gives.
+        reads: where those that read belong.
+        read: where those that are read belong; the rows of one are those of the other.
+        causal: whether a position reads none later than itself.
+        scale: times which scores are taken; 1 / sqrt(K) when None.
+
+    Returns:
+        What each read, R x H x V.
+    """
+    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - new in torch
+
+    groups, heads = key_SGK.size(1), query_RHK.size(1)
+    if groups != heads:  # older torch knows no shared keys here
+        shared = heads // groups
+        key_SGK, value_SGV = (x.repeat_interleave(shared, 1) for x in (key_SGK, value_SGV))
+    starts, read_starts = (
+        F.pad(rows.keep.sum(1).cumsum(0), (1, 0)).to(torch.int32) for rows in (reads, read)
+    )
+    y: Any = varlen_attn(
+        query_RHK,
+        key_SGK,
+        value_SGV,
+        starts,
+        read_starts,
+        reads.keep.size(1),
+        read.keep.size(1),
+        scale=scale,
+        window_size=(-1, 0) if causal else (-1, -1),
+    )
+    y_RHV: Tensor = y
+    return y_RHV
 
 
 def near(length: int, device: torch.device, *, causal: bool, window: int | None = None) -> Tensor:

@@ -93,6 +93,7 @@ class MaskPredict(Translation):
             smoothing=self.settings.smoothing,
             pad=pad,
             spread=self.settings.spread,
+            counts={"source": batch.source_tokens},
         )
         longest = outputs["lengths"].size(1)
         of_length = F.cross_entropy(

@@ -112,6 +112,7 @@ def run_and_compare(
     smoothing: float,
     pad: int,
     spread: Literal["vocabulary", "others"],
+    counts: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, Tensor], LossSums]:
     """Run a model and compare its output `logits` with the right words.
 
@@ -124,17 +125,21 @@ def run_and_compare(
         smoothing: as of `label_smoothed`.
         pad: as of `label_smoothed`.
         spread: as of `label_smoothed`.
+        counts: how many positions of an input are no padding, where that is known: a model
+            that packs rows need not ask its device then.
 
     Returns:
         The model's outputs, `logits` left out where a head is given, and the sums.
     """
+    inner: Any = getattr(model, "module", model)  # what wraps a model calls it so
+    if counts is not None and hasattr(inner, "expect"):
+        inner.expect(counts)
     if head is None:
         outputs: dict[str, Tensor] = model(**inputs)
         logits = outputs["logits"]
         return outputs, label_smoothed(
             logits, target_BT, smoothing=smoothing, pad=pad, spread=spread
         )
-    inner = getattr(model, "module", model)  # what wraps a model calls it so
     last: Any = inner.get_submodule(head)
     with set_aside(last):
         outputs = dict(model(**inputs))

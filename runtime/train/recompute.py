@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -18,6 +18,17 @@ from torch.utils.checkpoint import checkpoint
 
 from ...graphs.chosen import chosen
 from ...graphs.graph import Graph
+
+if TYPE_CHECKING:
+    from .setting import Setting
+
+
+def recompute_as_asked(model: nn.Module, setting: Setting) -> None:
+    """Let the modules that a run selects recompute what lies inside them, and say it."""
+    wanted = setting.run.recompute
+    selections = (wanted,) if isinstance(wanted, str) else wanted
+    if again := recompute(model, setting.graph, selections):
+        setting.listener.say(f"recomputed: {len(again)} modules, from {again[0]}")
 
 
 def recompute(model: nn.Module, graph: Graph, selections: Iterable[str]) -> tuple[str, ...]:

@@ -37,7 +37,8 @@ from .keeping import checkpoints, differs, thin, write_mean
 from .kernels import chosen_kernels
 from .memory import Growth
 from .optimize import make_optimizer, set_rate
-from .recompute import recompute
+from .packing import pack_as_asked
+from .recompute import recompute_as_asked
 from .schedule import learning_rate
 from .setting import Progress, Result, Setting, State
 from .signals import asked_to_stop
@@ -85,9 +86,8 @@ class Trainer:
             self._take(existing[-1])
         elif run.start is not None:
             self._start(Path(run.start))
-        selections = (run.recompute,) if isinstance(run.recompute, str) else run.recompute
-        if again := recompute(self.model, setting.graph, selections):
-            setting.listener.say(f"recomputed: {len(again)} modules, from {again[0]}")
+        pack_as_asked(self.model, setting)
+        recompute_as_asked(self.model, setting)
         self.kernels = self._kernels()
         with using(self.kernels):
             self.report = self._compile()

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 import torch
 import torch.fx.experimental._config
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from weft.blocks.library import registry
+from weft.blocks.modules import cores
 from weft.graphs.check import check
 from weft.runtime.compile.build import build
 from weft.runtime.compile.compile import compile_model
 from weft.runtime.decode.stepper import ModelStepper
+from weft.runtime.train.packing import pack
 from weft.specs.load import load
 
 pytestmark = [
@@ -42,7 +44,7 @@ def _own_settings() -> Iterator[None]:
     torch.compiler.reset()
 
 
-def transformer(**params: Any) -> nn.Module:
+def transformer(**params: Any) -> Any:
     """Return a small Transformer on the GPU."""
     graph = check(load("transformer-tiny").form, registry(), {**SMALL, **params})
     return build(graph).to("cuda")
@@ -154,6 +156,33 @@ def test_stepping_equals_the_parallel_forward(beams: int) -> None:
             found = stepper.step(target[:, place], place)
             expected = (before if place < 3 else after)[:, place]
             torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_packed_rows_wait_for_nothing_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention by the kernel for many lengths; the rows are counted by the host."""
+    inputs = batch()
+    inputs["source"] = inputs["source"].clamp(min=1).masked_fill(~inputs["source_keep"], 0)
+    inputs["target"] = inputs["target"].clamp(min=1)
+    plain, on_packed = transformer().train(), transformer().train()
+    graph = check(load("transformer-tiny").form, registry(), SMALL)
+    pack(on_packed, graph, pad=0)
+    counts = {"source": int(inputs["source_keep"].sum()), "target": inputs["target"].numel()}
+    found = {}
+    for name, model in (("plain", plain), ("packed", on_packed)):
+        if name == "packed":
+            monkeypatch.setattr(cores, "_chosen", {"*": "varlen"})
+            on_packed.expect(counts)
+            torch.cuda.set_sync_debug_mode("error")
+        try:
+            with half():
+                found[name] = model(**inputs)["logits"]
+            found[name].float().square().mean().backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    torch.testing.assert_close(found["packed"], found["plain"], **HALF)
+    for left, right in zip(on_packed.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(left.grad, right.grad, rtol=0.1, atol=0.02)
 
 
 def test_training_in_half_precision_learns() -> None:

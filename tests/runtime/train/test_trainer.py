@@ -205,6 +205,32 @@ def test_accumulating_equals_a_larger_batch(toy_run: Maker, tmp_path: Path) -> N
         torch.testing.assert_close(a[name], b[name], atol=2e-5, rtol=1e-4)
 
 
+def test_packed_rows_are_learnt_as_padded_ones_are(toy_run: Maker, tmp_path: Path) -> None:
+    """Without dropout the curves are one, and it is said what is packed; `auto` by the share."""
+    calm = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0}
+    said: dict[str, list[str]] = {}
+    curves = {}
+    for name, batch in (("padded", 200), ("packed", 200), ("auto", 4000)):
+        heard = said.setdefault(name, [])
+
+        class Ear(api.Silent):
+            def say(self, text: str, heard: list[str] = heard) -> None:
+                heard.append(text)
+
+        run = toy_run(padding=name, params=calm, batch={"tokens": batch})
+        api.train(run, out=tmp_path / name, listener=Ear())
+        curves[name] = [
+            event["nll"] for event in read(tmp_path / name / "metrics.jsonl") if "nll" in event
+        ]
+
+    assert curves["packed"] == pytest.approx(curves["padded"], abs=1e-5)
+    assert [any(t.startswith("packed: S and T, of which") for t in said[n]) for n in said] == [
+        False,
+        True,
+        True,
+    ]
+
+
 def test_what_a_graph_adds_to_the_loss_is_weighed_and_told(toy_run: Maker, tmp_path: Path) -> None:
     """Without smoothing the loss is the nll and the weighed balance of experts, by layer."""
     small = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "experts": 4}

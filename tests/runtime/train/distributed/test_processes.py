@@ -28,6 +28,9 @@ WAYS = {
 }
 
 
+TENSOR = {"parallel__tensor": 2}
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_losses_are_those_of_one_process(bench: Bench, alone: Path, way: str) -> None:
     """To 1e-5 in float32 with dropout, clipped gradients and validation, to the last update."""
@@ -47,6 +50,17 @@ def test_losses_are_those_of_one_process(bench: Bench, alone: Path, way: str) ->
         torch.testing.assert_close(tensor, right_[name], atol=2e-4, rtol=1e-3, msg=name)
     for name in ("best", "averaged", "checkpoints/000008"):
         assert (folder / name / "weights.safetensors").is_file()
+
+
+def test_packed_rows_are_shared_too(bench: Bench) -> None:
+    """Whatever is divided: batches, weights or heads."""
+    one = bench.train("packed", 0, padding="packed")
+
+    for name, settings in (("packed_fsdp", {"parallel__data": "fsdp"}), ("packed_tensor", TENSOR)):
+        found = curve(bench.train(name, 2, padding="packed", **settings))
+        assert [loss for *_, loss in found] == pytest.approx(
+            [loss for *_, loss in curve(one)], abs=1e-5
+        )
 
 
 def test_checkpoints_are_read_by_other_processes_to_the_bit(bench: Bench, alone: Path) -> None:

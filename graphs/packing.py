@@ -1,0 +1,197 @@
+"""Packing: which values of a graph can go without padding, and which blocks need it back.
+
+A batch of sentences `[B T ...]` is packed into `[R ...]`: the R positions that are no padding,
+one after the other.  A block whose ports say `...` takes any leading axes, so it takes packed
+rows as they are.  One whose ports name the axes looks at rows or at order: what it reads is
+padded for it, and what it gives is packed again.
+
+An axis stays padded where padding counts: a block that reads all positions is not told
+which of them to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from .axes import names_of
+from .graph import Graph, Part, Scope
+from .shapes import ValueType
+from .signature import Port
+
+PADDED = frozenset({"keep", "bias", "len"})
+"""Kinds that are never packed: they say what padding is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where packed rows of a value stand when it is padded."""
+
+    axis: str
+    """The time axis that is packed together with the batch."""
+    dim: int
+    """Axes before the batch."""
+    rank: int
+    """Axes of the padded value; the packed one has one less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is packed of the values around one block, or around the whole graph."""
+
+    inputs: Mapping[str, Place]
+    outputs: Mapping[str, Place | None]
+    """All outputs, in order; None for one that is not packed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How a graph is packed."""
+
+    axes: tuple[str, ...]
+    """The time axes that are packed; none where nothing can be."""
+    whole: Around
+    """Inputs that are packed to begin with, and outputs that are padded in the end."""
+    keeps: Mapping[str, str]
+    """Time axis to the input that says which of its positions are no padding, where one does."""
+    blocks: Mapping[str, Around]
+    """Path of a block's module to what is padded for it and packed after it."""
+    padded: Mapping[str, str]
+    """Axis that stays padded to the reason."""
+
+    @property
+    def why(self) -> str:
+        """Why nothing is packed, in words."""
+        reasons = "; ".join(dict.fromkeys(self.padded.values()))
+        return reasons or "no input has a batch axis and a time axis alone"
+
+
+def packing(graph: Graph) -> Packing:
+    """Return how a graph is packed.
+
+    Args:
+        graph: a checked graph.
+    """
+    kinds = graph.spec.axes
+    padded = _reasons(graph)
+    times = frozenset(axis for axis, kind in kinds.items() if kind == "time")
+    batches = frozenset(axis for axis, kind in kinds.items() if kind == "batch")
+    keeps: dict[str, str] = {}
+    for name, type_ in graph.inputs.items():
+        if type_.kind == "keep" and len(type_.axes) == 2:  # noqa: PLR2004 - batch and time
+            keeps.setdefault(str(type_.axes[1]), name)
+    # An axis that no input has alone with the batch cannot be told from its padding.
+    places = _Packer(batches, times, times - padded.keys()).places(graph.inputs)
+    told = {place.axis for place in places.values() if place.dim == 0} | keeps.keys()
+    packer = _Packer(batches, times, frozenset(told) - padded.keys())
+    blocks = {}
+    for path, part, entered in _placed(graph.root, "", packer.stands_apart):
+        if part.body is None and (around := packer.around(part, entered)) is not None:
+            blocks[path] = around
+    outputs = {name: packer.place(type_) for name, type_ in graph.outputs.items()}
+    axes = tuple(axis for axis in kinds if axis in packer.packed)
+    return Packing(axes, Around(packer.places(graph.inputs), outputs), keeps, blocks, padded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Packer:
+    """Says what is packed."""
+
+    batches: frozenset[str]
+    times: frozenset[str]
+    packed: frozenset[str]
+
+    def place(self, type_: ValueType) -> Place | None:
+        """Return where packed rows of a value belong; None for one that is not packed."""
+        axes = type_.axes
+        long = [index for index, axis in enumerate(axes) if self.times & names_of(axis)]
+        if type_.kind in PADDED or len(long) != 1 or axes[long[0]] not in self.packed:
+            return None
+        if long[0] == 0 or axes[long[0] - 1] not in self.batches:
+            return None
+        return Place(str(axes[long[0]]), long[0] - 1, len(axes))
+
+    def places(self, types: Mapping[str, ValueType]) -> dict[str, Place]:
+        """Return the places of those that are packed."""
+        found = {name: self.place(type_) for name, type_ in types.items()}
+        return {name: place for name, place in found.items() if place is not None}
+
+    def stands_apart(self, part: Part) -> bool:
+        """Say whether a block, slots aside, cannot take packed rows as they are."""
+        if part.signature.by_row:
+            return True
+        wired = [(port, part.inputs[port.name]) for port in _wired(part)]
+        given = [(port, part.outputs[port.name]) for port in part.signature.outputs]
+        places = [self.place(type_) for _, type_ in (*wired, *given)]
+        any_axes = all(port.type.axes[:1] == ("...",) for port, _ in (*wired, *given))
+        return any(places) and not (any_axes and all(places))
+
+    def around(self, part: Part, entered: str | None) -> Around | None:
+        """Return what is done around a block; None where nothing is.
+
+        Args:
+            part: the block.
+            entered: the port by which padded values come in from the block around it.
+        """
+        if not self.stands_apart(part):
+            return None
+        inputs = self.places(part.inputs)
+        outputs = {name: self.place(type_) for name, type_ in part.outputs.items()}
+        if entered is not None:
+            inputs.pop(entered, None)
+            outputs = dict.fromkeys(outputs)
+        return Around(inputs, outputs) if inputs or any(outputs.values()) else None
+
+
+def _wired(part: Part) -> Iterator[Port]:
+    """Yield the ports of a block that are wired, those of its slots aside."""
+    return (port for port in part.signature.inputs if port.name in part.inputs)
+
+
+_Placed = tuple[str, Part, str | None]
+"""Path of a block's module, the block, and the port that padded values enter by."""
+
+
+def _placed(scope: Scope, before: str, stands_apart: Callable[[Part], bool]) -> Iterator[_Placed]:
+    """Walk every block, slots and the templates in them included."""
+    for node in scope.nodes:
+        if node.part is not None:
+            yield from _with_slots(node.part, before + node.name, None, stands_apart)
+        for below, body in node.owners():
+            yield from _placed(body, f"{before}{node.name}.{below}", stands_apart)
+
+
+def _with_slots(
+    part: Part, path: str, entered: str | None, stands_apart: Callable[[Part], bool]
+) -> Iterator[_Placed]:
+    yield path, part, entered
+    if part.body is not None:
+        yield from _placed(part.body, f"{path}.", stands_apart)
+        return
+    padded = entered is not None or stands_apart(part)
+    for slot in part.signature.slots:
+        inside = slot.input.name if padded else None
+        yield from _with_slots(part.fill[slot.name], f"{path}.{slot.name}", inside, stands_apart)
+
+
+def _reasons(graph: Graph) -> dict[str, str]:
+    """Return the time axes that must stay padded, each with the reason."""
+    times = [axis for axis, kind in graph.spec.axes.items() if kind == "time"]
+    found: dict[str, str] = {}
+    for path, part, _ in _placed(graph.root, "", lambda _: False):
+        signature, where = part.signature, f"'{path}' ({part.block.key})"
+        everywhere = ""
+        if any(port.type.kind == "loss" for port in signature.outputs):
+            everywhere = f"{where} counts padding in a loss of its own"
+        elif signature.by_row and any(inner.body is not None for inner in part.fill.values()):
+            everywhere = f"{where} looks at rows, and a template stands in it"
+        if everywhere:
+            found |= dict.fromkeys(set(times) - found.keys(), everywhere)
+        if any(port.type.kind in ("keep", "bias") for port in _wired(part)):
+            continue
+        for name, behavior in signature.behavior.items():
+            for axis in times if behavior == "full" else ():
+                if axis in names_of(part.axes.get(name, 1)):
+                    why = f"{where} reads all of {axis} and is not told what is padding"
+                    found.setdefault(axis, why)
+    return found

@@ -1,0 +1,319 @@
+"""A model trained on packed rows learns what one trained on padded rows does."""
+
+from __future__ import annotations
+
+import functools
+import runpy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from weft.blocks.library import registry
+from weft.blocks.modules import cores
+from weft.blocks.modules.cores import varlen_packed
+from weft.blocks.modules.packing import _first, packed, padded, rows_of
+from weft.graphs.axes import evaluate
+from weft.graphs.graph import Graph
+from weft.graphs.packing import Packing, packing
+from weft.graphs.shapes import ValueType
+from weft.runtime.checked import graph_of
+from weft.runtime.compile.build import build
+from weft.runtime.data.settings import BatchSettings
+from weft.runtime.train.packing import kept, pack, padding_of
+from weft.runtime.train.recompute import recompute
+from weft.specs.findings import InputError
+from weft.specs.load import load, loaded
+
+ENTRIES: dict[str, dict[str, Any]] = {}
+for _file in sorted((Path(__file__).parents[1] / "models").glob("*.py")):
+    _names = runpy.run_path(str(_file))
+    ENTRIES |= _names.get("MODELS", {}) | _names.get("VARIANTS", {})
+ROWS, LENGTH = 3, 8
+
+
+@functools.cache
+def small(name: str) -> Graph:
+    """Return a shipped spec, checked, at its small size."""
+    return graph_of(load(name, ENTRIES[name]["small"]))
+
+
+def models_of(made: Graph) -> tuple[Any, Any]:
+    """Return two models alike, in double precision, that drop nothing while they train."""
+    pair = []
+    for _ in range(2):
+        model = build(made).double().train()
+        generator = torch.Generator().manual_seed(1)
+        for weight in model.parameters():
+            noise = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+            weight.data.add_(0.1 * noise)
+        for module in model.modules():
+            for chance in ("dropout", "drop_path"):
+                if isinstance(getattr(module, chance, None), float):
+                    setattr(module, chance, 0.0)
+        pair.append(model)
+    return pair[0], pair[1]
+
+
+def batch_of(name: str, plan: Packing) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return inputs whose rows end in padding, and what of each axis is none."""
+    made, generator = small(name), torch.Generator().manual_seed(2)
+    sizes = {a: ROWS if kind == "batch" else LENGTH for a, kind in made.spec.axes.items()}
+    sizes |= ENTRIES[name].get("sizes", {})
+    sizes |= {a: ROWS for a, kind in made.spec.axes.items() if kind == "batch"}
+    lengths = {axis: torch.tensor([[n - 1], [n], [n - 3]]) for axis, n in sizes.items()}
+    keep = {axis: torch.arange(sizes[axis]) < lengths[axis] for axis in sizes}
+
+    def value(type_: ValueType) -> Tensor:
+        shape = [evaluate(axis, sizes) for axis in type_.axes]
+        if type_.kind == "ids":
+            return torch.randint(1, evaluate(type_.size or 0, {}), shape, generator=generator)
+        if type_.kind == "keep":
+            full = torch.arange(shape[-1]) < shape[-1] - 1
+            return keep.get(str(type_.axes[-1]), full) if len(shape) == 2 else full.expand(shape)
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    inputs = {port: value(type_) for port, type_ in made.inputs.items()}
+    for port, place in plan.whole.inputs.items():
+        if made.inputs[port].kind == "ids":
+            inputs[port] = inputs[port].masked_fill(~keep[place.axis], 0)
+    return inputs, keep
+
+
+def without_padding(
+    type_: ValueType, value: Tensor, plan: Packing, keep: Mapping[str, Tensor]
+) -> Tensor:
+    """Return an output with zeros where padding is."""
+    for dim, axis in enumerate(type_.axes):
+        if axis in plan.axes:
+            shape = [ROWS, *[1] * (value.dim() - 1)]
+            shape[dim] = keep[str(axis)].size(1)
+            value = value * keep[str(axis)].view(shape)
+    return value
+
+
+def learnt(
+    model: nn.Module, made: Graph, inputs: Mapping[str, Tensor], cleaned: Callable[..., Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor | None]]:
+    """Return the outputs of a model, and the slope of each weight."""
+    outputs = {p: cleaned(made.outputs[p], value) for p, value in model(**inputs).items()}
+    sum((value.square().sum() for value in outputs.values()), torch.zeros(())).backward()
+    return outputs, {path: weight.grad for path, weight in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_outputs_and_slopes_are_those_of_padded_rows(name: str) -> None:
+    """For every shipped spec, at positions that are no padding; or a refusal with its reason."""
+    made = small(name)
+    plan = packing(made)
+    plain, on_packed = models_of(made)
+    if not plan.axes:
+        with pytest.raises(
+            InputError, match=r"cannot be packed: .*(in a loss|no input|is not told)"
+        ):
+            pack(on_packed, made, pad=0)
+        return
+    pack(on_packed, made, pad=0)
+    inputs, keep = batch_of(name, plan)
+
+    def cleaned(type_: ValueType, value: Tensor) -> Tensor:
+        return without_padding(type_, value, plan, keep)
+
+    found, expected = (learnt(model, made, inputs, cleaned) for model in (on_packed, plain))
+
+    rows = on_packed.batched.rows
+    assert {axis: len(rows[axis].at) for axis in rows} == {
+        axis: int(keep[axis].sum()) for axis in plan.axes
+    }
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
+    on_packed.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(dict(on_packed(**inputs)), dict(plain.eval()(**inputs)))
+
+
+def test_only_attention_sees_padding() -> None:
+    """All maps of the Transformer read `[R, D]`, as do its norms."""
+    made = small("transformer-base")
+    _, model = models_of(made)
+    pack(model, made, pad=0)
+    inputs, keep = batch_of("transformer-base", packing(made))
+    ranks: dict[str, int] = {}
+    for path, module in model.named_modules():
+        if not list(module.children()) and list(module.parameters(recurse=False)):
+            module.register_forward_pre_hook(
+                lambda _, given, path=path: ranks.update({path: given[0].dim()})
+            )
+
+    model(**inputs)
+
+    assert {rank for path, rank in ranks.items() if "embedding" in path} == {1}
+    assert {rank for path, rank in ranks.items() if "embedding" not in path} == {2}
+    assert len(model.batched.rows["S"].at) == int(keep["S"].sum()) < keep["S"].numel()
+
+
+def free_blocks() -> list[str]:
+    """Return the blocks whose ports all say `...`, so that packed rows go through them."""
+    found = []
+    for block in registry():
+        signature = block.signature(block.params(**block.example), frozenset(block.example_inputs))
+        ports = (*signature.inputs, *signature.outputs)
+        if all(port.type.axes[:1] == ("...",) for port in ports) and not signature.slots:
+            found.append(block.key)
+    return found
+
+
+@pytest.mark.parametrize("key", free_blocks())
+def test_a_block_that_takes_any_axes_does_not_look_at_them(key: str) -> None:
+    """What a port promises with `...` is what packing relies on."""
+    block = registry().get(key)
+    assert block is not None
+    signature = block.signature(block.params(**block.example), frozenset(block.example_inputs))
+    wires = {port: port for port in block.example_inputs}
+    form = {
+        "format": 1,
+        "name": "alone",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": dict(block.example_inputs),
+        "outputs": {port.name: f"one.{port.name}" for port in signature.outputs},
+        "nodes": {"one": {"use": key, "params": dict(block.example), "in": wires}},
+    }
+    made = graph_of(loaded(form))
+    model: Any = models_of(made)[0]
+    own = {port.name: len(port.type.axes) - 1 for port in (*signature.inputs, *signature.outputs)}
+    generator = torch.Generator().manual_seed(4)
+    sizes = {"B": ROWS, "T": LENGTH}
+    rows: dict[str, Tensor] = {}
+    for port, type_ in made.inputs.items():
+        shape = [evaluate(axis, sizes) for axis in type_.axes]
+        if type_.kind == "ids":
+            rows[port] = torch.randint(evaluate(type_.size or 0, {}), shape, generator=generator)
+        elif type_.kind == "keep":
+            rows[port] = torch.rand(shape, generator=generator) < 0.7
+        else:
+            rows[port] = torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    def flat(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return values with all that `...` stands for as one axis."""
+        return {p: value.flatten(0, value.dim() - own[p] - 1) for p, value in values.items()}
+
+    torch.testing.assert_close(dict(model(**flat(rows))), flat(model(**rows)))
+
+
+def test_rows_go_away_and_come_back() -> None:
+    """By hand: two rows of three positions, of which four are no padding."""
+    keep = torch.tensor([[True, True, False], [True, False, True]])
+    rows = rows_of(keep)
+    value = torch.arange(12.0).view(2, 3, 2).requires_grad_()
+
+    taken = packed(value, rows)
+    back = padded(taken, rows)
+    (back * torch.arange(1.0, 13.0).view(2, 3, 2)).sum().backward()
+
+    assert rows.at.tolist() == [0, 1, 3, 5]
+    assert taken.tolist() == [[0, 1], [2, 3], [6, 7], [10, 11]]
+    assert back.tolist() == [[[0, 1], [2, 3], [0, 0]], [[6, 7], [0, 0], [10, 11]]]
+    assert value.grad is not None
+    assert value.grad.tolist() == [[[1, 2], [3, 4], [0, 0]], [[7, 8], [0, 0], [11, 12]]]
+    deeper = value.detach()[None].expand(5, 2, 3, 2)
+    assert torch.equal(packed(deeper, rows, 1), taken.detach().expand(5, 4, 2))
+    assert torch.equal(padded(packed(deeper, rows, 1), rows, 1), back.detach().expand(5, 2, 3, 2))
+
+
+def test_positions_are_found_without_being_counted() -> None:
+    """As an accelerator finds them, which is not to be asked how many there are."""
+    keep = torch.rand(400, generator=torch.Generator().manual_seed(1)) < 0.6
+
+    assert _first(keep, int(keep.sum())).tolist() == keep.nonzero()[:, 0].tolist()
+
+
+def test_positions_are_kept_to_the_last_that_is_no_padding() -> None:
+    """And the first always: some models begin what they write with the padding id."""
+    ids = torch.tensor([[0, 7, 0, 8, 0, 0], [0, 0, 0, 0, 0, 0], [5, 6, 7, 8, 9, 4]])
+
+    assert kept(ids, 0).int().tolist() == [
+        [1, 1, 1, 1, 0, 0],
+        [1, 0, 0, 0, 0, 0],
+        [1, 1, 1, 1, 1, 1],
+    ]
+
+
+def test_how_much_is_padding_is_known_before_the_training() -> None:
+    """By hand: end tokens make it rows of 2 and 4, and of 2 and 2, in one batch."""
+    corpus: Any = SimpleNamespace(
+        source_lengths=np.array([1, 3]), target_lengths=np.array([1, 1]), parts=None
+    )
+
+    assert padding_of(corpus, BatchSettings(tokens=8), 1) == pytest.approx(2 / 12)
+
+
+def test_what_is_recomputed_sees_the_same_rows() -> None:
+    """The backward pass runs layers again, packed as they were."""
+    made = small("transformer-base")
+    plan = packing(made)
+    inputs, keep = batch_of("transformer-base", plan)
+    plain, again = models_of(made)
+    for model in (plain, again):
+        pack(model, made, pad=0)
+    assert recompute(again, made, ["encoder.*", "**/f[use=attention@1]"])
+
+    def cleaned(type_: ValueType, value: Tensor) -> Tensor:
+        return without_padding(type_, value, plan, keep)
+
+    torch.testing.assert_close(
+        learnt(again, made, inputs, cleaned), learnt(plain, made, inputs, cleaned)
+    )
+
+
+@pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
+def test_the_kernel_of_many_lengths_is_told_where_rows_begin(
+    monkeypatch: pytest.MonkeyPatch, *, causal: bool
+) -> None:
+    """Its arguments, as its documentation has them, give what attention by rows gives."""
+
+    def varlen_attn(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        starts: Tensor,
+        read_starts: Tensor,
+        longest: int,
+        longest_read: int,
+        *,
+        scale: float | None,
+        window_size: tuple[int, int],
+    ) -> Tensor:
+        assert int(starts.diff().max()) <= longest
+        assert int(read_starts.diff().max()) <= longest_read
+        found = torch.empty_like(query)
+        for row in range(len(starts) - 1):
+            here = slice(int(starts[row]), int(starts[row + 1]))
+            there = slice(int(read_starts[row]), int(read_starts[row + 1]))
+            heads = (x.transpose(0, 1) for x in (query[here], key[there], value[there]))
+            found[here] = torch.nn.functional.scaled_dot_product_attention(
+                *heads, is_causal=window_size == (-1, 0), scale=scale
+            ).transpose(0, 1)
+        return found
+
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+    monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
+    monkeypatch.setattr(cores, "_varlen_runs", lambda *_, **__: True)
+    monkeypatch.setattr(cores, "_chosen", {"*": "varlen"})
+    assert varlen_packed is cores.varlen_packed
+    name = "transformer-gqa" if causal else "transformer-headgates"
+    made = small(name)
+    plan = packing(made)
+    inputs, keep = batch_of(name, plan)
+    plain, on_packed = models_of(made)
+    pack(on_packed, made, pad=0)
+
+    def cleaned(type_: ValueType, value: Tensor) -> Tensor:
+        return without_padding(type_, value, plan, keep)
+
+    found = learnt(on_packed, made, inputs, cleaned)
+    monkeypatch.undo()
+
+    torch.testing.assert_close(found, learnt(plain, made, inputs, cleaned), rtol=1e-8, atol=1e-8)
