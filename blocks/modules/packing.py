@@ -21,6 +21,8 @@ class Rows(NamedTuple):
 
     at: Tensor
     """[R]: their numbers in the padded batch, row after row: b * T + t."""
+    back: Tensor
+    """[B * T]: which of them stands there, R for padding."""
     keep: Tensor
     """[B, T], true at each of them."""
 
@@ -53,9 +55,10 @@ def rows_of(keep_BT: Tensor, count: int | None = None) -> Rows:
         keep_BT: true where there is no padding.
         count: how many positions that is; an accelerator that must tell is waited for.
     """
-    if count is None or keep_BT.device.type == "cpu":
-        return Rows(keep_BT.flatten().nonzero()[:, 0], keep_BT)
-    return Rows(_first(keep_BT.flatten(), count), keep_BT)
+    keep = keep_BT.flatten()
+    waits = count is None or keep.device.type == "cpu"
+    at_R = keep.nonzero()[:, 0] if waits else _first(keep, count or 0)
+    return Rows(at_R, (keep.cumsum(0) - 1).masked_fill(~keep, len(at_R)), keep_BT)
 
 
 def _first(keep: Tensor, count: int) -> Tensor:
@@ -73,35 +76,60 @@ def padded(value: Tensor, rows: Rows | None, dim: int = 0) -> Tensor:
     """
     if rows is None:
         return value
-    places = rows.keep.numel()
-    empty = value.new_zeros(*value.shape[:dim], places, *value.shape[dim + 1 :])
-    full: Tensor = empty.index_copy(dim, rows.at, value).unflatten(dim, rows.keep.shape)
-    return full
+    full: Tensor = _Padded.apply(value, rows.at, rows.back, dim)  # type: ignore[no-untyped-call]
+    shaped: Tensor = full.unflatten(dim, rows.keep.shape)
+    return shaped
 
 
 def packed(value: Tensor, rows: Rows | None, dim: int = 0) -> Tensor:
     """Return a value [..., B, T, ...] as [..., R, ...]; arguments as of `padded`."""
     if rows is None:
         return value
-    taken: Tensor = _Packed.apply(value.flatten(dim, dim + 1), rows.at, dim)  # type: ignore[no-untyped-call]
+    flat = value.flatten(dim, dim + 1)
+    taken: Tensor = _Packed.apply(flat, rows.at, rows.back, dim)  # type: ignore[no-untyped-call]
     return taken
 
 
-class _Packed(torch.autograd.Function):
-    """Positions taken, each at most once: so their slopes are put, not added."""
+def _put_back(value: Tensor, back: Tensor, dim: int) -> Tensor:
+    """Return packed values at their places.
+
+    They are read, with a zero at their end: ten times as fast on a CPU as written into zeros.
+    """
+    zero = value.new_zeros(*value.shape[:dim], 1, *value.shape[dim + 1 :])
+    return torch.cat((value, zero), dim).index_select(dim, back)
+
+
+class _Padded(torch.autograd.Function):
+    """Positions put back; each slope is read from where its value went."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, at_R: Tensor, dim: int) -> Tensor:
-        """Take them."""
+    def forward(ctx: Any, value: Tensor, at_R: Tensor, back: Tensor, dim: int) -> Tensor:
+        """Put them."""
         ctx.save_for_backward(at_R)
-        ctx.dim, ctx.places = dim, value.size(dim)
+        ctx.dim = dim
+        return _put_back(value, back, dim)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_full: Tensor) -> tuple[Tensor, None, None, None]:
+        """Take the slopes."""
+        (at_R,) = ctx.saved_tensors
+        return of_full.index_select(ctx.dim, at_R), None, None, None
+
+
+class _Packed(torch.autograd.Function):
+    """Positions taken, each at most once; their slopes are put back, not added."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, at_R: Tensor, back: Tensor, dim: int) -> Tensor:
+        """Take them."""
+        ctx.save_for_backward(back)
+        ctx.dim = dim
         return value.index_select(dim, at_R)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_taken: Tensor) -> tuple[Tensor, None, None]:
-        """Put the slopes where the values came from."""
-        (at_R,) = ctx.saved_tensors
-        shape = list(of_taken.shape)
-        shape[ctx.dim] = ctx.places
-        return of_taken.new_zeros(shape).index_copy(ctx.dim, at_R, of_taken), None, None
+    def backward(ctx: Any, of_taken: Tensor) -> tuple[Tensor, None, None, None]:
+        """Put the slopes."""
+        (back,) = ctx.saved_tensors
+        return _put_back(of_taken, back, ctx.dim), None, None, None

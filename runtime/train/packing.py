@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..data.settings import BatchSettings
     from .setting import Setting
 
-WORTH = 0.1
+WORTH = 0.05
 """Share of positions that are padding from which `auto` packs; see docs/decisions/0025."""
 SAMPLE = 200_000
 """Pairs of a corpus that tell how much of it would be padding."""

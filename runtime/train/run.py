@@ -121,7 +121,7 @@ class Run(Settings):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     padding: Literal["auto", "padded", "packed"] = "auto"
     """`packed` computes positions that are no padding alone, everywhere but in the core of
-    attention; `auto` does where a tenth of all is padding.  What is dropped falls elsewhere."""
+    attention; `auto` does where 5 % of all is padding.  What is dropped falls elsewhere."""
     recompute: str | tuple[str, ...] = ()
     """Parts whose activations are not kept but computed again by the backward pass: selections
     as of patches, such as `encoder.*`.  Less memory, more time, the same numbers."""

@@ -107,8 +107,8 @@ def tensors(folder: Path, name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def bench(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """Return a run of 12 updates of 4 batches, with dropout and a clipped gradient."""
-    run = toy_run_module(optimizer={"clip": 0.5})
+    """Return a run of 12 updates of 4 batches, with dropout, a clipped gradient and padding."""
+    run = toy_run_module(optimizer={"clip": 0.5}, padding="padded")
     return Bench(tmp_path_factory.mktemp("bench"), run)
 
 
