@@ -15,7 +15,7 @@ Zhang et al. 2020, section 2; choice by expectation: Goodman 1996.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,17 +25,15 @@ from torch.nn import functional as F
 
 from ....graphs.graph import Graph
 from ....specs.findings import InputError
-from ...data.batches import Batch, pad_rows
+from ...data.batches import Batch
 from ...data.symbols import Vocabulary
 from ...decode.settings import SearchSettings
-from ...train.loss import LossSums, with_auxiliary
-from ..translation import check_ports
+from ...train.loss import LossSums
 from .chart import Chart, Labels, binary_trees, chart_of, tree_of
 from .cky import best_trees, log_partition, marginals
 from .linearization import WORD
-from .parse import BUFFER, Parse, Parser, Sentence, Warn, tagged
-from .task import Parsing
-from .words import CHARACTERS, INPUTS, Words, in_batches
+from .parse import Parse, Parser, Sentence, tagged
+from .word_task import WordParser, WordParsing
 
 LEAST = 0.45
 """Probability above which a labelled span is better kept: about half of the F1 that is to be
@@ -45,15 +43,14 @@ SCORES = 1 << 23
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChartParsing(Parsing):
+class ChartParsing(WordParsing):
     """The task, as the training loop sees it."""
 
-    words: Words = field(init=False)
     labels: Labels = field(init=False)
 
     def __post_init__(self) -> None:
         """Learn what the vocabularies hold."""
-        object.__setattr__(self, "words", Words(self.source))
+        WordParsing.__post_init__(self)
         object.__setattr__(self, "labels", labels_of_symbols(self.target))
 
     @staticmethod
@@ -69,26 +66,14 @@ class ChartParsing(Parsing):
         Raises:
             InputError: an input or output is missing, of another kind, or of another size.
         """
-        check_ports(graph, "parsing by charts", INPUTS, ("score", "tags"))
+        sizes = {"score": len(self.labels.chains), "tags": len(self.labels.tags)}
+        self.check_sizes(graph, "charts", sizes)
         if graph.outputs["score"].kind != "score":
             raise InputError(
                 f"'score' is of kind {graph.outputs['score'].kind}, not score",
                 place=f"{graph.source}#/outputs/score",
                 help="read it from a span_score@1",
             )
-        found = {
-            "pieces": (graph.inputs["pieces"].size, self.source.vocab_size),
-            "characters": (graph.inputs["characters"].size, CHARACTERS),
-            "score": (graph.outputs["score"].axes[-1], len(self.labels.chains)),
-            "tags": (graph.outputs["tags"].axes[-1], len(self.labels.tags)),
-        }
-        for name, (in_graph, needed) in found.items():
-            if in_graph != needed:
-                raise InputError(
-                    f"'{name}' of the spec has the size {in_graph}, the data has {needed}",
-                    place=graph.source,
-                    help="leave 'vocab', 'labels' and 'tags' out of the run's params",
-                )
 
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:
         """Return the summed loss of a batch: of its trees and of its tags.
@@ -108,9 +93,7 @@ class ChartParsing(Parsing):
             ignore_index=-1,
             reduction="sum",
         )
-        sums = LossSums(loss=nll, nll=nll.detach(), tokens=(batch.target != self.target.pad).sum())
-        own = [outputs[name] for name in self.losses]
-        return with_auxiliary(sums, own, self.settings.auxiliary)
+        return self.lost(nll, batch, outputs)
 
     def _chart(self, ids: Sequence[int]) -> Chart | None:
         """Return what symbols say; None where the vocabulary lacks one of them."""
@@ -129,7 +112,7 @@ class ChartParsing(Parsing):
         others: tuple[nn.Module, ...] = (),
     ) -> Parser:
         """Return the model as a parser; with others their probabilities are averaged."""
-        return ChartParser((model, *others), self.source, self.words, self.labels, half)
+        return ChartParser((model, *others), self.source, self.words, half, self.labels)
 
 
 def labels_of_symbols(target: Vocabulary) -> Labels:
@@ -198,32 +181,17 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class ChartParser:
+class ChartParser(WordParser):
     """Models that score spans."""
 
-    models: tuple[nn.Module, ...]
-    """Their probabilities are averaged."""
-    source: Vocabulary
-    words: Words
     labels: Labels
-    half: bool = False
-    """Whether matrix products run in bfloat16."""
 
-    def parse(
-        self, sentences: Iterable[Sentence], *, buffer: int = BUFFER, warn: Warn | None = None
-    ) -> Iterator[Parse | None]:
-        """Yield the parse of each sentence, in order; None for one without words."""
+    def room(self, longest: int) -> int:
+        """Return how many sentences a batch has room for, if the longest has so many words."""
+        return SCORES // (longest**2 * len(self.labels.chains))
 
-        def room(longest: int) -> int:
-            return SCORES // (longest**2 * len(self.labels.chains))
-
-        return in_batches(sentences, self.source, self._parses, room, buffer=buffer, warn=warn)
-
-    @torch.inference_mode()
-    def _parses(self, sentences: Sequence[Sentence], ids: Sequence[list[int]]) -> list[Parse]:
+    def parses(self, sentences: Sequence[Sentence], inputs: Mapping[str, Tensor]) -> list[Parse]:
         """Return the parses of a batch."""
-        device = next(self.models[0].parameters()).device
-        inputs = self.words(pad_rows(ids, self.source.pad, self.source.eos).to(device))
         length_B = inputs["source_keep"].sum(1)
         scored = [self._scored(model, inputs, length_B) for model in self.models]
         probable_BSSL = torch.stack([weigh.probabilities() for weigh, _ in scored]).mean(0)
@@ -258,6 +226,5 @@ class ChartParser:
         self, model: nn.Module, inputs: Mapping[str, Tensor], length_B: Tensor
     ) -> tuple[Weights, Tensor]:
         """Return what spans weigh, and how probable tags are, [B S tags]."""
-        with torch.autocast(length_B.device.type, torch.bfloat16, enabled=self.half):
-            outputs = model(**inputs)
+        outputs = self.outputs(model, inputs)
         return Weights(outputs["score"], length_B), outputs["tags"].float().softmax(-1)

@@ -11,7 +11,7 @@ Source: Kitaev & Klein 2020.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,18 +21,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ....graphs.graph import Graph
-from ....specs.findings import InputError
-from ...data.batches import Batch, pad_rows
+from ...data.batches import Batch
 from ...data.symbols import Vocabulary
 from ...decode.settings import SearchSettings
-from ...train.loss import LossSums, with_auxiliary
-from ..translation import check_ports
+from ...train.loss import LossSums
 from .chart import tree_of
 from .linearization import WORD
-from .parse import BUFFER, Parse, Parser, Sentence, Warn, tagged
-from .task import Parsing
+from .parse import Parse, Parser, Sentence, tagged
 from .tetra import LEAVES, NODES, POS, TagSets, best_sides, spans_of
-from .words import CHARACTERS, INPUTS, Words, in_batches
+from .word_task import WordParser, WordParsing
 
 OUTPUTS = ("tags", "leaves", "nodes")
 """In the order in which symbols of a word stand."""
@@ -41,16 +38,16 @@ WORDS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TagParsing(Parsing):
+class TagParsing(WordParsing):
     """The task, as the training loop sees it."""
 
-    words: Words = field(init=False)
     sets: TagSets = field(init=False)
     numbers: Tensor = field(init=False)
     """Where each symbol is among those of its kind, [V]; -1 for others."""
 
     def __post_init__(self) -> None:
         """Learn what the vocabularies hold."""
+        WordParsing.__post_init__(self)
         symbols = self.target.pieces(range(self.target.vocab_size))
         sets = TagSets.among(symbols)
         places = {
@@ -58,7 +55,6 @@ class TagParsing(Parsing):
             for kind in (sets.pos, sets.leaves, sets.nodes)
             for place, symbol in enumerate(kind)
         }
-        object.__setattr__(self, "words", Words(self.source))
         object.__setattr__(self, "sets", sets)
         object.__setattr__(self, "numbers", torch.tensor([places.get(one, -1) for one in symbols]))
 
@@ -76,20 +72,8 @@ class TagParsing(Parsing):
         Raises:
             InputError: an input or output is missing, of another kind, or of another size.
         """
-        check_ports(graph, "parsing by tags", INPUTS, OUTPUTS)
         sizes = self.sizes(self.source, self.target)
-        found = {
-            "pieces": (graph.inputs["pieces"].size, sizes["vocab"]),
-            "characters": (graph.inputs["characters"].size, CHARACTERS),
-            **{name: (graph.outputs[name].axes[-1], sizes[name]) for name in OUTPUTS},
-        }
-        for name, (in_graph, needed) in found.items():
-            if in_graph != needed:
-                raise InputError(
-                    f"'{name}' of the spec has the size {in_graph}, the data has {needed}",
-                    place=graph.source,
-                    help=f"leave 'vocab', {', '.join(map(repr, OUTPUTS))} out of the run's params",
-                )
+        self.check_sizes(graph, "tags", {name: sizes[name] for name in OUTPUTS})
 
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:
         """Return the summed cross-entropy of all tags; one that is unknown counts for nothing."""
@@ -110,9 +94,7 @@ class TagParsing(Parsing):
             ),
             torch.zeros((), device=batch.target.device),
         )
-        sums = LossSums(loss=nll, nll=nll.detach(), tokens=(batch.target != self.target.pad).sum())
-        own = [outputs[name] for name in self.losses]
-        return with_auxiliary(sums, own, self.settings.auxiliary)
+        return self.lost(nll, batch, outputs)
 
     def parser(
         self,
@@ -123,43 +105,24 @@ class TagParsing(Parsing):
         others: tuple[nn.Module, ...] = (),
     ) -> Parser:
         """Return the model as a parser; with others their probabilities are averaged."""
-        return TagParser((model, *others), self.source, self.words, self.sets, half)
+        return TagParser((model, *others), self.source, self.words, half, self.sets)
 
 
 @dataclass(frozen=True, slots=True)
-class TagParser:
+class TagParser(WordParser):
     """Models that tag words."""
 
-    models: tuple[nn.Module, ...]
-    """Their probabilities are averaged."""
-    source: Vocabulary
-    words: Words
     sets: TagSets
-    half: bool = False
-    """Whether matrix products run in bfloat16."""
 
-    def parse(
-        self, sentences: Iterable[Sentence], *, buffer: int = BUFFER, warn: Warn | None = None
-    ) -> Iterator[Parse | None]:
-        """Yield the parse of each sentence, in order; None for one without words."""
-        return in_batches(
-            sentences,
-            self.source,
-            self._parses,
-            lambda longest: WORDS // longest,
-            buffer=buffer,
-            warn=warn,
-        )
+    def room(self, longest: int) -> int:
+        """Return how many sentences a batch has room for, if the longest has so many words."""
+        return WORDS // longest
 
-    @torch.inference_mode()
-    def _parses(self, sentences: Sequence[Sentence], ids: Sequence[list[int]]) -> list[Parse]:
+    def parses(self, sentences: Sequence[Sentence], inputs: Mapping[str, Tensor]) -> list[Parse]:
         """Return the parses of a batch."""
-        device = next(self.models[0].parameters()).device
-        inputs = self.words(pad_rows(ids, self.source.pad, self.source.eos).to(device))
         given = []
         for model in self.models:
-            with torch.autocast(device.type, torch.bfloat16, enabled=self.half):
-                outputs = model(**inputs)
+            outputs = self.outputs(model, inputs)
             given.append([outputs[name].double().softmax(-1) for name in OUTPUTS])
         logs = [torch.stack(each).mean(0).log().cpu().numpy() for each in zip(*given, strict=True)]
         counts = inputs["source_keep"].sum(1).tolist()
