@@ -11,6 +11,7 @@ from typing import Any
 from .cost import default_sizes, flops, flops_by_node
 from .diagram_words import salient
 from .graph import Graph, Node, Part, Scope
+from .packing import packing
 from .shapes import ValueType
 
 
@@ -275,8 +276,19 @@ def _foot(graph: Graph) -> list[str]:
         *(f"tied     {' = '.join(group)}" for group in graph.ties),
         f"axes     {axes}",
         f"decodes  {decodes}",
+        f"packs    {_packs(graph)}",
         f"MFLOP    of matrix products in one forward pass of {sizes}",
     ]
+
+
+def _packs(graph: Graph) -> str:
+    """Say which axes a training can pack, and which blocks see padding all the same."""
+    plan = packing(graph)
+    if not plan.axes:
+        return f"no: {plan.why}"
+    padded = ", ".join(dict.fromkeys(around.block for around in plan.blocks.values()))
+    kept = "".join(f"; not {axis}: {why}" for axis, why in plan.padded.items())
+    return f"{' and '.join(plan.axes)} in training{f', but for {padded}' if padded else ''}{kept}"
 
 
 def as_json(graph: Graph) -> dict[str, Any]:

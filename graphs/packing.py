@@ -39,6 +39,8 @@ class Place:
 class Around:
     """What is packed of the values around one block, or around the whole graph."""
 
+    block: str
+    """The block's key; the name of the graph."""
     inputs: Mapping[str, Place]
     outputs: Mapping[str, Place | None]
     """All outputs, in order; None for one that is not packed."""
@@ -90,7 +92,8 @@ def packing(graph: Graph) -> Packing:
             blocks[path] = around
     outputs = {name: packer.place(type_) for name, type_ in graph.outputs.items()}
     axes = tuple(axis for axis in kinds if axis in packer.packed)
-    return Packing(axes, Around(packer.places(graph.inputs), outputs), keeps, blocks, padded)
+    whole = Around(graph.name, packer.places(graph.inputs), outputs)
+    return Packing(axes, whole, keeps, blocks, padded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +143,7 @@ class _Packer:
         if entered is not None:
             inputs.pop(entered, None)
             outputs = dict.fromkeys(outputs)
-        return Around(inputs, outputs) if inputs or any(outputs.values()) else None
+        return Around(part.block.key, inputs, outputs) if inputs or any(outputs.values()) else None
 
 
 def _wired(part: Part) -> Iterator[Port]:

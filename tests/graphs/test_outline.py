@@ -178,15 +178,17 @@ def test_the_text_is_in_columns() -> None:
 
 def test_the_text_ends_with_ties_axes_and_decoding() -> None:
     """What the table cannot say."""
-    end = render(base()).splitlines()[-4:]
+    end = render(base()).splitlines()[-5:]
 
     assert end == [
         "tied     source_embedding.weight = target_embedding.weight = head.weight",
         "axes     B batch, S time, T time",
         "decodes  step by step along T",
+        "packs    S and T in training, but for sinusoidal_position@1, attention@1",
         "MFLOP    of matrix products in one forward pass of B=1 S=32 T=32",
     ]
     assert "decodes  no" in render(tiny())
+    assert "packs    T in training\n" in render(tiny())
     assert "tied" not in render(tiny())
 
 

@@ -1,0 +1,133 @@
+"""Which values are packed is read from ports: by hand, for specs of a few nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.blocks.library import registry
+from weft.graphs.check import check
+from weft.graphs.packing import Packing, Place, packing
+from weft.specs.load import loaded
+
+IDS = {"tokens": "ids:9[B T]"}
+EMBED = {"use": "embedding@1", "in": {"ids": "tokens"}, "params": {"d_model": 4}}
+T3 = Place("T", 0, 3)
+
+
+def plan(
+    nodes: Mapping[str, Any],
+    outputs: Mapping[str, str],
+    inputs: Mapping[str, str] = IDS,
+    blocks: Mapping[str, Any] | None = None,
+) -> Packing:
+    """Return how a spec is packed."""
+    form: dict[str, Any] = {
+        "format": 1,
+        "name": "some",
+        "axes": {"B": "batch", "S": "time", "T": "time"},
+        "inputs": dict(inputs),
+        "outputs": dict(outputs),
+        "blocks": dict(blocks or {}),
+        "nodes": dict(nodes),
+    }
+    return packing(check(loaded(form).form, registry(), {}))
+
+
+def around(found: Packing) -> dict[str, tuple[dict[str, Place], dict[str, Place | None]]]:
+    """Return what is done around each block."""
+    return {path: (dict(a.inputs), dict(a.outputs)) for path, a in found.blocks.items()}
+
+
+def test_blocks_that_take_any_axes_are_left_alone() -> None:
+    """An embedding and a map: nothing is padded but the output."""
+    head = {"use": "linear@1", "in": {"x": "embed.y"}, "params": {"d_out": 9}}
+
+    found = plan({"embed": EMBED, "head": head}, {"logits": "head.y"})
+
+    assert found.axes == ("T",)
+    assert found.whole.inputs == {"tokens": Place("T", 0, 2)}
+    assert found.whole.outputs == {"logits": T3}
+    assert found.blocks == {}
+
+
+def test_a_block_that_names_its_axes_is_given_padded_values() -> None:
+    """A causal LSTM in a repeat, in each of its copies; what it gives is packed again."""
+    layer = {
+        "inputs": {"x": "f[B T 4]"},
+        "outputs": {"x": "lstm.y"},
+        "nodes": {"lstm": {"use": "lstm@1", "in": {"x": "x"}, "params": {"d_hidden": 4}}},
+    }
+    stack = {"repeat": 2, "block": "layer", "carry": ["x"], "in": {"x": "embed.y"}}
+
+    found = plan({"embed": EMBED, "stack": stack}, {"y": "stack.x"}, blocks={"layer": layer})
+
+    assert around(found) == {f"stack.{n}.lstm": ({"x": T3}, {"y": T3}) for n in range(2)}
+
+
+def test_an_axis_that_is_read_whole_needs_to_know_its_padding() -> None:
+    """With `keep` it is packed, without it stays as it is, with the block's name."""
+    nodes = {
+        "embed": EMBED,
+        "f": {"use": "attention@1", "in": {"x": "embed.y"}, "params": {"heads": 2}},
+    }
+    kept = {**nodes, "f": {**nodes["f"], "in": {"x": "embed.y", "keep": "keep"}}}
+
+    without = plan(nodes, {"y": "f.y"})
+    with_keep = plan(kept, {"y": "f.y"}, {**IDS, "keep": "keep[B T]"})
+
+    assert (without.axes, without.blocks) == ((), {})
+    assert without.why == "'f' (attention@1) reads all of T and is not told what is padding"
+    assert (with_keep.axes, with_keep.keeps) == (("T",), {"T": "keep"})
+    assert around(with_keep) == {"f": ({"x": T3}, {"y": T3})}
+
+
+def test_what_draws_by_rows_is_padded_and_so_is_what_stands_in_it() -> None:
+    """A sub-layer that drops whole rows, while it trains, and the one inside it."""
+
+    def sublayer(drop_path: float) -> Packing:
+        inner = {"use": "attention@1", "params": {"heads": 2, "causal": True}}
+        node = {
+            "use": "sublayer@1",
+            "in": {"x": "embed.y"},
+            "params": {"drop_path": drop_path},
+            "fill": {"f": inner},
+        }
+        return plan({"embed": EMBED, "sub": node}, {"y": "sub.y"})
+
+    assert around(sublayer(0.0)) == {"sub.f": ({"x": T3}, {"y": T3})}
+    assert around(sublayer(0.5)) == {"sub": ({"x": T3}, {"y": T3})}
+
+
+def test_stacked_copies_are_packed_behind_their_first_axis() -> None:
+    """`collect` puts the copies before the batch."""
+    layer = {
+        "inputs": {"x": "f[B T 4]"},
+        "outputs": {"x": "map.y", "each": "map.y"},
+        "nodes": {"map": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 4}}},
+    }
+    stack = {
+        "repeat": 3,
+        "block": "layer",
+        "carry": ["x"],
+        "collect": ["each"],
+        "in": {"x": "embed.y"},
+    }
+
+    found = plan({"embed": EMBED, "stack": stack}, {"all": "stack.each"}, blocks={"layer": layer})
+
+    assert found.whole.outputs == {"all": Place("T", 1, 4)}
+
+
+def test_values_of_a_longer_axis_stay_padded() -> None:
+    """One position in front: T + 1 is another axis, whose padding nobody knows."""
+    nodes = {
+        "embed": EMBED,
+        "front": {"use": "prepend@1", "in": {"x": "embed.y"}, "params": {"count": 1}},
+    }
+
+    found = plan(nodes, {"y": "front.y"})
+
+    assert found.whole.outputs == {"y": None}
+    assert around(found)["front"][0] == {"x": T3}
+    assert set(around(found)["front"][1].values()) == {None}
