@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import platform
 import resource
 import statistics
 import tempfile
@@ -173,6 +172,8 @@ def remembered(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Run all contestants in turn and print tables."""
+    from weft.runtime.processor import processor_name
+
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -186,7 +187,7 @@ def main() -> None:
     options = parser.parse_args()
     lengths = f"{options.length} +- {options.spread}" if options.spread else str(options.length)
     print(
-        f"{platform.processor() or platform.machine()}, torch {torch.__version__}, "
+        f"{processor_name()}, torch {torch.__version__}, "
         f"{options.threads} threads; {options.sentences} sources of {lengths} tokens, outputs of "
         f"{options.length}, vocabulary {VOCAB:,}, {options.rounds} rounds"
     )

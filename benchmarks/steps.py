@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from weft.runtime.compile.steps import Steps, use_steps
 from weft.runtime.decode import held, ids
 from weft.runtime.decode.ids import Request, Special, decode_ids
 from weft.runtime.decode.settings import SearchSettings
+from weft.runtime.processor import processor_name
 
 VOCAB, LENGTH, GIVEN = 37_000, 32, 24
 Turn = Callable[[], object]
@@ -93,7 +93,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     print(
-        f"{platform.processor() or platform.machine()}, torch {torch.__version__}, "
+        f"{processor_name()}, torch {torch.__version__}, "
         f"{options.threads} threads, {options.precision}, {options.rounds} rounds"
     )
     model: Any = build_weft(VOCAB).eval()

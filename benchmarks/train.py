@@ -22,7 +22,6 @@ import argparse
 import json
 import math
 import multiprocessing
-import platform
 import resource
 import statistics
 import time
@@ -260,6 +259,8 @@ def groups(names: list[str]) -> Iterator[list[str]]:
 
 def main() -> None:
     """Run all contestants in turns and print tables."""
+    from weft.runtime.processor import processor_name
+
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--precision", nargs="*", default=["bfloat16", "float32"])
     parser.add_argument("--tokens", nargs="*", type=int, default=[2048, 4096])
@@ -276,7 +277,7 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     rows: list[dict[str, Any]] = []
     work_of = {tokens: flops(tokens) for tokens in options.tokens}
-    print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}", flush=True)
+    print(f"{processor_name()}, torch {torch.__version__}", flush=True)
     for precision in options.precision:
         for form in options.forms:
             best = form == "best"

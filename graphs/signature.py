@@ -6,6 +6,7 @@ named by a string which only our own registry resolves, never a spec.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -60,6 +61,7 @@ class Signature:
     """Whether what happens to a position depends on the row it is in, though ports say `...`."""
 
 
+@functools.cache
 def port(name: str, text: str, doc: str = "") -> Port:
     """Return a port with its type written as in a spec: `keep[b s]?`."""
     type_, optional = parse_type(text, {})

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -71,6 +71,32 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return compare
+
+
+@pytest.fixture
+def own_compiler() -> Iterator[None]:
+    """Give back torch's settings and forget its graphs; to fall back to eager is an error."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch.fx.experimental._config")
+    torch.compiler.reset()
+    with (
+        torch.fx.experimental._config.patch(use_duck_shape=True),
+        torch._dynamo.config.patch(fail_on_recompile_limit_hit=True),
+    ):
+        yield
+    torch.compiler.reset()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Overlook what torch's compiler warns of: its own parts, and tensors asked for a `.grad`."""
+    known = (
+        r"ignore:.*torch\.jit\.:DeprecationWarning",
+        r"ignore:The \.grad attribute:UserWarning",
+    )
+    for item in items:
+        if "own_compiler" in getattr(item, "fixturenames", ()):
+            for warning in known:
+                item.add_marker(pytest.mark.filterwarnings(warning))
 
 
 @pytest.fixture(autouse=True)

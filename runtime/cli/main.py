@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import keyword
 import os
@@ -37,6 +38,7 @@ RUN = "a run file, or the name of a shipped run"
 CHECKPOINT = "a checkpoint folder, such as outputs/demo/averaged"
 
 
+@functools.cache
 def parser() -> argparse.ArgumentParser:
     """Return the parser of every command, without loading any of them."""
     top = argparse.ArgumentParser(

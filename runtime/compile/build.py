@@ -11,9 +11,11 @@ import hashlib
 import linecache
 import sys
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from ...graphs.graph import Graph
 from .lower import Program, lower
@@ -37,11 +39,21 @@ def build_empty(graph: Graph, *, device: torch.device | str = "cpu") -> nn.Modul
     """Return the module of a graph with weights that hold no meaning yet."""
     program = lower(graph)
     module = _module(program)
-    with torch.device("meta"):
+    with torch.device(device), _Unfilled():
         model: nn.Module = getattr(module, program.root)()
-    model.to_empty(device=device)
-    tie(model)
     return model
+
+
+class _Unfilled(TorchFunctionMode):
+    """Leaves new weights as they are: torch's own layers would draw numbers for nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do what is asked, but for functions of `torch.nn.init`."""
+        del types
+        named = kwargs or {}
+        if getattr(func, "__module__", "") == nn.init.__name__:
+            return args[0] if args else named["tensor"]
+        return func(*args, **named)
 
 
 def build_sharing(graph: Graph, owner: nn.Module) -> nn.Module:
@@ -78,8 +90,10 @@ def initialize(model: nn.Module, seed: int) -> None:
     seen: set[int] = set()
     for path, module in model.named_modules():
         draw = getattr(module, "initialize", None)
+        if not callable(draw):
+            continue
         own = {id(parameter) for parameter in module.parameters(recurse=False)}
-        if not callable(draw) or (own and own <= seen):
+        if own and own <= seen:
             continue
         seen |= own
         generator = torch.Generator(device=_device(module))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -296,6 +297,8 @@ def prefetch(items: Iterator[Item], depth: int = 4) -> Iterator[Item]:
                 return
     finally:
         stop.set()
+        with suppress(queue.Empty):
+            waiting.get_nowait()  # a thread that waits for room goes on, and sees it
         thread.join(timeout=1.0)  # at the interpreter's end the thread may be frozen
 
 

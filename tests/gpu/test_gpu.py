@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-import torch.fx.experimental._config
 from torch import Tensor
 from torch.nn import functional as F
 from weft.blocks.library import registry
@@ -19,29 +17,12 @@ from weft.runtime.decode.stepper import ModelStepper
 from weft.runtime.train.packing import pack
 from weft.specs.load import load
 
-pytestmark = [
-    pytest.mark.gpu,
-    # Torch's compiler warns of its own parts, and asks tensors for a `.grad` themselves.
-    pytest.mark.filterwarnings(r"ignore:.*torch\.jit\.:DeprecationWarning"),
-    pytest.mark.filterwarnings(r"ignore:The \.grad attribute:UserWarning"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("own_compiler")]
 
 VOCAB = 64
 SMALL = {"vocab": VOCAB, "d_model": 64, "heads": 4, "d_ff": 128, "layers": 2, "dropout": 0.0}
 HALF = {"rtol": 0.05, "atol": 0.15}
 """bfloat16 has 8 bits: a dozen sub-layers leave about two digits of logits near 3."""
-
-
-@pytest.fixture(autouse=True)
-def _own_settings() -> Iterator[None]:
-    """Give back torch's settings and forget its graphs; to fall back to eager is an error."""
-    torch.compiler.reset()
-    with (
-        torch.fx.experimental._config.patch(use_duck_shape=True),
-        torch._dynamo.config.patch(fail_on_recompile_limit_hit=True),
-    ):
-        yield
-    torch.compiler.reset()
 
 
 def transformer(**params: Any) -> Any:

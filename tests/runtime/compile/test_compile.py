@@ -4,38 +4,22 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-import torch.fx.experimental._config
 from torch import Tensor, nn
 from weft.graphs.graph import Graph
 from weft.runtime.compile import compile as compiling
 from weft.runtime.compile.build import build
 from weft.runtime.compile.compile import compile_model
+from weft.runtime.train.packing import pack
 
 GraphOf = Callable[..., Graph]
 Inputs = Callable[..., dict[str, Tensor]]
 
-pytestmark = [
-    # Torch's compiler warns of its own parts, and asks tensors for a `.grad` themselves.
-    pytest.mark.filterwarnings(r"ignore:.*torch\.jit\.:DeprecationWarning"),
-    pytest.mark.filterwarnings(r"ignore:The \.grad attribute:UserWarning"),
-]
-
-
-@pytest.fixture(autouse=True)
-def _own_settings() -> Iterator[None]:
-    """Give back torch's settings and forget its graphs; to fall back to eager is an error."""
-    torch.compiler.reset()
-    with (
-        torch.fx.experimental._config.patch(use_duck_shape=True),
-        torch._dynamo.config.patch(fail_on_recompile_limit_hit=True),
-    ):
-        yield
-    torch.compiler.reset()
+pytestmark = pytest.mark.usefixtures("own_compiler")
 
 
 @pytest.fixture
@@ -168,6 +152,28 @@ def test_compiled_training_is_eager_training(graph: GraphOf, inputs: Inputs) -> 
         results.append((logits, {name: w.grad for name, w in model.named_parameters()}))
 
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+    assert report.found == report.expected == 2
+
+
+@pytest.mark.slow
+def test_compiled_packed_rows_are_eager_padded_rows(graph: GraphOf, inputs: Inputs) -> None:
+    """Of whatever shape, from as many graphs as templates."""
+    eager, fast = build(graph()), build(graph())
+    pack(fast, graph(), pad=0)
+    report = compile_model(fast, "layers")
+
+    for seed in range(6):
+        batch = inputs(rows=2 + seed, source=5 + 3 * seed, target=20 - 2 * seed, seed=seed)
+        found = fast(**batch)["logits"]
+        kept = found.ne(0).any(-1, keepdim=True)
+        expected = eager(**batch)["logits"] * kept
+        for model, logits in ((fast, found), (eager, expected)):
+            model.zero_grad()
+            logits.square().mean().backward()
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        for ours, theirs in zip(fast.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+
     assert report.found == report.expected == 2
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import gc
 import json
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.fx.experimental._config
 from torch import nn
 from weft.blocks.library import registry
 from weft.graphs.check import check
@@ -31,26 +30,15 @@ SMALL: dict[str, dict[str, Any]] = {
     "conv-s2s": {"d_embedding": 12, "d_model": 16, "layers": 2, "vocab": 30},
 }
 
-pytestmark = [
-    # Torch's compiler warns of its own parts, and asks tensors for a `.grad` themselves.
-    pytest.mark.filterwarnings(r"ignore:.*torch\.jit\.:DeprecationWarning"),
-    pytest.mark.filterwarnings(r"ignore:The \.grad attribute:UserWarning"),
-]
+pytestmark = pytest.mark.usefixtures("own_compiler")
 
 
 @pytest.fixture(autouse=True)
-def _own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Trace without making code, keep measurements in a folder of the test, forget graphs."""
+def _traced_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trace without making code, and keep measurements in a folder of the test."""
     monkeypatch.setattr(module, "BACKEND", "eager")
     monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    torch.compiler.reset()
-    with (
-        torch.fx.experimental._config.patch(use_duck_shape=True),
-        torch._dynamo.config.patch(fail_on_recompile_limit_hit=True),
-    ):
-        yield
-    torch.compiler.reset()
 
 
 def made(name: str = "transformer-tiny") -> nn.Module:
