@@ -96,6 +96,8 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Let every position of x [B, T, D] read memory [B, S, D'], or x itself.
 
+        While a model is trained on packed rows, both may come packed, and what is given is as x.
+
         Args:
             x: what reads.
             memory: what is read.
@@ -110,24 +112,13 @@ class Attention(nn.Module):
         of_read = of_x if memory is None else self._rows("memory", memory)
         query = self.query(x)
         causal, dropout = self.causal and own, self.dropout if self.training else 0.0
+        read = x if memory is None else memory
         if of_x is not None and of_read is not None:
             plain = bias is None and self._blind(own=own) and (keep is None or keep is of_read.keep)
             if plain and varlen_packs(query, dropout=dropout):
-                read = x if memory is None else memory
-                query_RHK, key_SGK, value_SGV = (
-                    of_heads.unflatten(-1, (heads, -1))
-                    for of_heads, heads in (
-                        (query, self.heads),
-                        (self.key(read), self.kv_heads),
-                        (self.value(read), self.kv_heads),
-                    )
-                )
-                y_RHV = varlen_packed(
-                    query_RHK, key_SGK, value_SGV, of_x, of_read, causal=causal, scale=self.scale
-                )
-                return self._mixed(y_RHV)
+                return self._without_padding(query, read, of_x, of_read, causal=causal)
         query_BHTK = self._split(padded(query, of_x), self.heads)
-        key_BGSK, value_BGSV = self._offered(x if memory is None else memory, of_read)
+        key_BGSK, value_BGSV = self._offered(read, of_read)
         if own:
             query_BHTK, key_BGSK = self._placed(query_BHTK, key_BGSK, 0)
         y_BHTV = attend(
@@ -246,6 +237,20 @@ class Attention(nn.Module):
         """Return where the positions of a packed value belong; None for a padded one."""
         place = self.places.get(port)
         return None if self.batched is None else self.batched.rows_of(value, place)
+
+    def _without_padding(
+        self, query: Tensor, read: Tensor, of_x: Rows, of_read: Rows, *, causal: bool
+    ) -> Tensor:
+        """Attend by the kernel that takes packed rows, from queries [R, H * K]."""
+        query_RHK = query.unflatten(-1, (self.heads, -1))
+        key_SGK, value_SGV = (
+            of_heads.unflatten(-1, (self.kv_heads, -1))
+            for of_heads in (self.key(read), self.value(read))
+        )
+        y_RHV = varlen_packed(
+            query_RHK, key_SGK, value_SGV, of_x, of_read, causal=causal, scale=self.scale
+        )
+        return self._mixed(y_RHV)
 
     def _blind(self, *, own: bool) -> bool:
         """Say whether distance counts for nothing here."""
