@@ -63,8 +63,9 @@ check: test ## the same as test
 golden: $(READY) ## rewrite the files in tests/golden; then read the diff
 	@$(BIN)/pytest -m golden --update-golden $(PYTEST_ARGS)
 
-catalogue: $(READY) ## rewrite docs/catalogue.md and its pictures; then read the diff
+catalogue: $(READY) ## rewrite docs/catalogue.md with its pictures, and docs/runs.md; then read the diff
 	@$(BIN)/python -m weft.runtime.catalogue docs
+	@$(BIN)/python -m weft.runtime.train.page docs
 
 setup: $(READY) ## make .venv and install everything into it
 

@@ -221,8 +221,9 @@ def parse(form: type[Form], value: Any, source: str) -> Form:
                 )
             ]
         )
-    if form is Spec:
+    if "format" in form.model_fields:  # a file of its own
         value = {key: inner for key, inner in value.items() if key != FOR_EDITORS}
+    if form is Spec:
         _bounded(value, source)
     try:
         return form.model_validate(value)

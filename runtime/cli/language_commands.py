@@ -1,4 +1,4 @@
-"""Language commands: schema for editors, and migrate for older files; neither loads torch."""
+"""Language commands: schema for editors, and migrate for older files; specs need no torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ _WIDEST = 120
 
 
 def schema(options: Namespace) -> None:
-    """Print or write the JSON Schema of a spec file."""
+    """Print or write the JSON Schema of a spec file, or of a run file."""
+    if options.run:
+        from ..train.page import schema as schema_of_runs  # noqa: PLC0415 - loads torch
+
+        _give(as_text(schema_of_runs()), options.out)
+        return
     _give(as_text(schema_of(registry())), options.out)
 
 

@@ -156,9 +156,10 @@ def _add_language_commands(add: Add) -> None:
     schema = add(
         "schema",
         "language_commands",
-        "print the JSON Schema of specs, for editors",
-        "weft schema -o weft.schema.json",
+        "print the JSON Schema of specs or runs, for editors",
+        "weft schema -o weft.schema.json\n  weft schema --run -o run.schema.json",
     )
+    schema.add_argument("--run", action="store_true", help="of run files instead of specs")
     schema.add_argument("-o", "--out", help="file to write (default: print it)")
     migrate = add(
         "migrate",

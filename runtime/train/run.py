@@ -86,8 +86,11 @@ class Run(Settings):
     """A run, whole."""
 
     format: Literal[1]
+    """Version of the format."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
+    """What it is called: letters, digits, `_`, `.` and `-`; its folder is `outputs/NAME`."""
     doc: str = ""
+    """What it is, for people."""
     task: Literal["translation", "mask_predict", "parsing"] = "translation"
     """`mask_predict` writes all words of an output at once, and the unlikely ones again;
     `parsing` learns from treebanks."""
@@ -112,6 +115,7 @@ class Run(Settings):
     """Updates in all."""
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: Schedule = Noam()
+    """The learning rate of each update; `type` says which."""
     loss: LossSettings = LossSettings()
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of matrix products; weights stay float32. `auto` is bfloat16 where that is fast."""
@@ -119,6 +123,7 @@ class Run(Settings):
     """See `weft.compile`."""
     kernels: KernelSettings = KernelSettings()
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where it is trained; `auto` is a GPU where there is one."""
     padding: Literal["auto", "padded", "packed"] = "auto"
     """`packed` computes positions that are no padding alone, everywhere but in the core of
     attention; `auto` does where 5 % of all is padding.  What is dropped falls elsewhere."""

@@ -1,0 +1,160 @@
+"""Page: every setting of a run file on one page, and as JSON Schema; `make catalogue`.
+
+All of it is read from the settings' own classes: what stands there is what is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...specs.files import write_beside
+from ...specs.reader import FOR_EDITORS
+from .run import Run
+
+PAGE = "runs.md"
+Schema = Mapping[str, Any]
+
+HEAD = """# Settings of a run
+
+Written by `make catalogue`; `tests/test_run_page.py` says when it is of another day. A run file is
+a JSON object with the settings below; those that are needed have no default. `weft train RUN` takes
+a file or the name of a shipped run, and any setting from outside by its path:
+
+```
+weft train multi30k-en-de --set data.root=DIR --set batch.tokens=2048 --set schedule.warmup=1000
+weft schema --run -o run.schema.json     # editors read it: "$schema": "run.schema.json" in the file
+```
+
+What a setting may be stands beside it. A name that is not here is refused, with the nearest one.
+"""
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of a run file."""
+    whole = Run.model_json_schema()
+    properties = {FOR_EDITORS: {"type": "string"}, **whole["properties"]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **whole,
+        "title": "A run of weft",
+        "properties": properties,
+    }
+
+
+def page() -> str:
+    """Return the page."""
+    whole = Run.model_json_schema()
+    return _Page(whole["$defs"]).text(whole)
+
+
+class _Page:
+    """The tables of one schema."""
+
+    def __init__(self, defs: Mapping[str, Schema]) -> None:
+        self._defs = defs
+        self._paths: dict[str, str] = {}
+        """Name of a record to the path at which its table stands."""
+        self._waiting: list[tuple[str, str, Any]] = []
+
+    def text(self, whole: Schema) -> str:
+        """Return the page of a record, a table for each record in it."""
+        parts = [HEAD, "\n".join(self._table(whole, "", None))]
+        while self._waiting:
+            path, name, default = self._waiting.pop(0)
+            record = self._defs[name]
+            lead = "\n\n".join(map(_flowing, record.get("description", "").split("\n\n")))
+            title = f"\n## {path}\n\n{lead}\n"
+            parts += [title, "\n".join(self._table(record, path, default))]
+        return "\n".join(parts) + "\n"
+
+    def _table(self, record: Schema, path: str, default: Any) -> Iterator[str]:
+        """Yield the lines of a table; records in it wait for tables of their own."""
+        yield "| setting | values | default | |"
+        yield "|---|---|---|---|"
+        needed = record.get("required", ())
+        for name, field in record["properties"].items():
+            here = f"{path}.{name}" if path else name
+            own = field.get("default")
+            if isinstance(default, Mapping) and name in default:
+                own = default[name]
+            inner = self._inner(field)
+            if inner:
+                told = ", ".join(self._link(here, one, own, many=len(inner) > 1) for one in inner)
+                given = "" if name not in needed else "needed"
+            else:
+                told = _values(field)
+                given = f"`{json.dumps(own)}`" if "default" in field else ""
+                given = "needed" if name in needed else given
+            meaning = _flowing(field.get("description", "")) or self._about(inner)
+            yield f"| `{name}` | {told} | {given} | {meaning} |".replace("|  |", "| |")
+
+    def _inner(self, field: Schema) -> list[str]:
+        """Return the names of the records that a setting may be."""
+        if "additionalProperties" in field and "$ref" in str(field["additionalProperties"]):
+            field = field["additionalProperties"]
+        ways = [field, *field.get("anyOf", ()), *field.get("oneOf", ()), *field.get("allOf", ())]
+        return [way["$ref"].rpartition("/")[2] for way in ways if "$ref" in way]
+
+    def _link(self, path: str, name: str, default: Any, *, many: bool) -> str:
+        """Return a link to the table of a record, which is made where it is first named."""
+        before = "as " if name in self._paths else ""
+        if name not in self._paths:
+            kind = self._defs[name]["properties"].get("type", {}).get("const", "")
+            self._paths[name] = f"{path}: {kind}" if many else path
+            self._waiting.append((self._paths[name], name, default if not many else None))
+        title = self._paths[name]
+        slug = "".join(c for c in title.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+        return f"{before}[{title}](#{slug})"
+
+    def _about(self, inner: list[str]) -> str:
+        """Return what a record says of itself, in its first sentence."""
+        if len(inner) != 1:
+            return ""
+        return _flowing(self._defs[inner[0]].get("description", "")).partition(". ")[0]
+
+
+def _values(field: Schema) -> str:
+    """Return what a setting may be, in words."""
+    if "anyOf" in field:
+        return " or ".join(dict.fromkeys(_values(way) for way in field["anyOf"]))
+    if "enum" in field:
+        return ", ".join(f"`{json.dumps(value)}`" for value in field["enum"])
+    if "const" in field:
+        return f"`{json.dumps(field['const'])}`"
+    kind = str(field.get("type", "anything"))
+    if kind in ("integer", "number"):
+        return _range("whole number" if kind == "integer" else "number", field)
+    if kind == "array":
+        items = field.get("items") or (field.get("prefixItems") or [{}])[0]
+        return f"list of {_values(items)}"
+    return {"string": "text", "boolean": "`true`, `false`", "null": "`null`"}.get(kind, kind)
+
+
+def _range(words: str, field: Schema) -> str:
+    """Return a kind of number with its bounds."""
+    bounds = (("minimum", "from"), ("exclusiveMinimum", "above"), ("maximum", "to"))
+    told = [words]
+    for key, word in (*bounds, ("exclusiveMaximum", "below")):
+        if key in field:
+            bound = field[key]
+            told.append(f"{word} {int(bound) if bound == int(bound) else bound:,}")
+    return " ".join(told)
+
+
+def _flowing(text: str) -> str:
+    """Return a docstring as one line of a table."""
+    return re.sub(r"\bNone\b", "`null`", " ".join(text.split())).replace("|", "\\|")
+
+
+def main() -> None:
+    """Write the page into a folder."""
+    write_beside(Path(sys.argv[1]) / PAGE, page().encode(), "page")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""The page of run settings, and their schema: all that is checked, as it is today."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from pydantic import BaseModel
+from weft.runtime.cli.main import main
+from weft.runtime.train.page import PAGE, page, schema
+from weft.runtime.train.run import Run, load_run
+from weft.specs.reader import SHIPPED, read_json
+
+DOCS = Path(__file__).parents[1] / "docs"
+RUNS = sorted((SHIPPED / "runs").glob("*.json"))
+
+
+def test_the_page_is_of_today() -> None:
+    """Or `make catalogue` writes it."""
+    assert (DOCS / PAGE).read_text(encoding="utf-8") == page(), "run make catalogue"
+
+
+def test_every_link_leads_to_a_heading() -> None:
+    """As GitHub makes anchors: lower case, no dots or colons, hyphens for spaces."""
+    headings = re.findall(r"^## (.*)$", page(), re.MULTILINE)
+    anchors = {re.sub(r"[.:]", "", title.lower()).replace(" ", "-") for title in headings}
+    links = set(re.findall(r"\]\(#(.*?)\)", page()))
+
+    assert links == anchors
+    assert len(headings) == len(anchors)
+
+
+def settings_of(kind: type[BaseModel]) -> list[tuple[str, str | None]]:
+    """Return every setting of a record and of those inside it, with what it says of itself."""
+    found: list[tuple[str, str | None]] = []
+    for name, field in kind.model_fields.items():
+        found.append((name, field.description))
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            found += settings_of(field.annotation)
+    return found
+
+
+def test_every_setting_stands_there_and_says_what_it_is() -> None:
+    """Or its record does."""
+    text = page()
+
+    for name, _ in settings_of(Run):
+        assert f"| `{name}` |" in text
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert len(rows) > 80
+    assert [row for row in rows if row.endswith("| |")] == []
+
+
+def test_defaults_and_bounds_are_those_that_hold() -> None:
+    """A run's own default goes before that of the record: a batch has 1024 tokens here."""
+    rows = {line.split("|")[1].strip(): line for line in page().splitlines() if "| `" in line}
+
+    assert Run.model_fields["batch"].default.tokens == 1024
+    assert rows["`tokens`"].startswith("| `tokens` | whole number from 2 | `1024` |")
+    assert "`1` | needed" in rows["`format`"]
+    assert "number from 0 below 1 | `0.1`" in rows["`smoothing`"]
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+def test_shipped_runs_fit_the_schema(path: Path) -> None:
+    """As they are, and with the key by which editors find it; the loader takes that too."""
+    written = read_json(path.read_text(encoding="utf-8"), str(path))
+
+    jsonschema.validate(written, schema())
+    jsonschema.validate({"$schema": "run.schema.json", **written}, schema())
+
+
+def test_the_loader_takes_what_editors_need(tmp_path: Path) -> None:
+    """A run that names its schema is the run."""
+    written = json.loads(RUNS[0].read_text(encoding="utf-8"))
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({"$schema": "run.schema.json", **written}))
+
+    assert load_run(file)[0] == load_run(RUNS[0])[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [(("padding",), "pakced"), (("batch", "tokens"), 1), (("optimizer", "beta"), [0.9, 0.98])],
+)
+def test_a_mistake_does_not_fit(path: tuple[str, ...], value: Any) -> None:
+    """A word, a bound, a name."""
+    written = json.loads(RUNS[0].read_text(encoding="utf-8"))
+    here = written
+    for key in path[:-1]:
+        here = here.setdefault(key, {})
+    here[path[-1]] = value
+
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(written, schema())
+
+
+def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same schema, as text."""
+    assert main(["schema", "--run"]) == 0
+
+    assert json.loads(capsys.readouterr().out) == schema()
