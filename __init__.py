@@ -5,6 +5,7 @@
     weft.draw(spec, "model.svg")                      # a picture
     weft.diff("transformer-base", spec).render()      # what changed, as text
     model = weft.build(spec)                          # a torch.nn.Module
+    weft.pack(model)                                  # trains on what is no padding alone
     weft.compile(model)                               # torch.compile per template
     result = weft.train("multi30k-en-de", out="outputs/m30k")
     weft.open(result.averaged).translate(["A dog runs."])
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from .graphs.diff import Diff
+    from .graphs.packing import Packing
     from .runtime.api import Model
     from .runtime.compile.compile import CompileReport, Mode
     from .runtime.compile.steps import Wish
@@ -49,6 +51,7 @@ __all__ = [
     "import_hf",
     "load",
     "open",
+    "pack",
     "train",
 ]
 
@@ -158,6 +161,28 @@ def compile(  # noqa: A001 - the verb that torch uses too
     from .runtime.compile.compile import compile_model
 
     return compile_model(model, mode, measure=measure)
+
+
+def pack(model: nn.Module, *, pad: int = 0) -> Packing:
+    """Let a built model, while it trains, compute positions that are no padding alone, in place.
+
+    Inputs, outputs, names of weights and what it does in evaluation stay as they are.  Call it
+    before the model is compiled; `weft train` does it by itself where it pays.
+
+    Args:
+        model: what `build` returned.
+        pad: the id that ends rows where no input of kind `keep` says what is padding.
+
+    Returns:
+        The axes that are packed, and what is padded all the same.
+
+    Raises:
+        InputError: it cannot be packed, and why.
+    """
+    from .runtime.compile.build import program_of
+    from .runtime.train.packing import pack as pack_model
+
+    return pack_model(model, program_of(model).graph, pad=pad)
 
 
 def train(

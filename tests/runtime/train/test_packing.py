@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import weft
 from torch import Tensor, nn
 from weft.blocks.library import registry
 from weft.blocks.modules import cores
@@ -136,10 +137,10 @@ def test_outputs_and_slopes_are_those_of_padded_rows(name: str) -> None:
 
 
 def test_only_attention_sees_padding() -> None:
-    """All maps of the Transformer read `[R, D]`, as do its norms."""
+    """All maps of the Transformer read `[R, D]`, as do its norms; packed by the facade."""
     made = small("transformer-base")
     _, model = models_of(made)
-    pack(model, made, pad=0)
+    assert weft.pack(model).axes == ("S", "T")
     inputs, keep = batch_of("transformer-base", packing(made))
     ranks: dict[str, int] = {}
     for path, module in model.named_modules():
