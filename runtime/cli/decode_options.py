@@ -14,6 +14,7 @@ LIMITS: tuple[tuple[str, str, type, float, str], ...] = (
     ("--max-output", "output", int, 1024, "tokens of one output"),
     ("--max-beam", "beam", int, 16, "hypotheses that a request may ask for"),
     ("--max-body", "body", int, 2**20, "bytes of a request"),
+    ("--connections", "connections", int, 1000, "connections at a time; more are answered 503"),
     ("--queue", "queue", int, 1000, "texts that may wait; more are answered 503"),
     ("--timeout", "patience", float, 60.0, "seconds that a request may take"),
     ("--batch", "batch", int, 32, "texts that are decoded together"),

@@ -24,6 +24,8 @@ class Limits(BaseModel):
     """Tokens of one output."""
     body: int = Field(default=2**20, ge=1)
     """Bytes of the body of one request."""
+    connections: int = Field(default=1000, ge=1)
+    """Connections at a time, idle ones too; a further one is answered 503 and closed."""
     queue: int = Field(default=1000, ge=1)
     """Sentences that wait; what does not find room is sent away."""
     patience: float = Field(default=60.0, gt=0)

@@ -106,18 +106,24 @@ def serve_until_told(
     Returns:
         Sentences that were taken on and not finished; 0 when all were.
     """
-    config = uvicorn.Config(
+    server = _Server(_config(service, log_level, drain), service, drain)
+    with service.running():
+        if started is not None:
+            started()
+        server.run(sockets=[made])
+    return server.unfinished
+
+
+def _config(service: Service, log_level: str, drain: float) -> uvicorn.Config:
+    """Return how the HTTP server goes about it."""
+    return uvicorn.Config(
         make_app(service),
         log_level=log_level,
         access_log=log_level in ("debug", "info"),
         server_header=False,
         lifespan="off",
         ws="none",
+        # The first that is sent away, itself counted.
+        limit_concurrency=service.limits.connections + 1,
         timeout_graceful_shutdown=int(drain) + 1,
     )
-    server = _Server(config, service, drain)
-    with service.running():
-        if started is not None:
-            started()
-        server.run(sockets=[made])
-    return server.unfinished

@@ -9,8 +9,50 @@ from typing import Any
 
 import pytest
 import uvicorn
+from weft.runtime import api
 from weft.runtime.serve.batcher import Batcher, ClosedError
-from weft.runtime.serve.server import _Server
+from weft.runtime.serve.limits import Limits
+from weft.runtime.serve.server import _config, _Server, bound
+from weft.runtime.serve.service import Service
+
+
+def test_a_connection_too_many_is_sent_away(model: api.Model) -> None:
+    """With 503, however idle the others are; when one has gone there is room again."""
+    service = Service(model, Limits(connections=2))
+
+    async def statuses() -> list[bytes]:
+        server = uvicorn.Server(_config(service, "critical", 0.0))
+        address = bound("127.0.0.1", 0)
+        serving = asyncio.create_task(server.serve(sockets=[address]))
+        while not server.started:
+            await asyncio.sleep(0.01)
+
+        async def ask() -> bytes:
+            reader, writer = await asyncio.open_connection(*address.getsockname())
+            writer.write(b"GET /health HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+            line = await reader.readline()
+            await reader.read()
+            writer.close()
+            return line
+
+        idle = [await asyncio.open_connection(*address.getsockname()) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        found = [await ask()]
+        gone, stays = (writer for _, writer in idle)
+        gone.close()
+        await gone.wait_closed()
+        await asyncio.sleep(0.05)
+        found.append(await ask())
+        stays.close()
+        server.should_exit = True
+        await serving
+        return found
+
+    with service.running():
+        full, free = asyncio.run(statuses())
+
+    assert full.startswith(b"HTTP/1.1 503")
+    assert free.startswith(b"HTTP/1.1 200")
 
 
 async def nothing(*_: Any) -> None:
