@@ -34,6 +34,7 @@ test-all: lint ## linters and every test that needs no GPU: minutes
 test-gpu: $(READY) ## the tests and the measurements that need a GPU; skipped without one
 	@$(BIN)/pytest -m gpu $(PYTEST_ARGS)
 	@$(BIN)/python benchmarks/gpu.py
+	@$(BIN)/python benchmarks/train.py --device cuda --sizes base big --tokens 25000
 
 test-parity: $(READY) ## compare imported models with Hugging Face's; installs the extra 'parity'
 	@$(BIN)/python -c 'import transformers' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[parity]'

@@ -1,14 +1,14 @@
 """Contestants: Transformer base as Weft, torch, Hugging Face and others build it, on one job.
 
 Each has `build(vocab)`, which gives a module, and `logits(module, source, keep, target)`.
-Sizes are those of the paper: 6 + 6 layers, d_model 512, 8 heads, d_ff 2048, dropout 0.1,
-one tied embedding.
+Sizes are those of the paper's base model unless others are asked for: 6 + 6 layers, d_model
+512, 8 heads, d_ff 2048, dropout 0.1, one tied embedding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -20,10 +20,25 @@ VOCAB = 37_000
 
 
 @dataclass(frozen=True)
+class Size:
+    """How large a model is; 6 + 6 layers."""
+
+    d_model: int
+    heads: int
+    d_ff: int
+    dropout: float
+
+
+BASE = Size(512, 8, 2048, 0.1)
+BIG = Size(1024, 16, 4096, 0.3)
+"""Of the paper, table 3."""
+
+
+@dataclass(frozen=True)
 class Contestant:
     """One way to build and call the model."""
 
-    build: Callable[[int], nn.Module]
+    build: Callable[..., nn.Module]
     logits: Callable[[Any, Tensor, Tensor, Tensor], Tensor]
     loss: Callable[[Tensor, Tensor], Tensor]
     """Summed label-smoothed loss, 0.1, of logits [B, T, V] and targets [B, T], padding 0."""
@@ -42,32 +57,38 @@ def torch_loss(logits: Tensor, target: Tensor) -> Tensor:
     )
 
 
-def build_weft(vocab: int) -> nn.Module:
+def build_weft(vocab: int, size: Size = BASE) -> nn.Module:
     """Build the shipped spec."""
     import weft
 
-    return weft.build(weft.load("transformer-base", vocab=vocab))
+    return weft.build(weft.load("transformer-base", vocab=vocab, **asdict(size)))
 
 
 class TorchTransformer(nn.Module):
     """torch.nn.Transformer with the embeddings and the tied projection that it lacks."""
 
-    def __init__(self, vocab: int) -> None:
+    def __init__(self, vocab: int, size: Size = BASE) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(vocab, 512)
-        nn.init.normal_(self.embedding.weight, std=512**-0.5)
-        self.transformer = nn.Transformer(512, 8, 6, 6, 2048, 0.1, batch_first=True)
-        self.dropout = nn.Dropout(0.1)
+        width = size.d_model
+        self.embedding = nn.Embedding(vocab, width)
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+        self.transformer = nn.Transformer(
+            width, size.heads, 6, 6, size.d_ff, size.dropout, batch_first=True
+        )
+        self.dropout = nn.Dropout(size.dropout)
         position = torch.arange(2048)[:, None]
-        angle = position * torch.exp(torch.arange(0, 512, 2) * (-9.210340371976184 / 512))
+        angle = position * torch.exp(torch.arange(0, width, 2) * (-9.210340371976184 / width))
         table = torch.stack((angle.sin(), angle.cos()), -1).flatten(1)
         self.register_buffer("table", table, persistent=False)
 
     def embed(self, ids: Tensor) -> Tensor:
-        return self.dropout(self.embedding(ids) * 512**0.5 + self.table[: ids.size(1)])
+        scaled = self.embedding(ids) * self.embedding.embedding_dim**0.5
+        return self.dropout(scaled + self.table[: ids.size(1)])
 
     def forward(self, source: Tensor, keep: Tensor, target: Tensor) -> Tensor:
-        causal = nn.Transformer.generate_square_subsequent_mask(target.size(1))
+        causal = nn.Transformer.generate_square_subsequent_mask(
+            target.size(1), device=target.device
+        )
         hidden = self.transformer(
             self.embed(source),
             self.embed(target),
@@ -79,22 +100,22 @@ class TorchTransformer(nn.Module):
         return F.linear(hidden, self.embedding.weight)
 
 
-def build_marian(vocab: int) -> nn.Module:
+def build_marian(vocab: int, size: Size = BASE) -> nn.Module:
     """Build Hugging Face Marian with random weights."""
     from transformers import MarianConfig, MarianMTModel
 
     return MarianMTModel(
         MarianConfig(
             vocab_size=vocab,
-            d_model=512,
+            d_model=size.d_model,
             encoder_layers=6,
             decoder_layers=6,
-            encoder_attention_heads=8,
-            decoder_attention_heads=8,
-            encoder_ffn_dim=2048,
-            decoder_ffn_dim=2048,
+            encoder_attention_heads=size.heads,
+            decoder_attention_heads=size.heads,
+            encoder_ffn_dim=size.d_ff,
+            decoder_ffn_dim=size.d_ff,
             activation_function="relu",
-            dropout=0.1,
+            dropout=size.dropout,
             attention_dropout=0.0,
             activation_dropout=0.0,
             scale_embedding=True,

@@ -18,7 +18,7 @@ import time
 import torch
 from contestants import VOCAB
 from torch import Tensor
-from train import weft_step
+from train import How, weft_step
 
 ROWS, LONGEST = 34, 60
 SHARES = (0.0, 0.025, 0.05, 0.1, 0.2, 0.4)
@@ -44,7 +44,8 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     rounds = 2 if asked.quick else asked.rounds
     for half in (True,) if asked.quick else (True, False):
-        steps = {packed: weft_step(half=half, packed=packed) for packed in (False, True)}
+        how = How(half, best=False, threads=asked.threads)
+        steps = {packed: weft_step(how, packed=packed) for packed in (False, True)}
         print(f"{'bfloat16' if half else 'float32'}: {steps[True][2]}")
         print("padding   padded    packed    packed / padded")
         for share in SHARES:

@@ -2,6 +2,7 @@
 
     PYTHONPATH=PEERS python benchmarks/train.py            # all: about half an hour on 2 cores
     PYTHONPATH=PEERS python benchmarks/train.py --quick    # 1 minute
+    PYTHONPATH=PEERS python benchmarks/train.py --device cuda --sizes base big --tokens 25000
 
 PEERS are the folders into which transformers, x-transformers, fairseq and sockeye were
 installed; what is not there is left out, with the reason.
@@ -14,30 +15,51 @@ peers and Weft take turns, so that a noisy machine is noisy for all.  Medians ar
 and the ratio to Weft in the same turns.  The ceiling is the fastest product of large
 matrices that torch has for the precision, in the same turns too: what a shared machine gives
 changes by the minute; FLOPs are torch's own count of the padded batch.
+
+On CUDA Weft is compiled as `weft train` does it, and comes on packed rows too, with the kernel
+for many lengths; peers are compiled, in bfloat16 unless asked otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import multiprocessing
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
-from contestants import CONTESTANTS, VOCAB
+from contestants import BASE, BIG, CONTESTANTS, VOCAB, Size
 from torch import Tensor, nn
 
 BATCHES = 4
+PACKED = "weft, packed"
+SIZES = {"base": BASE, "big": BIG, "tiny": Size(64, 4, 128, 0.1)}
+"""Of the paper; `tiny` is to try the benchmark itself."""
+ON_GPU = ("torch.nn.Transformer", "Hugging Face Marian")
+"""Peers that know how to run on a GPU here."""
 TOGETHER = 2
 """Peers that are alive at a time, beside Weft: what memory allows."""
 COMPILED = ("Hugging Face Marian", "x-transformers")
 """Peers of which the best form is measured: the fastest as shipped."""
+
+
+@dataclass(frozen=True)
+class How:
+    """How a contestant trains."""
+
+    half: bool
+    best: bool
+    threads: int
+    device: str = "cpu"
+    size: Size = BASE
 
 
 def make_batches(tokens: int, seed: int = 1) -> list[tuple[Tensor, Tensor]]:
@@ -47,11 +69,12 @@ def make_batches(tokens: int, seed: int = 1) -> list[tuple[Tensor, Tensor]]:
     neighbours in length.
     """
     generator = torch.Generator().manual_seed(seed)
-    lengths = torch.empty(4000).log_normal_(3.25, 0.55, generator=generator).long().clamp(4, 100)
-    ordered = lengths.sort().values
+    times = max(1, tokens // 4096)  # the more sentences to choose from, the larger the batch
+    lengths = torch.empty(4000 * times).log_normal_(3.25, 0.55, generator=generator)
+    ordered = lengths.long().clamp(4, 100).sort().values
     batches = []
     for part in range(BATCHES):
-        start = 400 + part * 900
+        start = (400 + part * 900) * times
         rows = max(1, tokens // int(ordered[start]))
         target_lengths = ordered[start : start + rows]
         source_lengths = (target_lengths.float() * 0.94).long().clamp(min=3)
@@ -70,7 +93,7 @@ def shifted(target: Tensor) -> Tensor:
 
 
 def weft_step(
-    *, half: bool, packed: bool = False
+    how: How, *, packed: bool = False
 ) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], str]:
     """Return Weft's model, on packed rows or padded ones, its summed loss, and what it says."""
     import weft
@@ -79,109 +102,148 @@ def weft_step(
     from weft.runtime.checked import analysed
     from weft.runtime.compile.kernels import choose_kernels
     from weft.runtime.train.memory import keep_freed_memory
-    from weft.runtime.train.packing import pack
     from weft.runtime.train.projected import run_and_compare
 
     keep_freed_memory()
-    spec = weft.load("transformer-base", vocab=VOCAB)
-    model = weft.build(spec).train()
-    graph, _ = analysed(spec)
-    if packed:
-        pack(model, graph, pad=0)
-    head = head_of(graph, "logits")
-    kernels = choose_kernels(torch.device("cpu"), half=half)
+    spec = weft.load("transformer-base", vocab=VOCAB, **asdict(how.size))
+    model = weft.build(spec, device=how.device).train()
+    head = head_of(analysed(spec)[0], "logits")
+    on_gpu = how.device != "cpu"
+    kernels = choose_kernels(
+        torch.device(how.device),
+        half=how.half,
+        attention_wish="varlen" if packed and on_gpu else "auto",
+    )
     product.use_product(kernels.product)
     cores.use(kernels.attention)
+    said = str(kernels)
+    if packed:
+        weft.pack(model)
+    if on_gpu:
+        said = f"{said}; {weft.compile(model, 'layers')}"
+    known: dict[int, dict[str, int]] = {}
 
     def loss(source: Tensor, target: Tensor) -> Tensor:
+        if id(target) not in known:  # batches are few and stay where they are
+            ids = {"source": source, "target": target}
+            known[id(target)] = {name: int((one != 0).sum()) for name, one in ids.items()}
         inputs = {"source": source, "source_keep": source != 0, "target": shifted(target)}
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        with torch.autocast(how.device, torch.bfloat16, enabled=how.half):
             _, sums = run_and_compare(
-                model, head, inputs, target, smoothing=0.1, pad=0, spread="vocabulary"
+                model,
+                head,
+                inputs,
+                target,
+                smoothing=0.1,
+                pad=0,
+                spread="vocabulary",
+                counts=known[id(target)],
             )
         return sums.loss
 
-    return model, loss, str(kernels)
+    return model, loss, said
 
 
-def peer_step(
-    name: str, *, half: bool, best: bool
-) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], str]:
+def peer_step(name: str, how: How) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], str]:
     """Return a peer's model, its summed loss, and what to say of it."""
     contestant = CONTESTANTS[name]
-    model = contestant.build(VOCAB).train()
-    called = torch.compile(model, dynamic=True) if best else model
+    sized = (how.size,) if name in ON_GPU else ()
+    model = contestant.build(VOCAB, *sized).to(how.device).train()
+    called = torch.compile(model, dynamic=True) if how.best else model
 
     def loss(source: Tensor, target: Tensor) -> Tensor:
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        with torch.autocast(how.device, torch.bfloat16, enabled=how.half):
             logits = contestant.logits(called, source, source != 0, shifted(target))
         return contestant.loss(logits, target)
 
     return model, loss, ""
 
 
-def work(pipe: Connection, name: str, *, half: bool, best: bool, threads: int) -> None:
+def work(pipe: Connection, name: str, how: How) -> None:
     """Build one contestant, and make a step whenever asked."""
-    if threads:
-        torch.set_num_threads(threads)
+    if how.threads:
+        torch.set_num_threads(how.threads)
     try:
-        if name == "weft":
-            model, loss, said = weft_step(half=half)
+        if name.startswith("weft"):
+            model, loss, said = weft_step(how, packed=name == PACKED)
         else:
-            model, loss, said = peer_step(name, half=half, best=best)
+            model, loss, said = peer_step(name, how)
     except Exception as error:  # noqa: BLE001 - told, and the next one goes on
         pipe.send(("missing", f"{type(error).__name__}: {error}"))
         return
-    fused = True if best or CONTESTANTS[name].fused else None
+    own = name.startswith("weft")
+    fused = True if how.best or own or CONTESTANTS[name].fused else None
     optimizer = torch.optim.Adam(
         model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=fused
     )
-    made: dict[int, list[tuple[Tensor, Tensor]]] = {}
+    made: dict[int, list[tuple[Tensor, Tensor, int]]] = {}
     pipe.send(("built", said))
     while (asked := pipe.recv()) is not None:
         tokens, turn = asked
-        batches = made.setdefault(tokens, make_batches(tokens))
-        source, target = batches[turn % len(batches)]
+        if tokens not in made:
+            made[tokens] = [
+                (source.to(how.device), target.to(how.device), int((target != 0).sum()))
+                for source, target in make_batches(tokens)
+            ]
+        source, target, count = made[tokens][turn % BATCHES]
         torch.manual_seed(turn)
+        finished(how.device)
         start = time.perf_counter()
         lost = loss(source, target)
-        count = int((target != 0).sum())
         (lost / count).backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        finished(how.device)
         seconds = time.perf_counter() - start
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        pipe.send((seconds, count, float(lost.detach()) / count, peak))
+        pipe.send((seconds, count, float(lost.detach()) / count, peak(how.device)))
 
 
-def ceiling(*, half: bool) -> float:
+def finished(device: str) -> None:
+    """Wait until a device has done all that it was asked."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def peak(device: str) -> float:
+    """Return the most MB that this process has needed, of the device's memory or the machine's."""
+    if device != "cpu":
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def ceiling(how: How) -> float:
     """Return the FLOP/s of the fastest product of large matrices that torch has."""
     from weft.blocks.modules import product
 
-    a, b = (torch.randn(4096, 2048, dtype=torch.bfloat16 if half else torch.float32),) * 2
+    rows, inner = (4096, 2048) if how.device == "cpu" else (8192, 8192)
+    dtype = torch.bfloat16 if how.half else torch.float32
+    a, b = (torch.randn(rows, inner, dtype=dtype, device=how.device),) * 2
     ways: list[Callable[[], object]] = [lambda: a @ b.t()]
-    if product.has_onednn():
+    if how.device == "cpu" and product.has_onednn():
         ways.append(lambda: product.times_transposed(a, b))
         product.use_product("onednn")
     times = []
     for way in ways:
         for _ in range(4):
+            finished(how.device)
             start = time.perf_counter()
             way()
+            finished(how.device)
             times.append(time.perf_counter() - start)
-    return 2 * 4096 * 4096 * 2048 / min(times)
+    return 2 * rows * rows * inner / min(times)
 
 
-def flops(tokens: int) -> list[tuple[float, int]]:
+def flops(batches: Sequence[tuple[Tensor, Tensor]], size: Size = BASE) -> list[tuple[float, int]]:
     """Return the FLOPs of one step, and the target tokens, of each batch."""
     import weft
     from torch.utils.flop_counter import FlopCounterMode
     from weft.runtime.checked import analysed
     from weft.runtime.compile.build import build_empty
 
-    model = build_empty(analysed(weft.load("transformer-base", vocab=VOCAB))[0], device="meta")
+    spec = weft.load("transformer-base", vocab=VOCAB, **asdict(size))
+    model = build_empty(analysed(spec)[0], device="meta")
     found = []
-    for source, target in make_batches(tokens):
+    for source, target in batches:
         with FlopCounterMode(display=False) as counter:
             model(source.to("meta"), (source != 0).to("meta"), target.to("meta"))
         found.append((3.0 * counter.get_total_flops(), int((target != 0).sum())))
@@ -191,9 +253,9 @@ def flops(tokens: int) -> list[tuple[float, int]]:
 class Contest:
     """Some contestants that take turns."""
 
-    def __init__(self, names: list[str], *, half: bool, best: bool, threads: int) -> None:
+    def __init__(self, names: list[str], how: How) -> None:
         """Start each in a process, one after the other, to its first step."""
-        self.half, self.best = half, best
+        self.how = how
         context = multiprocessing.get_context("spawn")
         self.pipes: dict[str, Connection] = {}
         self.cold: dict[str, float] = {}
@@ -204,8 +266,8 @@ class Contest:
         for name in names:
             here, there = context.Pipe()
             start = time.perf_counter()
-            options = {"half": half, "best": best and name != "weft", "threads": threads}
-            process = context.Process(target=work, args=(there, name), kwargs=options, daemon=True)
+            own = replace(how, best=how.best and not name.startswith("weft"))
+            process = context.Process(target=work, args=(there, name, own), daemon=True)
             process.start()
             there.close()  # so that the end of the process is the end of the pipe
             self.processes.append(process)
@@ -228,9 +290,9 @@ class Contest:
         """Return target tokens per second of each contestant, turn by turn."""
         speeds: dict[str, list[float]] = {name: [] for name in self.pipes}
         self.ceilings = []
-        warm = BATCHES if self.best else 0  # what is compiled is so again for some shapes
+        warm = BATCHES if self.how.best else 0  # what is compiled is so again for some shapes
         for turn in range(-warm, rounds):
-            self.ceilings.append(ceiling(half=self.half))
+            self.ceilings.append(ceiling(self.how))
             for name, pipe in list(self.pipes.items()):
                 try:
                     pipe.send((tokens, turn + 1 + BATCHES))
@@ -251,10 +313,10 @@ class Contest:
             process.join()
 
 
-def groups(names: list[str]) -> Iterator[list[str]]:
+def groups(names: list[str], ours: list[str]) -> Iterator[list[str]]:
     """Yield Weft with a few peers at a time."""
-    for start in range(0, len(names), TOGETHER):
-        yield ["weft", *names[start : start + TOGETHER]]
+    for start in range(0, max(1, len(names)), TOGETHER):
+        yield [*ours, *names[start : start + TOGETHER]]
 
 
 def main() -> None:
@@ -262,56 +324,75 @@ def main() -> None:
     from weft.runtime.processor import processor_name
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--precision", nargs="*", default=["bfloat16", "float32"])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--sizes", nargs="*", choices=SIZES, default=["base"])
+    parser.add_argument("--precision", nargs="*", help="default: bfloat16, on the CPU float32 too")
     parser.add_argument("--tokens", nargs="*", type=int, default=[2048, 4096])
     parser.add_argument("--rounds", type=int, default=3, help="turns of each contestant")
     parser.add_argument("--threads", type=int, default=0, help="0 is torch's choice")
-    parser.add_argument("--only", nargs="*", default=[n for n in CONTESTANTS if n != "weft"])
-    parser.add_argument("--forms", nargs="*", default=["shipped", "best"])
+    parser.add_argument("--only", nargs="*", help="peers; default: all that there are")
+    parser.add_argument("--forms", nargs="*", help="shipped, best; default: both, on CUDA best")
+    parser.add_argument("--packed", action="store_true", help="Weft on packed rows too")
     parser.add_argument("--quick", action="store_true", help="bfloat16, 2048 tokens, Marian alone")
     options = parser.parse_args()
+    on_gpu = options.device != "cpu"
+    if on_gpu and not torch.cuda.is_available():
+        print("no CUDA device: nothing was measured")
+        return
     if options.quick:
         options.precision, options.tokens = ["bfloat16"], [2048]
         options.only, options.forms = ["Hugging Face Marian"], ["shipped"]
+    precisions = options.precision or (["bfloat16"] if on_gpu else ["bfloat16", "float32"])
+    sized = on_gpu or options.sizes != ["base"]
+    peers = options.only or (ON_GPU if sized else [n for n in CONTESTANTS if n != "weft"])
+    ours = ["weft", PACKED] if on_gpu or options.packed else ["weft"]
     if options.threads:
         torch.set_num_threads(options.threads)
+    machine = torch.cuda.get_device_name() if on_gpu else processor_name()
+    print(f"{machine}, torch {torch.__version__}", flush=True)
     rows: list[dict[str, Any]] = []
-    work_of = {tokens: flops(tokens) for tokens in options.tokens}
-    print(f"{processor_name()}, torch {torch.__version__}", flush=True)
-    for precision in options.precision:
-        for form in options.forms:
-            best = form == "best"
-            peers = [n for n in options.only if not best or n in COMPILED]
-            sizes = options.tokens[:1] if best else options.tokens
-            for names in groups(peers):
-                contest = Contest(
-                    names, half=precision == "bfloat16", best=best, threads=options.threads
-                )
-                for tokens in sizes:
-                    speeds = contest.turns(tokens, options.rounds)
-                    top = statistics.median(contest.ceilings)
-                    print(f"{precision}: ceiling {top / 1e9:.0f} GFLOP/s", flush=True)
-                    mean = statistics.mean(f / t for f, t in work_of[tokens])
-                    ours = statistics.median(speeds.get("weft", [math.nan]))
-                    for name, found in speeds.items():
-                        median = statistics.median(found)
-                        rows.append(
-                            {
-                                "precision": precision,
-                                "form": "weft train" if name == "weft" else form,
-                                "name": name,
-                                "tokens": tokens,
-                                "median": median,
-                                "speeds": found,
-                                "ratio": ours / median,
-                                "share": median * mean / top,
-                                "peak": contest.peak[name],
-                                "cold": contest.cold[name],
-                            }
-                        )
-                        print(line(rows[-1]), flush=True)
-                contest.end()
+    for size, precision, form in itertools.product(
+        options.sizes, precisions, options.forms or (["best"] if on_gpu else ["shipped", "best"])
+    ):
+        best, half = form == "best", precision == "bfloat16"
+        how = How(half, best, options.threads, options.device, SIZES[size])
+        entering = [n for n in peers if not best or n in COMPILED or on_gpu]
+        for names in groups(entering, ours):
+            rows += meet(names, how, options.tokens, options.rounds, (size, precision, form))
     print(f"\n{table(rows)}\n\n{json.dumps(rows)}")
+
+
+def meet(
+    names: list[str], how: How, sizes: list[int], rounds: int, said: tuple[str, str, str]
+) -> list[dict[str, Any]]:
+    """Let some contestants take turns, and return what came of it, a row for each."""
+    contest, rows = Contest(names, how), []
+    size, precision, form = said
+    for tokens in sizes[:1] if how.best else sizes:
+        mean = statistics.mean(f / t for f, t in flops(make_batches(tokens), how.size))
+        speeds = contest.turns(tokens, rounds)
+        top = statistics.median(contest.ceilings)
+        print(f"{precision}: ceiling {top / 1e9:.0f} GFLOP/s", flush=True)
+        ours = statistics.median(speeds.get("weft", [math.nan]))
+        for name, found in speeds.items():
+            median = statistics.median(found)
+            rows.append(
+                {
+                    "precision": precision if size == "base" else f"{size}, {precision}",
+                    "form": "weft train" if name.startswith("weft") else form,
+                    "name": name,
+                    "tokens": tokens,
+                    "median": median,
+                    "speeds": found,
+                    "ratio": ours / median,
+                    "share": median * mean / top,
+                    "peak": contest.peak[name],
+                    "cold": contest.cold[name],
+                }
+            )
+            print(line(rows[-1]), flush=True)
+    contest.end()
+    return rows
 
 
 def line(row: dict[str, Any]) -> str:
