@@ -88,10 +88,11 @@ def own_compiler() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Overlook what torch's compiler warns of: its own parts, and tensors asked for a `.grad`."""
+    """Overlook what torch's compiler warns of: its own parts, and what it does itself."""
     known = (
         r"ignore:.*torch\.jit\.:DeprecationWarning",
         r"ignore:The \.grad attribute:UserWarning",
+        r"ignore:<class 'torch\.autograd\.function\.Function'> should not:DeprecationWarning",
     )
     for item in items:
         if "own_compiler" in getattr(item, "fixturenames", ()):
