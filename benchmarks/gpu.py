@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import weft
-from train import VOCAB, make_batches
+from train import VOCAB, make_batches, shifted
 from weft.runtime.train.loss import label_smoothed
 
 DEPTHS = (6, 24)
@@ -33,9 +33,8 @@ class Job:
     def step(self, index: int) -> int:
         """Make one update; return its target tokens."""
         source, target = self.batches[index % len(self.batches)]
-        shifted = torch.cat((torch.full_like(target[:, :1], 3), target[:, :-1]), 1)
         with torch.autocast("cuda", torch.bfloat16):
-            logits = self.model(source, source != 0, shifted)["logits"]
+            logits = self.model(source, source != 0, shifted(target))["logits"]
         loss = label_smoothed(logits, target, smoothing=0.1, pad=0)
         (loss.loss / loss.tokens).backward()
         self.optimizer.step()

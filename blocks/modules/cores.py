@@ -276,28 +276,22 @@ def varlen_attend(
 
     How many there are is asked of the device, which is waited for.
     """
-    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - new in torch
-
-    sentences, heads, length, _ = query_BHTK.shape
+    sentences, _, length, _ = query_BHTK.shape
     read = key_BGSK.size(2)
     key, value = (part.transpose(1, 2).flatten(0, 1) for part in (key_BGSK, value_BGSV))
     lengths_B = torch.full((sentences,), read, device=query_BHTK.device)
     if keep_BS is not None:
         kept = keep_BS.flatten().nonzero()[:, 0]
         key, value, lengths_B = key[kept], value[kept], keep_BS.sum(1)
-    groups = key_BGSK.size(1)
-    if groups != heads:  # older torch knows no shared keys here
-        key, value = (part.repeat_interleave(heads // groups, 1) for part in (key, value))
-    y: Any = varlen_attn(
+    all_B = torch.full_like(lengths_B, length)
+    y = _varlen(
         query_BHTK.transpose(1, 2).flatten(0, 1),
         key,
         value,
-        torch.arange(sentences + 1, device=query_BHTK.device, dtype=torch.int32) * length,
-        F.pad(lengths_B.cumsum(0), (1, 0)).to(torch.int32),
-        length,
-        read,
+        (all_B, lengths_B),
+        (length, read),
+        causal=causal,
         scale=scale,
-        window_size=(-1, 0) if causal else (-1, -1),
     )
     y_BTHV: Tensor = y.unflatten(0, (sentences, length))
     return y_BTHV.transpose(1, 2)
@@ -338,23 +332,45 @@ def varlen_packed(
     Returns:
         What each read, R x H x V.
     """
+    return _varlen(
+        query_RHK,
+        key_SGK,
+        value_SGV,
+        (reads.keep.sum(1), read.keep.sum(1)),
+        (reads.keep.size(1), read.keep.size(1)),
+        causal=causal,
+        scale=scale,
+    )
+
+
+def _varlen(
+    query_RHK: Tensor,
+    key_SGK: Tensor,
+    value_SGV: Tensor,
+    lengths: tuple[Tensor, Tensor],
+    longest: tuple[int, int],
+    *,
+    causal: bool,
+    scale: float | None,
+) -> Tensor:
+    """Call torch's kernel; both of those that read and of those that are read.
+
+    Lengths are of each row, [B]; no row is longer than the longest.
+    """
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - new in torch
 
     groups, heads = key_SGK.size(1), query_RHK.size(1)
     if groups != heads:  # older torch knows no shared keys here
         shared = heads // groups
         key_SGK, value_SGV = (x.repeat_interleave(shared, 1) for x in (key_SGK, value_SGV))
-    starts, read_starts = (
-        F.pad(rows.keep.sum(1).cumsum(0), (1, 0)).to(torch.int32) for rows in (reads, read)
-    )
+    starts, read_starts = (F.pad(each_B.cumsum(0), (1, 0)).to(torch.int32) for each_B in lengths)
     y: Any = varlen_attn(
         query_RHK,
         key_SGK,
         value_SGV,
         starts,
         read_starts,
-        reads.keep.size(1),
-        read.keep.size(1),
+        *longest,
         scale=scale,
         window_size=(-1, 0) if causal else (-1, -1),
     )

@@ -28,7 +28,10 @@ class Rows(NamedTuple):
 
 
 class Place(Protocol):
-    """Which axes of a value are packed; see `graphs/packing.py`."""
+    """Which axes of a value are packed, as `graphs/packing.py` says.
+
+    A form of its own: an ejected model holds this file and nothing of graphs.
+    """
 
     axis: str
     dim: int
@@ -44,8 +47,9 @@ class Batched:
 
     def rows_of(self, value: Tensor, place: Place | None) -> Rows | None:
         """Return where the positions of a value belong; None for one that is padded."""
-        packed = place is not None and value.dim() < place.rank
-        return self.rows[place.axis] if packed and place is not None else None
+        if place is None or value.dim() >= place.rank:
+            return None
+        return self.rows[place.axis]
 
 
 def rows_of(keep_BT: Tensor, count: int | None = None) -> Rows:

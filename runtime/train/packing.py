@@ -21,6 +21,7 @@ from ...graphs.graph import Graph
 from ...graphs.packing import Packing, packing
 from ...specs.findings import InputError
 from ..data.batches import plan_epoch
+from .kinds import like
 
 if TYPE_CHECKING:
     from ..data.corpus import Corpus
@@ -108,7 +109,7 @@ def kept(ids_BT: Tensor, pad: int) -> Tensor:
 
 
 @functools.cache
-def _through_padding(kind: Any) -> type[nn.Module]:
+def _through_padding(kind: Any) -> Any:
     """Return a class of modules that are given padded values, and what they give is packed.
 
     One for each class, so that the copies of a template are still alike.
@@ -117,10 +118,10 @@ def _through_padding(kind: Any) -> type[nn.Module]:
     ports = list(inspect.signature(plain).parameters)[1:]
 
     def forward(self: Any, *given: Any, **named: Any) -> Any:
+        if not self.training:
+            return plain(self, *given, **named)
         values = dict(zip(ports, given, strict=False)) | named
         batched, around = self.batched, self.around
-        if not self.training:
-            return plain(self, **values)
         for port, place in around.inputs.items():
             if isinstance(value := values.get(port), Tensor):
                 values[port] = padded(value, batched.rows_of(value, place), place.dim)
@@ -134,19 +135,19 @@ def _through_padding(kind: Any) -> type[nn.Module]:
         ]
         return outputs[0] if alone else tuple(outputs)
 
-    return _like(kind, forward)
+    return like(kind, forward)
 
 
 @functools.cache
-def _entered_packed(kind: Any) -> type[nn.Module]:
+def _entered_packed(kind: Any) -> Any:
     """Return a class of models whose inputs are packed and whose outputs are padded again."""
     plain = kind.forward
     ports = list(inspect.signature(plain).parameters)[1:]
 
     def forward(self: Any, *given: Any, **named: Any) -> Any:
-        values = dict(zip(ports, given, strict=False)) | named
         if not self.training:
-            return plain(self, **values)
+            return plain(self, *given, **named)
+        values = dict(zip(ports, given, strict=False)) | named
         plan, rows = self.plan, self.batched.rows
         rows.clear()
         for axis in plan.axes:
@@ -166,7 +167,7 @@ def _entered_packed(kind: Any) -> type[nn.Module]:
         places = self.plan.whole.inputs
         self.counts = {places[port].axis: n for port, n in counts.items() if port in places}
 
-    return _like(kind, forward, expect=expect)
+    return like(kind, forward, expect=expect)
 
 
 def _keep(plan: Packing, axis: str, values: Mapping[str, Tensor], pad: int) -> Tensor:
@@ -184,9 +185,3 @@ def _keep(plan: Packing, axis: str, values: Mapping[str, Tensor], pad: int) -> T
             return kept(value, pad)
     value, place = next((values[port], place) for port, place in on_axis.items())
     return torch.ones(value.shape[place.dim : place.dim + 2], dtype=torch.bool, device=value.device)
-
-
-def _like(kind: Any, forward: Any, **more: Any) -> type[nn.Module]:
-    """Return a class that differs in its `forward`, and has more methods."""
-    members = {"__module__": kind.__module__, "__doc__": kind.__doc__, "forward": forward, **more}
-    return type(kind.__name__, (kind,), members)

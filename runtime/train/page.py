@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...graphs.schema import DRAFT
 from ...specs.files import write_beside
 from ...specs.reader import FOR_EDITORS
 from .run import Run
@@ -39,7 +40,7 @@ def schema() -> dict[str, Any]:
     whole = Run.model_json_schema()
     properties = {FOR_EDITORS: {"type": "string"}, **whole["properties"]}
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": DRAFT,
         **whole,
         "title": "A run of weft",
         "properties": properties,

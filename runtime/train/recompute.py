@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ...graphs.chosen import chosen
 from ...graphs.graph import Graph
+from .kinds import like
 
 if TYPE_CHECKING:
     from .setting import Setting
@@ -55,7 +56,7 @@ def recompute(model: nn.Module, graph: Graph, selections: Iterable[str]) -> tupl
 
 
 @functools.cache
-def _recomputed(kind: Any) -> type[nn.Module]:
+def _recomputed(kind: Any) -> Any:
     """Return a class of modules that recompute.
 
     One for each class, and nothing kept in the modules themselves: so the copies of a
@@ -72,5 +73,4 @@ def _recomputed(kind: Any) -> type[nn.Module]:
 
         return checkpoint(inside, *given, use_reentrant=False, **named)
 
-    members = {"forward": forward, "__module__": kind.__module__, "__doc__": kind.__doc__}
-    return type(kind.__name__, (kind,), members)
+    return like(kind, forward)

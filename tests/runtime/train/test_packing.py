@@ -86,7 +86,7 @@ def batch_of(name: str, plan: Packing) -> tuple[dict[str, Tensor], dict[str, Ten
 
 
 def without_padding(
-    type_: ValueType, value: Tensor, plan: Packing, keep: Mapping[str, Tensor]
+    type_: ValueType, value: Tensor, *, plan: Packing, keep: Mapping[str, Tensor]
 ) -> Tensor:
     """Return an output with zeros where padding is."""
     for dim, axis in enumerate(type_.axes):
@@ -121,9 +121,7 @@ def test_outputs_and_slopes_are_those_of_padded_rows(name: str) -> None:
     pack(on_packed, made, pad=0)
     inputs, keep = batch_of(name, plan)
 
-    def cleaned(type_: ValueType, value: Tensor) -> Tensor:
-        return without_padding(type_, value, plan, keep)
-
+    cleaned = functools.partial(without_padding, plan=plan, keep=keep)
     found, expected = (learnt(model, made, inputs, cleaned) for model in (on_packed, plain))
 
     rows = on_packed.batched.rows
@@ -261,9 +259,7 @@ def test_what_is_recomputed_sees_the_same_rows() -> None:
         pack(model, made, pad=0)
     assert recompute(again, made, ["encoder.*", "**/f[use=attention@1]"])
 
-    def cleaned(type_: ValueType, value: Tensor) -> Tensor:
-        return without_padding(type_, value, plan, keep)
-
+    cleaned = functools.partial(without_padding, plan=plan, keep=keep)
     torch.testing.assert_close(
         learnt(again, made, inputs, cleaned), learnt(plain, made, inputs, cleaned)
     )
@@ -311,9 +307,7 @@ def test_the_kernel_of_many_lengths_is_told_where_rows_begin(
     plain, on_packed = models_of(made)
     pack(on_packed, made, pad=0)
 
-    def cleaned(type_: ValueType, value: Tensor) -> Tensor:
-        return without_padding(type_, value, plan, keep)
-
+    cleaned = functools.partial(without_padding, plan=plan, keep=keep)
     found = learnt(on_packed, made, inputs, cleaned)
     monkeypatch.undo()
 
