@@ -23,7 +23,7 @@ help: ## print this
 	@echo "variables: PIP_ARGS (more arguments for pip install), PYTHON (interpreter), PYTEST_ARGS, FUZZ_SECONDS"
 
 demo: $(READY) ## make a corpus, train a small translator on it and try it: 6 minutes on 2 cores
-	@$(BIN)/weft demo --out outputs/demo
+	@$(BIN)/python examples/demo.py --out outputs/demo
 
 test: lint ## linters and the fast tests: what .ci/run calls
 	@$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu" $(PYTEST_ARGS)
@@ -65,8 +65,8 @@ golden: $(READY) ## rewrite the files in tests/golden; then read the diff
 	@$(BIN)/pytest -m golden --update-golden $(PYTEST_ARGS)
 
 catalogue: $(READY) ## rewrite docs/catalogue.md with its pictures, and docs/runs.md; then read the diff
-	@$(BIN)/python -m weft.runtime.catalogue docs
-	@$(BIN)/python -m weft.runtime.train.page docs
+	@$(BIN)/python tools/catalogue.py docs
+	@$(BIN)/python tools/run_page.py docs
 
 setup: $(READY) ## make .venv and install everything into it
 

@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from .graphs.diff import Diff
-    from .graphs.packing import Packing
+    from .graphs.diff.diff import Diff
+    from .graphs.passes.unpad import Packing
     from .runtime.api import Model
-    from .runtime.compile.compile import CompileReport, Mode
-    from .runtime.compile.steps import Wish
-    from .runtime.export.eject import Ejected
-    from .runtime.export.to_ctranslate2 import Checked
-    from .runtime.export.to_onnx import CheckedOnnx
+    from .runtime.compile.decode_compile import Wish
+    from .runtime.compile.torch_compile import CompileReport, Mode
+    from .runtime.export.ctranslate2.export import Checked
+    from .runtime.export.eject.eject import Ejected
+    from .runtime.export.onnx.export import CheckedOnnx
     from .runtime.importing.hf import Imported
-    from .runtime.spec import Spec
+    from .runtime.spec.spec import Spec
+    from .runtime.train.context import Listener, Result
     from .runtime.train.run import Run
-    from .runtime.train.setting import Listener, Result
     from .specs.findings import Finding
     from .specs.load import LoadedSpec
 
@@ -67,14 +67,14 @@ def load(name: str | Path, **params: Any) -> Spec:
         InputError: no such file.
         SpecError: the text or its form is wrong.
     """
-    from .runtime.spec import load_spec
+    from .runtime.spec.spec import load_spec
 
     return load_spec(name, params)
 
 
 def check(spec: LoadedSpec | str | Path) -> list[Finding]:
     """Return every mistake of a spec; an empty list says that it is sound."""
-    from .runtime.checked import analysed
+    from .runtime.spec.check import analysed
 
     return analysed(spec)[1]
 
@@ -100,8 +100,8 @@ def draw(
     """
     from pathlib import Path as FilePath
 
-    from .graphs.diagram import draw as draw_graph
-    from .runtime.checked import graph_of
+    from .graphs.draw.diagram import draw as draw_graph
+    from .runtime.spec.check import graph_of
 
     return draw_graph(graph_of(spec), FilePath(out), form)
 
@@ -119,8 +119,8 @@ def diff(old: LoadedSpec | str | Path, new: LoadedSpec | str | Path) -> Diff:
     Raises:
         SpecError: everything that is wrong with one of the specs.
     """
-    from .graphs.diff import diff as diff_graphs
-    from .runtime.checked import graph_of
+    from .graphs.diff.diff import diff as diff_graphs
+    from .runtime.spec.check import graph_of
 
     return diff_graphs(graph_of(old), graph_of(new))
 
@@ -139,8 +139,8 @@ def build(spec: LoadedSpec | str | Path, *, seed: int = 1, device: str = "cpu") 
     Raises:
         SpecError: everything that is wrong with the spec.
     """
-    from .runtime.checked import graph_of
-    from .runtime.compile.build import build as build_module
+    from .runtime.codegen.build import build as build_module
+    from .runtime.spec.check import graph_of
 
     return build_module(graph_of(spec), seed=seed, device=device)
 
@@ -158,7 +158,7 @@ def compile(  # noqa: A001 - the verb that torch uses too
     Returns:
         What was chosen and why, and the graphs expected and found.
     """
-    from .runtime.compile.compile import compile_model
+    from .runtime.compile.torch_compile import compile_model
 
     return compile_model(model, mode, measure=measure)
 
@@ -179,8 +179,8 @@ def pack(model: nn.Module, *, pad: int = 0) -> Packing:
     Raises:
         InputError: it cannot be packed, and why.
     """
-    from .runtime.compile.build import program_of
-    from .runtime.train.packing import pack as pack_model
+    from .runtime.codegen.build import program_of
+    from .runtime.train.transforms.unpad import pack as pack_model
 
     return pack_model(model, program_of(model).graph, pad=pad)
 
@@ -239,7 +239,7 @@ def open(  # noqa: A001 - a checkpoint opens as a file does
         InputError: not a whole checkpoint, or its tokenizer is not the model's.
     """
     from .runtime.api import open_model
-    from .runtime.compile.steps import Steps
+    from .runtime.compile.decode_compile import Steps
 
     steps = Steps(compile_steps)
     return open_model(folder, search=search, device=device, precision=precision, steps=steps)
@@ -310,9 +310,9 @@ def eject(model: LoadedSpec | str | Path, out: str | Path) -> Ejected:
     """
     from pathlib import Path as FilePath
 
-    from .runtime.checked import graph_of
-    from .runtime.checkpoint import open_checkpoint
-    from .runtime.export.eject import eject as eject_to
+    from .runtime.checkpoint.checkpoint import open_checkpoint
+    from .runtime.export.eject.eject import eject as eject_to
+    from .runtime.spec.check import graph_of
 
     if isinstance(model, str | FilePath) and FilePath(model).is_dir():
         return eject_to(open_checkpoint(model), out)

@@ -12,7 +12,7 @@ import argparse
 from itertools import islice
 
 import weft
-from weft.runtime.data.text import read_lines
+from weft.runtime.data.text_files import read_lines
 
 WORDS = {
     "man": "mann",

@@ -77,8 +77,8 @@ def written_out(nodes: int) -> dict[str, Any]:
 
 def sizes() -> dict[str, dict[int, float]]:
     """Return seconds by number of nodes, for each kind of size."""
-    from weft.blocks.library import registry
-    from weft.graphs.check import check
+    from weft.blocks.registry import registry
+    from weft.graphs.checker.check import check
     from weft.specs.load import load
 
     folder = Path(tempfile.mkdtemp())

@@ -20,8 +20,8 @@ import ctranslate2
 import torch
 from weft.runtime.api import Model, open_model
 from weft.runtime.data.settings import DataSettings
-from weft.runtime.data.text import read_parallel
-from weft.runtime.export.to_ctranslate2 import export_ctranslate2
+from weft.runtime.data.text_files import read_parallel
+from weft.runtime.export.ctranslate2.export import export_ctranslate2
 from weft.runtime.tasks.translation import score
 
 BATCH = 32

@@ -143,9 +143,9 @@ def report(rows: list[dict[str, Any]], sentences: int) -> None:
 def remembered(options: argparse.Namespace) -> None:
     """Print the bytes of our decoder's state by beam, found and by the formula."""
     import weft
-    from weft.blocks.modules.state import Room, State
-    from weft.runtime.compile.build import program_of
-    from weft.runtime.cost import cache_by_node
+    from weft.blocks.kernels.decode_state import Room, State
+    from weft.runtime.analysis.memory_cost import cache_by_node
+    from weft.runtime.codegen.build import program_of
 
     model: Any = weft.build(weft.load("transformer-base", vocab=VOCAB)).eval()
     sentences, length = options.sentences, options.length
@@ -172,7 +172,7 @@ def remembered(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Run all contestants in turn and print tables."""
-    from weft.runtime.processor import processor_name
+    from weft.runtime.system.cpu import processor_name
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -35,7 +35,7 @@ class Work:
 
 def weft(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
     """Weft, as `weft translate` decodes."""
-    from weft.runtime.decode.ids import Request, Special, decode_ids
+    from weft.runtime.decode.decode import Request, Special, decode_ids
     from weft.runtime.decode.settings import SearchSettings
 
     model = build_weft(work.vocab).eval()

@@ -52,9 +52,9 @@ def step(given: dict[str, int]) -> dict[str, float]:
     """Make some updates in this process; return seconds of one, and MB that they needed."""
     import torch
     import weft
-    from weft.graphs.head import head_of
-    from weft.runtime.checked import analysed
-    from weft.runtime.train.projected import run_and_compare
+    from weft.graphs.passes.output_projection import head_of
+    from weft.runtime.spec.check import analysed
+    from weft.runtime.train.transforms.fused_linear_cross_entropy import run_and_compare
 
     torch.manual_seed(1)
     torch.set_num_threads(1)

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from weft.runtime.model import open_model
-from weft.runtime.tasks.parsing.evalb import COLLINS, score
+from weft.runtime.data.treebank.reader import read_file
+from weft.runtime.data.treebank.trees import Leaf, Tree, read_all
+from weft.runtime.metrics.evalb import COLLINS, score
+from weft.runtime.model.model import open_model
 from weft.runtime.tasks.parsing.measure import measure
-from weft.runtime.tasks.parsing.reading import read_file
-from weft.runtime.tasks.parsing.trees import Leaf, Tree, read_all
 
 CONCRF: dict[str, Any] = {
     "encoder": "lstm",

@@ -37,7 +37,7 @@ EPOCH = """
 import sys, time
 began = time.perf_counter()
 from weft.runtime.data.batches import stream
-from weft.runtime.data.corpus import Corpus
+from weft.runtime.data.shards.corpus import Corpus
 from weft.runtime.data.settings import BatchSettings
 imported = time.perf_counter()
 corpus = Corpus.open(sys.argv[1])

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import weft
-from weft.runtime.data.text import read_lines
+from weft.runtime.data.text_files import read_lines
 
 TROUBLE = 4
 """Clients of each troublesome kind."""

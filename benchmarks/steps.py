@@ -21,11 +21,12 @@ from typing import Any
 import torch
 from contestants import build_weft
 from decoders import BEGIN, END, PAD
-from weft.runtime.compile.steps import Steps, use_steps
-from weft.runtime.decode import held, ids
-from weft.runtime.decode.ids import Request, Special, decode_ids
+from weft.runtime.compile.decode_compile import Steps, use_steps
+from weft.runtime.decode import active_rows as held
+from weft.runtime.decode import decode as ids
+from weft.runtime.decode.decode import Request, Special, decode_ids
 from weft.runtime.decode.settings import SearchSettings
-from weft.runtime.processor import processor_name
+from weft.runtime.system.cpu import processor_name
 
 VOCAB, LENGTH, GIVEN = 37_000, 32, 24
 Turn = Callable[[], object]

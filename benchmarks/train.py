@@ -97,12 +97,13 @@ def weft_step(
 ) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], str]:
     """Return Weft's model, on packed rows or padded ones, its summed loss, and what it says."""
     import weft
-    from weft.blocks.modules import cores, product
-    from weft.graphs.head import head_of
-    from weft.runtime.checked import analysed
-    from weft.runtime.compile.kernels import choose_kernels
-    from weft.runtime.train.memory import keep_freed_memory
-    from weft.runtime.train.projected import run_and_compare
+    from weft.blocks.kernels import attention_backends as cores
+    from weft.blocks.kernels import linear as product
+    from weft.graphs.passes.output_projection import head_of
+    from weft.runtime.compile.autotune import choose_kernels
+    from weft.runtime.spec.check import analysed
+    from weft.runtime.system.memory import keep_freed_memory
+    from weft.runtime.train.transforms.fused_linear_cross_entropy import run_and_compare
 
     keep_freed_memory()
     spec = weft.load("transformer-base", vocab=VOCAB, **asdict(how.size))
@@ -213,7 +214,7 @@ def peak(device: str) -> float:
 
 def ceiling(how: How) -> float:
     """Return the FLOP/s of the fastest product of large matrices that torch has."""
-    from weft.blocks.modules import product
+    from weft.blocks.kernels import linear as product
 
     rows, inner = (4096, 2048) if how.device == "cpu" else (8192, 8192)
     dtype = torch.bfloat16 if how.half else torch.float32
@@ -237,8 +238,8 @@ def flops(batches: Sequence[tuple[Tensor, Tensor]], size: Size = BASE) -> list[t
     """Return the FLOPs of one step, and the target tokens, of each batch."""
     import weft
     from torch.utils.flop_counter import FlopCounterMode
-    from weft.runtime.checked import analysed
-    from weft.runtime.compile.build import build_empty
+    from weft.runtime.codegen.build import build_empty
+    from weft.runtime.spec.check import analysed
 
     spec = weft.load("transformer-base", vocab=VOCAB, **asdict(size))
     model = build_empty(analysed(spec)[0], device="meta")
@@ -321,7 +322,7 @@ def groups(names: list[str], ours: list[str]) -> Iterator[list[str]]:
 
 def main() -> None:
     """Run all contestants in turns and print tables."""
-    from weft.runtime.processor import processor_name
+    from weft.runtime.system.cpu import processor_name
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")

@@ -9,31 +9,31 @@ from __future__ import annotations
 import functools
 from importlib.metadata import entry_points
 
-from ..graphs.signature import BlockType, Registry
-from .additive_attention import ADDITIVE_ATTENTION
-from .attention import ATTENTION, GROUPED_QUERY_ATTENTION
-from .audio import DOWNSAMPLE_CONVOLUTION, LOG_MEL
-from .block_sparse_attention import BLOCK_SPARSE_ATTENTION
-from .combine import ADD, CONCATENATE, KEEP_TO_BIAS, LENGTHS_TO_KEEP, UNFOLD
-from .conv_gru import CONV_GRU, CONV_GRU_DECODER
-from .convolution import CONVOLUTION, GATED_CONVOLUTION, SEPARABLE_CONVOLUTION
-from .counted_position import COUNTED_POSITION
-from .dot_attention import DOT_ATTENTION
-from .embedding import EMBEDDING
-from .feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
-from .image import PATCH_EMBEDDING
-from .linear_attention import LINEAR_ATTENTION
-from .mixture_of_experts import MIXTURE_OF_EXPERTS
-from .norm import LAYER_NORM, RMS_NORM
-from .pointer import POINTER_HEAD
-from .pointwise import ACTIVATION, GATE, SCALE
-from .position import LEARNED_POSITION, SINUSOIDAL_POSITION, STEP_POSITION
-from .recurrent import GRU, LSTM, RNN
-from .sequence import POOL, PREPEND
-from .span import SPAN_SCORE
-from .state_space import MAMBA2
-from .wiring import DROPOUT, LINEAR, PARALLEL_SUBLAYER, SUBLAYER
-from .word import WORD_CONVOLUTION
+from ..graphs.ir.block_type import BlockType, Registry
+from .attention.additive import ADDITIVE_ATTENTION
+from .attention.block_sparse import BLOCK_SPARSE_ATTENTION
+from .attention.dot_product import DOT_ATTENTION
+from .attention.linear import LINEAR_ATTENTION
+from .attention.multi_head import ATTENTION, GROUPED_QUERY_ATTENTION
+from .attention.pointer_generator import POINTER_HEAD
+from .convolution.char_cnn import WORD_CONVOLUTION
+from .convolution.convolution import CONVOLUTION, GATED_CONVOLUTION, SEPARABLE_CONVOLUTION
+from .feed_forward.elementwise import ACTIVATION, GATE, SCALE
+from .feed_forward.feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
+from .feed_forward.mixture_of_experts import MIXTURE_OF_EXPERTS
+from .frontend.audio import DOWNSAMPLE_CONVOLUTION, LOG_MEL
+from .frontend.image import PATCH_EMBEDDING
+from .pooling.pool import POOL, PREPEND
+from .pooling.span import SPAN_SCORE
+from .position.copy_position import COUNTED_POSITION
+from .position.embedding import EMBEDDING
+from .position.position import LEARNED_POSITION, SINUSOIDAL_POSITION, STEP_POSITION
+from .recurrent.conv_gru import CONV_GRU, CONV_GRU_DECODER
+from .recurrent.recurrent import GRU, LSTM, RNN
+from .recurrent.state_space import MAMBA2
+from .residual.combine import ADD, CONCATENATE, KEEP_TO_BIAS, LENGTHS_TO_KEEP, UNFOLD
+from .residual.norm import LAYER_NORM, RMS_NORM
+from .residual.sublayer import DROPOUT, LINEAR, PARALLEL_SUBLAYER, SUBLAYER
 
 STANDARD: tuple[BlockType, ...] = (
     EMBEDDING,
@@ -86,9 +86,7 @@ STANDARD: tuple[BlockType, ...] = (
 
 def module_path(block: BlockType) -> str:
     """Return the full path, `package.file:Class`, of the module that computes a block."""
-    if "." in block.module.partition(":")[0]:
-        return block.module
-    return f"{__package__}.modules.{block.module}"
+    return f"{__package__}{block.module}" if block.module.startswith(".") else block.module
 
 
 @functools.cache

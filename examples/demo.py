@@ -1,24 +1,28 @@
-"""Demo: the whole system on a corpus made on the spot, in a few minutes."""
+"""Run the whole system on a small corpus that is made on the spot, in a few minutes.
+
+Used as `python examples/demo.py --out outputs/demo`; `make demo` calls it.
+"""
 
 from __future__ import annotations
 
+import argparse
 import shutil
-from argparse import Namespace
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-
-from ...graphs.diagram import draw
-from ...specs.findings import InputError
-from ...specs.load import load
-from .. import api
-from ..checked import graph_of
-from ..data.text import read_lines
-from ..tasks import numbers, translation
-from ..train.plot import plot_curves
-from .progress import Reporter
+from spelled_numbers import write_corpus
+from weft.graphs.draw.diagram import draw
+from weft.runtime import api
+from weft.runtime.cli.progress import Reporter
+from weft.runtime.data.text_files import read_lines
+from weft.runtime.spec.check import graph_of
+from weft.runtime.tasks import translation
+from weft.runtime.train.reporting.plot import plot_curves
+from weft.specs.findings import InputError, SpecError
+from weft.specs.load import load
 
 RUN = "demo"
 SPEC = "transformer-tiny"
@@ -28,9 +32,15 @@ SHOWN = 6
 """Translations that are printed."""
 
 
-def demo(options: Namespace) -> None:
-    """Check, draw, make a corpus, train, translate, score."""
-    folder = Path(options.out)
+def demo(folder: Path) -> None:
+    """Check, draw, make a corpus, train, translate, score.
+
+    Args:
+        folder: where everything is written.
+
+    Raises:
+        InputError: training was stopped, or a file cannot be written.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False, soft_wrap=True)
     reporter = Reporter()
@@ -92,7 +102,7 @@ def _make_corpus(folder: Path, console: Console) -> None:
         for s in ("train", "valid", "test")
         for side in ("en", "de")
     ):
-        numbers.write_corpus(corpus, train=TRAIN, valid=VALID, test=TEST, seed=1)
+        write_corpus(corpus, train=TRAIN, valid=VALID, test=TEST, seed=1)
     console.print(f"{TRAIN:,} training lines in {corpus}; no test number is among them; such as")
     pairs = zip(read_lines(corpus / "train.en"), read_lines(corpus / "train.de"), strict=True)
     for _, (source, target) in zip(range(3), pairs, strict=False):
@@ -118,3 +128,26 @@ def _show(
     ]:
         table.add_row(source, line, "yes" if line == reference else f"no: {reference}")
     console.print(table)
+
+
+def main() -> int:
+    """Run the demo and return its exit code."""
+    parser = argparse.ArgumentParser(
+        description="Check, draw, train and translate a small task that is made on the spot."
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("outputs/demo"),
+        help="folder to write (default: %(default)s)",
+    )
+    try:
+        demo(parser.parse_args().out)
+    except (InputError, SpecError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

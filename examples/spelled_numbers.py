@@ -34,7 +34,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Literal
 
-from ...specs.findings import InputError
+from weft.specs.findings import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -207,10 +207,10 @@ def _say(value: int | Decimal, language: str, to: str = "cardinal", **options: s
         InputError: num2words is not installed.
     """
     try:
-        from num2words import num2words  # noqa: PLC0415 - an extra that only this task needs
+        from num2words import num2words  # noqa: PLC0415 - only this corpus needs it
     except ImportError as error:
         msg = "the numbers task needs num2words, which is not installed"
-        raise InputError(msg, help="pip install 'weft[demo]'") from error
+        raise InputError(msg, help="pip install num2words") from error
     return str(num2words(value, lang=language, to=to, **options))
 
 

@@ -19,8 +19,8 @@ from pydantic import BaseModel
 
 from ..specs.form import FORMAT, RepeatNode, Spec, Step, Template, Use, UseNode
 from ..specs.reader import FOR_EDITORS
-from .shapes import KINDS, SIZED
-from .signature import BlockType, Registry, Signature
+from .ir.block_type import BlockType, Registry, Signature
+from .ir.value_type import KINDS, SIZED
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 """The version of JSON Schema that is written."""

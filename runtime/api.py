@@ -9,24 +9,24 @@ from typing import Any
 
 import torch
 
-from ..graphs.graph import Graph
+from ..graphs.ir.graph import Graph
 from ..specs.findings import InputError
 from ..specs.load import load
-from .ceiling import ceiling, full_speed
-from .checked import graph_of
+from .compile.roofline import ceiling, full_speed
 from .data.prepare import Prepared, prepare
 from .data.prepare import Report as PrepareReport
 from .data.symbols import SYMBOLS, Symbols
-from .model import Adapted, Model, ensemble, open_model
+from .model.model import Adapted, Model, ensemble, open_model
 from .profiling.report import write
 from .profiling.summary import Profile
+from .spec.check import graph_of
 from .tasks import translation
-from .tasks.choice import make_task, reading_of, sizes_of, tokenizer_of
+from .tasks.registry import make_task, reading_of, sizes_of, tokenizer_of
+from .train.context import Listener, Result, Setting
 from .train.device import Place, choose
 from .train.distributed.world import World, goes_on, world
-from .train.keeping import checkpoints
+from .train.retention import checkpoints
 from .train.run import Run, load_run, spec_of
-from .train.setting import Listener, Result, Setting
 
 MEASURED_FROM = 1000
 """Updates of a run for which it pays to measure what the device could do."""
@@ -170,7 +170,7 @@ def profile(
     else:
         settings, source = load_run(run, overrides)
     folder = Path(out) if out is not None else Path("outputs") / settings.name
-    from .train.profiled import profile_run  # noqa: PLC0415 - as for `train`
+    from .train.profile import profile_run  # noqa: PLC0415 - as for `train`
 
     if updates < 1:
         raise InputError(f"{updates} updates cannot be profiled", help="give 1 or more")

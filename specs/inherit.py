@@ -11,9 +11,9 @@ from .expressions import is_expression, words_in
 from .findings import Finding, SpecError, at_most, did_you_mean, pointer
 from .form import Spec
 from .imports import Read, take_in
-from .merge import patched
 from .origins import Origins, parts_of
-from .patch import read_patches
+from .patches.merge import patched
+from .patches.patch import read_patches
 from .reader import FOR_EDITORS, parse, read_value, shipped_names
 
 ROOMS = ("models", "variants")

@@ -60,7 +60,7 @@ def test_using_a_model_loads_nothing_that_trains_compiles_or_plots() -> None:
     """Each takes longer to load than all of weft."""
     slow = ("torch._dynamo", "torch.distributed.fsdp", "sympy", "matplotlib", "sacrebleu")
 
-    assert imports_torch("weft.runtime.api", "weft.runtime.cli.translate_command", among=slow) == ""
+    assert imports_torch("weft.runtime.api", "weft.runtime.cli.decode.translate", among=slow) == ""
 
 
 def test_every_folder_of_ours_is_packaged() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.graphs.graph import Graph
-from weft.runtime.compile.build import build_empty
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.graph import Graph
+from weft.runtime.codegen.build import build_empty
 from weft.runtime.train.schedule import Noam, learning_rate
 from weft.specs.load import load
 

@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from spelled_numbers import write_corpus
 from weft.runtime.cli.main import main, parser
-from weft.runtime.tasks.numbers import write_corpus
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 

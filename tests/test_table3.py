@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from weft.blocks.library import registry
-from weft.blocks.modules.state import Room
-from weft.graphs.check import check
-from weft.graphs.graph import Graph
-from weft.runtime.compile.build import build
+from weft.blocks.kernels.decode_state import Room
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.graph import Graph
+from weft.runtime.codegen.build import build
 from weft.specs.load import load
 from weft.specs.reader import SHIPPED
 

@@ -15,15 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..blocks.library import STANDARD
-from ..graphs.cost import placed
-from ..graphs.diagram import diagram
-from ..graphs.diagram_file import write_picture
-from ..graphs.graph import Graph, Part
-from ..graphs.signature import BlockType
-from ..specs.files import write_beside
-from ..specs.reader import SHIPPED, read_json
-from .checked import graph_of
+from weft.blocks.registry import STANDARD
+from weft.graphs.draw.diagram import diagram
+from weft.graphs.draw.render import write_picture
+from weft.graphs.ir.block_type import BlockType
+from weft.graphs.ir.graph import Graph, Part
+from weft.graphs.ir.traverse import placed
+from weft.runtime.spec.check import graph_of
+from weft.specs.files import write_beside
+from weft.specs.reader import SHIPPED, read_json
 
 PAGE, PICTURES = "catalogue.md", "catalogue"
 """The file, and the folder of pictures beside it."""
@@ -34,23 +34,25 @@ _NUMBER = re.compile(r"\d+\.\d+")
 
 HEAD = """# Catalogue
 
-Written by `make catalogue`; `tests/test_catalogue.py` says when it is of another day. Every system
-below opens by its name, such as `weft show bert`, and is a JSON file under
+Written by `make catalogue`; `tests/tools/test_catalogue.py` fails when this page is out of date.
+Every system below opens by its name, such as `weft show bert`, and is a JSON file under
 [`specs/models/`](../specs/models/) or [`specs/variants/`](../specs/variants/). Parameters are those
 of its default sizes, counted by hand in `tests/runtime/models/`; its form follows from its axes and
 blocks; lines are those of its file, on top of the spec that it extends.
 """
 FORMS = {
-    "attention": "attention",
-    "additive_attention": "additive attention",
-    "dot_attention": "attention",
+    "multi_head": "attention",
+    "additive": "additive attention",
+    "block_sparse": "block sparse attention",
+    "linear": "linear attention",
+    "dot_product": "attention",
     "convolution": "convolution",
     "recurrent": "recurrence",
     "conv_gru": "convolutional recurrence",
     "mixture_of_experts": "mixture of experts",
     "image": "pictures",
     "audio": "sound",
-    "sequence": "",
+    "pool": "",
     "combine": "",
 }
 """File of a block to what it makes of a system; others that mix positions go by their file."""
@@ -110,7 +112,7 @@ def form_of(graph: Graph) -> str:
 
 def _words(part: Part) -> Iterator[str]:
     """Yield what the blocks of a part make of a system."""
-    file = part.block.module.partition(":")[0].rpartition(".")[2]
+    file = part.block.module.partition(":")[0].rpartition(".")[2].removesuffix("_module")
     behaviors = part.signature.behavior.values()
     if file in FORMS or any(behavior != "pointwise" for behavior in behaviors):
         yield FORMS.get(file, file.replace("_", " "))

@@ -1,4 +1,4 @@
-"""Page: every setting of a run file on one page, and as JSON Schema; `make catalogue`.
+"""Write `docs/runs.md`: every setting of a run file, on one page (`make catalogue`).
 
 All of it is read from the settings' own classes: what stands there is what is checked.
 """
@@ -12,19 +12,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...graphs.schema import DRAFT
-from ...specs.files import write_beside
-from ...specs.reader import FOR_EDITORS
-from .run import Run
+from weft.runtime.train.run import Run
+from weft.specs.files import write_beside
 
 PAGE = "runs.md"
 Schema = Mapping[str, Any]
 
 HEAD = """# Settings of a run
 
-Written by `make catalogue`; `tests/test_run_page.py` says when it is of another day. A run file is
-a JSON object with the settings below; those that are needed have no default. `weft train RUN` takes
-a file or the name of a shipped run, and any setting from outside by its path:
+Written by `make catalogue`; `tests/tools/test_run_page.py` fails when this page is out of date.
+A run file is a JSON object with the settings below; those that are needed have no default.
+`weft train RUN` takes a file or the name of a shipped run, and `--set` changes any setting by path:
 
 ```
 weft train multi30k-en-de --set data.root=DIR --set batch.tokens=2048 --set schedule.warmup=1000
@@ -33,18 +31,6 @@ weft schema --run -o run.schema.json     # editors read it: "$schema": "run.sche
 
 What a setting may be stands beside it. A name that is not here is refused, with the nearest one.
 """
-
-
-def schema() -> dict[str, Any]:
-    """Return the JSON Schema of a run file."""
-    whole = Run.model_json_schema()
-    properties = {FOR_EDITORS: {"type": "string"}, **whole["properties"]}
-    return {
-        "$schema": DRAFT,
-        **whole,
-        "title": "A run of weft",
-        "properties": properties,
-    }
 
 
 def page() -> str:

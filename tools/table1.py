@@ -19,14 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-
-from ..blocks.library import registry
-from ..graphs.chain import part_sequential
-from ..graphs.check import check
-from ..graphs.cost import flops
-from ..graphs.graph import Graph
-from ..specs.load import loaded
-from .compile.build import build
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.cost.critical_path import part_sequential
+from weft.graphs.cost.flops import flops
+from weft.graphs.ir.graph import Graph
+from weft.runtime.codegen.build import build
+from weft.specs.load import loaded
 
 SMALL_SIGNAL = 1e-4
 """Size of inputs where paths are measured: no state saturates, so no change fades away."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..graphs.signature import BlockType, Signature, port
-from .fields import Count, Params
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import Count, Params
 
 
 class AdditiveAttentionParams(Params):
@@ -54,7 +54,7 @@ ADDITIVE_ATTENTION = BlockType(
     signature=_signature,
     weights=_weights,
     flops=_flops,
-    module="additive_attention:AdditiveAttention",
+    module=".attention.additive_module:AdditiveAttention",
     steps=True,
     example={"d_attention": 5},
     example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"},

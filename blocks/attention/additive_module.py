@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .draw import draw_linear
-from .state import Room, State
+from ..kernels.decode_state import Room, State
+from ..kernels.init import draw_linear
 
 
 class AdditiveAttention(nn.Module):

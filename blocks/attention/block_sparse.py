@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..graphs.signature import BlockType, Signature, port
-from .fields import Count, Flag, Params, Probability, Several
-from .projection import head_widths, linear_weights, projections
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import Count, Flag, Params, Probability, Several
+from .projections import head_widths, linear_weights, projections
 
 
 class BlockSparseAttentionParams(Params):
@@ -124,7 +124,7 @@ BLOCK_SPARSE_ATTENTION = BlockType(
     weights=_weights,
     flops=_flops,
     hops=_hops,
-    module="block_sparse_attention:BlockSparseAttention",
+    module=".attention.block_sparse_module:BlockSparseAttention",
     example={"heads": 2, "block": 4, "global_tokens": 1, "random_blocks": 1},
     example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
 )

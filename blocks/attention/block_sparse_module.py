@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .core import attend, weigh
-from .draw import draw_linear
-from .product import LinearMap
+from ..kernels.attention_dispatch import attend, weigh
+from ..kernels.init import draw_linear
+from ..kernels.linear import LinearMap
 
 _PRIME = 2_147_483_647
 """Modulus of the draws: with numbers below it, products stay below 2^63."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ..graphs.signature import BlockType, Signature, port
-from .fields import Params
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import Params
 
 
 class DotAttentionParams(Params):
@@ -53,7 +53,7 @@ DOT_ATTENTION = BlockType(
     signature=_signature,
     arguments=_arguments,
     flops=_flops,
-    module="dot_attention:DotAttention",
+    module=".attention.dot_product_module:DotAttention",
     steps=True,
     example={"gain": "sqrt_length"},
     example_inputs={

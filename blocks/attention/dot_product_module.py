@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .core import attend
-from .state import Room, State
+from ..kernels.attention_dispatch import attend
+from ..kernels.decode_state import Room, State
 
 
 class DotAttention(nn.Module):

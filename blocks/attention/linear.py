@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..graphs.signature import BlockType, Signature, port
-from .fields import Count, Epsilon, Flag, Params
-from .projection import head_widths, linear_weights, projections
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import Count, Epsilon, Flag, Params
+from .projections import head_widths, linear_weights, projections
 
 
 class LinearAttentionParams(Params):
@@ -95,7 +95,7 @@ LINEAR_ATTENTION = BlockType(
     arguments=_arguments,
     weights=_weights,
     flops=_flops,
-    module="linear_attention:LinearAttention",
+    module=".attention.linear_module:LinearAttention",
     steps=True,
     example={"heads": 2, "causal": True, "chunk": 2},
     example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .draw import draw_linear
-from .product import LinearMap
-from .state import Room, State
+from ..kernels.decode_state import Room, State
+from ..kernels.init import draw_linear
+from ..kernels.linear import LinearMap
 
 
 class LinearAttention(nn.Module):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from ..graphs.signature import BlockType, Division, Signature, port
-from .fields import LATER, Base, Count, Flag, Params, Probability
-from .projection import head_widths, linear_weights, nearest, projections
+from ...graphs.ir.block_type import BlockType, Division, Signature, port
+from ..params import LATER, Base, Count, Flag, Params, Probability
+from .projections import head_widths, linear_weights, nearest, projections
 
 DISTANT = ("alibi", "relative_bias", "relative_key")
 """Values of `position` that add to each score what its distance is worth."""
@@ -202,7 +202,7 @@ ATTENTION = BlockType(
     flops=_flops,
     hops=_hops,
     division=_division,
-    module="attention:Attention",
+    module=".attention.multi_head_module:Attention",
     steps=True,
     example={"heads": 2},
     example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"},
@@ -220,7 +220,7 @@ GROUPED_QUERY_ATTENTION = BlockType(
     flops=_flops,
     hops=_hops,
     division=_division,
-    module="attention:Attention",
+    module=".attention.multi_head_module:Attention",
     steps=True,
     example={"heads": 4, "kv_heads": 2},
     example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"},

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from .core import attend, weigh
-from .cores import varlen_packed, varlen_packs
-from .draw import draw_linear
-from .packing import Batched, Place, Rows, packed, padded
-from .position import RelativeBias, RelativeKey, alibi, distances, rotated
-from .product import LinearMap
-from .state import Room, State
+from ..kernels.attention_backends import varlen_packed, varlen_packs
+from ..kernels.attention_dispatch import attend, weigh
+from ..kernels.decode_state import Room, State
+from ..kernels.init import draw_linear
+from ..kernels.linear import LinearMap
+from ..kernels.unpad import Batched, Place, Rows, packed, padded
+from ..position.position_module import RelativeBias, RelativeKey, alibi, distances, rotated
 
 
 class Attention(nn.Module):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..graphs.signature import BlockType, Signature, port
-from .fields import Count, Params
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import Count, Params
 
 
 class PointerHeadParams(Params):
@@ -64,7 +64,7 @@ POINTER_HEAD = BlockType(
     arguments=_arguments,
     weights=_weights,
     flops=_flops,
-    module="pointer:PointerHead",
+    module=".attention.pointer_generator_module:PointerHead",
     steps=True,
     example={"vocab": 9},
     example_inputs={

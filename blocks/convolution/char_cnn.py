@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ..graphs.signature import BlockType, Signature, port
-from .fields import Count, Params
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import Count, Params
 
 
 class WordConvolutionParams(Params):
@@ -59,7 +59,7 @@ WORD_CONVOLUTION = BlockType(
     arguments=_arguments,
     weights=_weights,
     flops=_flops,
-    module="word:WordConvolution",
+    module=".convolution.char_cnn_module:WordConvolution",
     example={"d_out": 6},
     example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
 )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from math import ceil
 from typing import Any
 
-from ..graphs.signature import Behavior, BlockType, Signature, port
-from .fields import Count, Flag, Params
+from ...graphs.ir.block_type import Behavior, BlockType, Signature, port
+from ..params import Count, Flag, Params
 
 
 class ConvolutionParams(Params):
@@ -90,7 +90,7 @@ CONVOLUTION = BlockType(
     weights=_weights,
     flops=_flops,
     hops=_hops,
-    module="convolution:Convolution",
+    module=".convolution.convolution_module:Convolution",
     steps=True,
     example={"d_out": 6, "kernel": 3, "causal": True},
     example_inputs={"x": "f[B T 8]"},
@@ -107,7 +107,7 @@ SEPARABLE_CONVOLUTION = BlockType(
     weights=_separable_weights,
     flops=_separable_flops,
     hops=_hops,
-    module="convolution:SeparableConvolution",
+    module=".convolution.convolution_module:SeparableConvolution",
     steps=True,
     example={"d_out": 6, "kernel": 3, "causal": True},
     example_inputs={"x": "f[B T 8]"},
@@ -124,7 +124,7 @@ GATED_CONVOLUTION = BlockType(
     weights=lambda arguments: _weights(arguments, 2),
     flops=lambda arguments, sizes: 2 * _flops(arguments, sizes),
     hops=_hops,
-    module="convolution:GatedConvolution",
+    module=".convolution.convolution_module:GatedConvolution",
     steps=True,
     example={"d_out": 6, "kernel": 3, "causal": True},
     example_inputs={"x": "f[B T 8]"},

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .draw import draw_linear
-from .state import Room, State
+from ..kernels.decode_state import Room, State
+from ..kernels.init import draw_linear
 
 
 class _Neighbors(nn.Module):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ..graphs.signature import BlockType, Signature, port
-from .fields import Number, Params
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import Number, Params
 
 
 class ActivationParams(Params):
@@ -50,7 +50,7 @@ ACTIVATION = BlockType(
     params=ActivationParams,
     signature=_activation_signature,
     arguments=_arguments,
-    module="pointwise:Activation",
+    module=".feed_forward.elementwise_module:Activation",
     example={"activation": "gelu"},
     example_inputs={"x": "f[B T 8]"},
 )
@@ -70,7 +70,7 @@ SCALE = BlockType(
     params=ScaleParams,
     signature=_scale_signature,
     arguments=_arguments,
-    module="pointwise:Scale",
+    module=".feed_forward.elementwise_module:Scale",
     example={"by": 0.5},
     example_inputs={"x": "f[B T 8]"},
 )
@@ -104,7 +104,7 @@ GATE = BlockType(
     signature=_gate_signature,
     weights=_gate_weights,
     flops=_gate_flops,
-    module="pointwise:Gate",
+    module=".feed_forward.elementwise_module:Gate",
     example={},
     example_inputs={"x": "f[B T 8]", "z": "f[B T 8]"},
 )

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from .draw import draw_linear
-from .feed_forward import ACTIVATIONS
+from ..kernels.init import draw_linear
+from .feed_forward_module import ACTIVATIONS
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     **ACTIVATIONS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ..graphs.signature import BlockType, Division, Signature, port
-from .fields import Count, Flag, Params, Probability
+from ...graphs.ir.block_type import BlockType, Division, Signature, port
+from ..params import Count, Flag, Params, Probability
 
 
 class FeedForwardParams(Params):
@@ -92,7 +92,7 @@ FEED_FORWARD = BlockType(
     weights=_weights,
     flops=_flops,
     division=_division,
-    module="feed_forward:FeedForward",
+    module=".feed_forward.feed_forward_module:FeedForward",
     example={"d_ff": 16},
     example_inputs={"x": "f[B T 8]"},
 )
@@ -106,7 +106,7 @@ GATED_FEED_FORWARD = BlockType(
     weights=_gated_weights,
     flops=_gated_flops,
     division=_gated_division,
-    module="feed_forward:GatedFeedForward",
+    module=".feed_forward.feed_forward_module:GatedFeedForward",
     example={"d_ff": 16},
     example_inputs={"x": "f[B T 8]"},
 )

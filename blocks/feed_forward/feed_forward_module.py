@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .draw import draw_linear
-from .dropout import Dropout
-from .product import LinearMap
+from ..kernels.dropout import Dropout
+from ..kernels.init import draw_linear
+from ..kernels.linear import LinearMap
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..graphs.signature import BlockType, Signature, port
-from .fields import Count, Flag, Params, Probability
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import Count, Flag, Params, Probability
 
 
 class MixtureOfExpertsParams(Params):
@@ -82,7 +82,7 @@ MIXTURE_OF_EXPERTS = BlockType(
     arguments=_arguments,
     weights=_weights,
     flops=_flops,
-    module="mixture_of_experts:MixtureOfExperts",
+    module=".feed_forward.mixture_of_experts_module:MixtureOfExperts",
     example={"experts": 4, "d_ff": 16},
     example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
 )

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .draw import draw_linear
-from .dropout import Dropout
-from .feed_forward import ACTIVATIONS
-from .precision import as_autocast, uncompiled
+from ..kernels.autocast import as_autocast, uncompiled
+from ..kernels.dropout import Dropout
+from ..kernels.init import draw_linear
+from .feed_forward_module import ACTIVATIONS
 
 
 class MixtureOfExperts(nn.Module):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..graphs.signature import BlockType, Signature, port
-from .fields import Count, Flag, Params
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import Count, Flag, Params
 
 
 class LogMelParams(Params):
@@ -63,7 +63,7 @@ LOG_MEL = BlockType(
     signature=_log_mel_signature,
     arguments=_log_mel_arguments,
     flops=_log_mel_flops,
-    module="audio:LogMel",
+    module=".frontend.audio_module:LogMel",
     example={},
     example_inputs={"x": "f[B 160*T]"},
 )
@@ -115,7 +115,7 @@ DOWNSAMPLE_CONVOLUTION = BlockType(
     weights=_downsample_weights,
     flops=_downsample_flops,
     hops=_downsample_hops,
-    module="audio:DownsampleConvolution",
+    module=".frontend.audio_module:DownsampleConvolution",
     example={"d_out": 6},
     example_inputs={"x": "f[B 2*T 8]"},
 )

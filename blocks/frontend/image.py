@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..graphs.signature import BlockType, Signature, port
-from .fields import Count, Flag, Params
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import Count, Flag, Params
 
 
 class PatchEmbeddingParams(Params):
@@ -76,7 +76,7 @@ PATCH_EMBEDDING = BlockType(
     arguments=_arguments,
     weights=_weights,
     flops=_flops,
-    module="image:PatchEmbedding",
+    module=".frontend.image_module:PatchEmbedding",
     example={"d_model": 8, "patch": 2, "height": 4, "width": 6},
     example_inputs={"image": "f[B 3 4 6]"},
 )

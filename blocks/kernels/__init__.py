@@ -1,1 +1,1 @@
-"""The arithmetic of the blocks: one torch module for each block type."""
+"""Kernels: functions that the modules of several blocks share; no block of its own."""

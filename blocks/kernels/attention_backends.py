@@ -6,7 +6,7 @@
     varlen   torch's kernel for sequences of many lengths in a row; CUDA alone
 
 A core is chosen by device, precision and length, by a measurement
-(`runtime/compile/kernels.py`); without one by a rule.  What a core cannot do (weights that
+(`runtime/compile/autotune.py`); without one by a rule.  What a core cannot do (weights that
 are dropped, slopes on the CPU, a bias) the fused one does.
 
 Axes: B sequences, H heads, G heads of keys and values, T positions that read, S
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .packing import Rows
+from .unpad import Rows
 
 Core = Literal["fused", "plain", "flex", "varlen"]
 COMPARED: tuple[Core, ...] = ("fused", "plain")

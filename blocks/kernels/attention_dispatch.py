@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .cores import (
+from .attention_backends import (
     by_name,
     core_for,
     flex_attend,

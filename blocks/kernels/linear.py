@@ -3,7 +3,7 @@
 torch multiplies float32 matrices on the CPU with one library (MKL) and bfloat16 ones with
 another (oneDNN).  On some processors the second one is twice as fast in float32 too, and
 torch has it as an operator of its own.  Which one runs is a choice of the process, made by
-a measurement (`runtime/compile/kernels.py`); until then it is torch's.  Products of many
+a measurement (`runtime/compile/autotune.py`); until then it is torch's.  Products of many
 rows in bfloat16 are made in parts (`rows.py`).
 
 Axes: R rows, I width of what is read, O width of what is given.
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from .rows import serves, summed_in_parts, times_in_parts
+from .bucketed_matmul import serves, summed_in_parts, times_in_parts
 
 Product = Literal["torch", "onednn"]
 """`torch` is what `F.linear` runs, `onednn` torch's operator for oneDNN."""

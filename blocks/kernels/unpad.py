@@ -28,7 +28,7 @@ class Rows(NamedTuple):
 
 
 class Place(Protocol):
-    """Which axes of a value are packed, as `graphs/packing.py` says.
+    """Which axes of a value are packed, as `graphs/passes/unpad.py` says.
 
     A form of its own: an ejected model holds this file and nothing of graphs.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ..graphs.signature import BlockType, Signature, never, port
-from .fields import Count, Params
+from ...graphs.ir.block_type import BlockType, Signature, never, port
+from ..params import Count, Params
 
 
 class PrependParams(Params):
@@ -44,7 +44,7 @@ PREPEND = BlockType(
     signature=_prepend_signature,
     weights=_prepend_weights,
     hops=never,
-    module="sequence:Prepend",
+    module=".pooling.pool_module:Prepend",
     example={"count": 2},
     example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
 )
@@ -80,7 +80,7 @@ POOL = BlockType(
     params=PoolParams,
     signature=_pool_signature,
     arguments=_pool_arguments,
-    module="sequence:Pool",
+    module=".pooling.pool_module:Pool",
     example={"kind": "mean"},
     example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
 )

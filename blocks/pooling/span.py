@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..graphs.signature import BlockType, Signature, port
-from .fields import Count, Epsilon, Params
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import Count, Epsilon, Params
 
 
 class SpanScoreParams(Params):
@@ -75,7 +75,7 @@ SPAN_SCORE = BlockType(
     arguments=_arguments,
     weights=_weights,
     flops=_flops,
-    module="span:SpanScore",
+    module=".pooling.span_module:SpanScore",
     example={"labels": 5, "d_hidden": 6},
     example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
 )

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .draw import draw_linear
-from .product import LinearMap, linear
+from ..kernels.init import draw_linear
+from ..kernels.linear import LinearMap, linear
 
 
 class SpanScore(nn.Module):

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..graphs.signature import BlockType, Signature, never, port
-from .fields import Count, Params, Probability, Several
+from ...graphs.ir.block_type import BlockType, Signature, never, port
+from ..params import Count, Params, Probability, Several
 from .position import check_even
 
 Start = Annotated[int, Field(strict=True, ge=-1_000_000, le=1_000_000)]
@@ -59,7 +59,7 @@ COUNTED_POSITION = BlockType(
     signature=_signature,
     arguments=_arguments,
     hops=never,
-    module="counted_position:CountedPosition",
+    module=".position.copy_position_module:CountedPosition",
     steps=True,
     example={"first": 2, "below": 7},
     example_inputs={"x": "f[B T 8]", "ids": "ids:9[B T]"},

@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .dropout import Dropout
-from .position import sinusoids
-from .state import Room, State
+from ..kernels.decode_state import Room, State
+from ..kernels.dropout import Dropout
+from .position_module import sinusoids
 
 
 class CountedPosition(nn.Module):

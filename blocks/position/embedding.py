@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from ..graphs.signature import BlockType, Signature, port
-from .fields import LATER, Count, Flag, Params
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import LATER, Count, Flag, Params
 
 
 class EmbeddingParams(Params):
@@ -38,7 +38,7 @@ EMBEDDING = BlockType(
     params=EmbeddingParams,
     signature=_signature,
     weights=_weights,
-    module="embedding:Embedding",
+    module=".position.embedding_module:Embedding",
     example={"d_model": 8, "scale": "sqrt"},
     example_inputs={"ids": "ids:11[B T]"},
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ..graphs.signature import BlockType, NoParams, Signature, port
-from .fields import Count, Params, Probability
+from ...graphs.ir.block_type import BlockType, NoParams, Signature, port
+from ..params import Count, Params, Probability
 
 
 class SinusoidalPositionParams(Params):
@@ -64,7 +64,7 @@ SINUSOIDAL_POSITION = BlockType(
     params=SinusoidalPositionParams,
     signature=_signature,
     arguments=_sinusoidal_arguments,
-    module="position:SinusoidalPosition",
+    module=".position.position_module:SinusoidalPosition",
     steps=True,
     example={},
     example_inputs={"x": "f[B T 8]"},
@@ -77,7 +77,7 @@ LEARNED_POSITION = BlockType(
     params=LearnedPositionParams,
     signature=_signature,
     weights=_learned_weights,
-    module="position:LearnedPosition",
+    module=".position.position_module:LearnedPosition",
     steps=True,
     example={"max_length": 32},
     example_inputs={"x": "f[B T 8]"},
@@ -104,6 +104,6 @@ STEP_POSITION = BlockType(
     source="Dehghani et al. 2019, section 2.1, equations 6 and 7",
     signature=_step_signature,
     arguments=lambda _, __: {},
-    module="position:StepPosition",
+    module=".position.position_module:StepPosition",
     example_inputs={"x": "f[B T 8]", "clock": "f[B T 8]"},
 )

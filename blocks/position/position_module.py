@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .dropout import Dropout
-from .state import Room, State
+from ..kernels.decode_state import Room, State
+from ..kernels.dropout import Dropout
 
 LONGEST_WAVE = 10_000.0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..graphs.signature import Behavior, BlockType, Signature, port
-from .fields import Count, Params
+from ...graphs.ir.block_type import Behavior, BlockType, Signature, port
+from ..params import Count, Params
 
 
 class ConvGRUParams(Params):
@@ -104,7 +104,7 @@ CONV_GRU = BlockType(
     flops=_flops,
     sequential=lambda _, __: 2,
     hops=_hops,
-    module="conv_gru:ConvGRU",
+    module=".recurrent.conv_gru_module:ConvGRU",
     example={"kernel": 3},
     example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
 )
@@ -120,7 +120,7 @@ CONV_GRU_DECODER = BlockType(
     weights=_decoder_weights,
     flops=_decoder_flops,
     sequential=lambda arguments, sizes: 2 * sizes["t"] * int(arguments["cells"]),
-    module="conv_gru:ConvGRUDecoder",
+    module=".recurrent.conv_gru_module:ConvGRUDecoder",
     steps=True,
     example={"kernel": 3},
     example_inputs={"x": "f[B T 6]", "memory": "f[B S 8]", "keep": "keep[B S]"},

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .precision import uncompiled
-from .state import Room, State, one_by_one
+from ..kernels.autocast import uncompiled
+from ..kernels.decode_state import Room, State, one_by_one
 
 
 class ConvGRU(nn.Module):

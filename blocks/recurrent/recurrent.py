@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ..graphs.signature import Behavior, BlockType, Signature, port
-from .fields import Count, Flag, Params
+from ...graphs.ir.block_type import Behavior, BlockType, Signature, port
+from ..params import Count, Flag, Params
 
 
 class RecurrentParams(Params):
@@ -73,7 +73,7 @@ def _block(name: str, doc: str, source: str, *, gates: int) -> BlockType:
         weights=lambda arguments: _weights(arguments, gates),
         flops=lambda arguments, sizes: _flops(arguments, sizes, gates),
         sequential=lambda _, sizes: sizes["t"],
-        module=f"recurrent:{name.upper()}",
+        module=f".recurrent.recurrent_module:{name.upper()}",
         steps=True,
         example={"d_hidden": 6},
         example_inputs={"x": "f[B T 8]"},

@@ -13,8 +13,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .precision import as_autocast, uncompiled
-from .state import Room, State, one_by_one
+from ..kernels.autocast import as_autocast, uncompiled
+from ..kernels.decode_state import Room, State, one_by_one
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 _How = tuple[bool, int, float, bool, bool, bool]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..graphs.signature import BlockType, Signature, port
-from .fields import Count, Epsilon, Params
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import Count, Epsilon, Params
 
 
 class Mamba2Params(Params):
@@ -99,7 +99,7 @@ MAMBA2 = BlockType(
     arguments=_arguments,
     weights=_weights,
     flops=_flops,
-    module="state_space:Mamba2",
+    module=".recurrent.state_space_module:Mamba2",
     steps=True,
     example={"heads": 4, "d_state": 3, "chunk": 4},
     example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .draw import draw_linear
-from .norm import RMSNorm
-from .state import Room, State, one_by_one
+from ..kernels.decode_state import Room, State, one_by_one
+from ..kernels.init import draw_linear
+from ..residual.norm_module import RMSNorm
 
 
 class _Read(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..graphs.signature import BlockType, NoParams, Signature, never, port
+from ...graphs.ir.block_type import BlockType, NoParams, Signature, never, port
 
 
 def _nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,7 +29,7 @@ ADD = BlockType(
     source="He et al. 2016, section 3.2",
     signature=_add_signature,
     arguments=_nothing,
-    module="combine:Add",
+    module=".residual.combine_module:Add",
     example_inputs={"x": "f[B T 8]", "z": "f[B T 8]"},
 )
 
@@ -50,7 +50,7 @@ CONCATENATE = BlockType(
     source="Bahdanau et al. 2015, section 3.2",
     signature=_concatenate_signature,
     arguments=_nothing,
-    module="combine:Concatenate",
+    module=".residual.combine_module:Concatenate",
     example_inputs={"x": "f[B T 8]", "z": "f[B T 5]"},
 )
 
@@ -71,7 +71,7 @@ LENGTHS_TO_KEEP = BlockType(
     source="Vaswani et al. 2017, section 3.2.3",
     signature=_lengths_signature,
     arguments=_nothing,
-    module="combine:LengthsToKeep",
+    module=".residual.combine_module:LengthsToKeep",
     steps=True,
     example_inputs={"lengths": "len[B]", "x": "f[B T 8]"},
 )
@@ -96,7 +96,7 @@ KEEP_TO_BIAS = BlockType(
     signature=_keep_to_bias_signature,
     arguments=_nothing,
     hops=never,
-    module="combine:KeepToBias",
+    module=".residual.combine_module:KeepToBias",
     example_inputs={"keep": "keep[B S]", "x": "f[B T 8]"},
 )
 
@@ -121,7 +121,7 @@ UNFOLD = BlockType(
     signature=_unfold_signature,
     arguments=_nothing,
     hops=never,
-    module="combine:Unfold",
+    module=".residual.combine_module:Unfold",
     steps=True,
     example_inputs={"x": "f[B T 8]", "memory": "f[B S 8]", "keep": "keep[B S]"},
 )

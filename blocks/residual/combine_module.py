@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .state import Room, State
+from ..kernels.decode_state import Room, State
 
 
 class Add(nn.Module):

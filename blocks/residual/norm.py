@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..graphs.signature import BlockType, Signature, port
-from .fields import Epsilon, Params
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ..params import Epsilon, Params
 
 LAYER_NORM_EPS = 1e-6
 """Added to the variance, as in the released code of the paper."""
@@ -55,7 +55,7 @@ LAYER_NORM = BlockType(
     params=LayerNormParams,
     signature=_signature,
     weights=_weights,
-    module="norm:LayerNorm",
+    module=".residual.norm_module:LayerNorm",
     example={},
     example_inputs={"x": "f[B T 8]"},
 )
@@ -67,7 +67,7 @@ RMS_NORM = BlockType(
     params=RmsNormParams,
     signature=_rms_signature,
     weights=_rms_weights,
-    module="norm:RMSNorm",
+    module=".residual.norm_module:RMSNorm",
     example={},
     example_inputs={"x": "f[B T 8]"},
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from ..graphs.shapes import parse_type
-from ..graphs.signature import BlockType, Port, Signature, Slot, port
-from .fields import LATER, Count, Epsilon, Flag, Number, Params, Probability
+from ...graphs.ir.block_type import BlockType, Port, Signature, Slot, port
+from ...graphs.ir.value_type import parse_type
+from ..params import LATER, Count, Epsilon, Flag, Number, Params, Probability
 from .norm import LAYER_NORM, LAYER_NORM_EPS, RMS_NORM
 
 
@@ -96,7 +96,7 @@ SUBLAYER = BlockType(
     params=SublayerParams,
     signature=_sublayer_signature,
     weights=_sublayer_weights,
-    module="wiring:Sublayer",
+    module=".residual.sublayer_module:Sublayer",
     example={"order": "post"},
     example_inputs={"x": "f[B T 8]"},
     example_fill={"f": {"use": "attention@1", "params": {"heads": 2, "causal": True}}},
@@ -122,7 +122,7 @@ PARALLEL_SUBLAYER = BlockType(
     params=ParallelSublayerParams,
     signature=_parallel_signature,
     weights=_sublayer_weights,
-    module="wiring:ParallelSublayer",
+    module=".residual.sublayer_module:ParallelSublayer",
     example={},
     example_inputs={"x": "f[B T 8]"},
     example_fill={
@@ -157,7 +157,7 @@ LINEAR = BlockType(
     signature=_linear_signature,
     weights=_linear_weights,
     flops=_linear_flops,
-    module="wiring:Linear",
+    module=".residual.sublayer_module:Linear",
     projects=True,
     example={"d_out": 6},
     example_inputs={"x": "f[B T 8]"},
@@ -182,7 +182,7 @@ DROPOUT = BlockType(
     params=DropoutParams,
     signature=_dropout_signature,
     arguments=_dropout_arguments,
-    module="dropout:Dropout",
+    module=".kernels.dropout:Dropout",
     example={"dropout": 0.1},
     example_inputs={"x": "f[B T 8]"},
 )

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .draw import draw_linear
-from .dropout import Dropout
-from .norm import LayerNorm, RMSNorm
-from .product import LinearMap
-from .state import Room, State
+from ..kernels.decode_state import Room, State
+from ..kernels.dropout import Dropout
+from ..kernels.init import draw_linear
+from ..kernels.linear import LinearMap
+from .norm_module import LayerNorm, RMSNorm
 
 
 class Residual(nn.Module):

@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ..specs.expressions import is_expression
-from ..specs.findings import did_you_mean, nearest, pointer
-from ..specs.form import Use
+from ...specs.expressions import is_expression
+from ...specs.findings import did_you_mean, nearest, pointer
+from ...specs.form import Use
+from ..ir.block_type import BlockType
 from .params import MISSING, holds_missing
 from .ports import Checker
-from .signature import BlockType
 
 _CHOICE_KEYS = ("use", "params")
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..specs.expressions import is_expression, words_in
-from ..specs.findings import did_you_mean, pointer
-from ..specs.form import Use
-from .axes import names_of
-from .graph import Part, Scope
+from ...specs.expressions import is_expression, words_in
+from ...specs.findings import did_you_mean, pointer
+from ...specs.form import Use
+from ..ir.block_type import BlockType, NoParams, Signature, Slot
+from ..ir.dims import names_of
+from ..ir.graph import Part, Scope
+from ..ir.value_type import Bound, Misfit, ValueType, fit, free_names, substitute
+from .block_params import read_use, refuse_params, template_named, validated
 from .ports import (
     Checker,
     Given,
@@ -19,9 +22,6 @@ from .ports import (
     report_no_output,
     report_unwired,
 )
-from .shapes import Bound, Misfit, ValueType, fit, free_names, substitute
-from .signature import BlockType, NoParams, Signature, Slot
-from .uses import read_use, refuse_params, template_named, validated
 
 
 def infer_part(

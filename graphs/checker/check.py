@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..specs.findings import Finding, SpecError, did_you_mean, nearest, pointer
-from ..specs.form import Spec
-from ..specs.upgrade import older_blocks, upgrade_uses
-from .decode import find_obstacles
-from .graph import Graph
-from .infer import infer_scope, infer_template, template_ports, type_of_text
+from ...specs.findings import Finding, SpecError, did_you_mean, nearest, pointer
+from ...specs.form import Spec
+from ...specs.upgrade import older_blocks, upgrade_uses
+from ..ir.block_type import Registry
+from ..ir.graph import Graph
+from ..ir.value_type import ValueType, free_names
+from .decodability import find_obstacles
 from .limits import stand_ins, unused_templates, within_limits
-from .names import check_names, names_read
 from .params import (
     Report,
     TooManyFindingsError,
@@ -22,8 +22,8 @@ from .params import (
     make_report,
 )
 from .ports import Checker, Given
-from .shapes import ValueType, free_names
-from .signature import Registry
+from .reserved_names import check_names, names_read
+from .scopes import infer_scope, infer_template, template_ports, type_of_text
 from .ties import check_ties, written_out
 
 

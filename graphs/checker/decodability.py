@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .graph import Graph, Node, Part, Scope
-from .shapes import ValueType
+from ..ir.graph import Graph, Node, Part, Scope
+from ..ir.value_type import ValueType
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import networkx as nx
 
-from ..specs.expressions import is_expression
-from ..specs.findings import pointer
-from ..specs.form import RepeatNode, Spec, Use, UseNode
+from ...specs.expressions import is_expression
+from ...specs.findings import pointer
+from ...specs.form import RepeatNode, Spec, Use, UseNode
 from .params import Report, Values
 
 MOST_COPIES = 10_000

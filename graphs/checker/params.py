@@ -8,17 +8,17 @@ from typing import Any
 
 import networkx as nx
 
-from ..specs.bounds import LARGEST_VALUE, larger
-from ..specs.expressions import (
+from ...specs.bounds import LARGEST_VALUE, larger
+from ...specs.expressions import (
     ExpressionError,
     evaluate,
     is_expression,
     names_in,
     words_in,
 )
-from ..specs.findings import MOST, Finding, did_you_mean, nearest, pointer, too_many
-from ..specs.form import Spec
-from .graph import Graph
+from ...specs.findings import MOST, Finding, did_you_mean, nearest, pointer, too_many
+from ...specs.form import Spec
+from ..ir.graph import Graph
 
 Report = Callable[..., None]
 """Called with the fields of a Finding; the source is filled in by the checker."""

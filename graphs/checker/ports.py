@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..specs.findings import did_you_mean, nearest, pointer
-from ..specs.form import Template
-from .graph import Scope
+from ...specs.findings import did_you_mean, nearest, pointer
+from ...specs.form import Template
+from ..ir.block_type import Port, Registry
+from ..ir.graph import Scope
+from ..ir.value_type import Bound, Misfit, ValueType, fit
 from .params import Report, Values
-from .shapes import Bound, Misfit, ValueType, fit
-from .signature import Port, Registry
 
 ADAPTERS = {
     ("keep", "bias"): "put a 'keep_to_bias@1' on this wire, or wire it to a port of kind keep",

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..specs.findings import did_you_mean, pointer
-from ..specs.form import RepeatNode
-from .graph import Node, Scope
+from ...specs.findings import did_you_mean, pointer
+from ...specs.form import RepeatNode
+from ..ir.graph import Node, Scope
+from ..ir.value_type import ValueType
 from .limits import MOST_COPIES, copies
 from .params import MISSING
 from .ports import Checker
-from .shapes import ValueType
 
 
 def read_count(checker: Checker, node: RepeatNode, at: str) -> Any:

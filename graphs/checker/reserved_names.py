@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..specs.expressions import is_expression, words_in
-from ..specs.findings import pointer
-from ..specs.form import RepeatNode, Spec, Use, UseNode
+from ...specs.expressions import is_expression, words_in
+from ...specs.findings import pointer
+from ...specs.form import RepeatNode, Spec, Use, UseNode
 from .params import BUDGETS, Report
 
 MODULE_WORDS = frozenset(

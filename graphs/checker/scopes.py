@@ -12,12 +12,15 @@ from typing import Any, cast
 
 import networkx as nx
 
-from ..specs.expressions import words_in
-from ..specs.findings import did_you_mean, nearest, pointer
-from ..specs.form import RepeatNode, UseNode
-from .graph import Node, Scope
+from ...specs.expressions import words_in
+from ...specs.findings import did_you_mean, nearest, pointer
+from ...specs.form import RepeatNode, UseNode
+from ..ir.block_type import Port
+from ..ir.graph import Node, Scope
+from ..ir.value_type import TypeTextError, ValueType, free_names, parse_type, substitute
+from .block_params import refuse_params, template_named
+from .blocks import infer_part
 from .params import MISSING
-from .parts import infer_part
 from .ports import (
     Checker,
     Given,
@@ -28,10 +31,7 @@ from .ports import (
     report_unwired,
 )
 from .repeats import fit_repeat, fits_count, read_count
-from .shapes import TypeTextError, ValueType, free_names, parse_type, substitute
-from .signature import Port
-from .uses import refuse_params, template_named
-from .wires import report_unknown, report_unused
+from .wiring import report_unknown, report_unused
 
 MOST_TYPED = 4_000
 """Nodes that are typed at most: those of a template once for each set of types of its ports."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..specs.findings import did_you_mean, pointer
-from ..specs.form import Spec
-from .graph import Scope
+from ...specs.findings import did_you_mean, pointer
+from ...specs.form import Spec
+from ..ir.graph import Scope
 from .params import Report
 
 _SUGGESTED = 2_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from ..specs.findings import did_you_mean, nearest, pointer
-from ..specs.form import RepeatNode, UseNode
+from ...specs.findings import did_you_mean, nearest, pointer
+from ...specs.form import RepeatNode, UseNode
+from ..ir.value_type import Misfit, fit
 from .ports import Checker, Given
-from .shapes import Misfit, fit
 
 
 def report_unknown(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .axes import Axis
-from .cost import check_sizes, placed, sizes_in
-from .graph import Graph, Node, Part, Scope
+from ..ir.dims import Axis
+from ..ir.graph import Graph, Node, Part, Scope
+from ..ir.traverse import placed
+from .flops import check_sizes, sizes_in
 
 
 def sequential(graph: Graph, sizes: Mapping[str, int]) -> int:

@@ -8,13 +8,14 @@ another (`chain.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from ..specs.findings import InputError
-from .axes import evaluate
-from .graph import Graph, Node, Part, Scope, joined
+from ...specs.findings import InputError
+from ..ir.dims import evaluate
+from ..ir.graph import Graph, Part
+from ..ir.traverse import placed
 
 DEFAULT_LENGTH = 32
 """Positions of every time axis, where nobody says how many."""
@@ -74,29 +75,6 @@ def flops_by_node(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
         for path, node, runs, _ in placed(graph.root)
         if node.part is not None
     }
-
-
-def placed(
-    scope: Scope, prefix: str = "", runs: int = 1, sets: int = 1
-) -> Iterator[tuple[str, Node, int, int]]:
-    """Walk the placed blocks below a scope, templates once.
-
-    Args:
-        scope: the root of a graph, or a scope that stands in one.
-        prefix: of paths in it.
-        runs: how often it runs.
-        sets: how many sets of its weights there are; fewer than runs where copies share.
-
-    Returns:
-        Path as `walk` gives it, node, and how often it runs, with how many sets of weights.
-    """
-    for node in scope.nodes:
-        path = prefix + node.name
-        if node.part is not None:
-            yield path, node, runs, sets
-        for below, body, count in node.insides():
-            times = (node.repeat or 1) if node.share else count
-            yield from placed(body, path + joined(below), runs * times, sets * count)
 
 
 def part_flops(part: Part, sizes: Mapping[str, int]) -> int:

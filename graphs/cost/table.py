@@ -1,6 +1,6 @@
 """Cost table: what every placed block costs, in one list.
 
-Not here: the memory of decoding, which needs the modules (`runtime/cost.py`).
+Not here: the memory of decoding, which needs the modules (`runtime/analysis/memory_cost.py`).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-from .axes import evaluate
-from .chain import part_sequential, paths, sequential, shortest_paths
-from .cost import check_sizes, part_flops, placed
-from .graph import Graph, Part
-from .outline import find_weight
-from .shapes import SIZED, ValueType
+from ..ir.dims import evaluate
+from ..ir.graph import Graph, Part
+from ..ir.traverse import find_weight, placed
+from ..ir.value_type import SIZED, ValueType
+from .critical_path import part_sequential, paths, sequential, shortest_paths
+from .flops import check_sizes, part_flops
 
 WHOLE_BYTES = 8
 """Bytes of one id, label, length or position."""

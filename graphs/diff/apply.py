@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .compare import Json, is_part, scope_of
+from ..ir.canonical import Json, is_part, scope_of
 from .diff import Diff
 from .renames import translated
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Literal
 
+from ..ir.canonical import REPEAT_KEYS, Json, is_part, numbered, scope_of, stack_of
 from .renames import Names, in_order, node_renames, port_renames, translated
 
-Json = dict[str, Any]
 Pair = tuple[str, str]
 """Names of a template in the old and in the new form."""
 Kind = Literal[
@@ -34,7 +34,6 @@ Kind = Literal[
     "step",
     "spec",
 ]
-REPEAT_KEYS = ("repeat", "carry", "collect", "share")
 SPEC_KEYS = ("format", "name", "doc")
 
 
@@ -166,29 +165,6 @@ def same(one: Any, other: Any) -> bool:
     if one is ABSENT or other is ABSENT:
         return one is other
     return one == other and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-def scope_of(form: Json, template: str) -> Json:
-    """Return a template of a canonical form, or the form itself."""
-    scope: Json = form["blocks"][template] if template else form
-    return scope
-
-
-def is_part(record: Json) -> bool:
-    """Say whether a node is one registered block: those have a version."""
-    return "@" in record.get("use", "")
-
-
-def stack_of(record: Json) -> Json:
-    """Return the use of a template in one form, whether it repeats or not."""
-    block = record.get("block", record.get("use"))
-    given = {key: record[key] for key in REPEAT_KEYS if key in record}
-    return {"block": block, "instead": record.get("instead", {}), **given}
-
-
-def numbered(stack: Json) -> bool:
-    """Say whether paths below a use of a template name the copy."""
-    return "repeat" in stack and not stack.get("share", False)
 
 
 def _joined(place: str, node: str) -> str:

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .canonical import canonical, fingerprint
-from .compare import Change, Comparison, Json, compare, former
-from .cost import default_sizes, flops
-from .diff_words import render
-from .graph import Graph
-from .survival import Survival, survival
+from ..cost.flops import default_sizes, flops
+from ..ir.canonical import Json, canonical, fingerprint
+from ..ir.graph import Graph
+from .changes import Change, Comparison, compare, former
+from .text import render
+from .weight_transfer import Survival, survival
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,14 @@ class Diff:
 
     def render(self) -> str:
         """Return it as a person would tell it, a line for each change, sizes below."""
-        return render(self)
+        return render(
+            self.names,
+            self.changes,
+            parameters=self.parameters,
+            flops=self.flops,
+            sizes=self.sizes,
+            transfer=self.survival,
+        )
 
     def as_json(self) -> Json:
         """Return all of it as plain data, which `apply` takes too."""

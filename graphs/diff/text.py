@@ -7,14 +7,13 @@ Names come from strangers' files, so what cannot be printed is replaced.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .compare import ABSENT, Change, Json, same
-
-if TYPE_CHECKING:
-    from .diff import Diff
+from ..ir.canonical import Json
+from .changes import ABSENT, Change, same
+from .weight_transfer import Survival
 
 MARKS = {"added": "+", "removed": "-", "rewired": ">", "renamed": ">"}
 _LONGEST = 100
@@ -36,13 +35,13 @@ class Row:
         return f"{self.mark} {self.path}  {self.said}" if self.path else f"{self.mark} {self.said}"
 
 
-def rows(difference: Diff) -> list[Row]:
-    """Return what changed, changes of one kind at one path in one line.
+def rows(changes: Iterable[Change]) -> list[Row]:
+    """Return a line for the changes of one kind at one path.
 
-    Names and docs of the specs are left out, and what merely follows from renames.
+    Changes of a spec's name or doc, and changes that only follow from a rename, are left out.
     """
     found: dict[tuple[str, str], list[Row]] = {}
-    for change in difference.changes:
+    for change in changes:
         if change.follows or change.kind == "spec":
             continue
         for mark, said in told(change):
@@ -56,35 +55,44 @@ def _joined(told: list[Row]) -> list[Row]:
     return [replace(told[0], said=", ".join(row.said for row in told))]
 
 
-def render(difference: Diff) -> str:
-    """Return the difference as text, with the sizes below."""
-    lines = rows(difference)
+def render(
+    names: tuple[str, str],
+    changes: tuple[Change, ...],
+    *,
+    parameters: tuple[int, int],
+    flops: tuple[int, int],
+    sizes: Mapping[str, int],
+    transfer: Survival,
+) -> str:
+    """Return a difference as text: a line for each change, and totals below.
+
+    Args:
+        names: of both specs.
+        changes: from the old graph to the new one.
+        parameters: before and after.
+        flops: of one forward pass, before and after.
+        sizes: sizes of the axes for which `flops` counts.
+        transfer: which weights carry over.
+    """
+    lines = rows(changes)
     width = max((len(row.path) for row in lines), default=0)
-    head = " -> ".join(map(_clean, difference.names))
+    head = " -> ".join(map(_clean, names))
     body = [
         f"{row.mark} {row.path:{width}}  {row.said}" if row.path else f"{row.mark} {row.said}"
         for row in lines
     ]
-    return "\n".join([head, "", *(body or [_nothing(difference)]), "", *_totals(difference)]) + "\n"
-
-
-def _nothing(difference: Diff) -> str:
-    """Say that there is no difference that computes something else."""
-    only = "; only names and docs of the specs differ" if difference.changes else ""
-    return f"the same graph{only}"
-
-
-def _totals(difference: Diff) -> list[str]:
-    """Return the last lines: numbers before and after."""
-    whole = difference.survival.after
-    carried = difference.survival.sizes()["carried"]
+    if not body:
+        only = "; only names and docs of the specs differ" if changes else ""
+        body = [f"the same graph{only}"]
+    whole, carried = transfer.after, transfer.sizes()["carried"]
     share = f" ({100 * carried / whole:.1f} %)" if whole else ""
-    sizes = " ".join(f"{axis}={size}" for axis, size in difference.sizes.items())
-    return [
-        f"parameters {_numbers(*difference.parameters)}",
-        f"FLOPs      {_numbers(*difference.flops)}, one forward pass of {sizes}",
+    at = " ".join(f"{axis}={size}" for axis, size in sizes.items())
+    totals = [
+        f"parameters {_numbers(*parameters)}",
+        f"FLOPs      {_numbers(*flops)}, one forward pass of {at}",
         f"weights    {carried:,} of {whole:,} carried over{share}",
     ]
+    return "\n".join([head, "", *body, "", *totals]) + "\n"
 
 
 def _numbers(before: int, after: int) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from .graph import Graph
+from ..ir.graph import Graph
 
 Shape = tuple[int, ...]
 _ROWS = 24

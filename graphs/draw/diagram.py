@@ -14,9 +14,10 @@ from typing import Literal
 
 import graphviz
 
-from .diagram_file import check_suffix, write_picture
-from .diagram_picture import MASKS, Frame, Picture, fold, unfold
-from .diagram_words import (
+from ..ir.graph import Graph, Part
+from ..ir.traverse import find_weight
+from ..ir.value_type import ValueType
+from .labels import (
     COLORS,
     DIM,
     EDGE,
@@ -30,9 +31,8 @@ from .diagram_words import (
     short,
     words_of,
 )
-from .graph import Graph, Part
-from .outline import find_weight
-from .shapes import ValueType
+from .layout import MASKS, Frame, Picture, fold, unfold
+from .render import check_suffix, write_picture
 
 Form = Literal["folded", "typed", "expanded"]
 """Templates once; the same with types on the wires; every copy."""

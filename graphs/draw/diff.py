@@ -11,14 +11,14 @@ from pathlib import Path
 
 import graphviz
 
+from ..diff.diff import Diff
+from ..ir.graph import Graph
+from ..ir.value_type import ValueType
 from .diagram import FONT, WIDTH
-from .diagram_file import write_picture
-from .diagram_picture import MASKS
-from .diagram_words import DIM, INK, LONGEST, markup, plain, short, words_of
-from .diff import Diff
-from .diff_union import Box, Frame, State, Union, unite
-from .graph import Graph
-from .shapes import ValueType
+from .diff_merge import Box, Frame, State, Union, unite
+from .labels import DIM, INK, LONGEST, markup, plain, short, words_of
+from .layout import MASKS
+from .render import write_picture
 
 FILL: dict[State, str] = {
     "same": "#f3f4f6",

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .canonical import canonical
-from .compare import Change, Json, scope_of
-from .diff import Diff
-from .diff_words import told
-from .graph import Graph, Node, Part, Scope
-from .shapes import ValueType
+from ..diff.changes import Change
+from ..diff.diff import Diff
+from ..diff.text import told
+from ..ir.canonical import Json, canonical, scope_of
+from ..ir.graph import Graph, Node, Part, Scope
+from ..ir.value_type import ValueType
 
 State = Literal["same", "added", "removed", "changed"]
 Side = Literal["old", "new"]

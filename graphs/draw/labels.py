@@ -14,7 +14,7 @@ from typing import Any, Literal, get_origin
 
 import graphviz
 
-from .graph import Part
+from ..ir.graph import Part
 
 LONGEST = 48
 """Characters of one line in a picture; what is longer is cut."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .graph import Graph, Node, Part, Scope
-from .shapes import ValueType
+from ..ir.graph import Graph, Node, Part, Scope
+from ..ir.value_type import ValueType
 
 MASKS = frozenset({"keep", "bias", "len", "pos"})
 """Kinds of values that steer other blocks; their wires are thin."""

@@ -8,23 +8,12 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from .cost import default_sizes, flops, flops_by_node
-from .diagram_words import salient
-from .graph import Graph, Node, Part, Scope
-from .packing import packing
-from .shapes import ValueType
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Where a weight is."""
-
-    path: str
-    """The node, such as `decoder.3.self_attention`."""
-    folded: str
-    """The same with every copy in one: `decoder.*.self_attention`."""
-    line: str
-    """The line of the outline: `folded`, and the slots below it after `/`."""
+from ..cost.flops import default_sizes, flops, flops_by_node
+from ..ir.graph import Graph, Node, Part, Scope
+from ..ir.traverse import find_weight
+from ..ir.value_type import ValueType
+from ..passes.unpad import packing
+from .labels import salient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,33 +61,6 @@ def outline(graph: Graph) -> list[Line]:
             work[line] += cost
     lines = _scope_lines(graph.root, "", 0, 1, tied)
     return [replace(line, flops=work[line.path]) for line in lines]
-
-
-def find_weight(scope: Scope, weight: str) -> Held:
-    """Return where a weight is, given its path in the module.
-
-    Args:
-        scope: the root of a graph.
-        weight: such as `decoder.3.self_attention.f.query.weight`.
-    """
-    parts = weight.split(".")
-    path, folded = [parts.pop(0)], []
-    folded.append(path[0])
-    node = next(node for node in scope.nodes if node.name == path[0])
-    while node.body is not None:
-        body = node.body
-        if node.repeat is not None and not node.share:
-            index = int(parts[0])
-            body = node.instead.get(index, body)
-            path.append(parts.pop(0))
-            folded.append(path[-1] if index in node.instead else "*")
-        path.append(parts.pop(0))
-        folded.append(path[-1])
-        node = next(inner for inner in body.nodes if inner.name == path[-1])
-    line, part = ".".join(folded), node.part
-    while part is not None and parts and parts[0] in part.fill:
-        line, part = f"{line}/{parts[0]}", part.fill[parts.pop(0)]
-    return Held(".".join(path), ".".join(folded), line)
 
 
 def _above(line: str) -> Iterator[str]:

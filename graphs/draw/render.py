@@ -8,8 +8,8 @@ from pathlib import Path
 
 import graphviz
 
-from ..specs.files import write_beside
-from ..specs.findings import InputError
+from ...specs.files import write_beside
+from ...specs.findings import InputError
 
 SUFFIXES = ("svg", "png", "pdf", "dot")
 """Files that can be written, by suffix."""

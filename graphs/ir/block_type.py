@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from ..specs.findings import nearest
-from .shapes import ValueType, parse_type
+from ...specs.findings import nearest
+from .value_type import ValueType, parse_type
 
 Behavior = Literal["pointwise", "causal", "full"]
 """How an output position depends on input positions along one axis: on the same

@@ -12,8 +12,12 @@ import hashlib
 import json
 from typing import Any
 
-from ..specs.form import FORMAT
-from .graph import Graph, Node, Part, Scope, walk
+from ...specs.form import FORMAT
+from .graph import Graph, Node, Part, Scope
+from .traverse import walk
+
+Json = dict[str, Any]
+REPEAT_KEYS = ("repeat", "carry", "collect", "share")
 
 
 def canonical(graph: Graph) -> dict[str, Any]:
@@ -109,3 +113,26 @@ def _part(part: Part, names: dict[int, str]) -> dict[str, Any]:
     if part.fill:
         written["fill"] = {slot: _part(inner, names) for slot, inner in sorted(part.fill.items())}
     return written
+
+
+def scope_of(form: Json, template: str) -> Json:
+    """Return a template of a canonical form, or the form itself."""
+    scope: Json = form["blocks"][template] if template else form
+    return scope
+
+
+def is_part(record: Json) -> bool:
+    """Say whether a node is one registered block: those have a version."""
+    return "@" in record.get("use", "")
+
+
+def stack_of(record: Json) -> Json:
+    """Return the use of a template in one form, whether it repeats or not."""
+    block = record.get("block", record.get("use"))
+    given = {key: record[key] for key in REPEAT_KEYS if key in record}
+    return {"block": block, "instead": record.get("instead", {}), **given}
+
+
+def numbered(stack: Json) -> bool:
+    """Say whether paths below a use of a template name the copy."""
+    return "repeat" in stack and not stack.get("share", False)

@@ -11,8 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .canonical import canonical
-from .compare import Json, is_part, numbered, scope_of, stack_of
+from .canonical import Json, canonical, is_part, numbered, scope_of, stack_of
 from .graph import Graph
 
 ROOT = "the spec itself"

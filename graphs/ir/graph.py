@@ -16,9 +16,9 @@ from typing import Any
 import networkx as nx
 from pydantic import BaseModel
 
-from ..specs.form import Spec
-from .shapes import ValueType
-from .signature import BlockType, Signature
+from ...specs.form import Spec
+from .block_type import BlockType, Signature
+from .value_type import ValueType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,38 +305,3 @@ def _flatten_repeat(
         for port in node.collect:
             _wire(flat, left[port], f"{path}:{port}", port)
     return given | {port: entered[port] for port in node.carry}
-
-
-def walk(scope: Scope, prefix: str = "") -> Iterator[tuple[str, Node]]:
-    """Walk every node below a scope, repeats unexpanded, as (path, node)."""
-    for node in scope.nodes:
-        yield prefix + node.name, node
-        for path, body, _ in node.insides():
-            yield from walk(body, prefix + node.name + joined(path))
-
-
-def owned_parts(scope: Scope, before: str = "") -> Iterator[tuple[str, str, Part]]:
-    """Walk every block of a scope, slots included, one for each set of weights.
-
-    What stands inside a template in a slot is left out.
-
-    Returns:
-        Path as in the state_dict, path as a patch selects it, and the block in its place.
-    """
-    for node in scope.nodes:
-        if node.part is not None:
-            yield from _with_slots(node.part, before + node.name, before + node.name)
-        for below, body in node.owners():
-            yield from owned_parts(body, f"{before}{node.name}.{below}")
-
-
-def _with_slots(part: Part, path: str, select: str) -> Iterator[tuple[str, str, Part]]:
-    yield path, select, part
-    for slot, inner in part.fill.items():
-        if inner.body is None:
-            yield from _with_slots(inner, f"{path}.{slot}", f"{select}/{slot}")
-
-
-def joined(path: str) -> str:
-    """Return a path below a node with what stands between them: a dot, or a slot's slash."""
-    return path if path.startswith("/") else f".{path}"

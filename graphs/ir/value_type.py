@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..specs.expressions import ExpressionError, evaluate, words_in
-from .axes import Axis, AxisError, axis_of, is_arithmetic, names_of, replaced, solve, terms_of
+from ...specs.expressions import ExpressionError, evaluate, words_in
+from .dims import Axis, AxisError, axis_of, is_arithmetic, names_of, replaced, solve, terms_of
 
 KINDS: Mapping[str, str] = {
     "f": "activations; their precision is the run's policy",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .graph import Graph
+from ..ir.graph import Graph
 
 
 def head_of(graph: Graph, output: str) -> str | None:

@@ -10,13 +10,13 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ..specs.form import Spec
-from ..specs.reader import parse
-from .canonical import canonical
-from .check import check
-from .decode import moving_values
-from .graph import Graph
-from .signature import Registry
+from ...specs.form import Spec
+from ...specs.reader import parse
+from ..checker.check import check
+from ..checker.decodability import moving_values
+from ..ir.block_type import Registry
+from ..ir.canonical import canonical
+from ..ir.graph import Graph
 
 _AXIS = re.compile(r"\b[A-Z][A-Za-z0-9]*\b")
 

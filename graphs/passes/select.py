@@ -1,6 +1,6 @@
 """Chosen: which modules of a checked graph a selection names, as a run file writes it.
 
-The language is that of patches (`specs/select.py`); here it is followed through the
+The language is that of patches (`specs/patches/select.py`); here it is followed through the
 expanded graph, so that single copies, and what stands in slots, have paths of their own.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..specs.findings import InputError, did_you_mean
-from ..specs.select import Kind, Segment, SelectError, glob, read_selection
-from .graph import Graph, Part, Scope
+from ...specs.findings import InputError, did_you_mean
+from ...specs.patches.select import Kind, Segment, SelectError, glob, read_selection
+from ..ir.graph import Graph, Part, Scope
 
 _Piece = tuple[Kind, str, int]
 """One piece of a path: what it is, its name, its number."""

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from .axes import names_of
-from .graph import Graph, Part, Scope
-from .shapes import ValueType
-from .signature import Port
+from ..ir.block_type import Port
+from ..ir.dims import names_of
+from ..ir.graph import Graph, Part, Scope
+from ..ir.value_type import ValueType
 
 PADDED = frozenset({"keep", "bias", "len"})
 """Kinds that are never packed: they say what padding is."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ..graphs.graph import Graph
-from ..specs.findings import InputError
-from .data.symbols import Vocabulary
-from .maps import forced, recording, what_reads_what
+from ...graphs.ir.graph import Graph
+from ...specs.findings import InputError
+from ..data.symbols import Vocabulary
+from .attention_weights import forced, recording, what_reads_what
 
 _ROWS = 32
 """Pairs that are read at once."""

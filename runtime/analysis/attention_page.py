@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..graphs.diagram_file import check_suffix
-from ..graphs.graph import Graph
-from ..specs.files import write_beside
-from ..specs.findings import InputError
-from .maps import what_reads_what
+from ...graphs.draw.render import check_suffix
+from ...graphs.ir.graph import Graph
+from ...specs.files import write_beside
+from ...specs.findings import InputError
+from .attention_weights import what_reads_what
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from torch import Tensor
 
-    from .maps import AttentionMaps
+    from .attention_weights import AttentionMaps
 
 SUFFIXES = ("html", "png")
 _MOST_PANELS = 240
@@ -130,7 +130,7 @@ def page(groups: list[Group], title: str) -> str:
     text = json.dumps({"title": title, "groups": data}, ensure_ascii=False)
     # Nothing in the data may end the element that it stands in.
     safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-    template = (Path(__file__).parent / "attend.html").read_text(encoding="utf-8")
+    template = (Path(__file__).parent / "attention_page.html").read_text(encoding="utf-8")
     return template.replace("__DATA__", safe)
 
 

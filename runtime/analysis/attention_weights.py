@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from ..graphs.graph import Graph, owned_parts
-from ..specs.findings import InputError
-from .data.batches import pad_rows
-from .data.symbols import Vocabulary
+from ...graphs.ir.graph import Graph
+from ...graphs.ir.traverse import owned_parts
+from ...specs.findings import InputError
+from ..data.batches import pad_rows
+from ..data.symbols import Vocabulary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..graphs.cost import flops
-from ..graphs.graph import Graph
-from ..specs.load import load
-from .ceiling import TRAINING
-from .checked import graph_of
-from .train.run import Run, spec_of
+from ...graphs.cost.flops import flops
+from ...graphs.ir.graph import Graph
+from ...specs.load import load
+from ..compile.roofline import TRAINING
+from ..spec.check import graph_of
+from ..train.run import Run, spec_of
 
 FILL = 0.9
 """Share of a batch's bound that real tokens fill: measured on lengths as in WMT14, at

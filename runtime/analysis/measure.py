@@ -1,7 +1,7 @@
 """Measure: the time and memory that a spec really takes by node, beside the formulas.
 
 One forward and backward pass of the whole model on made-up inputs, by the profiler that
-training uses.  Not here: what the formulas say (`graphs/cost_table.py`).
+training uses.  Not here: what the formulas say (`graphs/cost/table.py`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from ..graphs.axes import evaluate
-from ..graphs.cost import check_sizes
-from ..graphs.graph import Graph
-from ..graphs.shapes import ValueType
-from ..specs.findings import InputError
-from .compile.build import build
-from .profiling.record import record
-from .profiling.scopes import LOSS
-from .profiling.summary import Profile
+from ...graphs.cost.flops import check_sizes
+from ...graphs.ir.dims import evaluate
+from ...graphs.ir.graph import Graph
+from ...graphs.ir.value_type import ValueType
+from ...specs.findings import InputError
+from ..codegen.build import build
+from ..profiling.record import record
+from ..profiling.scopes import LOSS
+from ..profiling.summary import Profile
 
 WARMUP, TIMES = 2, 5
 """Passes before those that are measured, and those."""

@@ -2,7 +2,7 @@
 
 What a decoder remembers is read off the state that the model itself begins with, made
 on torch's `meta` device, where tensors have sizes and no memory.
-Not here: the costs that need no module (`graphs/cost_table.py`).
+Not here: the costs that need no module (`graphs/cost/table.py`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..blocks.modules.state import Room, State
-from ..graphs.axes import evaluate
-from ..graphs.graph import Graph, Scope
-from ..graphs.shapes import ValueType
-from .compile.build import build_empty
-from .compile.stepping import KEPT, kept_value
+from ...blocks.kernels.decode_state import Room, State
+from ...graphs.ir.dims import evaluate
+from ...graphs.ir.graph import Graph, Scope
+from ...graphs.ir.value_type import ValueType
+from ..codegen.build import build_empty
+from ..codegen.decode import KEPT, kept_value
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -28,19 +28,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ..blocks.library import registry
-from ..graphs.canonical import canonical, fingerprint
-from ..graphs.check import check
-from ..graphs.diff import diff
-from ..graphs.diff_words import rows
-from ..graphs.digests import changed_paths, digests
-from ..graphs.graph import Graph
-from ..specs.findings import InputError, nearest
-from ..specs.form import Spec
-from ..specs.reader import parse, read_json, read_text
-from .compile.build import build_empty, tie
-from .data.hub import HUB
-from .shards import read_shards
+from ...blocks.registry import registry
+from ...graphs.checker.check import check
+from ...graphs.diff.diff import diff
+from ...graphs.diff.text import rows
+from ...graphs.ir.canonical import canonical, fingerprint
+from ...graphs.ir.fingerprint import changed_paths, digests
+from ...graphs.ir.graph import Graph
+from ...specs.findings import InputError, nearest
+from ...specs.form import Spec
+from ...specs.reader import parse, read_json, read_text
+from ..codegen.build import build_empty, tie
+from ..data.hub import HUB
+from .sharded import read_shards
 
 FORMAT = 1
 """Version of the folder's layout."""
@@ -294,7 +294,7 @@ def refuse_other_graph(held: Graph, wanted: Graph, *, problem: str, place: str, 
     """
     if fingerprint(held) == fingerprint(wanted):
         return
-    lines = [str(row) for row in rows(diff(held, wanted))]
+    lines = [str(row) for row in rows(diff(held, wanted).changes)]
     raise InputError(problem + _listed(lines), place=place, help=help_)
 
 

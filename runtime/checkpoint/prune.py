@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..blocks.library import registry
-from ..graphs.canonical import canonical, fingerprint
-from ..graphs.check import check
-from ..graphs.graph import owned_parts
-from ..specs.findings import InputError, did_you_mean
-from ..specs.form import FORMAT
-from ..specs.load import load_child, loaded
+from ...blocks.registry import registry
+from ...graphs.checker.check import check
+from ...graphs.ir.canonical import canonical, fingerprint
+from ...graphs.ir.traverse import owned_parts
+from ...specs.findings import InputError, did_you_mean
+from ...specs.form import FORMAT
+from ...specs.load import load_child, loaded
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from ..graphs.graph import Graph, Part
+    from ...graphs.ir.graph import Graph, Part
     from .checkpoint import Checkpoint
 
 PRUNED = ("attention@1", "grouped_query_attention@1")

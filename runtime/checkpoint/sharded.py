@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..specs.findings import InputError
+from ...specs.findings import InputError
 
 _WHERE = "DCP_SHARDING_INFO"
 """Key of a file's metadata under which torch writes where parts begin."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..specs.findings import InputError
+from ...specs.findings import InputError
+from ..data.hub import HUB, HubTokenizer, Prompts
+from ..data.symbols import SYMBOLS, Symbols, Vocabulary
+from ..data.tokenizer import Tokenizer
+from ..decode.decode import Special
 from .checkpoint import Checkpoint
-from .data.hub import HUB, HubTokenizer, Prompts
-from .data.symbols import SYMBOLS, Symbols, Vocabulary
-from .data.tokenizer import Tokenizer
-from .decode.ids import Special
 
 
 def ends_of(held: Checkpoint) -> frozenset[int]:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..graphs.canonical import fingerprint
-from ..graphs.diff import diff
-from ..graphs.graph import Graph
-from ..graphs.survival import Survival
+from ...graphs.diff.diff import diff
+from ...graphs.diff.weight_transfer import Survival
+from ...graphs.ir.canonical import fingerprint
+from ...graphs.ir.graph import Graph
+from ..codegen.build import build
 from .checkpoint import Checkpoint, weights_of
-from .compile.build import build
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

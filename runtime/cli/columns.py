@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...graphs.cost import default_sizes
-from ...graphs.graph import Graph
+from ...graphs.cost.flops import default_sizes
+from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, did_you_mean
 
 LARGEST = 10**9

@@ -12,17 +12,16 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from ...specs.findings import InputError, SpecError
-from .cost_options import add_cost_options
-from .decode_options import add_generate, add_output_options, add_serve
-from .export_options import add_export_commands
-from .search_options import add_compile_option, add_search_options
-from .tree_options import add_evaluate_options, add_tree_commands
+from .options.cost import add_cost_options
+from .options.decode import add_generate, add_output_options, add_serve
+from .options.export import add_export_commands
+from .options.search import add_compile_option, add_search_options
+from .options.trees import add_evaluate_options, add_tree_commands
 
 TOUR = """Compose sequence models from typed blocks.
 
 A model is a JSON spec that wires blocks together.  Start here:
 
-  weft demo                                 all of it in a few minutes
   weft check transformer-base               is it a model? prints every mistake
   weft show  transformer-base               its nodes, types and parameters
   weft draw  transformer-base -o base.svg   what does it look like?
@@ -83,7 +82,7 @@ def _settable(command: argparse.ArgumentParser, example: str) -> None:
 
 
 def _add_spec_commands(add: Add) -> None:
-    spec = "spec_commands"
+    spec = "spec.inspect"
     check = add(
         "check", spec, "report every mistake in a spec", "weft check my.json --set layers=4"
     )
@@ -114,7 +113,7 @@ def _add_spec_commands(add: Add) -> None:
     )
     cost = add(
         "cost",
-        "cost_command",
+        "spec.cost",
         "say what a spec costs by node: parameters, FLOPs, memory, steps in a row",
         "weft cost transformer-base --axes S=40,T=40\n"
         "  weft cost wmt14-en-de-base --project --devices 8 --peak 700",
@@ -130,7 +129,7 @@ def _add_spec_commands(add: Add) -> None:
 def _add_language_commands(add: Add) -> None:
     diff = add(
         "diff",
-        "diff_command",
+        "spec.diff",
         "say what differs between two specs",
         "weft diff transformer-base mine.json -o diff.svg",
     )
@@ -140,7 +139,7 @@ def _add_language_commands(add: Add) -> None:
     diff.add_argument("--json", action="store_true", help="print JSON")
     swap = add(
         "swap",
-        "swap_command",
+        "spec.swap",
         "write a variant in which some blocks are others, and say which weights survive",
         "weft swap transformer-base '**/f[use=attention@1]' --use grouped_query_attention@1 "
         "--set kv_heads=2 -o gqa.json",
@@ -155,7 +154,7 @@ def _add_language_commands(add: Add) -> None:
     _settable(swap, "kv_heads=2 (params of the new block)")
     schema = add(
         "schema",
-        "language_commands",
+        "spec.language",
         "print the JSON Schema of specs or runs, for editors",
         "weft schema -o weft.schema.json\n  weft schema --run -o run.schema.json",
     )
@@ -163,7 +162,7 @@ def _add_language_commands(add: Add) -> None:
     schema.add_argument("-o", "--out", help="file to write (default: print it)")
     migrate = add(
         "migrate",
-        "language_commands",
+        "spec.language",
         "write a spec of an older format, or with older blocks, as today's",
         "weft migrate old.json -o new.json",
     )
@@ -172,16 +171,7 @@ def _add_language_commands(add: Add) -> None:
 
 
 def _add_run_commands(add: Add) -> None:
-    run = "run_commands"
-    demo = add(
-        "demo",
-        "demo",
-        "check, draw, train and translate a small task made on the spot",
-        "weft demo",
-    )
-    demo.add_argument(
-        "--out", default="outputs/demo", help="folder to write (default: %(default)s)"
-    )
+    run = "train.run"
     prepare = add(
         "prepare", run, "make a run's tokenizer and binary corpus", "weft prepare multi30k-en-de"
     )
@@ -207,10 +197,10 @@ def _add_run_commands(add: Add) -> None:
         help="instead of training, say where the time and memory of N updates go, by node of the "
         "spec (default: %(const)s); writes a flame graph into the run's folder",
     )
-    use = "use_commands"
+    use = "train.evaluate"
     translate = add(
         "translate",
-        "translate_command",
+        "decode.translate",
         "translate lines from stdin to stdout",
         "weft translate outputs/demo/averaged --beam 5 < in.txt > out.txt",
     )
@@ -222,13 +212,13 @@ def _add_run_commands(add: Add) -> None:
     )
     score = add(
         "score",
-        "translate_command",
+        "decode.translate",
         "print how probable given translations are",
         "weft score outputs/demo/averaged --source in.txt --target out.txt",
     )
     attend = add(
         "attend",
-        "translate_command",
+        "decode.translate",
         "show what each head reads of a sentence and its translation",
         "weft attend outputs/demo/averaged 'three hundred and seven' -o heads.html",
     )
@@ -286,7 +276,7 @@ def _add_run_commands(add: Add) -> None:
 def _add_import(add: Add) -> None:
     made = add(
         "import",
-        "import_command",
+        "checkpoint.import_hf",
         "write a checkpoint from a folder of another library, without running any of it",
         "weft import hf ../bert-base-uncased --as bert --out outputs/bert",
     )
@@ -301,7 +291,7 @@ def _add_import(add: Add) -> None:
     made.add_argument("--out", help="checkpoint folder to write (default: outputs/NAME)")
     prune = add(
         "prune",
-        "prune_command",
+        "checkpoint.prune",
         "write a checkpoint without some of its attention heads",
         "weft prune outputs/demo/averaged --heads encoder.0.self_attention.f:0,3 "
         "-o outputs/demo/pruned",

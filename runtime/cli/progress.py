@@ -21,7 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from ..train.setting import Progress as Seen
+from ..train.context import Progress as Seen
 
 LINES = 40
 """Plain progress lines over a whole run."""

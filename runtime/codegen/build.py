@@ -17,8 +17,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from ...graphs.graph import Graph
-from .lower import Program, lower
+from ...graphs.ir.graph import Graph
+from .module import Program, lower
 
 
 def build(graph: Graph, *, seed: int = 1, device: torch.device | str = "cpu") -> nn.Module:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from ...graphs.decode import moving_ports
-from ...graphs.graph import Node, Scope
-from .statements import call, given_ports, loop_lines, returned, run_lines, targets
+from ...graphs.checker.decodability import moving_ports
+from ...graphs.ir.graph import Node, Scope
+from .forward import call, given_ports, loop_lines, returned, run_lines, targets
 
 KEPT = "="
 """With what names of fixed values begin in a state; all others are names of nodes."""

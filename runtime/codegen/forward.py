@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ...graphs.graph import Node, Scope
-from ...graphs.names import ARGUMENT_WORDS
+from ...graphs.checker.reserved_names import ARGUMENT_WORDS
+from ...graphs.ir.graph import Node, Scope
 
 
 def variables(scope: Scope) -> dict[str, str]:

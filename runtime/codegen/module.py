@@ -12,11 +12,11 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...blocks.library import module_path
-from ...graphs.decode import moving_ports, moving_values, root_moving
-from ...graphs.graph import Graph, Node, Part, Scope
-from .statements import given_ports, returned, run_lines, variables
-from .stepping import begin_text, read_text, step_text
+from ...blocks.registry import module_path
+from ...graphs.checker.decodability import moving_ports, moving_values, root_moving
+from ...graphs.ir.graph import Graph, Node, Part, Scope
+from .decode import begin_text, read_text, step_text
+from .forward import given_ports, returned, run_lines, variables
 
 WIDTH = 100
 """Characters that a generated line should have at most."""

@@ -18,10 +18,11 @@ from typing import cast, get_args
 
 import torch
 
-from ...blocks.modules import cores, product
+from ...blocks.kernels import attention_backends as cores
+from ...blocks.kernels import linear as product
 from ...specs.findings import InputError, did_you_mean
-from ..cache import keep, kept
-from ..processor import processor_identity
+from ..system.cache import keep, kept
+from ..system.cpu import processor_identity
 
 LENGTHS = (32, 128, 512)
 """Positions at which cores of attention are compared; the one nearest from above decides."""

@@ -21,11 +21,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ...blocks.modules.state import State
-from ..cache import keep, kept
-from .build import program_of
-from .compile import graphs_made, ready_compiler
-from .kernels import machine_key
+from ...blocks.kernels.decode_state import State
+from ..codegen.build import program_of
+from ..system.cache import keep, kept
+from .autotune import machine_key
+from .torch_compile import graphs_made, ready_compiler
 
 Wish = Literal["auto", "on", "off"]
 """`off` never compiles, `on` does at once, `auto` when a measurement says that it pays."""

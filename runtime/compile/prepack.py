@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ...blocks.modules.product import LinearMap
+from ...blocks.kernels.linear import LinearMap
 
 _LIBRARY = torch.library.Library("weft", "DEF")
 _LIBRARY.define("packed_linear(Tensor x, Tensor place, SymInt width) -> Tensor")

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import torch
 
-from ..blocks.modules import product
-from ..graphs.cost import flops
-from ..graphs.graph import Graph
-from .cache import keep, kept
-from .compile.kernels import device_identity
+from ...blocks.kernels import linear as product
+from ...graphs.cost.flops import flops
+from ...graphs.ir.graph import Graph
+from ..system.cache import keep, kept
+from .autotune import device_identity
 
 FILE = "ceiling.json"
 """Where it is kept, in the cache folder."""

@@ -18,8 +18,8 @@ import torch
 import torch.fx.experimental._config
 from torch import nn
 
-from ..cache import cache_folder
-from .build import program_of
+from ..codegen.build import program_of
+from ..system.cache import cache_folder
 
 Mode = Literal["auto", "layers", "eager"]
 """`layers` compiles each repeated template; `auto` chooses by device and measurement."""

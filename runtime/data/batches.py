@@ -30,8 +30,8 @@ from .mixture import rows_of_epoch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from .corpus import Corpus
     from .settings import BatchSettings
+    from .shards.corpus import Corpus
 
 Rows = NDArray[np.int64]
 """Rows of a corpus."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError
-from ..cache import cache_folder
+from ..system.cache import cache_folder
 from .folders import building
 
 if TYPE_CHECKING:

@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError, did_you_mean
 from .corpora import fetched
-from .corpus import AGAIN, HEADER, Corpus
 from .folders import resuming
-from .gather import gather
-from .reading import Parallel, Reading
-from .sample import sampled
-from .shards import SHARD, Recipe, is_whole, pieces, shards_in
+from .readers import Parallel, Reading
+from .shards.corpus import AGAIN, HEADER, Corpus
+from .shards.merge_shards import gather
+from .shards.shards import SHARD, Recipe, is_whole, pieces, shards_in
+from .shards.workers import default_workers, give_back_memory, make_shards
 from .symbols import SYMBOLS, Symbols, Vocabulary, count_symbols, open_symbols
-from .text import count_lines, read_lines, refuse_unequal, resolve
+from .text_files import count_lines, read_lines, refuse_unequal, resolve
 from .tokenizer import Tokenizer, train_tokenizer
-from .workers import default_workers, give_back_memory, make_shards
+from .tokenizer_sample import sampled
 
 if TYPE_CHECKING:
     from .settings import DataSettings, Files, TokenizerSettings

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ...specs.findings import InputError
 from .settings import Files
-from .text import pair_paths, read_parallel
+from .text_files import pair_paths, read_parallel
 
 Pair = tuple[str, str]
 """Source and target."""

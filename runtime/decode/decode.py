@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from ...graphs.graph import Graph
+from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
-from ..compile.build import program_of
+from ..codegen.build import program_of
 from ..data.symbols import Vocabulary
-from .controls import Beginning, Control, chained, no_repeat, repetition_penalty
-from .foreseen import Foreseen, Reading, common
-from .held import Gone, Stepper
-from .phrases import Avoidance, Inclusion
-from .sample import Chances
-from .search import beam_search, sample
+from .active_rows import Gone, Stepper
+from .forced_prefix import Foreseen, Reading, common
+from .search.constraints import Avoidance, Inclusion
+from .search.logits_processors import Beginning, Control, chained, no_repeat, repetition_penalty
+from .search.sampling import Chances
+from .search.search import beam_search, sample
 from .settings import Hypothesis, SearchSettings
 from .stepper import EnsembleStepper, ModelStepper
 

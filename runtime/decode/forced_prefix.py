@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .held import Stepper
+from .active_rows import Stepper
 
 NUMBERS = 1 << 25
 """Logits that are held at most, if that is more than those of one position; 128 MB."""

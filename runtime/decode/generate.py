@@ -18,11 +18,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from ...graphs.graph import Graph
+from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
-from .held import Held, Stepper
-from .ids import refuse_ids
-from .sample import Chances
+from .active_rows import Held, Stepper
+from .decode import refuse_ids
+from .search.sampling import Chances
 from .settings import SampleSettings
 from .stepper import ModelStepper
 

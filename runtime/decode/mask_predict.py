@@ -16,14 +16,14 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 from torch import Tensor, nn
 
-from ...blocks.library import registry
-from ...graphs.graph import Graph
-from ...graphs.halves import halves
+from ...blocks.registry import registry
+from ...graphs.ir.graph import Graph
+from ...graphs.passes.partition import halves
 from ...specs.findings import InputError
-from ..compile.build import build_sharing, program_of
+from ..codegen.build import build_sharing, program_of
 from ..data.batches import pad_rows
-from .held import Gone
-from .ids import Request
+from .active_rows import Gone
+from .decode import Request
 from .settings import Hypothesis
 from .translate import Translator
 

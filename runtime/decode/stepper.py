@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...blocks.modules.state import Room, State
-from ..compile.pack import packed
-from ..compile.stepping import KEPT, kept_value
-from ..compile.steps import steps_of
-from .held import rows_of
+from ...blocks.kernels.decode_state import Room, State
+from ..codegen.decode import KEPT, kept_value
+from ..compile.decode_compile import steps_of
+from ..compile.prepack import packed
+from .active_rows import rows_of
 
 READ_AT_ONCE = 512
 """Tokens of a prompt that are read at once; more would take memory by the square."""

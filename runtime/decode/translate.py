@@ -14,9 +14,9 @@ from itertools import islice
 from torch import nn
 
 from ..data.symbols import Vocabulary
-from .held import Gone
-from .ids import Request, Special, decode_ids
-from .phrases import Avoidance, texts_of
+from .active_rows import Gone
+from .decode import Request, Special, decode_ids
+from .search.constraints import Avoidance, texts_of
 from .settings import Hypothesis, SearchSettings
 
 BUFFER = 1000

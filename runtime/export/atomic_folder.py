@@ -10,10 +10,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ...graphs.canonical import fingerprint
-from ...graphs.graph import Graph
+from ...graphs.ir.canonical import fingerprint
+from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
-from ..checkpoint import replace_folder
+from ..checkpoint.checkpoint import replace_folder
 
 MARKER = "weft.json"
 """Says what an export was made from; a folder that has it may be replaced."""

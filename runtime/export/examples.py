@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ...graphs.axes import evaluate
-from ...graphs.graph import Graph
-from ...graphs.shapes import ValueType
+from ...graphs.ir.dims import evaluate
+from ...graphs.ir.graph import Graph
+from ...graphs.ir.value_type import ValueType
 
 
 def sizes_for(graph: Graph, *, batch: int, length: int) -> dict[str, int]:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...specs.findings import InputError, did_you_mean
-from ..checkpoint import open_checkpoint
-from .to_ctranslate2 import QUANTIZATIONS, Checked, export_ctranslate2
-from .to_onnx import CheckedOnnx, export_onnx
+from ..checkpoint.checkpoint import open_checkpoint
+from .ctranslate2.export import QUANTIZATIONS, Checked, export_ctranslate2
+from .onnx.export import CheckedOnnx, export_onnx
 
 ENGINES = ("ctranslate2", "onnx")
 

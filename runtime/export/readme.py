@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...graphs.graph import Graph
+from ...graphs.ir.graph import Graph
 from ..data.symbols import SYMBOLS
-from .words import Words
+from .vocabulary import Words
 
 _TEXT = """# {name}, for CTranslate2
 

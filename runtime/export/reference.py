@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ...graphs.graph import Graph
-from ..decode.ids import Special
+from ...graphs.ir.graph import Graph
+from ..decode.decode import Special
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...graphs.graph import Graph
+from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
-from ..checkpoint import Checkpoint
+from ..checkpoint.checkpoint import Checkpoint
+from ..checkpoint.tokenizers import ends_of, special_of, tokenizers_of
 from ..data.symbols import Vocabulary
-from ..decode.ids import Special
-from ..special import ends_of, special_of, tokenizers_of
+from ..decode.decode import Special
 
 
 @dataclass(frozen=True, slots=True)

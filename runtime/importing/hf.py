@@ -12,13 +12,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...graphs.graph import Graph
+from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, SpecError, did_you_mean
 from ...specs.load import ROOMS, load
 from ...specs.reader import shipped_names
-from ..checked import graph_of
-from ..checkpoint import Contents, save, set_weights
-from ..compile.build import build_empty
+from ..checkpoint.checkpoint import Contents, save, set_weights
+from ..codegen.build import build_empty
+from ..spec.check import graph_of
 from .config import Configuration, classes_of, read_configuration, read_object, settle
 from .table import LIBRARY, ROOM, Table, load_table
 from .tensors import Tensors

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...graphs.graph import Graph
-from ...graphs.shapes import ValueType
+from ...graphs.ir.graph import Graph
+from ...graphs.ir.value_type import ValueType
 from ...specs.findings import InputError
 from ..data.hub import HUB
 from ..data.tokenizer import Tokenizer

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ....specs.findings import InputError, nearest
-from .trees import Leaf, Tree, read_line
+from ...specs.findings import InputError, nearest
+from ..data.treebank.trees import Leaf, Tree, read_line
 
 Status = Literal["valid", "error", "skip"]
 Pair = tuple[str, str]

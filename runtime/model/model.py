@@ -12,30 +12,30 @@ from typing import Any
 
 from torch import nn
 
-from ..graphs.graph import Graph
-from ..graphs.survival import Survival
-from ..specs.findings import InputError
-from ..specs.load import LoadedSpec, load
-from ..specs.reader import parse
-from .adapt import adapted
-from .alignment import Alignment, aligned, check_inputs
-from .checked import graph_of
-from .checkpoint import Checkpoint, Contents, open_checkpoint, save, weights_of
-from .compile.steps import Steps, use_steps
-from .decode.generate import Continuation, GenerateSettings, check_generates, generate_with
-from .decode.ids import Request, Special, check_ids, decode_ids
-from .decode.score import Scored, score_pairs
-from .decode.settings import Hypothesis, SearchSettings, search_settings
-from .decode.translate import BUFFER, Translator, Warn, Wish
-from .maps import AttentionMaps, maps_of, refuse_other_length
-from .prune import pruned
-from .special import ends_of, prompts_of, special_of, tokenizers_of
-from .tasks import translation
-from .tasks.choice import sizes_of, task_of
-from .tasks.parsing.parse import Parse, Parser, Sentence
-from .tasks.parsing.sentences import words_of
-from .tasks.parsing.task import Parsing
-from .tasks.translation import Translation
+from ...graphs.diff.weight_transfer import Survival
+from ...graphs.ir.graph import Graph
+from ...specs.findings import InputError
+from ...specs.load import LoadedSpec, load
+from ...specs.reader import parse
+from ..analysis.alignment import Alignment, aligned, check_inputs
+from ..analysis.attention_weights import AttentionMaps, maps_of, refuse_other_length
+from ..checkpoint.checkpoint import Checkpoint, Contents, open_checkpoint, save, weights_of
+from ..checkpoint.prune import pruned
+from ..checkpoint.tokenizers import ends_of, prompts_of, special_of, tokenizers_of
+from ..checkpoint.transfer import adapted
+from ..compile.decode_compile import Steps, use_steps
+from ..data.treebank.sentences import words_of
+from ..decode.decode import Request, Special, check_ids, decode_ids
+from ..decode.generate import Continuation, GenerateSettings, check_generates, generate_with
+from ..decode.score import Scored, score_pairs
+from ..decode.settings import Hypothesis, SearchSettings, search_settings
+from ..decode.translate import BUFFER, Translator, Warn, Wish
+from ..spec.check import graph_of
+from ..tasks import translation
+from ..tasks.parsing.parse import Parse, Parser, Sentence
+from ..tasks.parsing.task import Parsing
+from ..tasks.registry import sizes_of, task_of
+from ..tasks.translation import Translation
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .alignment import aligned, check_inputs
-from .decode.output import output_records
-from .decode.settings import Hypothesis
-from .decode.translate import LONGEST_SOURCE
-from .maps import maps_of_ids
+from ..analysis.alignment import aligned, check_inputs
+from ..analysis.attention_weights import maps_of_ids
+from ..decode.output import output_records
+from ..decode.settings import Hypothesis
+from ..decode.translate import LONGEST_SOURCE
 from .model import Model
 
 _DIGITS = 4

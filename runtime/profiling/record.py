@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from ...graphs.graph import Graph
+from ...graphs.ir.graph import Graph
 from .scopes import UPDATE, scoped
 from .summary import Profile, summarize
 

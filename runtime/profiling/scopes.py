@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 from torch.profiler import record_function
 
-from ...graphs.graph import Graph, Part, Scope
+from ...graphs.ir.graph import Graph, Part, Scope
 
 PREFIX = "weft:"
 """Begins the name of every scope of ours."""

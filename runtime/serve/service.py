@@ -17,12 +17,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from ...specs.findings import InputError
-from ..alignment import reading_source
-from ..compile.steps import steps_of
+from ..analysis.alignment import reading_source
+from ..compile.decode_compile import steps_of
 from ..decode.settings import SearchSettings
 from ..decode.translate import Translator, Wish
-from ..model import Model
-from ..records import Details, text_records
+from ..model.model import Model
+from ..model.records import Details, text_records
 from .batcher import Batcher, ClosedError, Gone, Job
 from .forms import Ask, Problem, merged, too_much
 from .limits import Limits

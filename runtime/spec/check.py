@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..blocks.library import registry
-from ..graphs.check import analyse
-from ..graphs.graph import Graph
-from ..specs.findings import Finding, SpecError
-from ..specs.load import LoadedSpec, load
+from ...blocks.registry import registry
+from ...graphs.checker.check import analyse
+from ...graphs.ir.graph import Graph
+from ...specs.findings import Finding, SpecError
+from ...specs.load import LoadedSpec, load
 
 
 def graph_of(spec: LoadedSpec | str | Path) -> Graph:

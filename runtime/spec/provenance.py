@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..graphs.canonical import canonical
-from ..graphs.graph import Graph, Node, Part, Scope
-from ..specs.expressions import is_expression, names_in, words_in
-from ..specs.findings import pointer
-from ..specs.load import OVERRIDES, LoadedSpec
-from ..specs.origins import parts_of
+from ...graphs.ir.canonical import canonical
+from ...graphs.ir.graph import Graph, Node, Part, Scope
+from ...specs.expressions import is_expression, names_in, words_in
+from ...specs.findings import pointer
+from ...specs.load import OVERRIDES, LoadedSpec
+from ...specs.origins import parts_of
 
 Entry = dict[str, Any]
 """`value`, `how`, and either `file` and `pointer`, or the block `of` which it is a default."""

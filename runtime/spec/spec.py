@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..specs.load import LoadedSpec, load
+from ...specs.load import LoadedSpec, load
 from .swap import swap
 
 

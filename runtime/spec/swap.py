@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..blocks.library import registry
-from ..graphs.check import analyse
-from ..graphs.graph import Graph
-from ..specs.findings import InputError, SpecError
-from ..specs.form import FORMAT
-from ..specs.load import LoadedSpec, load_child
-from ..specs.select import SelectError, Selection, read_selection
-from ..specs.sites import Walk, is_repeat
+from ...blocks.registry import registry
+from ...graphs.checker.check import analyse
+from ...graphs.ir.graph import Graph
+from ...specs.findings import InputError, SpecError
+from ...specs.form import FORMAT
+from ...specs.load import LoadedSpec, load_child
+from ...specs.patches.select import SelectError, Selection, read_selection
+from ...specs.patches.sites import Walk, is_repeat
 
 _ROUNDS = 16
 """Times that params which nothing reads any more may leave others unread."""

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..specs.files import write_beside
-from ..specs.findings import InputError
+from ...specs.files import write_beside
+from ...specs.findings import InputError
 
 
 def cache_folder() -> Path:

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...graphs.decode import moving_values
-from ...graphs.graph import Graph
+from ...graphs.checker.decodability import moving_values
+from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ..data.batches import Batch
 from ..decode.mask_predict import LATER, MaskPredictor
 from ..decode.settings import SearchSettings
 from ..train.loss import LossSums, with_auxiliary
-from ..train.projected import run_and_compare
+from ..train.transforms.fused_linear_cross_entropy import run_and_compare
 from .translation import INPUTS, Translation, check_ports, check_vocabulary
 
 LENGTH_WEIGHT = 0.1

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...graphs.graph import Graph
-from ...graphs.head import head_of
+from ...graphs.ir.graph import Graph
+from ...graphs.passes.output_projection import head_of
 from ...specs.findings import InputError, did_you_mean
 from ..data.prepare import Prepared
-from ..data.reading import Parallel, Reading
+from ..data.readers import Parallel, Reading
 from ..data.settings import TokenizerSettings
 from ..data.symbols import Vocabulary
+from ..data.treebank.reader import TreeReading
+from ..data.treebank.settings import ParsingSettings
 from ..train.run import LossSettings, Run
 from .mask_predict import MaskPredict
 from .parsing.chart_task import ChartParsing
-from .parsing.reading import TreeReading
-from .parsing.settings import ParsingSettings
 from .parsing.tags_task import TagParsing
 from .parsing.task import Parsing
 from .translation import Translation

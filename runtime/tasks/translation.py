@@ -15,19 +15,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...graphs.graph import Graph
+from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ..data.batches import Batch, in_order, pad_rows
-from ..data.corpus import Corpus
 from ..data.prepare import Prepared
 from ..data.settings import BatchSettings
+from ..data.shards.corpus import Corpus
 from ..data.symbols import Symbols, Vocabulary
 from ..decode.settings import SearchSettings
 from ..decode.translate import Translator
 from ..train.device import Place
 from ..train.loss import LossSums, with_auxiliary
-from ..train.projected import run_and_compare
 from ..train.run import LossSettings, Run
+from ..train.transforms.fused_linear_cross_entropy import run_and_compare
 
 INPUTS = {"source": "ids", "source_keep": "keep", "target": "ids"}
 """Inputs that the spec must have, and their kinds."""

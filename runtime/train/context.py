@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from torch import nn
 
-from ...graphs.graph import Graph
-from ..compile.compile import CompileReport
+from ...graphs.ir.graph import Graph
+from ..compile.torch_compile import CompileReport
 from ..data.batches import Batch
-from ..data.corpus import Corpus
+from ..data.shards.corpus import Corpus
 from .device import Place
 from .distributed.world import World
 from .loss import LossSums

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from ..data.batches import Batch
     from ..profiling.summary import Profile
-    from .distributed.share import Portion
+    from .context import Setting, Task
+    from .distributed.sampler import Portion
     from .loss import LossSums
-    from .setting import Setting, Task
-    from .window import Window
+    from .reporting.metrics_window import Window
 
 WARMUP = 3
 """Updates before those that are recorded."""

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import Contents, save, tensors_in
-from .average import average_weights
+from ..checkpoint.average import average_weights
+from ..checkpoint.checkpoint import Contents, save, tensors_in
 from .run import CheckpointSettings
 
 

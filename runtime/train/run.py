@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ...specs.reader import find, parse, read_json, read_text
 from ..data.settings import BatchSettings, DataSettings, Settings, TokenizerSettings
+from ..data.treebank.settings import ParsingSettings
 from ..decode.settings import SearchSettings
-from ..tasks.parsing.settings import ParsingSettings
 from .distributed.settings import ParallelSettings
 from .optimize import OptimizerSettings
 from .schedule import Noam, Schedule

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from ...specs.findings import InputError
-from ..adapt import carry_over
-from ..checkpoint import (
+from ..checkpoint.checkpoint import (
     Contents,
     open_checkpoint,
     recover,
@@ -25,24 +24,25 @@ from ..checkpoint import (
     save,
     set_weights,
 )
-from ..compile.build import build
-from ..compile.compile import CompileReport, compile_model
-from ..compile.kernels import Kernels, using
+from ..checkpoint.transfer import carry_over
+from ..codegen.build import build
+from ..compile.autotune import Kernels, using
+from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
-from .distributed.engine import Engine
-from .distributed.share import Portion, check_share, portions, seed_of
+from ..system.memory import Growth
+from .context import Progress, Result, Setting, State
+from .distributed.sampler import Portion, check_share, portions, seed_of
 from .distributed.world import signal_name
-from .history import History
-from .keeping import checkpoints, differs, thin, write_mean
-from .kernels import chosen_kernels
-from .memory import Growth
+from .engine import Engine
 from .optimize import make_optimizer, set_rate
-from .packing import pack_as_asked
-from .recompute import recompute_as_asked
+from .reporting.history import History
+from .reporting.metrics_window import Window
+from .retention import checkpoints, differs, thin, write_mean
 from .schedule import learning_rate
-from .setting import Progress, Result, Setting, State
 from .signals import asked_to_stop
-from .window import Window
+from .transforms.activation_checkpointing import recompute_as_asked
+from .transforms.kernel_choice import chosen_kernels
+from .transforms.unpad import pack_as_asked
 
 SAME = ("parallel", "recompute")
 """Settings of a run that change how it is computed, and not what comes out."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .findings import did_you_mean
-from .form import RepeatNode, Template, UseNode
+from ..findings import did_you_mean
+from ..form import RepeatNode, Template, UseNode
 from .patch import INTERCEPTED, Patch
 from .sites import Site, is_repeat
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..findings import MOST, Finding, SpecError, at_most
+from ..origins import Origins, Place
+from ..reader import LARGEST
 from .edits import GONE, Edit, ScopeEdits
-from .findings import MOST, Finding, SpecError, at_most
-from .origins import Origins, Place
 from .patch import Patch
-from .reader import LARGEST
 from .report import report_conflict, report_selection
 from .sites import Run, TooMuchError, Version, Walk, is_repeat
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .findings import did_you_mean, pointer
+from ..findings import did_you_mean, pointer
 from .select import SelectError, Selection, read_selection
 
 MOST = 256

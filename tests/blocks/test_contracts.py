@@ -20,14 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from weft.blocks.library import registry
-from weft.blocks.modules.state import Room
-from weft.graphs.axes import evaluate
-from weft.graphs.check import check
-from weft.graphs.cost import flops
-from weft.graphs.graph import Graph, Part
-from weft.graphs.signature import BlockType
-from weft.runtime.compile.build import build, build_empty, initialize
+from weft.blocks.kernels.decode_state import Room
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.cost.flops import flops
+from weft.graphs.ir.block_type import BlockType
+from weft.graphs.ir.dims import evaluate
+from weft.graphs.ir.graph import Graph, Part
+from weft.runtime.codegen.build import build, build_empty, initialize
 from weft.runtime.decode.stepper import reorder
 from weft.specs.findings import SpecError
 from weft.specs.load import loaded

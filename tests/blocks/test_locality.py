@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from weft.blocks.attention import (
+from weft.blocks.attention.multi_head import (
     ATTENTION,
     GROUPED_QUERY_ATTENTION,
     AttentionParams,
     GroupedQueryAttentionParams,
 )
-from weft.blocks.modules.attention import Attention
-from weft.blocks.modules.position import rotated
-from weft.blocks.modules.state import Room, State
-from weft.graphs.signature import BlockType
+from weft.blocks.attention.multi_head_module import Attention
+from weft.blocks.kernels.decode_state import Room, State
+from weft.blocks.position.position_module import rotated
+from weft.graphs.ir.block_type import BlockType
 
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 KEEP = torch.tensor([[1, 1, 0, 0, 0, 1], [0, 1, 1, 1, 1, 0]]).bool()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import pytest
-from weft.blocks.attention import AttentionParams
-from weft.blocks.fields import LATER, Count, Flag, Params
+from weft.blocks.attention.multi_head import AttentionParams
+from weft.blocks.params import LATER, Count, Flag, Params
 
 
 class Grown(Params):

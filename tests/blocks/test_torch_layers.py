@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.graphs.cost import flops, flops_by_node
-from weft.runtime.compile.build import build
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.cost.flops import flops, flops_by_node
+from weft.runtime.codegen.build import build
 from weft.specs.load import load, loaded
 
 SIZES = {"vocab": 11, "d_model": 16, "heads": 4, "d_ff": 32, "layers": 1, "dropout": 0.0}

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from weft.blocks.library import registry
-from weft.graphs.canonical import canonical, fingerprint
-from weft.graphs.check import analyse
-from weft.graphs.outline import render
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse
+from weft.graphs.draw.outline import render
+from weft.graphs.ir.canonical import canonical, fingerprint
 from weft.specs.findings import MOST, Finding, InputError, SpecError
 from weft.specs.load import load
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from weft.blocks.library import registry
-from weft.blocks.modules import cores
-from weft.graphs.check import check
-from weft.runtime.compile.build import build
-from weft.runtime.compile.compile import compile_model
+from weft.blocks.kernels import attention_backends as cores
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.runtime.codegen.build import build
+from weft.runtime.compile.torch_compile import compile_model
 from weft.runtime.decode.stepper import ModelStepper
-from weft.runtime.train.packing import pack
+from weft.runtime.train.transforms.unpad import pack
 from weft.specs.load import load
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("own_compiler")]

@@ -7,15 +7,15 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from weft.blocks.library import registry
-from weft.graphs.check import analyse, check
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse, check
 from weft.specs.load import loaded
 from weft.specs.reader import SHIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from weft.graphs.graph import Graph
+    from weft.graphs.ir.graph import Graph
     from weft.specs.findings import Finding
 
 BASE = json.loads((SHIPPED / "models" / "transformer-base.json").read_text(encoding="utf-8"))

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from weft.blocks.library import registry
-from weft.graphs.check import analyse
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse
 from weft.specs.form import RepeatNode, Spec, Step, Template, UseNode
 from weft.specs.load import load
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
-from weft.blocks.library import registry
-from weft.graphs.schema import DRAFT, schema
-from weft.graphs.shapes import KINDS
+from weft.blocks.registry import registry
+from weft.graphs.ir.value_type import KINDS
+from weft.graphs.json_schema import DRAFT, schema
 from weft.specs import imports
-from weft.specs import patch as patches
 from weft.specs.form import RepeatNode, Spec, Step, Template, UseNode
+from weft.specs.patches import patch as patches
 from weft.specs.reader import SHIPPED
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from weft.blocks.library import registry
-from weft.graphs.check import analyse
-from weft.graphs.shapes import KINDS
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse
+from weft.graphs.ir.value_type import KINDS
 from weft.specs.form import RepeatNode, Spec, Step, Template, UseNode
 from weft.specs.load import load
 
@@ -22,7 +22,7 @@ EXAMPLES = re.findall(r"```json( complete)?\n(.*?)```", FORMAT, re.DOTALL)
 SOURCES = "".join(
     path.read_text(encoding="utf-8")
     for folder in ("specs", "graphs")
-    for path in sorted((ROOT / folder).glob("*.py"))
+    for path in sorted((ROOT / folder).rglob("*.py"))
 )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.blocks.library import registry
-from weft.graphs.check import analyse
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse
 from weft.specs.load import loaded
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import weft
-from weft.runtime.model import Model
+from weft.runtime.model.model import Model
 
 VOCAB, PAD, EOS = 40, 0, 1
 SENTENCES, BATCH = 1000, 100

@@ -11,8 +11,8 @@ import pytest
 import torch
 import weft
 from torch import Tensor
-from weft.blocks.modules.audio import LogMel
-from weft.runtime.decode.search import greedy
+from weft.blocks.frontend.audio_module import LogMel
+from weft.runtime.decode.search.search import greedy
 from weft.runtime.decode.stepper import ModelStepper
 from weft.specs.findings import SpecError
 

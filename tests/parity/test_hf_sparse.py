@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from weft.blocks.modules.block_sparse_attention import BlockSparseAttention
+from weft.blocks.attention.block_sparse_module import BlockSparseAttention
 
 from .conftest import scatter
 

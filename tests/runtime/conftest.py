@@ -9,8 +9,13 @@ from typing import Any
 
 import pytest
 from weft.runtime import api
+from weft.runtime.train.context import Result
+
+from .small_graphs import graph, inputs, spec
+from .toy_treebank import tree_run, tree_run_module
+
+__all__ = ["graph", "inputs", "spec", "tree_run", "tree_run_module"]
 from weft.runtime.train.run import Run
-from weft.runtime.train.setting import Result
 
 WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
 

@@ -20,18 +20,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from weft.blocks.library import registry
-from weft.blocks.modules.state import Room
-from weft.graphs.axes import evaluate, is_arithmetic, names_of
-from weft.graphs.check import check
-from weft.graphs.cost import flops
-from weft.graphs.cost_table import cost_table
-from weft.graphs.diagram import diagram
-from weft.graphs.graph import Graph
-from weft.graphs.shapes import ValueType
+from weft.blocks.kernels.decode_state import Room
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.cost.flops import flops
+from weft.graphs.cost.table import cost_table
+from weft.graphs.draw.diagram import diagram
+from weft.graphs.ir.dims import evaluate, is_arithmetic, names_of
+from weft.graphs.ir.graph import Graph
+from weft.graphs.ir.value_type import ValueType
 from weft.runtime import api
-from weft.runtime.compile.build import build
-from weft.runtime.cost import cache_by_node
+from weft.runtime.analysis.memory_cost import cache_by_node
+from weft.runtime.codegen.build import build
 from weft.specs.load import load
 from weft.specs.reader import SHIPPED
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.graphs.graph import Graph
-from weft.graphs.params import BUDGETS as KNOWN
-from weft.runtime.compile.build import build
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.checker.params import BUDGETS as KNOWN
+from weft.graphs.ir.graph import Graph
+from weft.runtime.codegen.build import build
 from weft.specs.findings import SpecError
 from weft.specs.imports import BUDGETS
 from weft.specs.load import load

@@ -13,9 +13,9 @@ from weft.specs.reader import SHIPPED
 
 WATCH = """
 import json, sys
-from weft.blocks.library import registry
-from weft.graphs.canonical import fingerprint
-from weft.graphs.check import analyse
+from weft.blocks.registry import registry
+from weft.graphs.ir.canonical import fingerprint
+from weft.graphs.checker.check import analyse
 from weft.specs.findings import InputError
 from weft.specs.load import load
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from weft.blocks.library import registry
-from weft.graphs.check import analyse
-from weft.graphs.signature import BlockType, Registry
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse
+from weft.graphs.ir.block_type import BlockType, Registry
 from weft.specs.form import FORMAT, Spec
 from weft.specs.upgrade import FORMATS, older_blocks, upgrade, upgrade_format, upgrade_uses
 

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow  # ten seconds, most of them for the longest files
 RUN = """
 import json, sys, time
 from pathlib import Path
-from weft.blocks.library import registry
-from weft.graphs.check import analyse
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse
 from weft.specs.findings import InputError
 from weft.specs.load import load
 

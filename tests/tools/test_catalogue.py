@@ -7,8 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from weft.blocks.library import STANDARD
-from weft.runtime.catalogue import (
+from catalogue import (
     PAGE,
     PICTURES,
     System,
@@ -19,9 +18,10 @@ from weft.runtime.catalogue import (
     systems,
     write,
 )
-from weft.runtime.checked import graph_of
+from weft.blocks.registry import STANDARD
+from weft.runtime.spec.check import graph_of
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 LARGEST = 160_000
 """Bytes of a picture."""
 
@@ -87,7 +87,7 @@ def test_only_what_is_stale_is_drawn_again(tmp_path: Path, monkeypatch: pytest.M
         drawn.append(system.name)
         return f"<!-- {system.digest()} -->\n"
 
-    monkeypatch.setattr("weft.runtime.catalogue.picture", draw)
+    monkeypatch.setattr("catalogue.picture", draw)
     write(tmp_path)
     (tmp_path / PICTURES / "gone.svg").write_text("<!-- 12 -->")
     (tmp_path / PICTURES / "bert.svg").write_text("<!-- 12 -->")

@@ -10,12 +10,13 @@ from typing import Any
 import jsonschema
 import pytest
 from pydantic import BaseModel
+from run_page import PAGE, page
 from weft.runtime.cli.main import main
-from weft.runtime.train.page import PAGE, page, schema
 from weft.runtime.train.run import Run, load_run
+from weft.runtime.train.run_schema import run_schema as schema
 from weft.specs.reader import SHIPPED, read_json
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 VALIDATOR = jsonschema.Draft202012Validator(schema())
 RUNS = sorted((SHIPPED / "runs").glob("*.json"))
 

@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.runtime.compile.build import build
-from weft.runtime.table1 import (
+from table1 import (
     LAYERS,
     LayerType,
     Sizes,
@@ -23,6 +20,9 @@ from weft.runtime.table1 import (
     path_length,
     table,
 )
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.runtime.codegen.build import build
 from weft.specs.load import loaded
 
 ROWS = {layer.name: layer for layer in LAYERS}

@@ -8,13 +8,13 @@ from argparse import Namespace
 from itertools import islice
 from pathlib import Path
 
-from ...specs.findings import InputError
-from ...specs.load import load, parse_overrides
-from ..checked import graph_of
-from ..checkpoint import open_checkpoint
-from ..data.text import read_lines
-from ..export.eject import eject as eject_to
-from ..export.export import export as export_to
+from ....specs.findings import InputError
+from ....specs.load import load, parse_overrides
+from ...checkpoint.checkpoint import open_checkpoint
+from ...data.text_files import read_lines
+from ...export.eject.eject import eject as eject_to
+from ...export.export import export as export_to
+from ...spec.check import graph_of
 
 LINES = 32
 """Lines of `--text` that are translated by both."""

@@ -6,7 +6,7 @@ import shlex
 from argparse import Namespace
 from pathlib import Path
 
-from ..importing.hf import import_hf
+from ...importing.hf import import_hf
 
 
 def import_(options: Namespace) -> None:

@@ -6,9 +6,9 @@ from argparse import Namespace
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...specs.findings import InputError
-from ..checkpoint import Contents, open_checkpoint, save
-from ..prune import attentions, pruned
+from ....specs.findings import InputError
+from ...checkpoint.checkpoint import Contents, open_checkpoint, save
+from ...checkpoint.prune import attentions, pruned
 
 
 def prune(options: Namespace) -> None:

@@ -9,13 +9,13 @@ from argparse import Namespace
 from itertools import islice
 from typing import Any
 
-from ...specs.findings import InputError
-from .. import api
-from ..data.hub import Prompts
-from ..decode.generate import Continuation, check_generates
-from ..special import prompts_of
-from .translate_command import utf8_lines
-from .use_commands import placed, steps_for
+from ....specs.findings import InputError
+from ... import api
+from ...checkpoint.tokenizers import prompts_of
+from ...data.hub import Prompts
+from ...decode.generate import Continuation, check_generates
+from ..train.evaluate import placed, steps_for
+from .translate import utf8_lines
 
 _NAMES = ("max_new", "temperature", "top_k", "top_p", "min_p", "seed", "samples")
 

@@ -9,15 +9,15 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from ...graphs.diagram_file import SUFFIXES, check_suffix
-from ..tasks.parsing.drawing import draw_tree
-from ..tasks.parsing.parse import Parse
-from ..tasks.parsing.sentences import raw_words_of, words_of
-from ..tasks.parsing.trees import pretty
-from .evaluate_trees import constrained
-from .progress import Counter
-from .translate_command import utf8_lines
-from .use_commands import opened, warn
+from ....graphs.draw.render import SUFFIXES, check_suffix
+from ...data.treebank.draw import draw_tree
+from ...data.treebank.sentences import raw_words_of, words_of
+from ...data.treebank.trees import pretty
+from ...tasks.parsing.parse import Parse
+from ..progress import Counter
+from ..train.evaluate import opened, warn
+from ..train.evaluate_trees import constrained
+from .translate import utf8_lines
 
 _EMPTY = "its tree is an empty line"
 

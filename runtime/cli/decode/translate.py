@@ -11,16 +11,16 @@ from itertools import tee
 from pathlib import Path
 from typing import BinaryIO
 
-from ...graphs.diagram_file import check_suffix
-from ...specs.findings import InputError
-from .. import api
-from ..attend import SUFFIXES, groups_of, write_attention
-from ..data.text import read_lines
-from ..decode.settings import Hypothesis
-from ..decode.translate import Wish
-from ..records import Details, text_records
-from .progress import Counter
-from .use_commands import opened, two_sides, warn
+from ....graphs.draw.render import check_suffix
+from ....specs.findings import InputError
+from ... import api
+from ...analysis.attention_page import SUFFIXES, groups_of, write_attention
+from ...data.text_files import read_lines
+from ...decode.settings import Hypothesis
+from ...decode.translate import Wish
+from ...model.records import Details, text_records
+from ..progress import Counter
+from ..train.evaluate import opened, two_sides, warn
 
 _LINE_ENDS = str.maketrans("\n\r", "  ")
 """What would end a line of output inside it; a model may write them as bytes."""

@@ -8,14 +8,14 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ...specs.files import write_beside
-from ...specs.findings import InputError
-from ..data.text import read_lines
-from ..tasks.parsing.clean import clean, statistics
-from ..tasks.parsing.evalb import COLLINS, Scores, read_settings, score
-from ..tasks.parsing.evalb_report import report
-from ..tasks.parsing.linearization import LINEARIZATIONS
-from ..tasks.parsing.trees import Malformed, Tree, plain, pretty, read_all, read_line
+from ....specs.files import write_beside
+from ....specs.findings import InputError
+from ...data.text_files import read_lines
+from ...data.treebank.clean import clean, statistics
+from ...data.treebank.linearization import LINEARIZATIONS
+from ...data.treebank.trees import Malformed, Tree, plain, pretty, read_all, read_line
+from ...metrics.evalb import COLLINS, Scores, read_settings, score
+from ...metrics.evalb_report import report
 
 FORMS: Mapping[str, Callable[[Tree], str]] = {
     "line": str,

@@ -21,17 +21,6 @@ def add_cost_options(command: argparse.ArgumentParser) -> None:
         help="of activations and of what decoding keeps (default: %(default)s)",
     )
     command.add_argument(
-        "--table1",
-        action="store_true",
-        help="instead of a spec's costs, table 1 of Vaswani et al. 2017 from our blocks",
-    )
-    command.add_argument(
-        "--longest",
-        type=int,
-        default=4096,
-        help="most positions for which --table1 measures paths (default: %(default)s)",
-    )
-    command.add_argument(
         "--measure",
         action="store_true",
         help="also run it forward and backward here: time and memory by node beside the formulas",

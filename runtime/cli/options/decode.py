@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Callable
 
-from .search_options import add_compile_option, add_place_options, add_search_options
+from .search import add_compile_option, add_place_options, add_search_options
 
 LIMITS: tuple[tuple[str, str, type, float, str], ...] = (
     ("--max-texts", "texts", int, 128, "texts of one request"),
@@ -37,7 +37,7 @@ def add_serve(add: Callable[[str, str, str, str], ArgumentParser]) -> None:
     """Add the command."""
     serve = add(
         "serve",
-        "serve_command",
+        "decode.serve",
         "serve translations over HTTP, until SIGTERM or ctrl-C",
         "weft serve outputs/demo/averaged --port 8000\n"
         '  curl localhost:8000/translate --json \'{"source": "three hundred and seven"}\'',
@@ -87,7 +87,7 @@ def add_generate(add: Callable[[str, str, str, str], ArgumentParser]) -> None:
     """Add the command for models that have no source."""
     generate = add(
         "generate",
-        "generate_command",
+        "decode.generate",
         "go on from prompts, line by line, with a decoder-only model",
         "weft generate outputs/llama --temperature 0.8 --top-p 0.9 < prompts.txt",
     )

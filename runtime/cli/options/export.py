@@ -41,7 +41,7 @@ def add_export_commands(add: Callable[[str, str, str, str], argparse.ArgumentPar
     """
     export = add(
         "export",
-        "export_command",
+        "checkpoint.export",
         "write a checkpoint for another engine, and check that it computes the same",
         "weft export outputs/demo/averaged --to ctranslate2 -o outputs/demo/ct2 "
         "--quantization int8",
@@ -64,7 +64,7 @@ def add_export_commands(add: Callable[[str, str, str, str], argparse.ArgumentPar
     )
     eject = add(
         "eject",
-        "export_command",
+        "checkpoint.export",
         "write a model as one file of plain PyTorch that imports nothing of weft",
         "weft eject transformer-base --set layers=2 -o model.py",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Callable
 
-from .search_options import add_compile_option, add_search_options
+from .search import add_compile_option, add_search_options
 
 Add = Callable[[str, str, str, str], ArgumentParser]
 
@@ -40,7 +40,7 @@ def add_tree_commands(add: Add) -> None:
     """Add the commands about trees."""
     trees = add(
         "trees",
-        "tree_commands",
+        "decode.trees",
         "count, clean or rewrite the trees of a treebank",
         "weft trees dev.trees.gz --clean --form vinyals -o dev.symbols",
     )
@@ -59,7 +59,7 @@ def add_tree_commands(add: Add) -> None:
     trees.add_argument("-o", "--out", help="file to write (default: print)")
     score = add(
         "score-trees",
-        "tree_commands",
+        "decode.trees",
         "score parses against gold trees as EVALB does",
         "weft score-trees gold.trees parsed.trees --prm COLLINS.prm",
     )
@@ -75,7 +75,7 @@ def add_tree_commands(add: Add) -> None:
 def _add_parse(add: Add) -> None:
     parse = add(
         "parse",
-        "parse_command",
+        "decode.parse",
         "parse lines from stdin, tree by tree, to stdout",
         "weft parse outputs/parsing-craft/averaged --raw --draw trees/ < in.txt > out.trees",
     )

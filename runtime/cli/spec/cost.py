@@ -1,4 +1,4 @@
-"""Cost command: what a spec costs by node, and table 1 of the Transformer's paper."""
+"""The command `weft cost`: what a spec costs by node."""
 
 from __future__ import annotations
 
@@ -7,55 +7,38 @@ from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...graphs.cost_table import CostTable, cost_table
-from ...specs.findings import InputError
-from ...specs.load import load, parse_overrides
-from ..checked import graph_of
-from ..cost import cache_by_node
-from ..cost_plot import check_png, plot_costs, plot_table1
-from ..measure import measure
-from ..profiling.summary import Profile, Spent, by_row
-from ..table1 import Sizes, table
-from .columns import columns, read_sizes
-from .project_command import projected
+from ....graphs.cost.table import CostTable, cost_table
+from ....specs.findings import InputError
+from ....specs.load import load, parse_overrides
+from ...analysis.cost_plot import check_png, plot_costs
+from ...analysis.measure import measure
+from ...analysis.memory_cost import cache_by_node
+from ...profiling.summary import Profile, Spent, by_row
+from ...spec.check import graph_of
+from ..columns import columns, read_sizes
+from .project import projected
 
 BYTES = {"float32": 4, "bfloat16": 2}
-SHORTEST = 16
-"""Positions for which paths are measured first; then twice as many, and so on."""
 
 
 def cost(options: Namespace) -> None:
-    """Print the costs of a spec, or table 1; draw them when a file is named.
+    """Print the costs of a spec by node, or what a run will cost; plot them when a file is named.
 
     Raises:
-        InputError: neither a spec nor --table1 is given, or both are; or what is for specs
-            alone is given for table 1.
+        InputError: no spec is given, or an option is given that `--project` does not use.
     """
-    if (options.spec is None) == (not options.table1):
-        raise InputError(
-            "name either a spec or --table1",
-            help="such as 'weft cost transformer-base', or 'weft cost --table1'",
-        )
-    if options.table1 and (options.set or options.axes):
-        raise InputError(
-            "--table1 has sizes of its own", help="leave out --set and --axes, or name a spec"
-        )
+    if options.spec is None:
+        raise InputError("no spec is named", help="such as 'weft cost transformer-base'")
     if options.project is not None:
-        if options.table1 or options.measure or options.out:
+        if options.measure or options.out:
             raise InputError(
-                "--project tells of a run and of nothing else",
-                help="leave out --table1, --measure and --out",
+                "--project does not use --measure or --out", help="leave out --measure and --out"
             )
         projected(options)
         return
-    if options.table1 and options.measure:
-        raise InputError("--table1 measures nothing", help="leave out --measure, or name a spec")
     if options.out:
         check_png(Path(options.out))
-    if options.table1:
-        _table1(options)
-    else:
-        _spec(options)
+    _spec(options)
 
 
 def _spec(options: Namespace) -> None:
@@ -177,43 +160,3 @@ def render_measured(table: CostTable, profile: Profile) -> str:
         "activations  by the formula: what blocks give; memory kept: what was measured to stay",
     ]
     return "\n".join([*columns(rows, 1), "", *foot])
-
-
-def _table1(options: Namespace) -> None:
-    sizes = Sizes(n=1)
-    lengths = [2**power for power in range(30) if SHORTEST <= 2**power <= options.longest]
-    if not lengths:
-        raise InputError(
-            f"no path is measured up to {options.longest} positions",
-            help=f"give --longest {SHORTEST} or more; 4,096 is usual",
-        )
-    rows = table(lengths, sizes)
-    if options.out:
-        plot_table1(rows, sizes, Path(options.out))
-    if options.json:
-        print(
-            json.dumps({"k": sizes.k, "r": sizes.r, "rows": [r.as_json() for r in rows]}, indent=2)
-        )
-        return
-    found = [("layer", "operations", "printed", "in a row", "printed", "path", "printed")]
-    for row in rows:
-        last = lengths[-1]
-        found.append(
-            (
-                row.name,
-                row.operations_text(),
-                f"O({row.paper[0]})",
-                f"{row.sequential[last]:,}",
-                f"O({row.paper[1]})",
-                f"{row.path[last]:,}",
-                f"O({row.paper[2]})",
-            )
-        )
-    print("\n".join(columns(found, 3)))
-    print(f"\nmeasured path length, k = {sizes.k}, r = {sizes.r}\n")
-    grown = [("n", *(f"{n:,}" for n in lengths))]
-    grown += [(row.name, *(f"{count:,}" for count in row.path.values())) for row in rows]
-    print("\n".join(columns(grown, 1)))
-    print(f"\nin a row and path: for n = {lengths[-1]:,}, and as the paper prints them")
-    if options.out:
-        print(f"plotted: {options.out}")

@@ -13,9 +13,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ...graphs.diff import diff as diff_graphs
-from ...graphs.diff_picture import draw_diff
-from ..checked import graph_of
+from ....graphs.diff.diff import diff as diff_graphs
+from ....graphs.draw.diff import draw_diff
+from ...spec.check import graph_of
 
 COLORS = {"+": "green", "-": "red", "~": "yellow", ">": "cyan"}
 """Mark at the beginning of a line to its color on a terminal."""

@@ -7,17 +7,17 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from ...blocks.library import registry
-from ...graphs.canonical import canonical, fingerprint
-from ...graphs.diagram import draw as draw_graph
-from ...graphs.graph import Graph
-from ...graphs.outline import as_json, render
-from ...graphs.signature import BlockType
-from ...specs.findings import InputError, SpecError
-from ...specs.load import load, parse_overrides
-from ..checked import graph_of
-from ..provenance import provenance
-from ..provenance import render as render_provenance
+from ....blocks.registry import registry
+from ....graphs.draw.diagram import draw as draw_graph
+from ....graphs.draw.outline import as_json, render
+from ....graphs.ir.block_type import BlockType
+from ....graphs.ir.canonical import canonical, fingerprint
+from ....graphs.ir.graph import Graph
+from ....specs.findings import InputError, SpecError
+from ....specs.load import load, parse_overrides
+from ...spec.check import graph_of
+from ...spec.provenance import provenance
+from ...spec.provenance import render as render_provenance
 
 
 def _graph(options: Namespace) -> Graph:

@@ -8,16 +8,16 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from ...blocks.library import registry
-from ...graphs.schema import as_text
-from ...graphs.schema import schema as schema_of
-from ...specs.files import write_beside
-from ...specs.findings import SpecError
-from ...specs.form import Spec
-from ...specs.load import load_as
-from ...specs.reader import find, parse, read_json, read_text
-from ...specs.upgrade import FORMATS, older_blocks, upgrade
-from ..checked import analysed
+from ....blocks.registry import registry
+from ....graphs.json_schema import as_text
+from ....graphs.json_schema import schema as schema_of
+from ....specs.files import write_beside
+from ....specs.findings import SpecError
+from ....specs.form import Spec
+from ....specs.load import load_as
+from ....specs.reader import find, parse, read_json, read_text
+from ....specs.upgrade import FORMATS, older_blocks, upgrade
+from ...spec.check import analysed
 
 _WIDEST = 120
 """Characters of one line of a written spec."""
@@ -26,9 +26,9 @@ _WIDEST = 120
 def schema(options: Namespace) -> None:
     """Print or write the JSON Schema of a spec file, or of a run file."""
     if options.run:
-        from ..train.page import schema as schema_of_runs  # noqa: PLC0415 - loads torch
+        from ...train.run_schema import run_schema  # noqa: PLC0415 - loads torch
 
-        _give(as_text(schema_of_runs()), options.out)
+        _give(as_text(run_schema()), options.out)
         return
     _give(as_text(schema_of(registry())), options.out)
 

@@ -7,13 +7,13 @@ from argparse import Namespace
 
 import torch
 
-from ...specs.findings import InputError
-from ...specs.load import parse_overrides
-from ..ceiling import ceiling
-from ..projection import FILL, SHARES, project, run_graph
-from ..train.device import fast_half
-from ..train.run import load_run
-from .columns import columns, read_sizes
+from ....specs.findings import InputError
+from ....specs.load import parse_overrides
+from ...analysis.estimate import FILL, SHARES, project, run_graph
+from ...compile.roofline import ceiling
+from ...train.device import fast_half
+from ...train.run import load_run
+from ..columns import columns, read_sizes
 
 HOUR = 3600.0
 

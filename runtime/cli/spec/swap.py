@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...graphs.survival import Survival, survival
-from ...specs.files import write_beside
-from ...specs.findings import InputError, SpecError
-from ...specs.inherit import parent_of
-from ...specs.load import ROOMS, load, parse_overrides
-from ...specs.reader import find
-from ..checked import graph_of
-from ..swap import Swap
-from ..swap import swap as swap_blocks
+from ....graphs.diff.weight_transfer import Survival, survival
+from ....specs.files import write_beside
+from ....specs.findings import InputError, SpecError
+from ....specs.inherit import parent_of
+from ....specs.load import ROOMS, load, parse_overrides
+from ....specs.reader import find
+from ...spec.check import graph_of
+from ...spec.swap import Swap
+from ...spec.swap import swap as swap_blocks
 
 _WIDEST = 100
 """Characters of one line of a written spec."""

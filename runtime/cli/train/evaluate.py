@@ -8,20 +8,20 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from ...specs.files import write_beside
-from ...specs.findings import InputError
-from .. import api
-from ..checkpoint import Contents, open_checkpoint, refuse_other_graph, save
-from ..compile.steps import Steps, Wish
-from ..data.settings import DataSettings
-from ..data.text import read_lines, read_parallel
-from ..tasks import translation
-from ..tasks.choice import task_of
-from ..tasks.parsing.task import Parsing
-from ..train.average import average_weights
-from ..train.device import fast_half
+from ....specs.files import write_beside
+from ....specs.findings import InputError
+from ... import api
+from ...checkpoint.average import average_weights
+from ...checkpoint.checkpoint import Contents, open_checkpoint, refuse_other_graph, save
+from ...compile.decode_compile import Steps, Wish
+from ...data.settings import DataSettings
+from ...data.text_files import read_lines, read_parallel
+from ...tasks import translation
+from ...tasks.parsing.task import Parsing
+from ...tasks.registry import task_of
+from ...train.device import fast_half
+from ..options.search import search_of
 from .evaluate_trees import evaluate_trees, one_file
-from .search_options import search_of
 
 
 def opened(options: Namespace, work: float = 0.0) -> api.Model:

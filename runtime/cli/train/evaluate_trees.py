@@ -8,20 +8,20 @@ from argparse import Namespace
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from ...specs.files import write_beside
-from ...specs.findings import InputError
-from .. import api
-from ..data.settings import Files
-from ..data.text import read_lines
-from ..tasks.parsing.evalb import COLLINS, read_settings
-from ..tasks.parsing.evalb_report import report, summaries
-from ..tasks.parsing.measure import Measured, measure, rows, trees_of
-from ..tasks.parsing.parse import Parse
-from ..tasks.parsing.reading import read_bank
-from ..tasks.parsing.settings import ParsingSettings
-from ..tasks.parsing.trees import Tree
-from ..train.run import Run
-from .progress import Counter
+from ....specs.files import write_beside
+from ....specs.findings import InputError
+from ... import api
+from ...data.settings import Files
+from ...data.text_files import read_lines
+from ...data.treebank.reader import read_bank
+from ...data.treebank.settings import ParsingSettings
+from ...data.treebank.trees import Tree
+from ...metrics.evalb import COLLINS, read_settings
+from ...metrics.evalb_report import report, summaries
+from ...tasks.parsing.measure import Measured, measure, rows, trees_of
+from ...tasks.parsing.parse import Parse
+from ...train.run import Run
+from ..progress import Counter
 
 
 def constrained(model: api.Model, options: Namespace) -> api.Model:

@@ -7,14 +7,14 @@ from argparse import Namespace
 from contextlib import nullcontext
 from pathlib import Path
 
-from ...specs.load import parse_overrides
-from .. import api
-from ..profiling.report import table
-from ..train.distributed.world import leads
-from ..train.memory import keep_freed_memory
-from ..train.run import Run, load_run
-from ..train.setting import Result
-from .progress import Reporter
+from ....specs.load import parse_overrides
+from ... import api
+from ...profiling.report import table
+from ...system.memory import keep_freed_memory
+from ...train.context import Result
+from ...train.distributed.world import leads
+from ...train.run import Run, load_run
+from ..progress import Reporter
 
 
 def _run(options: Namespace) -> tuple[Run, str, Path]:
@@ -53,7 +53,7 @@ def train(options: Namespace) -> int:
         )
     if not leads():
         return _code(result)
-    from ..train.plot import plot_curves  # noqa: PLC0415 - slow to load
+    from ...train.reporting.plot import plot_curves  # noqa: PLC0415 - slow to load
 
     curves = folder / "curves.png"
     plot_curves(folder / "metrics.jsonl", curves)

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ...specs.findings import InputError
-from .folders import building
-from .mixture import Part
+from ....specs.findings import InputError
+from ..folders import building
+from ..mixture import Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

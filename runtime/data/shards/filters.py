@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .settings import FilterSettings
+    from ..settings import FilterSettings
 
 Reason = Literal["empty_source", "empty_target", "too_long", "ratio"]
 """Why a pair is left out; the first that applies, in this order."""

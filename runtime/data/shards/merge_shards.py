@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..mixture import Part
 from .corpus import CorpusWriter
 from .filters import FilterCount
-from .mixture import Part
 from .shards import read_shard
 
 if TYPE_CHECKING:

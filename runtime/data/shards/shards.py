@@ -26,19 +26,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...specs.findings import InputError
+from ....specs.findings import InputError
+from ..symbols import SYMBOLS, open_symbols
+from ..text_files import decode, raw_lines
+from ..tokenizer import Tokenizer
 from .corpus import id_dtype
 from .filters import FilterCount
-from .symbols import SYMBOLS, open_symbols
-from .text import decode, raw_lines
-from .tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from .settings import FilterSettings
+    from ..settings import FilterSettings
 
 SHARD = 50_000
 """Pairs of text in a shard, at most."""

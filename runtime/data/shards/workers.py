@@ -17,7 +17,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
-from ...specs.findings import InputError
+from ....specs.findings import InputError
 from .shards import Maker
 
 if TYPE_CHECKING:

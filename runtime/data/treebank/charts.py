@@ -16,12 +16,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .cky import Span
 from .linearization import TOP
 from .trees import Leaf, Tree
 
 _JOIN, _ESCAPED = "→", "\\j"
 _OPEN, _CLOSE, _LEAF = "(", ")", "="
+Span = tuple[int, int]
+"""First and last word."""
 Labelled = Mapping[Span, str]
 """The chain of labels of each span that has one."""
 

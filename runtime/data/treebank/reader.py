@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from ....specs.findings import InputError
-from ...data.reading import write_pairs
-from ...data.settings import Files
-from ...data.symbols import SPACE, Vocabulary
-from ...data.text import read_lines, resolve
-from . import chart, tetra
+from ..readers import write_pairs
+from ..settings import Files
+from ..symbols import SPACE, Vocabulary
+from ..text_files import read_lines, resolve
+from . import charts as chart
+from . import tetra
 from .clean import clean
 from .linearization import LINEARIZATIONS
 from .settings import ParsingSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ...data.settings import Settings
+from ..settings import Settings
 
 
 class ParsingSettings(Settings):

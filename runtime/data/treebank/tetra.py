@@ -21,8 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .chart import collapsed
-from .cky import Span
+from .charts import Span, collapsed
 from .trees import Leaf, Tree
 
 POS = "="

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-Span = tuple[int, int]
-"""First and last word."""
+from ...data.treebank.charts import Span
 
 
 def log_partition(weight_BNN: Tensor, length_B: Tensor) -> Tensor:

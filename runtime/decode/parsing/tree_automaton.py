@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .linearization import Action, Linearization
+from ...data.treebank.linearization import Action, Linearization
 
 MAX_UNARY = 8
 """Constituents that may open one right after the other."""

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from .linearization import Action, Linearization, wrapped
-from .trees import Leaf, Tree
+from ...data.treebank.linearization import Action, Linearization, wrapped
+from ...data.treebank.trees import Leaf, Tree
 
 
 @dataclass(slots=True)

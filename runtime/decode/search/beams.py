@@ -16,8 +16,8 @@ import math
 import torch
 from torch import Tensor
 
-from .phrases import Inclusion
-from .settings import Hypothesis, SearchSettings, length_penalty
+from ..settings import Hypothesis, SearchSettings, length_penalty
+from .constraints import Inclusion
 
 
 class Beams:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .controls import NEVER, Control
+from .logits_processors import NEVER, Control
 
 _BYTE = len("<0x00>")
 _ASCII = 0x80

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .settings import SampleSettings
+from ..settings import SampleSettings
 
 _COLDEST = 1e-30
 """A temperature that float32 tells from 0."""

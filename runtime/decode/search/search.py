@@ -22,13 +22,13 @@ from collections.abc import Callable, Collection
 import torch
 from torch import Tensor
 
+from ..active_rows import Gone, Held, Stepper
+from ..settings import Hypothesis, Penalty, SearchSettings, length_penalty
 from .beams import Beams
-from .candidates import Bars
-from .controls import Control, chained, still
-from .held import Gone, Held, Stepper
-from .phrases import Inclusion
-from .sample import Chances
-from .settings import Hypothesis, Penalty, SearchSettings, length_penalty
+from .constraints import Inclusion
+from .logits_processors import Control, chained, still
+from .sampling import Chances
+from .top_k import Bars
 
 
 @torch.no_grad()

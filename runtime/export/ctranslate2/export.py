@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 
-from ...blocks.modules.position import LearnedPosition
-from ...specs.findings import InputError
-from ..checkpoint import Checkpoint
-from ..data.tokenizer import Tokenizer
-from .chain import Stacks
-from .ct2_spec import ct2_plan, ct2_spec
-from .plain import Plain
-from .readme import ct2_readme
-from .words import Words, words_of
-from .writing import new_folder, write_marker
+from ....blocks.position.position_module import LearnedPosition
+from ....specs.findings import InputError
+from ...checkpoint.checkpoint import Checkpoint
+from ...data.tokenizer import Tokenizer
+from ..atomic_folder import new_folder, write_marker
+from ..readme import ct2_readme
+from ..reference import Plain
+from ..vocabulary import Words, words_of
+from .layer_stacks import Stacks
+from .spec import ct2_plan, ct2_spec
 
 QUANTIZATIONS = (
     "float32",

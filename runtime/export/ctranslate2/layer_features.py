@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...graphs.graph import Part
-from .chain import Place, Refusals, Stack
+from ....graphs.ir.graph import Part
+from .layer_stacks import Place, Refusals, Stack
 
 ACTIVATIONS = {
     "relu": "RELU",

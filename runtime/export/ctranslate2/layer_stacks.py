@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from ...graphs.graph import Graph, Node, Part, Scope
-from ...specs.findings import InputError
+from ....graphs.ir.graph import Graph, Node, Part, Scope
+from ....specs.findings import InputError
 
 MOST_NAMED = 8
 """Obstacles that a refusal lists."""

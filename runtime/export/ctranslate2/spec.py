@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...blocks.modules.position import sinusoids
-from ...graphs.graph import Graph
-from .chain import Layer, Place, Refusals, Stack, Stacks, read_stacks
-from .features import ACTIVATIONS, Features, epsilon_of, features_of
+from ....blocks.position.position_module import sinusoids
+from ....graphs.ir.graph import Graph
+from .layer_features import ACTIVATIONS, Features, epsilon_of, features_of
+from .layer_stacks import Layer, Place, Refusals, Stack, Stacks, read_stacks
 
 POSITIONS = 2048
 """Positions that a table of waves has; the engine refuses longer sentences."""

@@ -15,15 +15,16 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ...blocks.library import module_path
-from ...graphs.graph import Graph, walk
-from ...specs.findings import InputError
-from ..checkpoint import Checkpoint
-from ..compile.build import build, build_empty
-from ..compile.lower import lower
-from .examples import example_inputs, sizes_for
-from .gather import Gatherer, Symbol
-from .layout import WIDTH, defaults_of, laid_out
+from ....blocks.registry import module_path
+from ....graphs.ir.graph import Graph
+from ....graphs.ir.traverse import walk
+from ....specs.findings import InputError
+from ...checkpoint.checkpoint import Checkpoint
+from ...codegen.build import build, build_empty
+from ...codegen.module import lower
+from ..examples import example_inputs, sizes_for
+from .source_bundle import Gatherer, Symbol
+from .source_format import WIDTH, defaults_of, laid_out
 
 LARGEST = 100_000_000
 """Parameters up to which a fresh model is built twice to compare outputs."""
@@ -126,10 +127,10 @@ def ejected_text(graph: Graph, *, trained: bool = False) -> tuple[str, str]:
     }
     gatherer = Gatherer({_ROOT, *blocks})
     if graph.step_axis is not None:
-        gatherer.want(Symbol(f"{_ROOT}.blocks.modules.state", "Room"))
+        gatherer.want(Symbol(f"{_ROOT}.blocks.kernels.decode_state", "Room"))
         gatherer.want(Symbol(f"{_ROOT}.runtime.decode.stepper", "reorder"))
     if not trained:
-        gatherer.want(Symbol(f"{_ROOT}.runtime.compile.build", "initialize"))
+        gatherer.want(Symbol(f"{_ROOT}.runtime.codegen.build", "initialize"))
     # Twice: constructors are known when all that they are of has been gathered.
     gatherer.add_text(_GENERATED, program.source)
     defaults = defaults_of(gatherer.classes())

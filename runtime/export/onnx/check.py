@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...blocks.modules.position import LearnedPosition
-from ...graphs.graph import Graph, owned_parts
-from .onnx_write import PAST, ROOM, ROWS, Named, Session, named_inputs
-from .steps import Loop, Step
+from ....blocks.position.position_module import LearnedPosition
+from ....graphs.ir.graph import Graph
+from ....graphs.ir.traverse import owned_parts
+from .step_state import Loop, Step
+from .write import PAST, ROOM, ROWS, Named, Session, named_inputs
 
 CLOSE = 1e-4
 """Most by which numbers may differ, as a share of the largest where that is above 1."""

@@ -11,14 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...blocks.modules.state import Room
-from ...graphs.graph import Graph
-from ...specs.findings import InputError
-from ..checkpoint import Checkpoint
-from ..special import special_of
-from .examples import sizes_for
-from .onnx_check import CLOSE, SHAPES, compare_decoding, compare_steps, difference
-from .onnx_write import (
+from ....blocks.kernels.decode_state import Room
+from ....graphs.ir.graph import Graph
+from ....specs.findings import InputError
+from ...checkpoint.checkpoint import Checkpoint
+from ...checkpoint.tokenizers import special_of
+from ..atomic_folder import new_folder, write_marker
+from ..examples import sizes_for
+from .check import CLOSE, SHAPES, compare_decoding, compare_steps, difference
+from .step_state import GROWN, Begin, Leaf, Loop, Step, grown_of, leaves, loop_of
+from .write import (
     PAST,
     ROOM,
     ROWS,
@@ -31,8 +33,6 @@ from .onnx_write import (
     refused,
     write_onnx,
 )
-from .steps import GROWN, Begin, Leaf, Loop, Step, grown_of, leaves, loop_of
-from .writing import new_folder, write_marker
 
 
 @dataclass(frozen=True, slots=True)

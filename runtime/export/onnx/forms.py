@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...blocks.modules.mixture_of_experts import MixtureOfExperts
-from ...blocks.modules.recurrent import GRU, LSTM, RNN
-from ...blocks.modules.span import SpanScore
+from ....blocks.feed_forward.mixture_of_experts_module import MixtureOfExperts
+from ....blocks.pooling.span_module import SpanScore
+from ....blocks.recurrent.recurrent_module import GRU, LSTM, RNN
 
 _RECURRENT: dict[type[nn.Module], tuple[str, tuple[int, ...], dict[str, int]]] = {
     RNN: ("RNN", (0,), {}),

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ...blocks.modules.state import Room, State
-from ...graphs.graph import Graph
-from ...specs.findings import InputError
-from ..compile.stepping import KEPT, kept_value
+from ....blocks.kernels.decode_state import Room, State
+from ....graphs.ir.graph import Graph
+from ....specs.findings import InputError
+from ...codegen.decode import KEPT, kept_value
 
 Kind = Literal["appended", "carried", "fixed"]
 KINDS: tuple[Kind, ...] = ("appended", "carried", "fixed")

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...graphs.graph import Graph, owned_parts
-from ...graphs.shapes import ValueType
-from ...specs.findings import InputError
-from .examples import example_inputs, sizes_for
-from .onnx_forms import onnx_forms
+from ....graphs.ir.graph import Graph
+from ....graphs.ir.traverse import owned_parts
+from ....graphs.ir.value_type import ValueType
+from ....specs.findings import InputError
+from ..examples import example_inputs, sizes_for
+from .forms import onnx_forms
 
 LARGEST = 1 << 30
 """Bytes of weights above which they lie in a file beside the graph; ONNX ends at 2 GiB."""

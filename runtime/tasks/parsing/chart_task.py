@@ -23,15 +23,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ....graphs.graph import Graph
+from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError
 from ...data.batches import Batch
 from ...data.symbols import Vocabulary
+from ...data.treebank.charts import Chart, Labels, binary_trees, chart_of, tree_of
+from ...data.treebank.linearization import WORD
+from ...decode.parsing.cky import best_trees, log_partition, marginals
 from ...decode.settings import SearchSettings
 from ...train.loss import LossSums
-from .chart import Chart, Labels, binary_trees, chart_of, tree_of
-from .cky import best_trees, log_partition, marginals
-from .linearization import WORD
 from .parse import Parse, Parser, Sentence, tagged
 from .word_task import WordParser, WordParsing
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .evalb import COLLINS, EvalbSettings, Scores, percent, score
+from ...data.treebank.trees import Tree
+from ...decode.parsing.tree_repair import Repairs
+from ...metrics.evalb import COLLINS, EvalbSettings, Scores, percent, score
 from .parse import Parse, Parser, Warn
-from .repair import Repairs
-from .trees import Tree
 
 AT_ONCE = 500
 """Sentences that are sorted by length together."""

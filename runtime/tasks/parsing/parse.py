@@ -15,15 +15,15 @@ from typing import Protocol
 from torch import nn
 
 from ...data.symbols import Symbols, Vocabulary
-from ...decode.controls import Control
-from ...decode.ids import Request, Special, decode_ids
+from ...data.treebank.linearization import LINEARIZATIONS, WORD, Linearization
+from ...data.treebank.reader import source_text, spelled
+from ...data.treebank.settings import ParsingSettings
+from ...data.treebank.trees import Leaf, Tree, escaped
+from ...decode.decode import Request, Special, decode_ids
+from ...decode.parsing.tree_automaton import TreeControl
+from ...decode.parsing.tree_repair import Repairs, repair
+from ...decode.search.logits_processors import Control
 from ...decode.settings import Hypothesis, SearchSettings
-from .automaton import TreeControl
-from .linearization import LINEARIZATIONS, WORD, Linearization
-from .reading import source_text, spelled
-from .repair import Repairs, repair
-from .settings import ParsingSettings
-from .trees import Leaf, Tree, escaped
 
 BUFFER = 1000
 """Sentences that are read before the first tree is given, unless told otherwise."""

@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ....graphs.graph import Graph
+from ....graphs.ir.graph import Graph
 from ...data.batches import Batch
 from ...data.symbols import Vocabulary
+from ...data.treebank.charts import tree_of
+from ...data.treebank.linearization import WORD
+from ...data.treebank.tetra import LEAVES, NODES, POS, TagSets, best_sides, spans_of
 from ...decode.settings import SearchSettings
 from ...train.loss import LossSums
-from .chart import tree_of
-from .linearization import WORD
 from .parse import Parse, Parser, Sentence, tagged
-from .tetra import LEAVES, NODES, POS, TagSets, best_sides, spans_of
 from .word_task import WordParser, WordParsing
 
 OUTPUTS = ("tags", "leaves", "nodes")

@@ -13,14 +13,14 @@ from typing import Any
 from torch import nn
 
 from ...data.prepare import Prepared
+from ...data.treebank.reader import read_bank
+from ...data.treebank.settings import ParsingSettings
 from ...decode.settings import SearchSettings
 from ...train.device import Place
 from ...train.run import Run
 from ..translation import Translation
 from .measure import measure, trees_of
 from .parse import Parser, SequenceParser
-from .reading import read_bank
-from .settings import ParsingSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

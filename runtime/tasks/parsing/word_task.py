@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from ....graphs.graph import Graph
+from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError
 from ...data.batches import Batch, pad_rows
 from ...data.symbols import Vocabulary

@@ -23,7 +23,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from ....specs.findings import InputError
-from ...checkpoint import Contents, finish, new_folder
+from ...checkpoint.checkpoint import Contents, finish, new_folder
 from .world import World
 
 

@@ -13,8 +13,8 @@ from itertools import islice
 
 from ....specs.findings import InputError
 from ...data.batches import Batch, collate, stream_rows
-from ...data.corpus import Corpus
 from ...data.settings import BatchSettings
+from ...data.shards.corpus import Corpus
 
 _APART = 0x9E3779B1
 """Odd, so that seeds of one update differ in their low 32 bits, which are all a CPU looks at."""

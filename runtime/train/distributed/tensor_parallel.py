@@ -22,8 +22,9 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from ....graphs.graph import Graph, owned_parts
-from ....graphs.signature import Division
+from ....graphs.ir.block_type import Division
+from ....graphs.ir.graph import Graph
+from ....graphs.ir.traverse import owned_parts
 from ....specs.findings import InputError
 
 _APART = 0x85EBCA6B

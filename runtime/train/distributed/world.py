@@ -24,7 +24,7 @@ from torch.distributed.distributed_c10d import PrefixStore, _set_pg_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from ....specs.findings import InputError
-from .meeting import meet
+from .rendezvous import meet
 from .settings import ParallelSettings
 
 PATIENCE = timedelta(hours=2)

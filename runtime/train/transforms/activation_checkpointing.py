@@ -16,12 +16,12 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from ...graphs.chosen import chosen
-from ...graphs.graph import Graph
-from .kinds import like
+from ....graphs.ir.graph import Graph
+from ....graphs.passes.select import chosen
+from .subclass import like
 
 if TYPE_CHECKING:
-    from .setting import Setting
+    from ..context import Setting
 
 
 def recompute_as_asked(model: nn.Module, setting: Setting) -> None:

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ...blocks.modules.precision import as_autocast
-from ...blocks.modules.product import times_transposed
-from .loss import LossSums, label_smoothed, vocabulary_mass
+from ....blocks.kernels.autocast import as_autocast
+from ....blocks.kernels.linear import times_transposed
+from ..loss import LossSums, label_smoothed, vocabulary_mass
 
 CHUNK = 2**25
 """Scores that exist at a time: 128 MB in float32, 64 MB in bfloat16."""

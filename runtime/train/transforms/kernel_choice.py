@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..compile.kernels import Kernels, as_kept, choose_kernels
-from .setting import Setting, State
+from ...compile.autotune import Kernels, as_kept, choose_kernels
+from ..context import Setting, State
 
 
 def chosen_kernels(setting: Setting, state: State) -> Kernels:

@@ -16,17 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...blocks.modules.packing import Batched, packed, padded, rows_of
-from ...graphs.graph import Graph
-from ...graphs.packing import Packing, packing
-from ...specs.findings import InputError
-from ..data.batches import plan_epoch
-from .kinds import like
+from ....blocks.kernels.unpad import Batched, packed, padded, rows_of
+from ....graphs.ir.graph import Graph
+from ....graphs.passes.unpad import Packing, packing
+from ....specs.findings import InputError
+from ...data.batches import plan_epoch
+from .subclass import like
 
 if TYPE_CHECKING:
-    from ..data.corpus import Corpus
-    from ..data.settings import BatchSettings
-    from .setting import Setting
+    from ...data.settings import BatchSettings
+    from ...data.shards.corpus import Corpus
+    from ..context import Setting
 
 WORTH = 0.05
 """Share of positions that are padding from which `auto` packs; see docs/decisions/0025."""

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from weft.blocks.modules.additive_attention import AdditiveAttention
+from weft.blocks.attention.additive_module import AdditiveAttention
 
 KEEP = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
 

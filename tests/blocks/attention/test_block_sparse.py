@@ -9,8 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from weft.blocks.block_sparse_attention import BLOCK_SPARSE_ATTENTION, BlockSparseAttentionParams
-from weft.blocks.modules.block_sparse_attention import BlockSparseAttention
+from weft.blocks.attention.block_sparse import (
+    BLOCK_SPARSE_ATTENTION,
+    BlockSparseAttentionParams,
+)
+from weft.blocks.attention.block_sparse_module import BlockSparseAttention
 
 KEEP = torch.rand(2, 23, generator=torch.Generator().manual_seed(1)) > 0.3
 

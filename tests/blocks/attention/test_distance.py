@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.attention import ATTENTION, AttentionParams
-from weft.blocks.library import registry
-from weft.blocks.modules.attention import Attention
-from weft.blocks.modules.core import attend
-from weft.blocks.modules.cores import plain_attend
-from weft.blocks.modules.position import alibi, distance_buckets, distances
-from weft.graphs.check import check
+from weft.blocks.attention.multi_head import ATTENTION, AttentionParams
+from weft.blocks.attention.multi_head_module import Attention
+from weft.blocks.kernels.attention_backends import plain_attend
+from weft.blocks.kernels.attention_dispatch import attend
+from weft.blocks.position.position_module import alibi, distance_buckets, distances
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
 from weft.specs.findings import SpecError
 from weft.specs.load import loaded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from weft.blocks.modules.dot_attention import DotAttention
+from weft.blocks.attention.dot_product_module import DotAttention
 
 
 def test_it_is_what_a_loop_over_queries_computes() -> None:

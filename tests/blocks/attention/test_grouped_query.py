@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.attention import GROUPED_QUERY_ATTENTION, GroupedQueryAttentionParams
-from weft.blocks.modules.attention import Attention
-from weft.blocks.modules.state import Room
+from weft.blocks.attention.multi_head import (
+    GROUPED_QUERY_ATTENTION,
+    GroupedQueryAttentionParams,
+)
+from weft.blocks.attention.multi_head_module import Attention
+from weft.blocks.kernels.decode_state import Room
 
 KEEP = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
 HOW = [

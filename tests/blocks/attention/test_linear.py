@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.library import registry
-from weft.blocks.linear_attention import LINEAR_ATTENTION, LinearAttentionParams
-from weft.blocks.modules.linear_attention import LinearAttention
-from weft.blocks.modules.state import Room
+from weft.blocks.attention.linear import LINEAR_ATTENTION, LinearAttentionParams
+from weft.blocks.attention.linear_module import LinearAttention
+from weft.blocks.kernels.decode_state import Room
+from weft.blocks.registry import registry
 
 KEEP = torch.tensor([[1, 1, 0, 1, 0, 1, 1], [0, 0, 1, 1, 1, 1, 0]]).bool()
 EPS = 1e-6

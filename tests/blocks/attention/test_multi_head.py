@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.attention import ATTENTION, AttentionParams
-from weft.blocks.modules.attention import Attention
+from weft.blocks.attention.multi_head import ATTENTION, AttentionParams
+from weft.blocks.attention.multi_head_module import Attention
 
 KEEP = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
 

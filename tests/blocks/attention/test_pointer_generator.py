@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import torch
-from weft.blocks.modules.pointer import PointerHead
+from weft.blocks.attention.pointer_generator_module import PointerHead
 
 
 def test_a_word_has_what_is_written_and_what_is_copied() -> None:

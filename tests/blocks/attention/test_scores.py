@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from weft.blocks.library import registry
-from weft.blocks.modules.additive_attention import AdditiveAttention
-from weft.blocks.modules.attention import Attention
-from weft.blocks.modules.combine import KeepToBias
-from weft.blocks.modules.core import attend
-from weft.blocks.modules.cores import plain_attend
-from weft.graphs.check import analyse
+from weft.blocks.attention.additive_module import AdditiveAttention
+from weft.blocks.attention.multi_head_module import Attention
+from weft.blocks.kernels.attention_backends import plain_attend
+from weft.blocks.kernels.attention_dispatch import attend
+from weft.blocks.registry import registry
+from weft.blocks.residual.combine_module import KeepToBias
+from weft.graphs.checker.check import analyse
 from weft.specs.load import loaded
 
 KEEP = torch.tensor([[1, 1, 0, 1, 0, 1], [0, 1, 1, 1, 1, 0]]).bool()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from weft.blocks.modules.convolution import (
+from weft.blocks.convolution.convolution_module import (
     Convolution,
     GatedConvolution,
     SeparableConvolution,

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 from torch import nn
-from weft.blocks.library import registry
-from weft.blocks.modules.pointwise import Activation, Gate, Scale
-from weft.blocks.modules.sequence import Pool
-from weft.graphs.check import analyse
+from weft.blocks.feed_forward.elementwise_module import Activation, Gate, Scale
+from weft.blocks.pooling.pool_module import Pool
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse
 from weft.specs.load import loaded
 
 TORCH = {

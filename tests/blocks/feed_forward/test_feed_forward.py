@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from weft.blocks.modules.feed_forward import FeedForward, GatedFeedForward
+from weft.blocks.feed_forward.feed_forward_module import FeedForward, GatedFeedForward
 
 
 def toy(activation: str) -> FeedForward:

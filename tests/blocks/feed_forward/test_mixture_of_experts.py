@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from weft.blocks.modules.mixture_of_experts import MixtureOfExperts
+from weft.blocks.feed_forward.mixture_of_experts_module import MixtureOfExperts
 
 
 def drawn(top_k: int, capacity: float = 1.25, experts: int = 4) -> MixtureOfExperts:

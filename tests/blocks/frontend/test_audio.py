@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from weft.blocks.modules.audio import DownsampleConvolution, LogMel, hertz_of, mel_of
+from weft.blocks.frontend.audio_module import DownsampleConvolution, LogMel, hertz_of, mel_of
 
 
 def mel(hertz: float) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.nn import functional as F
-from weft.blocks.library import registry
-from weft.blocks.modules.image import PatchEmbedding
-from weft.graphs.check import analyse
+from weft.blocks.frontend.image_module import PatchEmbedding
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse
 from weft.specs.load import loaded
 
 

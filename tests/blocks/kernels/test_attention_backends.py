@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from weft.blocks.modules import cores
-from weft.blocks.modules.core import attend, weigh
-from weft.blocks.modules.cores import Core, core_for, in_use, use
+from weft.blocks.kernels import attention_backends as cores
+from weft.blocks.kernels.attention_backends import Core, core_for, in_use, use
+from weft.blocks.kernels.attention_dispatch import attend, weigh
 
 KEEP = torch.tensor([[True, False, True, True], [True, True, True, False]])
 
@@ -138,7 +138,9 @@ def test_rows_of_many_lengths_are_cut_as_the_kernel_wants_them(
         return torch.cat(parts)
 
     monkeypatch.setattr(varlen, "varlen_attn", kernel)
-    monkeypatch.setattr("weft.blocks.modules.core.varlen_serves", lambda *_, **__: True)
+    monkeypatch.setattr(
+        "weft.blocks.kernels.attention_dispatch.varlen_serves", lambda *_, **__: True
+    )
     query, key, value = drawn(heads)
     keep, causal = (KEEP, False) if masked else (None, True)
     use({"*": "varlen"})

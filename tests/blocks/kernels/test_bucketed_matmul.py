@@ -12,9 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from weft.blocks.modules import product, rows
-from weft.blocks.modules.product import LinearMap, linear
-from weft.blocks.modules.rows import FEWEST, SMALLEST, STEPS, parts
+from weft.blocks.kernels import bucketed_matmul as rows
+from weft.blocks.kernels import linear as product
+from weft.blocks.kernels.bucketed_matmul import FEWEST, SMALLEST, STEPS, parts
+from weft.blocks.kernels.linear import LinearMap, linear
 
 HALF = torch.bfloat16
 

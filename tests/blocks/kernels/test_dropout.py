@@ -10,7 +10,7 @@ import math
 
 import pytest
 import torch
-from weft.blocks.modules.dropout import Dropout, mask
+from weft.blocks.kernels.dropout import Dropout, mask
 
 N = 80_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.nn import functional as F
-from weft.blocks.modules import product
-from weft.blocks.modules.product import LinearMap, linear, product_in_use, use_product
+from weft.blocks.kernels import linear as product
+from weft.blocks.kernels.linear import LinearMap, linear, product_in_use, use_product
 
 needs_onednn = pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
 

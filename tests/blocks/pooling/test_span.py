@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from weft.blocks.modules.span import SpanScore
-from weft.blocks.modules.word import WordConvolution
+from weft.blocks.convolution.char_cnn_module import WordConvolution
+from weft.blocks.pooling.span_module import SpanScore
 
 WIDTH, HIDDEN, LABELS = 6, 5, 3
 

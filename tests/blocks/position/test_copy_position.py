@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from weft.blocks.counted_position import COUNTED_POSITION
-from weft.blocks.modules.counted_position import CountedPosition
-from weft.blocks.modules.position import sinusoids
-from weft.blocks.modules.state import Room
+from weft.blocks.kernels.decode_state import Room
+from weft.blocks.position.copy_position import COUNTED_POSITION
+from weft.blocks.position.copy_position_module import CountedPosition
+from weft.blocks.position.position_module import sinusoids
 
 COUNTS = [
     ([3, 5, 9, 6, 2], [-1, 0, 0, 1, 1]),

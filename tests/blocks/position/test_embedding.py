@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.graphs.graph import Graph
-from weft.runtime.compile.build import build
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.graph import Graph
+from weft.runtime.codegen.build import build
 from weft.runtime.train.optimize import (
     OptimizerSettings,
     clip_gradient,

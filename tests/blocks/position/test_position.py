@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
-from weft.blocks.modules.position import (
+from weft.blocks.kernels.decode_state import State
+from weft.blocks.position.position_module import (
     LearnedPosition,
     SinusoidalPosition,
     StepPosition,
     sinusoids,
 )
-from weft.blocks.modules.state import State
 
 
 @pytest.mark.parametrize("d_model", [2, 8, 512])

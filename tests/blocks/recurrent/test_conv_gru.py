@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from weft.blocks.modules.conv_gru import ConvGRU, ConvGRUDecoder
+from weft.blocks.recurrent.conv_gru_module import ConvGRU, ConvGRUDecoder
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 

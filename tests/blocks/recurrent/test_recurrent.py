@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
-from weft.blocks.modules.recurrent import GRU, LSTM, RNN
-from weft.blocks.modules.state import Room
-from weft.blocks.recurrent import LSTM as LSTM_BLOCK
+from weft.blocks.kernels.decode_state import Room
+from weft.blocks.recurrent.recurrent import LSTM as LSTM_BLOCK
+from weft.blocks.recurrent.recurrent_module import GRU, LSTM, RNN
 
 PAIRS = {"rnn": (RNN, nn.RNN), "gru": (GRU, nn.GRU), "lstm": (LSTM, nn.LSTM)}
 EVERY = pytest.mark.parametrize("name", PAIRS)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from weft.blocks.modules.state_space import Mamba2
+from weft.blocks.recurrent.state_space_module import Mamba2
 
 D, HEADS, STATE, INSIDE = 6, 4, 3, 12
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from weft.blocks.library import registry
-from weft.blocks.modules.combine import Add, Concatenate, LengthsToKeep, Unfold
-from weft.blocks.modules.state import Room
-from weft.graphs.check import analyse, check
+from weft.blocks.kernels.decode_state import Room
+from weft.blocks.registry import registry
+from weft.blocks.residual.combine_module import Add, Concatenate, LengthsToKeep, Unfold
+from weft.graphs.checker.check import analyse, check
 from weft.specs.load import loaded
 
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from weft.blocks.library import registry
-from weft.blocks.modules.attention import Attention
-from weft.blocks.modules.embedding import Embedding
-from weft.blocks.modules.feed_forward import FeedForward
-from weft.blocks.modules.state import Room, State
-from weft.blocks.modules.wiring import Linear, ParallelSublayer, Sublayer
-from weft.graphs.check import analyse
+from weft.blocks.attention.multi_head_module import Attention
+from weft.blocks.feed_forward.feed_forward_module import FeedForward
+from weft.blocks.kernels.decode_state import Room, State
+from weft.blocks.position.embedding_module import Embedding
+from weft.blocks.registry import registry
+from weft.blocks.residual.sublayer_module import Linear, ParallelSublayer, Sublayer
+from weft.graphs.checker.check import analyse
 from weft.specs.load import loaded
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from weft.blocks.additive_attention import ADDITIVE_ATTENTION
-from weft.blocks.attention import ATTENTION, GROUPED_QUERY_ATTENTION
-from weft.blocks.block_sparse_attention import BLOCK_SPARSE_ATTENTION
-from weft.blocks.dot_attention import DOT_ATTENTION
-from weft.blocks.linear_attention import LINEAR_ATTENTION
-from weft.graphs.signature import BlockType
+from weft.blocks.attention.additive import ADDITIVE_ATTENTION
+from weft.blocks.attention.block_sparse import BLOCK_SPARSE_ATTENTION
+from weft.blocks.attention.dot_product import DOT_ATTENTION
+from weft.blocks.attention.linear import LINEAR_ATTENTION
+from weft.blocks.attention.multi_head import ATTENTION, GROUPED_QUERY_ATTENTION
+from weft.graphs.ir.block_type import BlockType
 
 SELF = {"x": "f[B T 8]"}
 KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.blocks.convolution import CONVOLUTION, GATED_CONVOLUTION, SEPARABLE_CONVOLUTION
-from weft.graphs.signature import BlockType
+from weft.blocks.convolution.convolution import (
+    CONVOLUTION,
+    GATED_CONVOLUTION,
+    SEPARABLE_CONVOLUTION,
+)
+from weft.graphs.ir.block_type import BlockType
 
 KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.blocks.feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
-from weft.graphs.signature import BlockType
+from weft.blocks.feed_forward.feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
+from weft.graphs.ir.block_type import BlockType
 
 VARIANTS: dict[str, BlockType] = {
     "feed_forward, gelu": replace(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.blocks.audio import DOWNSAMPLE_CONVOLUTION, LOG_MEL
-from weft.blocks.image import PATCH_EMBEDDING
-from weft.graphs.signature import BlockType
+from weft.blocks.frontend.audio import DOWNSAMPLE_CONVOLUTION, LOG_MEL
+from weft.blocks.frontend.image import PATCH_EMBEDDING
+from weft.graphs.ir.block_type import BlockType
 
 VARIANTS: dict[str, BlockType] = {
     "patch_embedding, one channel": replace(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.blocks.mixture_of_experts import MIXTURE_OF_EXPERTS
-from weft.graphs.signature import BlockType
+from weft.blocks.feed_forward.mixture_of_experts import MIXTURE_OF_EXPERTS
+from weft.graphs.ir.block_type import BlockType
 
 VARIANTS: dict[str, BlockType] = {
     "mixture, no keep": replace(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.blocks.conv_gru import CONV_GRU, CONV_GRU_DECODER
-from weft.blocks.recurrent import GRU, LSTM, RNN
-from weft.graphs.signature import BlockType
+from weft.blocks.recurrent.conv_gru import CONV_GRU, CONV_GRU_DECODER
+from weft.blocks.recurrent.recurrent import GRU, LSTM, RNN
+from weft.graphs.ir.block_type import BlockType
 
 KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.blocks.pointer import POINTER_HEAD
-from weft.blocks.span import SPAN_SCORE
-from weft.blocks.word import WORD_CONVOLUTION
-from weft.graphs.signature import BlockType
+from weft.blocks.attention.pointer_generator import POINTER_HEAD
+from weft.blocks.convolution.char_cnn import WORD_CONVOLUTION
+from weft.blocks.pooling.span import SPAN_SCORE
+from weft.graphs.ir.block_type import BlockType
 
 WORDS = {"x": "f[B T S 8]"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.blocks.state_space import MAMBA2
-from weft.graphs.signature import BlockType
+from weft.blocks.recurrent.state_space import MAMBA2
+from weft.graphs.ir.block_type import BlockType
 
 VARIANTS: dict[str, BlockType] = {
     "mamba2, groups and no keep": replace(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.blocks.combine import KEEP_TO_BIAS
-from weft.blocks.embedding import EMBEDDING
-from weft.blocks.pointwise import ACTIVATION
-from weft.blocks.position import SINUSOIDAL_POSITION
-from weft.blocks.sequence import POOL
-from weft.blocks.wiring import LINEAR, PARALLEL_SUBLAYER, SUBLAYER
-from weft.graphs.signature import BlockType
+from weft.blocks.feed_forward.elementwise import ACTIVATION
+from weft.blocks.pooling.pool import POOL
+from weft.blocks.position.embedding import EMBEDDING
+from weft.blocks.position.position import SINUSOIDAL_POSITION
+from weft.blocks.residual.combine import KEEP_TO_BIAS
+from weft.blocks.residual.sublayer import LINEAR, PARALLEL_SUBLAYER, SUBLAYER
+from weft.graphs.ir.block_type import BlockType
 
 KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
 CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from weft.blocks.library import registry
-from weft.graphs.check import analyse, check
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse, check
 from weft.specs.findings import Finding, InputError, SpecError
 from weft.specs.load import load, loaded, parse_overrides
 from weft.specs.reader import SHIPPED, read_json
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Edit = Callable[..., dict[str, Any]]
     FindingsOf = Callable[..., list[Finding]]
 
-FAULTS = json.loads((Path(__file__).parent / "faults.json").read_text(encoding="utf-8"))
+FAULTS = json.loads((Path(__file__).parents[1] / "faults.json").read_text(encoding="utf-8"))
 ENCODER = "/blocks/encoder_layer/nodes"
 DECODER = "/blocks/decoder_layer/nodes"
 

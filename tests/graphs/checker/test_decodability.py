@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.graphs.decode import find_obstacles, moving_ports, moving_values, root_moving
+from weft.graphs.checker.decodability import (
+    find_obstacles,
+    moving_ports,
+    moving_values,
+    root_moving,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.graphs.graph import Graph
+    from weft.graphs.ir.graph import Graph
 
     Edit = Callable[..., dict[str, Any]]
     GraphOf = Callable[..., Graph]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.graphs.params import (
+from weft.graphs.checker.params import (
     MISSING,
     TooManyFindingsError,
     Values,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from weft.graphs.names import ARGUMENT_WORDS, MODULE_WORDS, NODE_WORDS, names_read
+from weft.graphs.checker.reserved_names import ARGUMENT_WORDS, MODULE_WORDS, NODE_WORDS, names_read
 from weft.specs.load import loaded
 
 if TYPE_CHECKING:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from weft.blocks.library import registry
-from weft.graphs.chain import paths, sequential, shortest_paths
-from weft.graphs.check import check
-from weft.graphs.cost import placed
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.cost.critical_path import paths, sequential, shortest_paths
+from weft.graphs.ir.traverse import placed
 from weft.specs.findings import InputError
 from weft.specs.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.graphs.graph import Graph, Part
+    from weft.graphs.ir.graph import Graph, Part
 
     GraphOf = Callable[..., Graph]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.graphs.cost import default_sizes, flops, flops_by_node
-from weft.graphs.graph import walk
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.cost.flops import default_sizes, flops, flops_by_node
+from weft.graphs.ir.traverse import walk
 from weft.specs.findings import InputError
 from weft.specs.load import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.graphs.graph import Graph
+    from weft.graphs.ir.graph import Graph
 
     GraphOf = Callable[..., Graph]
 

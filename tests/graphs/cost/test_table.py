@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.graphs.cost import flops_by_node
-from weft.graphs.cost_table import CostTable, cost_table, value_bytes
-from weft.graphs.shapes import parse_type
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.cost.flops import flops_by_node
+from weft.graphs.cost.table import CostTable, cost_table, value_bytes
+from weft.graphs.ir.value_type import parse_type
 from weft.specs.load import load
 
 SIZES = {"B": 3, "S": 11, "T": 7}

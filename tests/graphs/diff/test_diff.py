@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from weft.blocks.library import registry
-from weft.graphs.apply import apply
-from weft.graphs.canonical import canonical, fingerprint
-from weft.graphs.check import analyse, check
-from weft.graphs.compare import Change, Kind
-from weft.graphs.diff import diff
-from weft.graphs.diff_picture import diff_picture
-from weft.graphs.diff_words import rows
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse, check
+from weft.graphs.diff.apply import apply
+from weft.graphs.diff.changes import Change, Kind
+from weft.graphs.diff.diff import diff
+from weft.graphs.diff.text import rows
+from weft.graphs.draw.diff import diff_picture
+from weft.graphs.ir.canonical import canonical, fingerprint
 from weft.specs.load import ROOMS, load, loaded
 from weft.specs.reader import shipped_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.graphs.diff import Diff
-    from weft.graphs.graph import Graph
+    from weft.graphs.diff.diff import Diff
+    from weft.graphs.ir.graph import Graph
 
 Json = dict[str, Any]
-PAGE = Path(__file__).parents[2] / "docs" / "format.md"
+PAGE = Path(__file__).parents[3] / "docs" / "format.md"
 SHIPPED = sorted(shipped_names(*ROOMS))
 
 
@@ -58,7 +58,7 @@ def edited(change: Callable[[Json], Any]) -> Json:
 
 def told(found: Diff) -> list[str]:
     """Return the lines of a difference."""
-    return [str(row) for row in rows(found)]
+    return [str(row) for row in rows(found.changes)]
 
 
 def renamed(spec: Json, *names: tuple[str, str]) -> None:
@@ -489,7 +489,9 @@ def assert_whole(old: Graph, new: Graph) -> None:
     assert made == apply(found, canonical(old))
     assert found.equal == (fingerprint(old) == fingerprint(new))
     assert bool(found.changes) == (canonical(old) != canonical(new))
-    assert set(found.render().splitlines()) >= {str(row) for row in rows(found) if not row.path}
+    assert set(found.render().splitlines()) >= {
+        str(row) for row in rows(found.changes) if not row.path
+    }
     drawn = diff_picture(old, new, found).source
     for graph in (old, new):
         assert all(f"output/{name}" in drawn for name in graph.outputs)

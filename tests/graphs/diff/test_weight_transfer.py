@@ -7,15 +7,15 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.graphs.survival import survival
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.diff.weight_transfer import survival
 from weft.specs.load import load, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.graphs.graph import Graph
+    from weft.graphs.ir.graph import Graph
 
     Edit = Callable[..., dict[str, Any]]
     GraphOf = Callable[..., Graph]

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
-from weft.blocks.library import STANDARD, registry
-from weft.graphs.check import check
-from weft.graphs.diagram import diagram as draw_dot
-from weft.graphs.diagram import draw
-from weft.graphs.diagram_words import count_words, family, markup, plain, short, words_of
-from weft.graphs.graph import Graph, Part
-from weft.graphs.signature import BlockType, Registry, Signature, Slot, port
+from weft.blocks.registry import STANDARD, registry
+from weft.graphs.checker.check import check
+from weft.graphs.draw.diagram import diagram as draw_dot
+from weft.graphs.draw.diagram import draw
+from weft.graphs.draw.labels import count_words, family, markup, plain, short, words_of
+from weft.graphs.ir.block_type import BlockType, Registry, Signature, Slot, port
+from weft.graphs.ir.graph import Graph, Part
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
 
@@ -453,8 +453,8 @@ def test_drawing_loads_no_torch(tmp_path: Path) -> None:
     """A picture takes a fraction of a second."""
     code = (
         "import sys; from pathlib import Path; from weft.specs.load import load;"
-        "from weft.graphs.check import check; from weft.blocks.library import registry;"
-        "from weft.graphs.diagram import draw; from weft.graphs.outline import render;"
+        "from weft.graphs.checker.check import check; from weft.blocks.registry import registry;"
+        "from weft.graphs.draw.diagram import draw; from weft.graphs.draw.outline import render;"
         "graph = check(load('transformer-base').form, registry());"
         f"draw(graph, Path({str(tmp_path / 'base.dot')!r})); render(graph);"
         "sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.blocks.library import registry
-from weft.graphs.canonical import canonical
-from weft.graphs.check import check
-from weft.graphs.diff import diff
-from weft.graphs.diff_picture import FILL, LEGEND, LINE, diff_picture, draw_diff
-from weft.graphs.graph import Graph
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.diff.diff import diff
+from weft.graphs.draw.diff import FILL, LEGEND, LINE, diff_picture, draw_diff
+from weft.graphs.ir.canonical import canonical
+from weft.graphs.ir.graph import Graph
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
 

@@ -7,10 +7,11 @@ from math import prod
 from typing import Any
 
 import pytest
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.graphs.graph import Graph
-from weft.graphs.outline import Line, as_json, find_weight, outline, render
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.draw.outline import Line, as_json, outline, render
+from weft.graphs.ir.graph import Graph
+from weft.graphs.ir.traverse import find_weight
 from weft.specs.load import load, loaded
 
 ATTENTION = 4 * 512 * 512 + 4 * 512

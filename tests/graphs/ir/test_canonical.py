@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import ValidationError
-from weft.blocks.library import registry
-from weft.graphs.canonical import canonical, fingerprint
-from weft.graphs.check import check
-from weft.graphs.graph import walk
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.canonical import canonical, fingerprint
+from weft.graphs.ir.traverse import walk
 from weft.specs.findings import SpecError
 from weft.specs.load import load, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.graphs.graph import Graph
-    from weft.graphs.signature import BlockType
+    from weft.graphs.ir.block_type import BlockType
+    from weft.graphs.ir.graph import Graph
 
     Edit = Callable[..., dict[str, Any]]
     GraphOf = Callable[..., Graph]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.blocks.library import registry
-from weft.graphs.axes import AxisError, axis_of, evaluate, names_of, replaced, solve, terms_of
-from weft.graphs.check import analyse, check
-from weft.graphs.shapes import Misfit, TypeTextError, fit, parse_type, substitute
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse, check
+from weft.graphs.ir.dims import AxisError, axis_of, evaluate, names_of, replaced, solve, terms_of
+from weft.graphs.ir.value_type import Misfit, TypeTextError, fit, parse_type, substitute
 from weft.specs.load import loaded
 
 TERMS = st.dictionaries(st.sampled_from(["", "S", "T", "U2"]), st.integers(-50, 50), max_size=4)

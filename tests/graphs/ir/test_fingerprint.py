@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from weft.graphs.digests import ROOT, changed_paths, digests
-from weft.graphs.graph import walk
+from weft.graphs.ir.fingerprint import ROOT, changed_paths, digests
+from weft.graphs.ir.traverse import walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.graphs.graph import Graph
+    from weft.graphs.ir.graph import Graph
 
     Edit = Callable[..., dict[str, Any]]
     GraphOf = Callable[..., Graph]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import pytest
-from weft.graphs.canonical import fingerprint
-from weft.graphs.graph import walk
+from weft.graphs.ir.canonical import fingerprint
+from weft.graphs.ir.traverse import walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft.graphs.graph import Graph
+    from weft.graphs.ir.graph import Graph
     from weft.specs.findings import Finding
 
     Edit = Callable[..., dict[str, Any]]

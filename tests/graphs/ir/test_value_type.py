@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.graphs.shapes import (
+from weft.graphs.ir.value_type import (
     KINDS,
     SIZED,
     Axis,

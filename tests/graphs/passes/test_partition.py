@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.graphs.graph import Graph
-from weft.graphs.halves import halves
-from weft.runtime.compile.build import build, build_sharing
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.graph import Graph
+from weft.graphs.passes.partition import halves
+from weft.runtime.codegen.build import build, build_sharing
 from weft.specs.findings import SpecError
 from weft.specs.load import load
 

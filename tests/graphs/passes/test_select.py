@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from weft.graphs.chosen import chosen
-from weft.graphs.graph import Graph
-from weft.runtime.checked import graph_of
+from weft.graphs.ir.graph import Graph
+from weft.graphs.passes.select import chosen
+from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 from weft.specs.load import load
 

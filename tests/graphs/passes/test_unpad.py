@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.graphs.packing import Packing, Place, packing
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.passes.unpad import Packing, Place, packing
 from weft.specs.load import loaded
 
 IDS = {"tokens": "ids:9[B T]"}

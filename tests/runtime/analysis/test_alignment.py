@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import weft
 from weft.runtime import api
-from weft.runtime.alignment import reading_source
-from weft.runtime.checked import graph_of
+from weft.runtime.analysis.alignment import reading_source
+from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from weft.runtime import api
-from weft.runtime.attend import groups_of
+from weft.runtime.analysis.attention_page import groups_of
+from weft.runtime.analysis.attention_weights import AttentionMaps
 from weft.runtime.cli.main import main
-from weft.runtime.maps import AttentionMaps
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import torch
 import weft
 from torch import nn
-from weft.runtime.maps import recording
+from weft.runtime.analysis.attention_weights import recording
 from weft.specs.findings import InputError
 
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "vocab": 20, "dropout": 0.0}

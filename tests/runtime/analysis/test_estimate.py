@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from weft.runtime.analysis.estimate import FILL, project
 from weft.runtime.cli.main import main
-from weft.runtime.projection import FILL, project
 from weft.runtime.train.run import Run
 
 
@@ -59,5 +59,5 @@ def test_what_is_not_positive_is_refused(
 def test_a_projection_is_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Not beside what is for specs, and not of a file that is not there."""
     assert main(["cost", "wmt14-en-de-base", "--project", "1", "--measure"]) == 1
-    assert "--project tells of a run" in capsys.readouterr().err
+    assert "--project does not use --measure or --out" in capsys.readouterr().err
     assert main(["cost", str(tmp_path / "no.json"), "--project", "1"]) == 1

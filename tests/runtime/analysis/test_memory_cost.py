@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from weft.blocks.library import registry
-from weft.blocks.modules.state import Room, State
-from weft.graphs.check import check
-from weft.graphs.cost_table import cost_table
-from weft.graphs.graph import Graph
-from weft.runtime.compile.build import build
-from weft.runtime.cost import cache_by_node
+from weft.blocks.kernels.decode_state import Room, State
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.cost.table import cost_table
+from weft.graphs.ir.graph import Graph
+from weft.runtime.analysis.memory_cost import cache_by_node
+from weft.runtime.codegen.build import build
 from weft.specs.load import load
 
 SIZES = {"B": 3, "S": 11, "T": 7}

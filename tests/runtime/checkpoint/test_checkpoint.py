@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-import weft.runtime.checkpoint as checkpoint_module
-from weft.runtime.checked import graph_of
-from weft.runtime.checkpoint import (
+import weft.runtime.checkpoint.checkpoint as checkpoint_module
+from weft.runtime.checkpoint.checkpoint import (
     Contents,
     open_checkpoint,
     recover,
@@ -21,7 +20,8 @@ from weft.runtime.checkpoint import (
     weights_of,
 )
 from weft.runtime.cli.main import main
-from weft.runtime.compile.build import build
+from weft.runtime.codegen.build import build
+from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 from weft.specs.load import load
 

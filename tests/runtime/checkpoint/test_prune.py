@@ -9,15 +9,21 @@ import pytest
 import torch
 import weft
 from torch import Tensor, nn
-from weft.blocks.library import registry
-from weft.graphs.canonical import fingerprint
-from weft.graphs.check import check
-from weft.graphs.graph import Graph
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.canonical import fingerprint
+from weft.graphs.ir.graph import Graph
 from weft.runtime import api
-from weft.runtime.checkpoint import Checkpoint, Contents, open_checkpoint, save, weights_of
+from weft.runtime.checkpoint.checkpoint import (
+    Checkpoint,
+    Contents,
+    open_checkpoint,
+    save,
+    weights_of,
+)
+from weft.runtime.checkpoint.prune import attentions, head_importance, pruned
 from weft.runtime.cli.main import main
-from weft.runtime.compile.build import build
-from weft.runtime.prune import attentions, head_importance, pruned
+from weft.runtime.codegen.build import build
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import loaded
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 import weft
-from weft.graphs.canonical import canonical, fingerprint
+from weft.graphs.ir.canonical import canonical, fingerprint
 from weft.runtime import api
-from weft.runtime.checkpoint import read_tensors
+from weft.runtime.checkpoint.checkpoint import read_tensors
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 from weft.specs.load import LoadedSpec, loaded

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 from weft.runtime.cli.progress import LINES, Reporter
-from weft.runtime.train.setting import Progress
+from weft.runtime.train.context import Progress
 
 
 def seen(update: int, updates: int) -> Progress:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.modules.state import Room
-from weft.graphs.graph import Graph
-from weft.runtime.compile.build import build, build_empty, program_of, tie
+from weft.blocks.kernels.decode_state import Room
+from weft.graphs.ir.graph import Graph
+from weft.runtime.codegen.build import build, build_empty, program_of, tie
 from weft.specs.findings import SpecError
 
 GraphOf = Callable[..., Graph]

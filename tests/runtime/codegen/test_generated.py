@@ -14,14 +14,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
-from weft.blocks.library import registry
-from weft.graphs.axes import evaluate
-from weft.graphs.canonical import canonical, fingerprint
-from weft.graphs.check import check
-from weft.graphs.graph import Graph
-from weft.graphs.shapes import ValueType
-from weft.runtime.compile.build import build_empty
-from weft.runtime.compile.compile import compile_model
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.canonical import canonical, fingerprint
+from weft.graphs.ir.dims import evaluate
+from weft.graphs.ir.graph import Graph
+from weft.graphs.ir.value_type import ValueType
+from weft.runtime.codegen.build import build_empty
+from weft.runtime.compile.torch_compile import compile_model
 from weft.specs.load import loaded
 
 Json = dict[str, Any]

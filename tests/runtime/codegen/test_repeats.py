@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.library import registry
-from weft.blocks.modules.state import Room
-from weft.graphs.canonical import canonical, fingerprint
-from weft.graphs.check import check
-from weft.graphs.diagram import diagram
-from weft.graphs.graph import Graph
-from weft.graphs.outline import render
-from weft.runtime.compile.build import build
-from weft.runtime.compile.compile import compile_model
-from weft.runtime.compile.lower import lower
+from weft.blocks.kernels.decode_state import Room
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.draw.diagram import diagram
+from weft.graphs.draw.outline import render
+from weft.graphs.ir.canonical import canonical, fingerprint
+from weft.graphs.ir.graph import Graph
+from weft.runtime.codegen.build import build
+from weft.runtime.codegen.module import lower
+from weft.runtime.compile.torch_compile import compile_model
 from weft.specs.load import loaded
 
 LAYER: dict[str, Any] = {

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 import torch
-from weft.blocks.library import registry
-from weft.blocks.modules.state import Room
-from weft.graphs.canonical import canonical
-from weft.graphs.check import analyse, check
-from weft.graphs.cost import default_sizes, flops
-from weft.graphs.diagram import diagram
-from weft.graphs.graph import Graph
-from weft.graphs.outline import render
-from weft.runtime.compile.build import build
+from weft.blocks.kernels.decode_state import Room
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse, check
+from weft.graphs.cost.flops import default_sizes, flops
+from weft.graphs.draw.diagram import diagram
+from weft.graphs.draw.outline import render
+from weft.graphs.ir.canonical import canonical
+from weft.graphs.ir.graph import Graph
+from weft.runtime.codegen.build import build
 from weft.specs.load import loaded
 
 READ = {"use": "attention@1", "params": {"heads": 2, "causal": True}}

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from weft.blocks.modules import cores, product
-from weft.runtime.compile import kernels as module
-from weft.runtime.compile.kernels import Kernels, as_kept, choose_kernels, using
+from weft.blocks.kernels import attention_backends as cores
+from weft.blocks.kernels import linear as product
+from weft.runtime.compile import autotune as module
+from weft.runtime.compile.autotune import Kernels, as_kept, choose_kernels, using
 from weft.specs.findings import InputError
 
 CPU = torch.device("cpu")

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.runtime.compile import steps as module
-from weft.runtime.compile.build import build
-from weft.runtime.compile.pack import can_pack
-from weft.runtime.compile.steps import Measured, Steps, steps_of, use_steps
-from weft.runtime.decode.ids import Request, Special, decode_ids
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.runtime.codegen.build import build
+from weft.runtime.compile import decode_compile as module
+from weft.runtime.compile.decode_compile import Measured, Steps, steps_of, use_steps
+from weft.runtime.compile.prepack import can_pack
+from weft.runtime.decode.decode import Request, Special, decode_ids
 from weft.runtime.decode.settings import SearchSettings
 from weft.specs.load import load
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.library import registry
-from weft.blocks.modules.pointwise import Gate
-from weft.graphs.check import check
-from weft.runtime.compile import pack
-from weft.runtime.compile.build import build
-from weft.runtime.compile.pack import PackedLinear, can_pack, packed
+from weft.blocks.feed_forward.elementwise_module import Gate
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.runtime.codegen.build import build
+from weft.runtime.compile import prepack as pack
+from weft.runtime.compile.prepack import PackedLinear, can_pack, packed
 from weft.runtime.decode.stepper import ModelStepper
 from weft.specs.load import load
 

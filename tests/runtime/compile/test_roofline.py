@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from weft.runtime import api
-from weft.runtime import ceiling as ceiling_file
-from weft.runtime.cache import cache_folder
-from weft.runtime.ceiling import ceiling, full_speed
-from weft.runtime.checked import graph_of
-from weft.runtime.data.corpus import Corpus
-from weft.runtime.train.history import read
+from weft.runtime.compile import roofline as ceiling_file
+from weft.runtime.compile.roofline import ceiling, full_speed
+from weft.runtime.data.shards.corpus import Corpus
+from weft.runtime.spec.check import graph_of
+from weft.runtime.system.cache import cache_folder
+from weft.runtime.train.reporting.history import read
 from weft.runtime.train.run import Run
 from weft.specs.load import load
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.graphs.graph import Graph
-from weft.runtime.compile import compile as compiling
-from weft.runtime.compile.build import build
-from weft.runtime.compile.compile import compile_model
-from weft.runtime.train.packing import pack
+from weft.graphs.ir.graph import Graph
+from weft.runtime.codegen.build import build
+from weft.runtime.compile import torch_compile as compiling
+from weft.runtime.compile.torch_compile import compile_model
+from weft.runtime.train.transforms.unpad import pack
 
 GraphOf = Callable[..., Graph]
 Inputs = Callable[..., dict[str, Tensor]]

@@ -21,8 +21,8 @@ from weft.runtime.data.batches import (
     prefetch,
     stream,
 )
-from weft.runtime.data.corpus import Corpus, CorpusWriter
 from weft.runtime.data.settings import BatchSettings
+from weft.runtime.data.shards.corpus import Corpus, CorpusWriter
 from weft.specs.findings import InputError
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 import weft
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.runtime.checkpoint import Contents, save, weights_of
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.runtime.checkpoint.checkpoint import Contents, save, weights_of
 from weft.runtime.cli.main import main
-from weft.runtime.compile.build import build
+from weft.runtime.codegen.build import build
 from weft.runtime.data.hub import HUB, HubTokenizer
 from weft.runtime.importing.table import load_table
 from weft.runtime.importing.tokenizers import tokenizers_for

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft.runtime.data.settings import Files
-from weft.runtime.data.text import count_lines, read_lines, read_parallel, resolve
+from weft.runtime.data.text_files import count_lines, read_lines, read_parallel, resolve
 from weft.specs.findings import InputError
 
 if TYPE_CHECKING:

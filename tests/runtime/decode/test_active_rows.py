@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.graphs.graph import Graph
-from weft.runtime.compile.build import build
-from weft.runtime.decode import foreseen, held
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.graph import Graph
+from weft.runtime.codegen.build import build
+from weft.runtime.decode import active_rows as held
+from weft.runtime.decode import forced_prefix as foreseen
+from weft.runtime.decode.decode import Request, Special, decode_ids
 from weft.runtime.decode.generate import GenerateSettings, generate_with
-from weft.runtime.decode.ids import Request, Special, decode_ids
 from weft.runtime.decode.settings import Hypothesis, SampleSettings, SearchSettings
 from weft.runtime.decode.stepper import ModelStepper
 from weft.specs.load import load
@@ -185,7 +186,7 @@ def test_so_it_is_for_several_models(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found = decode_ids(models, given, SPECIAL, settings)
     monkeypatch.setattr(held, "NARROW", math.inf)
-    monkeypatch.setattr("weft.runtime.decode.ids.common", lambda *_: 0)
+    monkeypatch.setattr("weft.runtime.decode.decode.common", lambda *_: 0)
 
     assert_same(found, decode_ids(models, given, SPECIAL, settings))
 
@@ -232,7 +233,7 @@ def test_what_outputs_begin_with_is_read_at_once(
 
     found = decoded(model, given)
     at_once = list(calls)
-    monkeypatch.setattr("weft.runtime.decode.ids.common", lambda *_: 0)
+    monkeypatch.setattr("weft.runtime.decode.decode.common", lambda *_: 0)
     calls.clear()
     expected = decoded(model, given)
 
@@ -267,7 +268,7 @@ def test_so_it_is_read_for_every_search(
 
     found = decoded(model, given, **search)
     assert calls[:4] == [2, 2, 1, 1]
-    monkeypatch.setattr("weft.runtime.decode.ids.common", lambda *_: 0)
+    monkeypatch.setattr("weft.runtime.decode.decode.common", lambda *_: 0)
 
     assert_same(found, decoded(model, given, **search))
 

@@ -9,12 +9,12 @@ import torch
 import weft
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.runtime.checked import graph_of
-from weft.runtime.checkpoint import Contents, save, weights_of
+from weft.runtime.checkpoint.checkpoint import Contents, save, weights_of
 from weft.runtime.data.settings import TokenizerSettings
 from weft.runtime.data.tokenizer import UNKNOWN, Tokenizer, train_tokenizer
 from weft.runtime.decode.translate import Wish
-from weft.runtime.model import Model
+from weft.runtime.model.model import Model
+from weft.runtime.spec.check import graph_of
 
 FOREIGN = "😀 漢字"
 SMALL = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1}

@@ -8,15 +8,15 @@ import pytest
 import torch
 import weft
 from torch import Tensor, nn
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.graphs.graph import Graph
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.graph import Graph
 from weft.runtime import api
-from weft.runtime.checkpoint import Contents, save, weights_of
-from weft.runtime.compile.build import build
+from weft.runtime.checkpoint.checkpoint import Contents, save, weights_of
+from weft.runtime.codegen.build import build
 from weft.runtime.decode import stepper
 from weft.runtime.decode.generate import GenerateSettings, generate, generate_with
-from weft.runtime.decode.sample import filtered
+from weft.runtime.decode.search.sampling import filtered
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import load
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.library import registry
-from weft.blocks.modules.state import State
-from weft.graphs.check import check
-from weft.runtime.compile.build import build, program_of
-from weft.runtime.cost import DTYPES, cache_by_node
+from weft.blocks.kernels.decode_state import State
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.runtime.analysis.memory_cost import DTYPES, cache_by_node
+from weft.runtime.codegen.build import build, program_of
 from weft.runtime.decode.stepper import ModelStepper, narrow, reorder
 from weft.specs.load import load, loaded
 

@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 import torch
 import weft
-from weft.runtime.checked import graph_of
-from weft.runtime.checkpoint import Checkpoint, Contents, open_checkpoint, save, weights_of
-from weft.runtime.compile.build import build, tie
+from weft.runtime.checkpoint.checkpoint import (
+    Checkpoint,
+    Contents,
+    open_checkpoint,
+    save,
+    weights_of,
+)
+from weft.runtime.codegen.build import build, tie
+from weft.runtime.spec.check import graph_of
 from weft.specs.load import LoadedSpec, load
 
 SMALL = {"d_model": 32, "heads": 4, "d_ff": 48, "layers": 2, "vocab": 40}

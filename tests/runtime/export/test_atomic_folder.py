@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from weft.runtime.export.writing import MARKER, new_folder
+from weft.runtime.export.atomic_folder import MARKER, new_folder
 from weft.specs.findings import InputError
 
 MARKED = '{"target": "engine", "fingerprint": "0"}'

@@ -6,11 +6,11 @@ import re
 
 import pytest
 import weft
-from weft.runtime.checked import graph_of
 from weft.runtime.data.symbols import SYMBOLS
-from weft.runtime.decode.ids import Special
+from weft.runtime.decode.decode import Special
 from weft.runtime.export.readme import ct2_readme
-from weft.runtime.export.words import Words
+from weft.runtime.export.vocabulary import Words
+from weft.runtime.spec.check import graph_of
 
 PIECES = ("<pad>", "</s>", "<unk>", "<s>", "a", "b")
 

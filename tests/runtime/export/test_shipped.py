@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import weft
 from torch import nn
-from weft.graphs.graph import Graph
-from weft.runtime.checked import graph_of
-from weft.runtime.checkpoint import Checkpoint
-from weft.runtime.compile.build import build_empty
-from weft.runtime.export.ct2_spec import ct2_plan
-from weft.runtime.export.eject import eject
-from weft.runtime.export.to_ctranslate2 import export_ctranslate2
-from weft.runtime.export.to_onnx import export_onnx, onnx_files
+from weft.graphs.ir.graph import Graph
+from weft.runtime.checkpoint.checkpoint import Checkpoint
+from weft.runtime.codegen.build import build_empty
+from weft.runtime.export.ctranslate2.export import export_ctranslate2
+from weft.runtime.export.ctranslate2.spec import ct2_plan
+from weft.runtime.export.eject.eject import eject
+from weft.runtime.export.onnx.export import export_onnx, onnx_files
+from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 from weft.specs.load import load
 

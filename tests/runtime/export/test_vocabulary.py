@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 import weft
-from weft.runtime.checked import graph_of
-from weft.runtime.checkpoint import Contents, open_checkpoint, save, weights_of
-from weft.runtime.compile.build import build
+from weft.runtime.checkpoint.checkpoint import (
+    Contents,
+    open_checkpoint,
+    save,
+    weights_of,
+)
+from weft.runtime.codegen.build import build
 from weft.runtime.data.symbols import SYMBOLS, Symbols
 from weft.runtime.data.tokenizer import Tokenizer
-from weft.runtime.export.to_ctranslate2 import export_ctranslate2
-from weft.runtime.export.words import apart
+from weft.runtime.export.ctranslate2.export import export_ctranslate2
+from weft.runtime.export.vocabulary import apart
+from weft.runtime.spec.check import graph_of
 
 
 def test_words_that_come_twice_get_their_ids() -> None:

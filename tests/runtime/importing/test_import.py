@@ -13,7 +13,7 @@ import pytest
 import torch
 import weft
 from safetensors.torch import save_file
-from weft.runtime.checkpoint import open_checkpoint
+from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
 from weft.runtime.data.settings import TokenizerSettings
 from weft.runtime.data.tokenizer import train_tokenizer

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.runtime.checked import graph_of
 from weft.runtime.importing.config import read_configuration, settle
 from weft.runtime.importing.table import load_table
+from weft.runtime.spec.check import graph_of
 from weft.specs.findings import SpecError
 from weft.specs.load import load
 

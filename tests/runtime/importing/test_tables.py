@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.runtime.checked import graph_of
 from weft.runtime.importing.table import ROOM, load_table, matcher
 from weft.runtime.importing.weights import assigned
+from weft.runtime.spec.check import graph_of
 from weft.specs.expressions import evaluate, is_expression
 from weft.specs.load import load
 from weft.specs.reader import SHIPPED, shipped_names

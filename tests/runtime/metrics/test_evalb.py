@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from weft.runtime.tasks.parsing.evalb import COLLINS, EvalbSettings, read_settings, score
-from weft.runtime.tasks.parsing.evalb_report import report
+from weft.runtime.metrics.evalb import COLLINS, EvalbSettings, read_settings, score
+from weft.runtime.metrics.evalb_report import report
 from weft.specs.findings import InputError
 
 GOLD = "(TOP (S (NP (DT the) (NN dog)) (VP (VBZ runs) (ADVP (RB fast))) (. .)))"

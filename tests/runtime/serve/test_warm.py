@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 from weft.runtime import api
-from weft.runtime.compile import steps as module
-from weft.runtime.compile.steps import Measured, Steps, use_steps
+from weft.runtime.compile import decode_compile as module
+from weft.runtime.compile.decode_compile import Measured, Steps, use_steps
 from weft.runtime.serve.limits import Limits
 from weft.runtime.serve.service import Service
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.graphs.canonical import canonical
-from weft.runtime.checked import graph_of
+from weft.graphs.ir.canonical import canonical
 from weft.runtime.cli.main import main
-from weft.runtime.provenance import provenance
+from weft.runtime.spec.check import graph_of
+from weft.runtime.spec.provenance import provenance
 from weft.specs.load import load
 from weft.specs.reader import shipped_names
 

@@ -6,8 +6,8 @@ import platform
 from pathlib import Path
 
 import pytest
-from weft.runtime import processor
-from weft.runtime.processor import processor_identity, processor_name
+from weft.runtime.system import cpu as processor
+from weft.runtime.system.cpu import processor_identity, processor_name
 
 X86 = """processor\t: 0
 vendor_id\t: AuthenticAMD

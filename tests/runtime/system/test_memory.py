@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from weft.runtime.train import memory
-from weft.runtime.train.memory import EVERY, GROWN, Growth, resident
+from weft.runtime.system import memory
+from weft.runtime.system.memory import EVERY, GROWN, Growth, resident
 
 
 class Trimmed:
@@ -47,7 +47,7 @@ def test_a_process_that_keeps_nothing_is_left_alone(monkeypatch: pytest.MonkeyPa
 
 
 SCRIPT = """
-from weft.runtime.train import memory
+from weft.runtime.system import memory
 assert memory.keep_freed_memory()
 memory.EVERY = 1
 growth, before = memory.Growth(), memory.resident()

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import sacrebleu
 import torch
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.graphs.graph import Graph
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.graph import Graph
 from weft.runtime import api
-from weft.runtime.checked import graph_of
 from weft.runtime.data.batches import Batch
-from weft.runtime.tasks.choice import make_task
+from weft.runtime.spec.check import graph_of
+from weft.runtime.tasks.registry import make_task
 from weft.runtime.tasks.translation import check_graph, score
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError

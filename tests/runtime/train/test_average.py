@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from weft.runtime.train.average import average_weights
+from weft.runtime.checkpoint.average import average_weights
 from weft.specs.findings import InputError
 
 

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import torch
 from weft.runtime import api
-from weft.runtime.checkpoint import open_checkpoint, read_tensors
-from weft.runtime.train.history import History, read
-from weft.runtime.train.keeping import checkpoints
+from weft.runtime.checkpoint.checkpoint import open_checkpoint, read_tensors
+from weft.runtime.train.context import Result
+from weft.runtime.train.reporting.history import History, read
+from weft.runtime.train.retention import checkpoints
 from weft.runtime.train.run import Run
-from weft.runtime.train.setting import Result
 from weft.specs.findings import InputError
 
 Maker = Callable[..., Run]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from weft.runtime.projection import run_graph
+from weft.runtime.analysis.estimate import run_graph
 from weft.runtime.train.run import Run, load_run
 from weft.runtime.train.schedule import Noam, learning_rate
 from weft.specs.reader import find

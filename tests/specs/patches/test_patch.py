@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from weft.blocks.library import registry
-from weft.graphs.canonical import canonical
-from weft.graphs.check import check
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.canonical import canonical
 from weft.specs.findings import Finding, SpecError
 from weft.specs.inherit import extended
 from weft.specs.load import loaded

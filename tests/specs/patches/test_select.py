@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from weft.specs.patches.select import SelectError, glob, read_selection
+from weft.specs.patches.sites import MOST_STEPS, TooMuchError, Walk, bottom_up
 from weft.specs.reader import SHIPPED
-from weft.specs.select import SelectError, glob, read_selection
-from weft.specs.sites import MOST_STEPS, TooMuchError, Walk, bottom_up
 
 BASE = json.loads((SHIPPED / "models" / "transformer-base.json").read_text(encoding="utf-8"))
 LINEAR = {"use": "linear@1", "in": {"x": "x"}}

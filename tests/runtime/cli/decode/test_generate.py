@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 import weft
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.runtime.checkpoint import Contents, save, weights_of
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.runtime.checkpoint.checkpoint import Contents, save, weights_of
 from weft.runtime.cli.main import main
-from weft.runtime.compile.build import build
+from weft.runtime.codegen.build import build
 from weft.runtime.data.settings import TokenizerSettings
 from weft.runtime.data.tokenizer import train_tokenizer
 from weft.specs.load import load

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from weft.runtime import api
 from weft.runtime.cli.main import main
+from weft.runtime.data.treebank.draw import picture
+from weft.runtime.data.treebank.sentences import raw_words_of
+from weft.runtime.data.treebank.trees import Leaf, Tree, read_all
+from weft.runtime.metrics.evalb import score
 from weft.runtime.tasks.parsing import parse as parse_module
-from weft.runtime.tasks.parsing.drawing import picture
-from weft.runtime.tasks.parsing.evalb import score
-from weft.runtime.tasks.parsing.sentences import raw_words_of
-from weft.runtime.tasks.parsing.trees import Leaf, Tree, read_all
 
-from ..tasks.parsing.conftest import bank, make_runs
+from ...toy_treebank import bank, make_runs
 
 Parse = Callable[..., list[str]]
 

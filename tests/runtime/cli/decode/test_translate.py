@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import torch
 from weft.runtime import api
+from weft.runtime.analysis.attention_weights import recording
 from weft.runtime.cli.main import main
 from weft.runtime.data.batches import pad_rows
 from weft.runtime.data.tokenizer import Tokenizer
-from weft.runtime.maps import recording
-from weft.runtime.train.setting import Result
+from weft.runtime.train.context import Result
 
 LINES = ["sun moon", "tree", "river stone bird wind leaf"]
 Translate = Callable[..., list[str]]

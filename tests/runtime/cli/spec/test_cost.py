@@ -54,61 +54,25 @@ def test_a_spec_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "decoding     none: the spec names no axis in 'step'" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["transformer-tiny"], ["--table1", "--longest", "32"]])
-def test_a_plot_is_written(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plot_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A PNG beside the text."""
     out = tmp_path / "pictures" / "cost.png"
 
-    assert main(["cost", *arguments, "-o", str(out)]) == 0
+    assert main(["cost", "transformer-tiny", "-o", str(out)]) == 0
     assert out.read_bytes().startswith(b"\x89PNG")
     assert list(out.parent.iterdir()) == [out]
     assert str(out) in capsys.readouterr().out
 
 
-def test_table_1_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """What was found beside what the paper prints."""
-    assert main(["cost", "--table1", "--longest", "64"]) == 0
-
-    printed = capsys.readouterr().out
-    [first] = [line for line in printed.splitlines() if "n d^2" in line and "recurrent" in line]
-    assert first.split() == [
-        "recurrent",
-        "4",
-        "n",
-        "d^2",
-        "O(n",
-        "d^2)",
-        "64",
-        "O(n)",
-        "64",
-        "O(n)",
-    ]
-    assert "16  32  64" in printed
-
-
-def test_table_1_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """One row for each layer type."""
-    assert main(["cost", "--table1", "--longest", "16", "--json"]) == 0
-
-    said = json.loads(capsys.readouterr().out)
-    assert said["rows"][0]["operations"] == {"n^2 d": 4, "n d^2": 8}
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem", "help_"),
     [
-        ([], "name either a spec or --table1", "weft cost transformer-base"),
-        (["transformer-base", "--table1"], "name either a spec or --table1", "--table1"),
+        ([], "no spec is named", "weft cost transformer-base"),
         (["transformer-base", "--axes", "S"], "'S' is no size of an axis", "write it as S=40"),
         (["transformer-base", "--axes", "U=4"], "has no axis 'U'", "known: B, S, T"),
         (["transformer-base", "--axes", "S=0"], "'0' is no size of axis 'S'", "from 1 to"),
         (["transformer-base", "--axes", "S=-3"], "'-3' is no size of axis 'S'", "from 1 to"),
         (["transformer-base", "--axes", f"S={10**40}"], "is no size of axis 'S'", "from 1 to"),
-        (["--table1", "--axes", "T=4"], "--table1 has sizes of its own", "leave out --set"),
-        (["--table1", "-o", "x.svg"], "cannot plot into a file that ends in '.svg'", ".png"),
-        (["--table1", "--longest", "8"], "no path is measured up to 8 positions", "16 or more"),
         (
             ["transformer-base", "-o", "x.jpg"],
             "cannot plot into a file that ends in '.jpg'",

@@ -10,16 +10,16 @@ from typing import Any
 
 import jsonschema
 import pytest
-from weft.blocks.library import registry
-from weft.graphs.schema import schema
-from weft.graphs.signature import Registry
-from weft.runtime.cli import language_commands
+from weft.blocks.registry import registry
+from weft.graphs.ir.block_type import Registry
+from weft.graphs.json_schema import schema
 from weft.runtime.cli.main import main
+from weft.runtime.cli.spec import language as language_commands
 from weft.specs.findings import SpecError
 from weft.specs.reader import SHIPPED
 
 Capture = pytest.CaptureFixture[str]
-GOLDEN = Path(__file__).parents[2] / "golden" / "format-1.json"
+GOLDEN = Path(__file__).parents[3] / "golden" / "format-1.json"
 OLD: dict[str, Any] = {
     "format": 0,
     "doc": "Kept.",
@@ -44,7 +44,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Registry([*blocks, replace(linear, major=2, upgrade=second)])
     monkeypatch.setattr(language_commands, "FORMATS", {0: dict})
     monkeypatch.setattr(language_commands, "registry", lambda: known)
-    monkeypatch.setattr("weft.runtime.checked.registry", lambda: known)
+    monkeypatch.setattr("weft.runtime.spec.check.registry", lambda: known)
 
 
 def test_the_schema_is_printed_or_written(tmp_path: Path, capsys: Capture) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import weft
-from weft.graphs.canonical import fingerprint
-from weft.runtime.checked import graph_of
+from weft.graphs.ir.canonical import fingerprint
 from weft.runtime.cli.main import main
+from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError, SpecError
 
 Capture = pytest.CaptureFixture[str]

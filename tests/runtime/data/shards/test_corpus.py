@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.runtime.data import corpus as corpus_file
-from weft.runtime.data.corpus import Corpus, CorpusWriter
+from weft.runtime.data.shards import corpus as corpus_file
+from weft.runtime.data.shards.corpus import Corpus, CorpusWriter
 from weft.specs.findings import InputError
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from weft.runtime.data.filters import FilterCount, refuse
 from weft.runtime.data.settings import FilterSettings
+from weft.runtime.data.shards.filters import FilterCount, refuse
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.runtime.data import gather, shards, workers
-from weft.runtime.data.corpus import Corpus
 from weft.runtime.data.prepare import prepare
 from weft.runtime.data.settings import DataSettings, Files, FilterSettings, TokenizerSettings
-from weft.runtime.data.workers import WorkerDiedError
+from weft.runtime.data.shards import merge_shards as gather
+from weft.runtime.data.shards import shards, workers
+from weft.runtime.data.shards.corpus import Corpus
+from weft.runtime.data.shards.workers import WorkerDiedError
 from weft.specs.findings import InputError
 
 PAIRS = 60

@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.runtime.tasks.parsing.chart import (
+from weft.runtime.data.treebank.charts import (
     Labels,
     chain_of,
     chart_of,
@@ -15,7 +15,7 @@ from weft.runtime.tasks.parsing.chart import (
     symbols,
     tree_of,
 )
-from weft.runtime.tasks.parsing.trees import Leaf, Tree, read_trees
+from weft.runtime.data.treebank.trees import Leaf, Tree, read_trees
 
 (JOHN,) = read_trees(
     "(TOP (S (NP (NNP John)) (VP (VBZ has) (S (VP (TO to) (VP (VB go))))) (. .)))", "x"

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.runtime.tasks.parsing.linearization import (
+from weft.runtime.data.treebank.linearization import (
     LINEARIZATIONS,
     Linearization,
     SymbolError,
 )
-from weft.runtime.tasks.parsing.repair import Repairs, repair
-from weft.runtime.tasks.parsing.trees import Leaf, Tree, read_trees
+from weft.runtime.data.treebank.trees import Leaf, Tree, read_trees
+from weft.runtime.decode.parsing.tree_repair import Repairs, repair
 
 (JOHN,) = read_trees("(TOP (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .)))", "x")
 WRITTEN = {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from weft.runtime.data.settings import Files, TokenizerSettings
 from weft.runtime.data.symbols import SPACE
 from weft.runtime.data.tokenizer import Tokenizer, train_tokenizer
-from weft.runtime.tasks.parsing.reading import (
+from weft.runtime.data.treebank.reader import (
     TreeReading,
     read_bank,
     read_file,
@@ -21,9 +21,9 @@ from weft.runtime.tasks.parsing.reading import (
     word_starts,
     word_text,
 )
-from weft.runtime.tasks.parsing.sentences import words_of
-from weft.runtime.tasks.parsing.settings import ParsingSettings
-from weft.runtime.tasks.parsing.trees import Malformed, Tree, read_all
+from weft.runtime.data.treebank.sentences import words_of
+from weft.runtime.data.treebank.settings import ParsingSettings
+from weft.runtime.data.treebank.trees import Malformed, Tree, read_all
 from weft.specs.findings import InputError
 
 GOOD = "(TOP (S (NP (DT the) (NN dog)) (VP (VBZ runs))))"

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import given
-from weft.runtime.tasks.parsing.chart import tree_of
-from weft.runtime.tasks.parsing.tetra import (
+from weft.runtime.data.treebank.charts import tree_of
+from weft.runtime.data.treebank.tetra import (
     LEAVES,
     NODES,
     TagSets,
@@ -16,9 +16,9 @@ from weft.runtime.tasks.parsing.tetra import (
     spans_of,
     tags_of,
 )
-from weft.runtime.tasks.parsing.trees import Tree, read_trees
+from weft.runtime.data.treebank.trees import Tree, read_trees
 
-from .test_chart import JOHN, trees
+from .test_charts import JOHN, trees
 
 
 def parted(symbols: list[str]) -> tuple[list[str], list[str]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from weft.runtime.tasks.parsing.clean import bare, clean, statistics
-from weft.runtime.tasks.parsing.trees import (
+from weft.runtime.data.treebank.clean import bare, clean, statistics
+from weft.runtime.data.treebank.trees import (
     MAX_DEPTH,
     Leaf,
     Malformed,

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor
-from weft.runtime.tasks.parsing.cky import Span, best_trees, log_partition, marginals
+from weft.runtime.data.treebank.charts import Span
+from weft.runtime.decode.parsing.cky import best_trees, log_partition, marginals
 
 LENGTHS = torch.tensor([6, 1, 4, 2, 5, 3])
 """Words of the sentences of one batch."""

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from weft.runtime.decode.search import beam_search
+from weft.runtime.data.treebank.linearization import LINEARIZATIONS
+from weft.runtime.data.treebank.trees import Leaf, Tree
+from weft.runtime.decode.parsing.tree_automaton import MAX_UNARY, TreeControl
+from weft.runtime.decode.search.search import beam_search
 from weft.runtime.decode.settings import SearchSettings
-from weft.runtime.tasks.parsing.automaton import MAX_UNARY, TreeControl
-from weft.runtime.tasks.parsing.linearization import LINEARIZATIONS
-from weft.runtime.tasks.parsing.trees import Leaf, Tree
 
 PAD, EOS, UNK, BOS = range(4)
 SPECIAL = ["<pad>", "</s>", "<unk>", "<s>"]

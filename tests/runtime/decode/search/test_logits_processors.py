@@ -12,16 +12,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from weft.runtime.decode.candidates import Bars
-from weft.runtime.decode.controls import (
+from weft.runtime.decode.search.constraints import Avoidance, Inclusion, standing, texts_of
+from weft.runtime.decode.search.logits_processors import (
     Beginning,
     chained,
     no_repeat,
     repetition_penalty,
 )
-from weft.runtime.decode.phrases import Avoidance, Inclusion, standing, texts_of
-from weft.runtime.decode.sample import Chances, filtered
-from weft.runtime.decode.search import beam_search, sample
+from weft.runtime.decode.search.sampling import Chances, filtered
+from weft.runtime.decode.search.search import beam_search, sample
+from weft.runtime.decode.search.top_k import Bars
 from weft.runtime.decode.settings import (
     Hypothesis,
     SampleSettings,

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
-from weft.runtime.decode import held
-from weft.runtime.decode.search import beam_search, greedy
+from weft.runtime.decode import active_rows as held
+from weft.runtime.decode.search.search import beam_search, greedy
 from weft.runtime.decode.settings import Hypothesis, SearchSettings, length_penalty
 
 PAD, BOS, EOS, A, B, C = range(6)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.runtime.decode import candidates
-from weft.runtime.decode.candidates import RUNS, Bars
+from weft.runtime.decode.search import top_k as candidates
+from weft.runtime.decode.search.top_k import RUNS, Bars
 
 EOS = 1
 WIDE = RUNS * RUNS + 77

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 import weft
-from weft.runtime.checkpoint import Checkpoint
+from weft.runtime.checkpoint.checkpoint import Checkpoint
 from weft.runtime.cli.main import main
-from weft.runtime.export import ct2_spec
-from weft.runtime.export.to_ctranslate2 import export_ctranslate2
+from weft.runtime.export.ctranslate2 import spec as ct2_spec
+from weft.runtime.export.ctranslate2.export import export_ctranslate2
 from weft.specs.findings import InputError
 from weft.specs.load import load, load_child
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import weft
-from weft.runtime.checked import graph_of
-from weft.runtime.export.chain import Refusals, read_stacks
-from weft.runtime.export.features import epsilon_of, features_of
+from weft.runtime.export.ctranslate2.layer_features import epsilon_of, features_of
+from weft.runtime.export.ctranslate2.layer_stacks import Refusals, read_stacks
+from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 from weft.specs.load import LoadedSpec, load, load_child
 

@@ -18,18 +18,18 @@ import torch
 import weft
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from weft.runtime.checked import graph_of
-from weft.runtime.checkpoint import Checkpoint
+from weft.runtime.checkpoint.checkpoint import Checkpoint
 from weft.runtime.cli.main import main
-from weft.runtime.compile.build import build
-from weft.runtime.export.eject import eject, ejected_text
+from weft.runtime.codegen.build import build
+from weft.runtime.export.eject.eject import eject, ejected_text
 from weft.runtime.export.examples import example_inputs, sizes_for
+from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 from weft.specs.load import LoadedSpec, load, load_child
 
 Make = Callable[..., Checkpoint]
 ENTRIES: dict[str, dict[str, Any]] = {}
-for _file in sorted((Path(__file__).parent.parent / "models").glob("*.py")):
+for _file in sorted((Path(__file__).parents[2] / "models").glob("*.py")):
     _names = runpy.run_path(str(_file))
     ENTRIES |= _names.get("MODELS", {}) | _names.get("VARIANTS", {})
 BROAD = ["transformer-base", "gnmt-small", "conv-s2s", "moe-transformer", "mamba", "t5", "bert"]
@@ -234,7 +234,7 @@ assert "weft" not in sys.modules
 @pytest.mark.slow
 def test_every_shipped_spec_is_ejected(tmp_path: Path) -> None:
     """All of them in one process that has no weft, with lengths that each of them can take."""
-    shipped = runpy.run_path(str(Path(__file__).parent.parent / "test_shipped.py"))
+    shipped = runpy.run_path(str(Path(__file__).parents[2] / "test_shipped.py"))
     wanted: dict[str, dict[str, Tensor]] = {}
     pairs = []
     for number, name in enumerate(ENTRIES):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from weft.runtime.export.layout import WIDTH, defaults_of, laid_out
+from weft.runtime.export.eject.source_format import WIDTH, defaults_of, laid_out
 
 CLASSES = """
 class Path:

@@ -12,14 +12,14 @@ import pytest
 import torch
 import weft
 from torch import Tensor, nn
-from weft.blocks.modules.feed_forward import FeedForward
-from weft.runtime.checkpoint import Checkpoint, open_checkpoint
+from weft.blocks.feed_forward.feed_forward_module import FeedForward
+from weft.runtime.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from weft.runtime.checkpoint.tokenizers import special_of
 from weft.runtime.cli.main import main
 from weft.runtime.data.tokenizer import Tokenizer
-from weft.runtime.export import to_onnx
-from weft.runtime.export.plain import Plain
-from weft.runtime.export.to_onnx import export_onnx
-from weft.runtime.special import special_of
+from weft.runtime.export.onnx import export as to_onnx
+from weft.runtime.export.onnx.export import export_onnx
+from weft.runtime.export.reference import Plain
 from weft.specs.findings import InputError
 from weft.specs.load import load, load_child
 
@@ -54,7 +54,7 @@ def test_the_engine_computes_what_the_model_computes(
 
 def documented() -> Callable[..., list[int]]:
     """Return the loop of docs/exporting.md."""
-    page = (Path(__file__).parents[3] / "docs" / "exporting.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "exporting.md").read_text()
     parts = [part.split("```")[0] for part in page.split("```python\n")]
     names: dict[str, Any] = {}
     exec(compile(next(p for p in parts if "import onnxruntime" in p), "page", "exec"), names)

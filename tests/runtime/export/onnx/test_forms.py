@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from weft.blocks.modules.mixture_of_experts import MixtureOfExperts
-from weft.blocks.modules.recurrent import LSTM
-from weft.blocks.modules.span import SpanScore
-from weft.runtime.export.onnx_forms import onnx_forms
+from weft.blocks.feed_forward.mixture_of_experts_module import MixtureOfExperts
+from weft.blocks.pooling.span_module import SpanScore
+from weft.blocks.recurrent.recurrent_module import LSTM
+from weft.runtime.export.onnx.forms import onnx_forms
 
 
 def scattered(module: nn.Module) -> nn.Module:

@@ -5,10 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 import weft
-from weft.blocks.modules.state import Room, State
-from weft.runtime.checked import graph_of
-from weft.runtime.compile.build import build
-from weft.runtime.export.steps import GROWN, Begin, Step, grown_of, leaves, loop_of, rebuilt
+from weft.blocks.kernels.decode_state import Room, State
+from weft.runtime.codegen.build import build
+from weft.runtime.export.onnx.step_state import (
+    GROWN,
+    Begin,
+    Step,
+    grown_of,
+    leaves,
+    loop_of,
+    rebuilt,
+)
+from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 from weft.specs.load import load
 

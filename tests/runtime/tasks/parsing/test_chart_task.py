@@ -14,17 +14,17 @@ from torch import Tensor, nn
 from weft.runtime import api
 from weft.runtime.data.batches import Batch
 from weft.runtime.data.symbols import Symbols
-from weft.runtime.model import open_model
+from weft.runtime.data.treebank.settings import ParsingSettings
+from weft.runtime.data.treebank.trees import Leaf, read_trees
+from weft.runtime.model.model import open_model
 from weft.runtime.tasks.parsing.chart_task import LEAST, ChartParsing
 from weft.runtime.tasks.parsing.measure import measure
-from weft.runtime.tasks.parsing.settings import ParsingSettings
-from weft.runtime.tasks.parsing.trees import Leaf, read_trees
 from weft.runtime.tasks.parsing.words import Words
 from weft.runtime.train.run import LossSettings, Run
 from weft.specs.findings import InputError
 
-from .conftest import bank
-from .test_cky import trees
+from ...decode.parsing.test_cky import trees
+from ...toy_treebank import bank
 
 WORDS = ("▁a", "▁b", "c")
 TARGET = Symbols(["(NP", "(S→VP", ")", "=NN", "=IN"])

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from weft.runtime import api
-from weft.runtime.model import open_model
+from weft.runtime.model.model import open_model
 from weft.runtime.tasks.parsing.measure import measure
 from weft.runtime.train.run import Run
 
-from .conftest import bank
+from ...toy_treebank import bank
 
 
 @pytest.mark.slow

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 import torch
 from weft.runtime import api
-from weft.runtime.checkpoint import open_checkpoint
-from weft.runtime.model import open_model
-from weft.runtime.tasks.parsing.linearization import LINEARIZATIONS
+from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.data.treebank.linearization import LINEARIZATIONS
+from weft.runtime.data.treebank.trees import Leaf, Tree
+from weft.runtime.decode.parsing.tree_repair import Repairs
+from weft.runtime.model.model import open_model
 from weft.runtime.tasks.parsing.measure import measure, measured
 from weft.runtime.tasks.parsing.parse import Parse, symbols_of
-from weft.runtime.tasks.parsing.repair import Repairs
-from weft.runtime.tasks.parsing.trees import Leaf, Tree
 from weft.runtime.train.run import Run, load_run, spec_of
 from weft.specs.findings import SpecError
 from weft.specs.load import load
 
-from .conftest import bank
+from ...toy_treebank import bank
 
 FORMS = pytest.mark.parametrize("form", LINEARIZATIONS)
 

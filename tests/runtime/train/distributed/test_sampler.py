@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from weft.runtime import api
-from weft.runtime.data.corpus import Corpus
 from weft.runtime.data.settings import BatchSettings
-from weft.runtime.train.distributed.share import Portion, check_share, portions, seed_of
+from weft.runtime.data.shards.corpus import Corpus
+from weft.runtime.train.distributed.sampler import Portion, check_share, portions, seed_of
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 

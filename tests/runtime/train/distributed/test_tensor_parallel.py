@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from weft.graphs.graph import Graph
-from weft.runtime.checked import graph_of
-from weft.runtime.compile.build import build
-from weft.runtime.train.distributed.tensor_plan import plan
+from weft.graphs.ir.graph import Graph
+from weft.runtime.codegen.build import build
+from weft.runtime.spec.check import graph_of
+from weft.runtime.train.distributed.tensor_parallel import plan
 from weft.specs.load import load, loaded
 
 

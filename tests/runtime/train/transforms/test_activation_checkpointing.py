@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from weft.graphs.graph import Graph
+from weft.graphs.ir.graph import Graph
 from weft.runtime import api
-from weft.runtime.checked import graph_of
-from weft.runtime.checkpoint import read_tensors
-from weft.runtime.compile.build import build
-from weft.runtime.compile.compile import compile_model
-from weft.runtime.train.recompute import recompute
+from weft.runtime.checkpoint.checkpoint import read_tensors
+from weft.runtime.codegen.build import build
+from weft.runtime.compile.torch_compile import compile_model
+from weft.runtime.spec.check import graph_of
 from weft.runtime.train.run import Run
+from weft.runtime.train.transforms.activation_checkpointing import recompute
 from weft.specs.findings import InputError
 from weft.specs.load import load
 

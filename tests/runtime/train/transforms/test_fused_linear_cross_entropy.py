@@ -6,14 +6,18 @@ from typing import Any, Literal
 
 import pytest
 import torch
-import weft.runtime.train.projected as projected_module
+import weft.runtime.train.transforms.fused_linear_cross_entropy as projected_module
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from weft.blocks.modules import product
+from weft.blocks.kernels import linear as product
 from weft.runtime.train.loss import label_smoothed
-from weft.runtime.train.projected import projected_label_smoothed, run_and_compare, set_aside
+from weft.runtime.train.transforms.fused_linear_cross_entropy import (
+    projected_label_smoothed,
+    run_and_compare,
+    set_aside,
+)
 
 PAD = 0
 WIDTH, WORDS = 6, 29

@@ -14,24 +14,24 @@ import pytest
 import torch
 import weft
 from torch import Tensor, nn
-from weft.blocks.library import registry
-from weft.blocks.modules import cores
-from weft.blocks.modules.cores import varlen_packed
-from weft.blocks.modules.packing import _first, packed, padded, rows_of
-from weft.graphs.axes import evaluate
-from weft.graphs.graph import Graph
-from weft.graphs.packing import Packing, packing
-from weft.graphs.shapes import ValueType
-from weft.runtime.checked import graph_of
-from weft.runtime.compile.build import build
+from weft.blocks.kernels import attention_backends as cores
+from weft.blocks.kernels.attention_backends import varlen_packed
+from weft.blocks.kernels.unpad import _first, packed, padded, rows_of
+from weft.blocks.registry import registry
+from weft.graphs.ir.dims import evaluate
+from weft.graphs.ir.graph import Graph
+from weft.graphs.ir.value_type import ValueType
+from weft.graphs.passes.unpad import Packing, packing
+from weft.runtime.codegen.build import build
 from weft.runtime.data.settings import BatchSettings
-from weft.runtime.train.packing import kept, pack, padding_of
-from weft.runtime.train.recompute import recompute
+from weft.runtime.spec.check import graph_of
+from weft.runtime.train.transforms.activation_checkpointing import recompute
+from weft.runtime.train.transforms.unpad import kept, pack, padding_of
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
 
 ENTRIES: dict[str, dict[str, Any]] = {}
-for _file in sorted((Path(__file__).parents[1] / "models").glob("*.py")):
+for _file in sorted((Path(__file__).parents[2] / "models").glob("*.py")):
     _names = runpy.run_path(str(_file))
     ENTRIES |= _names.get("MODELS", {}) | _names.get("VARIANTS", {})
 ROWS, LENGTH = 3, 8

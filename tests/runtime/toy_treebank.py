@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.runtime.tasks.parsing.trees import Leaf, Tree, pretty
+from weft.runtime.data.treebank.trees import Leaf, Tree, pretty
 from weft.runtime.train.run import Run
 
 NOUNS, VERBS = ("dog", "cat", "bird", "-LRB-", "1\\/2"), ("sees", "hears")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from .distributed.share import Portion
+from ..distributed.sampler import Portion
 
 
 @dataclass(slots=True)

@@ -22,21 +22,21 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from ....graphs.graph import Graph
-from ....specs.findings import InputError
-from ...checkpoint import Contents, is_sharded, set_weights, tensors_in, weights_of
-from ...compile.build import build_empty, program_of
-from ..loss import LossSums
-from ..optimize import clip_gradient, load_optimizer_tensors, optimizer_tensors
-from .settings import ParallelSettings
-from .sharded import load_sharded, save_sharded
-from .tensor_plan import divide
-from .tensors import apart, clip, divided_as, here, whole
-from .world import World
+from ...graphs.ir.graph import Graph
+from ...specs.findings import InputError
+from ..checkpoint.checkpoint import Contents, is_sharded, set_weights, tensors_in, weights_of
+from ..codegen.build import build_empty, program_of
+from .distributed.checkpoint import load_sharded, save_sharded
+from .distributed.dtensor import apart, clip, divided_as, here, whole
+from .distributed.settings import ParallelSettings
+from .distributed.tensor_parallel import divide
+from .distributed.world import World
+from .loss import LossSums
+from .optimize import clip_gradient, load_optimizer_tensors, optimizer_tensors
 
 if TYPE_CHECKING:
-    from ...data.batches import Batch
-    from ..setting import Task
+    from ..data.batches import Batch
+    from .context import Task
 
 _NAMES = inspect.signature(DistributedDataParallel).parameters
 _NO_BUFFERS: dict[str, Any] = {

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from ...specs.findings import InputError
+from ....specs.findings import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

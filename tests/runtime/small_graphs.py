@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from weft.blocks.library import registry
-from weft.graphs.check import check
-from weft.graphs.graph import Graph
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.graph import Graph
 from weft.specs.load import load, loaded
 
 SMALL = {"vocab": 11, "d_model": 8, "heads": 2, "d_ff": 12, "layers": 2, "dropout": 0.0}

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from weft.runtime.train import plot
-from weft.runtime.train.plot import plot_curves
+from weft.runtime.train.reporting import plot
+from weft.runtime.train.reporting.plot import plot_curves
 from weft.specs.findings import InputError
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Front ends: images and audio become sequences of vectors."""

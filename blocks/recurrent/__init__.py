@@ -1,0 +1,1 @@
+"""Recurrence: recurrent networks, convolutional recurrences and state-space models."""

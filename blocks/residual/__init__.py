@@ -1,0 +1,1 @@
+"""Residual paths, norms, and blocks that combine two values."""

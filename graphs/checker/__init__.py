@@ -1,0 +1,1 @@
+"""The checker: a spec becomes a typed graph, or a list of findings."""

@@ -1,0 +1,1 @@
+"""Costs: FLOPs, parameters and critical paths of a graph, from the formulas of its blocks."""

@@ -1,0 +1,1 @@
+"""Differences between two graphs, and which weights carry over."""

@@ -1,0 +1,1 @@
+"""Drawing: graphs and differences as diagrams and as text outlines."""

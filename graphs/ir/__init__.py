@@ -1,0 +1,1 @@
+"""The intermediate representation: value types, block types, graphs, and their canonical form."""

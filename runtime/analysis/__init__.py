@@ -1,0 +1,1 @@
+"""Analysis of models: attention weights, alignments, measured and estimated costs."""

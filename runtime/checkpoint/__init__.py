@@ -1,0 +1,1 @@
+"""Checkpoints: writing, opening, averaging, pruning and transferring them."""

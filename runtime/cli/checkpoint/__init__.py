@@ -1,0 +1,1 @@
+"""Commands that make one checkpoint from another, or export one."""

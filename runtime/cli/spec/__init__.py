@@ -1,0 +1,1 @@
+"""Commands about specs: check, show, draw, diff, swap, cost."""

@@ -1,0 +1,1 @@
+"""Commands that prepare, train and evaluate."""

@@ -1,0 +1,1 @@
+"""Code generation: a graph becomes Python source and an `nn.Module`."""

@@ -1,0 +1,1 @@
+"""Treebanks: constituency trees, their files, and the symbols they are written as."""

@@ -1,0 +1,1 @@
+"""Decoding of parsers: CKY, the tree automaton, and repair of malformed trees."""

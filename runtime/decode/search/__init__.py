@@ -1,0 +1,1 @@
+"""Search: greedy, beam and sampled decoding over next-token scores."""

@@ -1,0 +1,1 @@
+"""Export to one file of plain PyTorch."""

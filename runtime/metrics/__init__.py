@@ -1,0 +1,1 @@
+"""Metrics: EVALB scores of parses."""

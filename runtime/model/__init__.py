@@ -1,0 +1,1 @@
+"""An opened checkpoint as users see it."""

@@ -1,0 +1,1 @@
+"""Specs as the Python API sees them: loading, checking, swapping blocks."""

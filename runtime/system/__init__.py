@@ -1,0 +1,1 @@
+"""The machine: processor, memory, and the cache folder."""

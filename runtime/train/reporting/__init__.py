@@ -1,0 +1,1 @@
+"""Reports of a training: metrics, their history on disk, and their curves."""

@@ -1,0 +1,1 @@
+"""Changes to a built model that make training faster or smaller."""

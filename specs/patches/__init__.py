@@ -1,0 +1,1 @@
+"""Patches: how a spec that extends another changes it."""
