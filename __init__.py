@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from .graphs.diff.diff import Diff
-    from .graphs.passes.unpad import Packing
+    from .graphs.passes.unpad import UnpadPlan
     from .runtime.api import Model
-    from .runtime.compile.decode_compile import Wish
+    from .runtime.compile.decode_compile import CompileChoice
     from .runtime.compile.torch_compile import CompileReport, Mode
     from .runtime.export.ctranslate2.export import Checked
     from .runtime.export.eject.eject import Ejected
@@ -163,7 +163,7 @@ def compile(  # noqa: A001 - the verb that torch uses too
     return compile_model(model, mode, measure=measure)
 
 
-def pack(model: nn.Module, *, pad: int = 0) -> Packing:
+def unpad(model: nn.Module, *, pad: int = 0) -> UnpadPlan:
     """Let a built model, while it trains, compute positions that are no padding alone, in place.
 
     Inputs, outputs, names of weights and what it does in evaluation stay as they are.  Call it
@@ -171,7 +171,7 @@ def pack(model: nn.Module, *, pad: int = 0) -> Packing:
 
     Args:
         model: what `build` returned.
-        pad: the id that ends rows where no input of kind `keep` says what is padding.
+        pad: the id that ends rows where no input of kind `mask` says what is padding.
 
     Returns:
         The axes that are packed, and what is padded all the same.
@@ -180,7 +180,7 @@ def pack(model: nn.Module, *, pad: int = 0) -> Packing:
         InputError: it cannot be packed, and why.
     """
     from .runtime.codegen.build import program_of
-    from .runtime.train.transforms.unpad import pack as pack_model
+    from .runtime.train.transforms.unpad import unpad as pack_model
 
     return pack_model(model, program_of(model).graph, pad=pad)
 
@@ -220,7 +220,7 @@ def open(  # noqa: A001 - a checkpoint opens as a file does
     search: Mapping[str, Any] | None = None,
     device: str = "cpu",
     precision: Literal["float32", "bfloat16"] = "float32",
-    compile_steps: Wish = "off",
+    compile_steps: CompileChoice = "off",
 ) -> Model:
     """Open a checkpoint folder, with nothing but what is in it.
 

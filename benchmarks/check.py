@@ -65,7 +65,7 @@ def written_out(nodes: int) -> dict[str, Any]:
         for i in range(nodes)
     }
     return {
-        "format": 1,
+        "format": 2,
         "name": "chain",
         "params": {"d": 64},
         "axes": {"B": "batch", "T": "time"},

@@ -85,7 +85,7 @@ class TorchTransformer(nn.Module):
         scaled = self.embedding(ids) * self.embedding.embedding_dim**0.5
         return self.dropout(scaled + self.table[: ids.size(1)])
 
-    def forward(self, source: Tensor, keep: Tensor, target: Tensor) -> Tensor:
+    def forward(self, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
         causal = nn.Transformer.generate_square_subsequent_mask(
             target.size(1), device=target.device
         )
@@ -93,8 +93,8 @@ class TorchTransformer(nn.Module):
             self.embed(source),
             self.embed(target),
             tgt_mask=causal,
-            src_key_padding_mask=~keep,
-            memory_key_padding_mask=~keep,
+            src_key_padding_mask=~mask,
+            memory_key_padding_mask=~mask,
             tgt_is_causal=True,
         )
         return F.linear(hidden, self.embedding.weight)
@@ -129,15 +129,15 @@ def build_marian(vocab: int, size: Size = BASE) -> nn.Module:
     )
 
 
-def _called(model: Any, source: Tensor, keep: Tensor, target: Tensor) -> Tensor:
-    logits: Tensor = model(source, keep, target)
+def _called(model: Any, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
+    logits: Tensor = model(source, mask, target)
     return logits
 
 
 CONTESTANTS = {
     "weft": Contestant(
         build_weft,
-        lambda model, source, keep, target: model(source, keep, target)["logits"],
+        lambda model, source, mask, target: model(source, mask, target)["logits"],
         torch_loss,
         fused=True,
     ),
@@ -148,10 +148,10 @@ CONTESTANTS = {
     ),
     "Hugging Face Marian": Contestant(
         build_marian,
-        lambda model, source, keep, target: (
+        lambda model, source, mask, target: (
             model(
                 input_ids=source,
-                attention_mask=keep.long(),
+                attention_mask=mask.long(),
                 decoder_input_ids=target,
                 use_cache=False,
             ).logits

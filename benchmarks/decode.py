@@ -143,7 +143,7 @@ def report(rows: list[dict[str, Any]], sentences: int) -> None:
 def remembered(options: argparse.Namespace) -> None:
     """Print the bytes of our decoder's state by beam, found and by the formula."""
     import weft
-    from weft.blocks.kernels.decode_state import Room, State
+    from weft.blocks.kernels.decode_state import Capacity, State
     from weft.runtime.analysis.memory_cost import cache_by_node
     from weft.runtime.codegen.build import program_of
 
@@ -164,9 +164,9 @@ def remembered(options: argparse.Namespace) -> None:
 
     print("\n| beam | state, MB | by `weft cost`, MB |\n|---|---|---|")
     for beam in (1, 2, 4, 8):
-        room = Room(sentences, beam, length, torch.float32, torch.device("cpu"))
+        capacity = Capacity(sentences, beam, length, torch.float32, torch.device("cpu"))
         with torch.inference_mode():
-            found = held(model.begin(room, source=ids, source_keep=ids > 0))
+            found = held(model.begin(capacity, source=ids, source_mask=ids > 0))
         print(f"| {beam} | {found / 2**20:.1f} | {(fixed + beam * own) / 2**20:.1f} |")
 
 

@@ -35,7 +35,7 @@ class Work:
 
 def weft(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
     """Weft, as `weft translate` decodes."""
-    from weft.runtime.decode.decode import Request, Special, decode_ids
+    from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
     from weft.runtime.decode.settings import SearchSettings
 
     model = build_weft(work.vocab).eval()
@@ -43,7 +43,7 @@ def weft(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - t
     def decode(sources: Sources, beam: int) -> Sequence[Sequence[int]]:
         search = SearchSettings(beam=beam, min_length=work.length, max_length=work.length)
         requests = [Request(source) for source in sources]
-        found = decode_ids([model], requests, Special(BEGIN, END, PAD), search, half=half)
+        found = decode_ids([model], requests, SpecialTokens(BEGIN, END, PAD), search, half=half)
         return [best.tokens for best, *_ in found]
 
     return decode

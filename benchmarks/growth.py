@@ -65,7 +65,7 @@ def step(given: dict[str, int]) -> dict[str, float]:
     head = head_of(graph, "logits")
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
     ids = torch.randint(4, given["vocab"], (given["rows"], given["length"]))
-    inputs = {"source": ids, "source_keep": ids != 0, "target": ids}
+    inputs = {"source": ids, "source_mask": ids != 0, "target": ids}
     took = []
     for _ in range(STEPS + 1):
         began = time.process_time()
@@ -94,7 +94,7 @@ def cold(given: dict[str, int]) -> dict[str, float]:
     report = weft.compile(model, mode="layers")
     ids = torch.randint(4, given["vocab"], (2, 16))
     began = sum(os.times()[:4])
-    model(source=ids, source_keep=ids != 0, target=ids)["logits"].sum().backward()
+    model(source=ids, source_mask=ids != 0, target=ids)["logits"].sum().backward()
     return {"seconds": sum(os.times()[:4]) - began, "graphs": report.found}
 
 

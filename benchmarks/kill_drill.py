@@ -89,7 +89,7 @@ def write_run(folder: Path, updates: int) -> Path:
         (folder / f"{name}.tgt").write_text("".join(" ".join(row[::-1]) + "\n" for row in rows))
     files = {n: {"source": [f"{n}.src"], "target": [f"{n}.tgt"]} for n in ("train", "valid")}
     run = {
-        "format": 1,
+        "format": 2,
         "name": "drill",
         "spec": "transformer-tiny",
         "params": {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1},

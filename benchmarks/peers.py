@@ -27,9 +27,9 @@ class XTransformers(nn.Module):
         settings = {f"{s}_{k}": v for s in ("enc", "dec") for k, v in (side | drops).items()}
         self.inner = XTransformer(dim=512, tie_token_emb=True, **settings)
 
-    def forward(self, source: Tensor, keep: Tensor, target: Tensor) -> Tensor:
-        read = self.inner.encoder(source, mask=keep, return_embeddings=True)
-        logits: Tensor = self.inner.decoder.net(target, context=read, context_mask=keep)
+    def forward(self, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
+        read = self.inner.encoder(source, mask=mask, return_embeddings=True)
+        logits: Tensor = self.inner.decoder.net(target, context=read, context_mask=mask)
         return logits
 
 
@@ -69,10 +69,10 @@ class Fairseq(nn.Module):
         task = Namespace(source_dictionary=words, target_dictionary=words)
         self.inner = TransformerModel.build_model(settings, task)
 
-    def forward(self, source: Tensor, keep: Tensor, target: Tensor) -> Tensor:
+    def forward(self, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
         pad = self.inner.encoder.padding_idx
         logits: Tensor = self.inner(
-            source.masked_fill(~keep, pad), keep.sum(1), target.masked_fill(target == 0, pad)
+            source.masked_fill(~mask, pad), mask.sum(1), target.masked_fill(target == 0, pad)
         )[0]
         return logits
 
@@ -120,10 +120,10 @@ class Sockeye(nn.Module):
         self.inner.apply(model.initialize_parameters)
         self.logits = constants.LOGITS_NAME
 
-    def forward(self, source: Tensor, keep: Tensor, target: Tensor) -> Tensor:
+    def forward(self, source: Tensor, mask: Tensor, target: Tensor) -> Tensor:
         import torch
 
-        lengths = torch.stack((keep.sum(1), torch.zeros_like(keep.sum(1))), 1).int()
+        lengths = torch.stack((mask.sum(1), torch.zeros_like(mask.sum(1))), 1).int()
         logits: Tensor = self.inner(
             source[..., None].int(), lengths, target[..., None].int(), (target != 0).sum(1).int()
         )[self.logits]

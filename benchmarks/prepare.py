@@ -154,7 +154,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
     began = time.perf_counter()
     write_text(folder, given.pairs)
     run = {
-        "format": 1,
+        "format": 2,
         "name": "drill",
         "spec": "transformer-base",
         "data": {

@@ -24,7 +24,7 @@ from decoders import BEGIN, END, PAD
 from weft.runtime.compile.decode_compile import Steps, use_steps
 from weft.runtime.decode import active_rows as held
 from weft.runtime.decode import decode as ids
-from weft.runtime.decode.decode import Request, Special, decode_ids
+from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
 from weft.runtime.decode.settings import SearchSettings
 from weft.runtime.system.cpu import processor_name
 
@@ -62,8 +62,8 @@ def decoding(
 ) -> Turn:
     """Return a run over all requests, whose outputs end where they have no more room."""
     search = SearchSettings(beam=beam, max_factor=1.0, max_extra=0, min_length=10_000)
-    special, half = Special(BEGIN, END, PAD), options.precision == "bfloat16"
-    return lambda: decode_ids([model], requests, special, search, half=half)
+    special_tokens, half = SpecialTokens(BEGIN, END, PAD), options.precision == "bfloat16"
+    return lambda: decode_ids([model], requests, special_tokens, search, half=half)
 
 
 def swapped(run: Turn, module: Any, name: str, value: object) -> Turn:
@@ -127,7 +127,7 @@ def _compiled(
 ) -> dict[str, Turn]:
     """Return runs with plain and with compiled steps; say what compiling takes."""
     run = decoding(model, [Request(one) for one in sources], beam, options)
-    ways = {"plain": Steps("off"), "compiled": Steps("on", say=lambda text: print(f"  {text}"))}
+    ways = {"plain": Steps("off"), "compiled": Steps("on", log=lambda text: print(f"  {text}"))}
 
     def using(steps: Steps) -> Turn:
         def turn() -> None:

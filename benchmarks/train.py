@@ -113,13 +113,13 @@ def weft_step(
     kernels = choose_kernels(
         torch.device(how.device),
         half=how.half,
-        attention_wish="varlen" if packed and on_gpu else "auto",
+        attention_kernel="varlen" if packed and on_gpu else "auto",
     )
     product.use_product(kernels.product)
     cores.use(kernels.attention)
     said = str(kernels)
     if packed:
-        weft.pack(model)
+        weft.unpad(model)
     if on_gpu:
         said = f"{said}; {weft.compile(model, 'layers')}"
     known: dict[int, dict[str, int]] = {}
@@ -128,7 +128,7 @@ def weft_step(
         if id(target) not in known:  # batches are few and stay where they are
             ids = {"source": source, "target": target}
             known[id(target)] = {name: int((one != 0).sum()) for name, one in ids.items()}
-        inputs = {"source": source, "source_keep": source != 0, "target": shifted(target)}
+        inputs = {"source": source, "source_mask": source != 0, "target": shifted(target)}
         with torch.autocast(how.device, torch.bfloat16, enabled=how.half):
             _, sums = run_and_compare(
                 model,
@@ -212,7 +212,7 @@ def peak(device: str) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def ceiling(how: How) -> float:
+def peak_flops(how: How) -> float:
     """Return the FLOP/s of the fastest product of large matrices that torch has."""
     from weft.blocks.kernels import linear as product
 
@@ -262,7 +262,7 @@ class Contest:
         self.cold: dict[str, float] = {}
         self.peak: dict[str, float] = {}
         self.processes = []
-        self.ceilings: list[float] = []
+        self.peaks: list[float] = []
         """FLOP/s of the fastest product, in each turn of the last turns."""
         for name in names:
             here, there = context.Pipe()
@@ -290,10 +290,10 @@ class Contest:
     def turns(self, tokens: int, rounds: int) -> dict[str, list[float]]:
         """Return target tokens per second of each contestant, turn by turn."""
         speeds: dict[str, list[float]] = {name: [] for name in self.pipes}
-        self.ceilings = []
+        self.peaks = []
         warm = BATCHES if self.how.best else 0  # what is compiled is so again for some shapes
         for turn in range(-warm, rounds):
-            self.ceilings.append(ceiling(self.how))
+            self.peaks.append(peak_flops(self.how))
             for name, pipe in list(self.pipes.items()):
                 try:
                     pipe.send((tokens, turn + 1 + BATCHES))
@@ -372,7 +372,7 @@ def meet(
     for tokens in sizes[:1] if how.best else sizes:
         mean = statistics.mean(f / t for f, t in flops(make_batches(tokens), how.size))
         speeds = contest.turns(tokens, rounds)
-        top = statistics.median(contest.ceilings)
+        top = statistics.median(contest.peaks)
         print(f"{precision}: ceiling {top / 1e9:.0f} GFLOP/s", flush=True)
         ours = statistics.median(speeds.get("weft", [math.nan]))
         for name, found in speeds.items():

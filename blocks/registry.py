@@ -31,7 +31,7 @@ from .position.position import LEARNED_POSITION, SINUSOIDAL_POSITION, STEP_POSIT
 from .recurrent.conv_gru import CONV_GRU, CONV_GRU_DECODER
 from .recurrent.recurrent import GRU, LSTM, RNN
 from .recurrent.state_space import MAMBA2
-from .residual.combine import ADD, CONCATENATE, KEEP_TO_BIAS, LENGTHS_TO_KEEP, UNFOLD
+from .residual.combine import ADD, CONCATENATE, LENGTHS_TO_MASK, MASK_TO_BIAS, UNFOLD
 from .residual.norm import LAYER_NORM, RMS_NORM
 from .residual.sublayer import DROPOUT, LINEAR, PARALLEL_SUBLAYER, SUBLAYER
 
@@ -73,8 +73,8 @@ STANDARD: tuple[BlockType, ...] = (
     GATE,
     ADD,
     CONCATENATE,
-    LENGTHS_TO_KEEP,
-    KEEP_TO_BIAS,
+    LENGTHS_TO_MASK,
+    MASK_TO_BIAS,
     UNFOLD,
     PREPEND,
     POOL,

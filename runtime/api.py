@@ -12,7 +12,7 @@ import torch
 from ..graphs.ir.graph import Graph
 from ..specs.findings import InputError
 from ..specs.load import load
-from .compile.roofline import ceiling, full_speed
+from .compile.roofline import full_speed, peak_flops
 from .data.prepare import Prepared, prepare
 from .data.prepare import Report as PrepareReport
 from .data.symbols import SYMBOLS, Symbols
@@ -60,7 +60,7 @@ def prepare_run(
     report: PrepareReport | None = None,
     *,
     workers: int | None = None,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> Prepared:
     """Make or open the tokenizer and the binary corpus of a run; see `prepare`."""
     made = folder / "prepared"
@@ -71,7 +71,7 @@ def prepare_run(
         reading=reading_of(run),
         report=report,
         workers=workers,
-        say=say,
+        log=log,
     )
 
 
@@ -129,8 +129,8 @@ def train(
             folder,
             place,
             here,
-            (listener or Silent()) if here.leads else Silent(),
-            report if here.leads else None,
+            (listener or Silent()) if here.is_main_process else Silent(),
+            report if here.is_main_process else None,
         )
         begun = bool(checkpoints(folder)) and not resume
         resume = goes_on(folder, here, begun=begun) or resume
@@ -190,18 +190,18 @@ def _setting(
     folder: Path,
     place: Place,
     here: World,
-    hears: Listener,
+    listener: Listener,
     report: PrepareReport | None,
 ) -> Setting:
     """Prepare the data of a run, and put together all that its training needs."""
-    hears.say(f"{place.device}, {'bfloat16' if place.half else 'float32'}: {place.reason}")
-    with here.first():
-        prepared = prepare_run(settings, folder, report, say=hears.say)
+    listener.log(f"{place.device}, {'bfloat16' if place.half else 'float32'}: {place.reason}")
+    with here.main_process_first():
+        prepared = prepare_run(settings, folder, report, log=listener.log)
     graph = graph_for(settings, source, prepared)
     task = make_task(settings, prepared, graph)
-    hears.say(f"{graph.name}: {graph.parameters():,} parameters")
+    listener.log(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):
-        hears.say(_counted(split, prepared.report[split]))
+        listener.log(_counted(split, prepared.report[split]))
     return Setting(
         run=settings,
         graph=graph,
@@ -213,9 +213,11 @@ def _setting(
         pad=prepared.source_tokenizer.pad,
         eos=prepared.source_tokenizer.eos,
         validate=task.validator(prepared, settings, place),
-        listener=hears,
+        listener=listener,
         world=here,
-        full_speed=_full_speed(settings, graph, prepared, place, here) if here.leads else None,
+        full_speed=_full_speed(settings, graph, prepared, place, here)
+        if here.is_main_process
+        else None,
     )
 
 
@@ -230,7 +232,7 @@ def _full_speed(
         return None
     tokens = prepared.train.header["tokens"]
     means = [tokens[side] / max(1, len(prepared.train)) + 1 for side in ("source", "target")]
-    best = ceiling(place.device, torch.bfloat16 if place.half else torch.float32)
+    best = peak_flops(place.device, torch.bfloat16 if place.half else torch.float32)
     devices = 1 if place.device.type == "cpu" else here.size
     return full_speed(graph, means[0], means[1], best * devices)
 
@@ -244,7 +246,7 @@ def _counted(split: str, report: Mapping[str, Any]) -> str:
 class Silent:
     """Hears everything and says nothing."""
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Hear one line."""
 
     def progress(self, progress: Any) -> None:

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, Tag
 
-FORMAT = 1
-"""The version of the spec language that this code writes."""
+FORMAT = 2
+"""The version of the spec language, and of run files, that this code writes."""
 
 USE, REPEAT = "(use)", "(repeat)"
 """Marks of the two forms of a node in pydantic's locations; no key can look so."""
@@ -99,7 +99,7 @@ class Step(Record):
 class Spec(Record):
     """A model, whole."""
 
-    format: Literal[1]
+    format: Literal[2]
     """Version of the spec language."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
     doc: str = ""

@@ -16,7 +16,7 @@ from .patches.merge import patched
 from .patches.patch import read_patches
 from .reader import FOR_EDITORS, parse, read_value, shipped_names
 
-ROOMS = ("models", "variants")
+FOLDERS = ("models", "variants")
 """Folders of `specs/` that hold specs."""
 LONGEST_CHAIN = 16
 """Specs that may extend one another in a row."""
@@ -79,7 +79,7 @@ def _named(name: str, path: Path, below: tuple[Path, ...]) -> Path | Finding:
 
     parent = parent_of(name, path)
     if parent is None:
-        known = [*shipped_names(*ROOMS), *(p.stem for p in path.parent.glob("*.json"))]
+        known = [*shipped_names(*FOLDERS), *(p.stem for p in path.parent.glob("*.json"))]
         # A path is no name, but its last piece may be one.
         near = did_you_mean(name.rpartition("/")[2], set(known) - {path.stem})
         return fail("N08", f"unknown spec '{name}'", near)
@@ -256,4 +256,4 @@ def parent_of(name: str, child: Path) -> Path | None:
     own = beside.resolve() == child.resolve()
     if beside.is_file() and not beside.is_symlink() and not own:
         return beside
-    return shipped_names(*ROOMS).get(name) or (beside if own else None)
+    return shipped_names(*FOLDERS).get(name) or (beside if own else None)

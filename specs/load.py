@@ -13,11 +13,11 @@ from typing import Any
 
 from .findings import Finding, InputError, SpecError, pointer
 from .form import Spec
-from .inherit import LONGEST_CHAIN, ROOMS, extended, inherit, inherited, parse_placed, place
+from .inherit import FOLDERS, LONGEST_CHAIN, extended, inherit, inherited, parse_placed, place
 from .origins import Origins, Place, parts_of
 from .reader import find, parse, read_json
 
-__all__ = ["LONGEST_CHAIN", "ROOMS", "LoadedSpec", "load", "loaded", "parse_overrides"]
+__all__ = ["FOLDERS", "LONGEST_CHAIN", "LoadedSpec", "load", "loaded", "parse_overrides"]
 
 OVERRIDES = "overrides"
 """What a finding names as its file when the value was set from outside."""
@@ -75,7 +75,7 @@ def load(name: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded
         InputError: no such file.
         SpecError: the text or its form is wrong.
     """
-    path = find(str(name), *ROOMS)
+    path = find(str(name), *FOLDERS)
     value, origins = inherit(path)
     form = parse_placed(value, str(path), origins)
     return LoadedSpec(form, str(path), dict(overrides or {}), origins)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -19,7 +20,7 @@ from pydantic_core import ErrorDetails
 from .bounds import beyond_bounds
 from .findings import Finding, InputError, SpecError, at_most, did_you_mean, pointer
 from .form import FORMAT, REPEAT, USE, RepeatNode, Spec, UseNode
-from .upgrade import upgrade_format
+from .upgrade import FORMATS, Upgrader, upgrade_format
 
 LARGEST = 384 << 10
 """Bytes that a spec or run file may have; 1,000 nodes, written out in full, take 300,000."""
@@ -40,18 +41,20 @@ _MARK = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 Form = TypeVar("Form", bound=BaseModel)
 
 
-def shipped_names(*rooms: str) -> dict[str, Path]:
+def shipped_names(*folders: str) -> dict[str, Path]:
     """Return the shipped files of `specs/<room>/` by name."""
-    return {path.stem: path for room in rooms for path in sorted((SHIPPED / room).glob("*.json"))}
+    return {
+        path.stem: path for folder in folders for path in sorted((SHIPPED / folder).glob("*.json"))
+    }
 
 
-def find(name: str, *rooms: str) -> Path:
+def find(name: str, *folders: str) -> Path:
     """Return the file that a person means: a path, or the name of a shipped one.
 
     Raises:
         InputError: neither exists.
     """
-    path, known = Path(name), shipped_names(*rooms)
+    path, known = Path(name), shipped_names(*folders)
     try:
         if path.is_file():
             return path
@@ -65,7 +68,7 @@ def find(name: str, *rooms: str) -> Path:
     meant = [file for file in beside if Path(file) == Path(f"{name}.json")]
     beside = [file for file in beside if Path(file) != path]
     help_ = f"did you mean '{meant[0]}'?" if meant else ""
-    if "/" in name or name.endswith(".json") or not rooms:
+    if "/" in name or name.endswith(".json") or not folders:
         raise InputError("no such file", place=name, help=help_ or did_you_mean(name, beside))
     problem = f"'{name}' is neither a file nor shipped with weft"
     raise InputError(problem, help=help_ or did_you_mean(name, known))
@@ -196,8 +199,19 @@ def _records(value: Any) -> dict[int, str]:
     return found
 
 
-def parse(form: type[Form], value: Any, source: str) -> Form:
-    """Return a JSON value in the given form.
+def parse(
+    form: type[Form],
+    value: Any,
+    source: str,
+    formats: Mapping[int, Upgrader] = FORMATS,
+) -> Form:
+    """Return a JSON value in the given form, upgraded from an older format where it has one.
+
+    Args:
+        form: what the value is to be.
+        value: any JSON value.
+        source: the file it came from, for findings.
+        formats: older format to what upgrades it; that of specs when left out.
 
     Raises:
         SpecError: every place where the value has not that form, or is too large.
@@ -205,8 +219,8 @@ def parse(form: type[Form], value: Any, source: str) -> Form:
     if not isinstance(value, dict):
         finding = Finding(code="S04", at="", problem="the file is not an object", source=source)
         raise SpecError([finding])
-    if form is Spec:
-        value, _ = upgrade_format(value)
+    if "format" in form.model_fields:
+        value, _ = upgrade_format(value, formats)
     found = value.get("format")
     if "format" in form.model_fields and found is not None and found != FORMAT:
         raise SpecError(

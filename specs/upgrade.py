@@ -14,14 +14,19 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from . import format_1
 from .findings import pointer
 from .form import FORMAT, Spec
 
 Upgrader = Callable[[dict[str, Any]], dict[str, Any]]
 """From an object of one version to one of the next; it may change its argument."""
 
-FORMATS: Mapping[int, Upgrader] = {}
-"""Format to what makes it the next one.  Format 1 is the first: there is none yet."""
+FORMATS: Mapping[int, Upgrader] = {1: format_1.upgrade_spec}
+"""Format of a spec to the function that upgrades it to the next format."""
+RUN_FORMATS: Mapping[int, Upgrader] = {1: format_1.upgrade_run}
+"""The same for run files."""
+TABLE_FORMATS: Mapping[int, Upgrader] = {1: dict}
+"""The same for tables of imports, which format 2 left as they were."""
 
 _FAILURES = (LookupError, TypeError, ValueError, AttributeError)
 """What an upgrader may raise over an object of a form that it does not know."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from weft.blocks.kernels.decode_state import Room
+from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
@@ -192,13 +192,13 @@ def test_a_row_steps_as_it_runs(name: str) -> None:
     }
     model: Any = build(graph(name, **sizes)).eval()
     source, target = torch.randint(30, (2, 7)), torch.randint(30, (2, 5))
-    keep = torch.ones(2, 7, dtype=torch.bool)
-    keep[1, -3:] = False
+    mask = torch.ones(2, 7, dtype=torch.bool)
+    mask[1, -3:] = False
 
     with torch.inference_mode():
-        whole = model(source=source, source_keep=keep, target=target)["logits"]
-        room = Room(2, 1, 5, torch.float32, torch.device("cpu"))
-        state = model.begin(room, source=source, source_keep=keep)
+        whole = model(source=source, source_mask=mask, target=target)["logits"]
+        capacity = Capacity(2, 1, 5, torch.float32, torch.device("cpu"))
+        state = model.begin(capacity, source=source, source_mask=mask)
         steps = [
             model.step(target=target[:, t : t + 1], state=state, position=t)["logits"]
             for t in range(5)

@@ -63,7 +63,7 @@ class System:
     """A shipped spec."""
 
     name: str
-    room: str
+    folder: str
     """`models` or `variants`."""
     graph: Graph
     lines: int
@@ -86,13 +86,13 @@ class System:
 def systems() -> tuple[System, ...]:
     """Return every shipped spec, by name: models, then variants."""
     found = []
-    for room in ("models", "variants"):
-        for path in sorted((SHIPPED / room).glob("*.json")):
+    for folder in ("models", "variants"):
+        for path in sorted((SHIPPED / folder).glob("*.json")):
             text = path.read_text(encoding="utf-8")
             parent = read_json(text, str(path)).get("extends", "")
             count, graph = len(text.splitlines()), graph_of(path.stem)
             dot = diagram(graph).source
-            found.append(System(path.stem, room, graph, count, parent, dot))
+            found.append(System(path.stem, folder, graph, count, parent, dot))
     return tuple(found)
 
 
@@ -125,12 +125,12 @@ def page() -> str:
     all_ = systems()
     lines = [HEAD, f"{len(all_)} systems from {len(STANDARD)} blocks.\n"]
     titles = {"models": "Models", "variants": "Variants"}
-    for room, title in titles.items():
+    for folder, title in titles.items():
         lines += [
             f"## {title}\n",
             "| system | form | parameters | lines | what it is, and its source |",
             "|---|---|---|---|---|",
-            *(_row(system) for system in all_ if system.room == room),
+            *(_row(system) for system in all_ if system.folder == folder),
             "",
         ]
     lines += ["## Blocks\n", "| block | what it computes | source |", "|---|---|---|"]

@@ -108,7 +108,7 @@ LAYERS = (
 def graph_of_layer(layer: LayerType, sizes: Sizes, index: int = 0) -> Graph:
     """Return a layer as a checked graph of its own."""
     spec = {
-        "format": 1,
+        "format": 2,
         "name": "layer",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": f"f[B T {sizes.d}]"},

@@ -21,7 +21,7 @@ def _signature(_: AdditiveAttentionParams, __: frozenset[str]) -> Signature:
         inputs=(
             port("x", "f[b t d_model]", "what reads"),
             port("memory", "f[b s d_memory]", "what is read"),
-            port("keep", "keep[b s]?", "which positions may be read"),
+            port("mask", "mask[b s]?", "which positions may be read"),
         ),
         outputs=(port("y", "f[b t d_memory]", "the weighted sum of the memory"),),
         behavior={"s": "full"},
@@ -57,5 +57,5 @@ ADDITIVE_ATTENTION = BlockType(
     module=".attention.additive_module:AdditiveAttention",
     steps=True,
     example={"d_attention": 5},
-    example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"},
+    example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"},
 )

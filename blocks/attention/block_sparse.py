@@ -43,7 +43,7 @@ def _signature(_: BlockSparseAttentionParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
             port("x", "f[b t d_model]", "what reads, and is read"),
-            port("keep", "keep[b t]?", "which positions may be read"),
+            port("mask", "mask[b t]?", "which positions may be read"),
         ),
         outputs=(port("y", "f[b t d_model]", "what each position read"),),
         behavior={"t": "full"},
@@ -126,5 +126,5 @@ BLOCK_SPARSE_ATTENTION = BlockType(
     hops=_hops,
     module=".attention.block_sparse_module:BlockSparseAttention",
     example={"heads": 2, "block": 4, "global_tokens": 1, "random_blocks": 1},
-    example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
+    example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )

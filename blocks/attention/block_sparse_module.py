@@ -67,29 +67,29 @@ class BlockSparseAttention(nn.Module):
             for name in ("query", "key", "value"):
                 getattr(self.global_maps, name).load_state_dict(getattr(self, name).state_dict())
 
-    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Let every position of x [B, T, D] read.
 
         Args:
             x: what reads, and is read.
-            keep: [B, T], true where it may be read.
+            mask: [B, T], true where it may be read.
 
         Returns:
             What each position read, [B, T, D]; zeros mixed where nothing may be read.
         """
         query, key, value = (self._split(m(x)) for m in (self.query, self.key, self.value))
-        if keep is None:
-            keep = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-        y_BHTV = self._near(query, key, value, keep)
+        if mask is None:
+            mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        y_BHTV = self._near(query, key, value, mask)
         if self.global_tokens:
             # As many rows as there are global positions, in a shorter sequence too.
-            first_BHGV = self._everything(x, query, key, value, keep)
+            first_BHGV = self._everything(x, query, key, value, mask)
             rest = F.pad(y_BHTV, (0, 0, 0, self.global_tokens))[:, :, self.global_tokens :]
             y_BHTV = torch.cat([first_BHGV, rest], 2)
         out: Tensor = self.out(y_BHTV[:, :, : x.size(1)].transpose(1, 2).flatten(2))
         return out
 
-    def attention_weights(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    def attention_weights(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return how much each head reads of each position, [B, H, T, T]; for looking at.
 
         This is the one place where all pairs are compared; arguments as of `forward`.
@@ -111,10 +111,10 @@ class BlockSparseAttention(nn.Module):
             read_HNM.scatter_(2, index_HNJ.where(there_HNJ, blocks), value=True)
             reads_HTS = reads_HTS | read_HNM[:, block_T][:, :, block_T]
         hidden_HTS = x.new_zeros(()).where(reads_HTS, float("-inf"))
-        weight_BHTS = weigh(query, key, keep, bias=hidden_HTS[None])
+        weight_BHTS = weigh(query, key, mask, bias=hidden_HTS[None])
         if self.global_maps is not None:
             own = self.global_maps
-            of_all = weigh(self._split(own.query(x)), self._split(own.key(x)), keep)
+            of_all = weigh(self._split(own.query(x)), self._split(own.key(x)), mask)
             weight_BHTS = torch.where(first[:, None], of_all, weight_BHTS)
         return weight_BHTS
 
@@ -141,17 +141,17 @@ class BlockSparseAttention(nn.Module):
         best, index = luck.topk(self.random_blocks, -1)
         return index.clamp(max=blocks - 1), best >= 0
 
-    def _near(self, query: Tensor, key: Tensor, value: Tensor, keep_BT: Tensor) -> Tensor:
+    def _near(self, query: Tensor, key: Tensor, value: Tensor, mask_BT: Tensor) -> Tensor:
         """Return what each position reads of near, global and random ones, [B, H, N * C, V]."""
-        missing = -keep_BT.size(1) % self.block
+        missing = -mask_BT.size(1) % self.block
         query_BHNCK, key_BHNCK, value_BHNCV = (
             F.pad(part, (0, 0, 0, missing)).unflatten(2, (-1, self.block))
             for part in (query, key, value)
         )
         blocks = query_BHNCK.size(2)
-        random = self.drawn(blocks, keep_BT.device) if self.random_blocks else None
+        random = self.drawn(blocks, mask_BT.device) if self.random_blocks else None
         index_HNJ = None if random is None else random[0]
-        reads_BHNCL = self._readable(blocks, keep_BT, random)
+        reads_BHNCL = self._readable(blocks, mask_BT, random)
         nothing = query.new_zeros(())
         y = attend(
             query_BHNCK.transpose(1, 2).flatten(0, 1),
@@ -178,14 +178,14 @@ class BlockSparseAttention(nn.Module):
         return torch.cat(offered, 3)
 
     def _readable(
-        self, blocks: int, keep_BT: Tensor, random: tuple[Tensor, Tensor] | None
+        self, blocks: int, mask_BT: Tensor, random: tuple[Tensor, Tensor] | None
     ) -> Tensor:
         """Return [B, H or 1, N, C, L], true where a position reads what its block is offered."""
-        block, far, device = self.block, self.window_blocks, keep_BT.device
+        block, far, device = self.block, self.window_blocks, mask_BT.device
         n, c = torch.arange(blocks, device=device), torch.arange(block, device=device)
         around = torch.arange((2 * far + 1) * block, device=device)
         place_NL = (n[:, None] - far) * block + around
-        reads = self._kept(keep_BT, place_NL)[:, None, :, None].expand(-1, -1, -1, block, -1)
+        reads = self._kept(mask_BT, place_NL)[:, None, :, None].expand(-1, -1, -1, block, -1)
         if self.window is not None:
             reader_NC = n[:, None] * block + c
             distance_NCL = (reader_NC[:, :, None] - place_NL[:, None]).abs()
@@ -194,26 +194,26 @@ class BlockSparseAttention(nn.Module):
         if random is not None:
             index_HNJ, drawn_HNJ = random
             place_HNL = (index_HNJ[..., None] * block + c).flatten(2)
-            read_BHNL = self._kept(keep_BT, place_HNL)
+            read_BHNL = self._kept(mask_BT, place_HNL)
             read_BHNL = read_BHNL & drawn_HNJ.repeat_interleave(block, -1)
             parts = [
                 reads.expand(-1, self.heads, -1, -1, -1),
                 read_BHNL[:, :, :, None].expand(-1, -1, -1, block, -1),
             ]
         if self.global_tokens:
-            first_BG = F.pad(keep_BT, (0, self.global_tokens))[:, : self.global_tokens]
+            first_BG = F.pad(mask_BT, (0, self.global_tokens))[:, : self.global_tokens]
             heads = parts[0].size(1)
             parts.append(first_BG[:, None, None, None].expand(-1, heads, blocks, block, -1))
         return torch.cat(parts, -1)
 
-    def _kept(self, keep_BT: Tensor, place: Tensor) -> Tensor:
+    def _kept(self, mask_BT: Tensor, place: Tensor) -> Tensor:
         """Return whether places [...] may be read, [B, ...]; global ones are read elsewhere."""
-        length = keep_BT.size(1)
+        length = mask_BT.size(1)
         there = (place >= self.global_tokens) & (place >= 0) & (place < length)
-        return keep_BT[:, place.clamp(min=0, max=length - 1)] & there
+        return mask_BT[:, place.clamp(min=0, max=length - 1)] & there
 
     def _everything(
-        self, x: Tensor, query: Tensor, key: Tensor, value: Tensor, keep_BT: Tensor
+        self, x: Tensor, query: Tensor, key: Tensor, value: Tensor, mask_BT: Tensor
     ) -> Tensor:
         """Return what the global positions read of all, [B, H, G, V]."""
         if self.global_maps is None:
@@ -223,7 +223,7 @@ class BlockSparseAttention(nn.Module):
             query_BHGK = self._split(self.global_maps.query(first_BGD))
             key, value = (self._split(m(x)) for m in (self.global_maps.key, self.global_maps.value))
         dropout = self.dropout if self.training else 0.0
-        return attend(query_BHGK, key, value, keep_BT, dropout=dropout)
+        return attend(query_BHGK, key, value, mask_BT, dropout=dropout)
 
     def _split(self, x: Tensor) -> Tensor:
         """[B, T, H * K] to [B, H, T, K]."""

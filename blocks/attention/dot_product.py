@@ -25,7 +25,7 @@ def _signature(_: DotAttentionParams, __: frozenset[str]) -> Signature:
             port("query", "f[b t d_key]", "what reads"),
             port("key", "f[b s d_key]", "what queries are compared with"),
             port("value", "f[b s d_value]", "what is read"),
-            port("keep", "keep[b s]?", "which positions may be read"),
+            port("mask", "mask[b s]?", "which positions may be read"),
         ),
         outputs=(port("y", "f[b t d_value]", "the weighted sum of the values"),),
         behavior={"s": "full"},
@@ -60,6 +60,6 @@ DOT_ATTENTION = BlockType(
         "query": "f[B T 8]",
         "key": "f[B S 8]",
         "value": "f[B S 6]",
-        "keep": "keep[B S]",
+        "mask": "mask[B S]",
     },
 )

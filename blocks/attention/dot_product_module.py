@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels.attention_dispatch import attend
-from ..kernels.decode_state import Room, State
+from ..kernels.decode_state import Capacity, State
 
 
 class DotAttention(nn.Module):
@@ -26,7 +26,7 @@ class DotAttention(nn.Module):
         self.by_length = gain == "sqrt_length"
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None = None
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
     ) -> Tensor:
         """Let every query [B, T, K] read the values [B, S, V] whose keys [B, S, K] it matches.
 
@@ -34,26 +34,32 @@ class DotAttention(nn.Module):
             query: what reads.
             key: what it is compared with.
             value: what is read.
-            keep: [B, S], true where it may be read.
+            mask: [B, S], true where it may be read.
 
         Returns:
             Weighted sums of the values, [B, T, V]; zeros where nothing may be read.
         """
-        y_BTV = attend(query[:, None], key[:, None], value[:, None], keep, scale=self.scale)[:, 0]
+        y_BTV = attend(query[:, None], key[:, None], value[:, None], mask, scale=self.scale)[:, 0]
         if not self.by_length:
             return y_BTV
-        kept = torch.ones_like(key[..., 0]) if keep is None else keep.to(y_BTV.dtype)
+        kept = torch.ones_like(key[..., 0]) if mask is None else mask.to(y_BTV.dtype)
         return y_BTV * kept.sum(1).sqrt()[:, None, None]
 
-    def begin(self, room: Room, key: Tensor, value: Tensor, keep: Tensor | None = None) -> State:  # noqa: ARG002
+    def begin(
+        self,
+        capacity: Capacity,  # noqa: ARG002 - it grows with nothing
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+    ) -> State:
         """Remember what is read, once for each sentence."""
         fixed = {"key": key, "value": value}
-        return State(fixed=fixed if keep is None else {**fixed, "keep": keep})
+        return State(fixed=fixed if mask is None else {**fixed, "mask": mask})
 
     def step(self, query: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
         """Let the next of every row, [R, T, K], read; beams are queries of their sentence."""
         fixed = state.fixed
         query_NTK = query.unflatten(0, (fixed["key"].size(0), -1)).flatten(1, 2)
-        y_NTV = self.forward(query_NTK, fixed["key"], fixed["value"], fixed.get("keep"))
+        y_NTV = self.forward(query_NTK, fixed["key"], fixed["value"], fixed.get("mask"))
         y_NKTV: Tensor = y_NTV.unflatten(1, (-1, query.size(1)))
         return y_NKTV.flatten(0, 1)

@@ -37,7 +37,7 @@ def _signature(params: LinearAttentionParams, wired: frozenset[str]) -> Signatur
         inputs=(
             port("x", "f[b t d_model]", "what reads"),
             port("memory", "f[b s d_memory]?", "what is read; x itself when not wired"),
-            port("keep", "keep[b s]?", "which positions may be read"),
+            port("mask", "mask[b s]?", "which positions may be read"),
         ),
         outputs=(port("y", "f[b t d_model]", "what each position read"),),
         same={} if crossed else {"s": "t", "d_memory": "d_model"},
@@ -98,5 +98,5 @@ LINEAR_ATTENTION = BlockType(
     module=".attention.linear_module:LinearAttention",
     steps=True,
     example={"heads": 2, "causal": True, "chunk": 2},
-    example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
+    example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..kernels.decode_state import Room, State
+from ..kernels.decode_state import Capacity, State
 from ..kernels.init import draw_linear
 from ..kernels.linear import LinearMap
 
@@ -53,20 +53,20 @@ class LinearAttention(nn.Module):
         draw_linear(generator, self.query, self.key, self.value, self.out)
 
     def forward(
-        self, x: Tensor, memory: Tensor | None = None, keep: Tensor | None = None
+        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Let every position of x [B, T, D] read memory [B, S, D'], or x itself.
 
         Args:
             x: what reads.
             memory: what is read.
-            keep: [B, S], true where it may be read.
+            mask: [B, S], true where it may be read.
 
         Returns:
             What each position read, [B, T, D]; zeros mixed where nothing may be read.
         """
         query_BHTK = self._features(self.query, x)
-        key_BHSK, value_BHSW = self._offered(x if memory is None else memory, keep)
+        key_BHSK, value_BHSW = self._offered(x if memory is None else memory, mask)
         if self.causal and memory is None:
             read_BHTW = self._past(query_BHTK, key_BHSK, value_BHSW)
         else:
@@ -74,37 +74,39 @@ class LinearAttention(nn.Module):
         return self._merge(read_BHTW)
 
     def attention_weights(
-        self, x: Tensor, memory: Tensor | None = None, keep: Tensor | None = None
+        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Return how much each head reads of each position, [B, H, T, S]; for looking at.
 
         This is the one place where all pairs are compared; arguments as of `forward`.
         """
         query_BHTK = self._features(self.query, x)
-        key_BHSK, _ = self._offered(x if memory is None else memory, keep)
+        key_BHSK, _ = self._offered(x if memory is None else memory, mask)
         weight_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1)
         if self.causal and memory is None:
             weight_BHTS = weight_BHTS.tril()
         return weight_BHTS / (weight_BHTS.sum(-1, keepdim=True) + self.eps)
 
-    def begin(self, room: Room, memory: Tensor | None = None, keep: Tensor | None = None) -> State:
+    def begin(
+        self, capacity: Capacity, memory: Tensor | None = None, mask: Tensor | None = None
+    ) -> State:
         """Return the sums of the memory, made once, or those of nothing yet."""
         if memory is not None:
-            key_NHSK, value_NHSW = self._offered(memory, keep)
+            key_NHSK, value_NHSW = self._offered(memory, mask)
             return State(fixed={"sum": key_NHSK.transpose(-2, -1) @ value_NHSW})
         d_k = self.key.out_features // self.heads
         d_w = self.value.out_features // self.heads + 1
-        shape = (room.rows, self.heads, d_k, d_w)
+        shape = (capacity.rows, self.heads, d_k, d_w)
         # Many small numbers are added: half precision would lose the later ones.
-        dtype = torch.promote_types(room.dtype, torch.float32)
-        return State(carried={"sum": torch.zeros(shape, dtype=dtype, device=room.device)})
+        dtype = torch.promote_types(capacity.dtype, torch.float32)
+        return State(carried={"sum": torch.zeros(shape, dtype=dtype, device=capacity.device)})
 
-    def step(self, x: Tensor, keep: Tensor | None = None, *, state: State, position: int) -> Tensor:  # noqa: ARG002
+    def step(self, x: Tensor, mask: Tensor | None = None, *, state: State, position: int) -> Tensor:  # noqa: ARG002
         """Let the next positions of every row, x [R, T, D], read; without a memory, also them.
 
         Args:
             x: what reads.
-            keep: [R, T], true where these may be read from now on; without a memory.
+            mask: [R, T], true where these may be read from now on; without a memory.
             state: what `begin` returned.
             position: where the first stands; the sums do not need to know.
         """
@@ -114,7 +116,7 @@ class LinearAttention(nn.Module):
             by_sentence = query_RHTK.unflatten(0, (sum_NHKW.size(0), -1))
             read = by_sentence @ sum_NHKW[:, None].to(query_RHTK.dtype)
             return self._merge(read.flatten(0, 1))
-        key_RHTK, value_RHTW = self._offered(x, keep)
+        key_RHTK, value_RHTW = self._offered(x, mask)
         sum_RHKW = state.carried["sum"]
         before = sum_RHKW.to(query_RHTK.dtype, copy=True) if x.size(1) > 1 else None
         sum_RHKW += key_RHTK.transpose(-2, -1) @ value_RHTW
@@ -127,11 +129,11 @@ class LinearAttention(nn.Module):
         # Before the heads are parted: traced gradients of transposed tensors get other strides.
         return self._split(F.elu(linear(read)) + 1)
 
-    def _offered(self, read: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _offered(self, read: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return phi of keys [B, H, S, K], zero where not kept, and values with a 1 behind."""
         key_BHSK = self._features(self.key, read)
-        if keep is not None:
-            key_BHSK = key_BHSK.masked_fill(~keep[:, None, :, None], 0.0)
+        if mask is not None:
+            key_BHSK = key_BHSK.masked_fill(~mask[:, None, :, None], 0.0)
         value_BSHV = self.value(read).unflatten(-1, (self.heads, -1))
         return key_BHSK, F.pad(value_BSHV, (0, 1), value=1.0).transpose(1, 2)
 

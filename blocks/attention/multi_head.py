@@ -71,7 +71,7 @@ def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
         inputs=(
             port("x", "f[b t d_model]", "what reads"),
             *read,
-            port("keep", "keep[b s]?", "which positions may be read"),
+            port("mask", "mask[b s]?", "which positions may be read"),
             port("bias", "bias[b t s]?", "what is added to the scores; -inf where none may read"),
         ),
         outputs=(port("y", "f[b t d_model]", "what each position read"),),
@@ -205,7 +205,7 @@ ATTENTION = BlockType(
     module=".attention.multi_head_module:Attention",
     steps=True,
     example={"heads": 2},
-    example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"},
+    example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"},
 )
 
 GROUPED_QUERY_ATTENTION = BlockType(
@@ -223,5 +223,5 @@ GROUPED_QUERY_ATTENTION = BlockType(
     module=".attention.multi_head_module:Attention",
     steps=True,
     example={"heads": 4, "kv_heads": 2},
-    example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"},
+    example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"},
 )

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from ..kernels.attention_backends import varlen_packed, varlen_packs
+from ..kernels.attention_backends import varlen_applies, varlen_unpadded
 from ..kernels.attention_dispatch import attend, weigh
-from ..kernels.decode_state import Room, State
+from ..kernels.decode_state import Capacity, State
 from ..kernels.init import draw_linear
 from ..kernels.linear import LinearMap
-from ..kernels.unpad import Batched, Place, Rows, packed, padded
+from ..kernels.unpad import Batched, Place, Rows, with_padding, without_padding
 from ..position.position_module import RelativeBias, RelativeKey, alibi, distances, rotated
 
 
@@ -91,7 +91,7 @@ class Attention(nn.Module):
         self,
         x: Tensor,
         memory: Tensor | None = None,
-        keep: Tensor | None = None,
+        mask: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
         """Let every position of x [B, T, D] read memory [B, S, D'], or x itself.
@@ -101,7 +101,7 @@ class Attention(nn.Module):
         Args:
             x: what reads.
             memory: what is read.
-            keep: [B, S], true where it may be read.
+            mask: [B, S], true where it may be read.
             bias: [B, T, S], added to the scores of every head; -inf where none may read.
 
         Returns:
@@ -114,10 +114,10 @@ class Attention(nn.Module):
         causal, dropout = self.causal and own, self.dropout if self.training else 0.0
         read = x if memory is None else memory
         if of_x is not None and of_read is not None:
-            plain = bias is None and self._blind(own=own) and (keep is None or keep is of_read.keep)
-            if plain and varlen_packs(query, dropout=dropout):
+            plain = bias is None and self._blind(own=own) and (mask is None or mask is of_read.mask)
+            if plain and varlen_applies(query, dropout=dropout):
                 return self._without_padding(query, read, of_x, of_read, causal=causal)
-        query_BHTK = self._split(padded(query, of_x), self.heads)
+        query_BHTK = self._split(with_padding(query, of_x), self.heads)
         key_BGSK, value_BGSV = self._offered(read, of_read)
         if own:
             query_BHTK, key_BGSK = self._placed(query_BHTK, key_BGSK, 0)
@@ -125,7 +125,7 @@ class Attention(nn.Module):
             query_BHTK,
             key_BGSK,
             value_BGSV,
-            keep,
+            mask,
             causal=causal,
             window=self.window if own else None,
             dropout=dropout,
@@ -138,7 +138,7 @@ class Attention(nn.Module):
         self,
         x: Tensor,
         memory: Tensor | None = None,
-        keep: Tensor | None = None,
+        mask: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
         """Return how much each head reads of each position, [B, H, T, S].
@@ -148,7 +148,7 @@ class Attention(nn.Module):
         Args:
             x: as of `forward`.
             memory: as of `forward`.
-            keep: as of `forward`.
+            mask: as of `forward`.
             bias: as of `forward`.
         """
         own = memory is None
@@ -159,32 +159,34 @@ class Attention(nn.Module):
         return weigh(
             query_BHTK,
             key_BGSK,
-            keep,
+            mask,
             causal=self.causal and own,
             window=self.window if own else None,
             scale=self.scale,
             bias=self._bias(query_BHTK, key_BGSK, bias, own=own),
         )
 
-    def begin(self, room: Room, memory: Tensor | None = None, keep: Tensor | None = None) -> State:
+    def begin(
+        self, capacity: Capacity, memory: Tensor | None = None, mask: Tensor | None = None
+    ) -> State:
         """Return buffers for own keys and values, or those of the memory, computed once."""
         if memory is not None:
             key, value = self._offered(memory)
             # They are read at every step, and so laid out head by head.
             fixed = {"key": key.contiguous(), "value": value.contiguous()}
-            return State(fixed=fixed if keep is None else {**fixed, "keep": keep})
+            return State(fixed=fixed if mask is None else {**fixed, "mask": mask})
 
         def buffer(linear: nn.Linear) -> Tensor:
             width = linear.out_features // self.kv_heads
-            shape = (room.rows, self.kv_heads, room.length, width)
-            return torch.zeros(shape, dtype=room.dtype, device=room.device)
+            shape = (capacity.rows, self.kv_heads, capacity.length, width)
+            return torch.zeros(shape, dtype=capacity.dtype, device=capacity.device)
 
         return State(appended={"key": buffer(self.key), "value": buffer(self.value)})
 
     def step(
         self,
         x: Tensor,
-        keep: Tensor | None = None,
+        mask: Tensor | None = None,
         bias: Tensor | None = None,
         *,
         state: State,
@@ -197,7 +199,7 @@ class Attention(nn.Module):
 
         Args:
             x: what reads.
-            keep: [R, T], true where later positions may read these; without a memory.
+            mask: [R, T], true where later positions may read these; without a memory.
             bias: [R, T, S], added to the scores; without a memory S reaches at least to here.
             state: what `begin` returned.
             position: where the first of them stands, counted from 0.
@@ -206,10 +208,10 @@ class Attention(nn.Module):
         if state.fixed:
             key = state.fixed["key"]
             query = query_RHTK.unflatten(0, (key.size(0), -1)).transpose(1, 2).flatten(2, 3)
-            value, keep = state.fixed["value"], state.fixed.get("keep")
+            value, mask = state.fixed["value"], state.fixed.get("mask")
             if bias is not None:
                 bias = bias.unflatten(0, (key.size(0), -1)).flatten(1, 2)[:, None]
-            y = attend(query, key, value, keep, scale=self.scale, bias=bias)
+            y = attend(query, key, value, mask, scale=self.scale, bias=bias)
             return self._merge(y.unflatten(2, (-1, x.size(1))).transpose(1, 2).flatten(0, 1))
         end = position + x.size(1)
         key, value = self._offered(x)
@@ -218,11 +220,11 @@ class Attention(nn.Module):
             state.appended[name][:, :, position:end] = new
         first = 0 if self.window is None else max(0, position - self.window)
         key, value = (state.appended[name][:, :, first:end] for name in ("key", "value"))
-        if keep is not None:
+        if mask is not None:
             length = state.appended["key"].size(2)
-            kept = state.appended.setdefault("keep", keep.new_zeros(keep.size(0), length, 1))
-            kept[:, position:end, 0] = keep
-            keep = kept[:, first:end, 0]
+            kept = state.appended.setdefault("mask", mask.new_zeros(mask.size(0), length, 1))
+            kept[:, position:end, 0] = mask
+            mask = kept[:, first:end, 0]
         if bias is not None:
             bias = bias[:, :, first:end]
         bias = self._bias(query_RHTK, key, bias, own=True)
@@ -231,7 +233,7 @@ class Attention(nn.Module):
             hidden_TS = far < 0 if self.window is None else (far < 0) | (far > self.window)
             seen = query_RHTK.new_zeros(1, 1, *hidden_TS.shape) if bias is None else bias
             bias = seen.masked_fill(hidden_TS, float("-inf"))
-        return self._merge(attend(query_RHTK, key, value, keep, scale=self.scale, bias=bias))
+        return self._merge(attend(query_RHTK, key, value, mask, scale=self.scale, bias=bias))
 
     def _rows(self, port: str, value: Tensor) -> Rows | None:
         """Return where the positions of a packed value belong; None for a padded one."""
@@ -247,7 +249,7 @@ class Attention(nn.Module):
             of_heads.unflatten(-1, (self.kv_heads, -1))
             for of_heads in (self.key(read), self.value(read))
         )
-        y_RHV = varlen_packed(
+        y_RHV = varlen_unpadded(
             query_RHK, key_SGK, value_SGV, of_x, of_read, causal=causal, scale=self.scale
         )
         return self._mixed(y_RHV)
@@ -260,8 +262,8 @@ class Attention(nn.Module):
     def _offered(self, read: Tensor, rows: Rows | None = None) -> tuple[Tensor, Tensor]:
         """Return keys [B, G, S, K] and values [B, G, S, V] of what is read, [B, S, D']."""
         return (
-            self._split(padded(self.key(read), rows), self.kv_heads),
-            self._split(padded(self.value(read), rows), self.kv_heads),
+            self._split(with_padding(self.key(read), rows), self.kv_heads),
+            self._split(with_padding(self.value(read), rows), self.kv_heads),
         )
 
     def _placed(self, query_BHTK: Tensor, key_BGTK: Tensor, start: int) -> tuple[Tensor, Tensor]:
@@ -308,7 +310,7 @@ class Attention(nn.Module):
 
     def _merge(self, y_BHTV: Tensor, rows: Rows | None = None) -> Tensor:
         """[B, H, T, V] to [B, T, D], packed where rows are given."""
-        return self._mixed(packed(y_BHTV.transpose(1, 2), rows))
+        return self._mixed(without_padding(y_BHTV.transpose(1, 2), rows))
 
     def _mixed(self, y_HV: Tensor) -> Tensor:
         """[..., H, V] to [..., D], the heads gated and mixed."""

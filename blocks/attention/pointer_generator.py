@@ -22,7 +22,7 @@ def _signature(params: PointerHeadParams, _: frozenset[str]) -> Signature:
             port("x", "f[b t d_model]", "what writes"),
             port("memory", "f[b s d_memory]", "what may be pointed at"),
             port("ids", "ids:d_source[b s]", "which word a copy of each position is"),
-            port("keep", "keep[b s]?", "which positions may be pointed at"),
+            port("mask", "mask[b s]?", "which positions may be pointed at"),
         ),
         outputs=(port("y", f"f[b t {params.vocab}]", "log-probabilities of words"),),
         behavior={"s": "full"},
@@ -71,6 +71,6 @@ POINTER_HEAD = BlockType(
         "x": "f[B T 8]",
         "memory": "f[B S 6]",
         "ids": "ids:7[B S]",
-        "keep": "keep[B S]",
+        "mask": "mask[B S]",
     },
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..kernels.decode_state import Room, State
+from ..kernels.decode_state import Capacity, State
 from ..kernels.init import draw_linear
 
 LEAST = 1e-20
@@ -38,14 +38,14 @@ class PointerHead(nn.Module):
         """Draw Xavier-uniform weights; the gate starts without preference."""
         draw_linear(generator, self.query, self.gate, self.out)
 
-    def forward(self, x: Tensor, memory: Tensor, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """Say how likely each word comes next.
 
         Args:
             x: what writes, [B, T, D].
             memory: what may be pointed at, [B, S, M].
             ids: the word that a copy of each position is, [B, S].
-            keep: [B, S], true where it may be pointed at.
+            mask: [B, S], true where it may be pointed at.
 
         Returns:
             Log-probabilities, [B, T, V].
@@ -53,23 +53,29 @@ class PointerHead(nn.Module):
         score_BTS: Tensor = (self.query(x) @ memory.transpose(1, 2)).float() * memory.size(
             -1
         ) ** -0.5
-        if keep is not None:
-            score_BTS = score_BTS.masked_fill(~keep[:, None], torch.finfo(torch.float32).min)
+        if mask is not None:
+            score_BTS = score_BTS.masked_fill(~mask[:, None], torch.finfo(torch.float32).min)
         written_BT1 = self.gate(x).float().sigmoid()
         p_BTV: Tensor = self.out(x).float().softmax(-1) * written_BT1
         copied_BTS = score_BTS.softmax(-1) * (1 - written_BT1)
         p_BTV = p_BTV.scatter_add(2, ids[:, None].expand_as(copied_BTS), copied_BTS)
         return p_BTV.clamp(min=LEAST).log().to(x.dtype)
 
-    def begin(self, room: Room, memory: Tensor, ids: Tensor, keep: Tensor | None = None) -> State:  # noqa: ARG002
+    def begin(
+        self,
+        capacity: Capacity,  # noqa: ARG002 - it grows with nothing
+        memory: Tensor,
+        ids: Tensor,
+        mask: Tensor | None = None,
+    ) -> State:
         """Remember what may be pointed at, once for each sentence."""
         fixed = {"memory": memory, "ids": ids}
-        return State(fixed=fixed if keep is None else {**fixed, "keep": keep})
+        return State(fixed=fixed if mask is None else {**fixed, "mask": mask})
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
         """Do so for the next of every row, x [R, T, D]; beams are positions of their sentence."""
         fixed = state.fixed
         x_NTD = x.unflatten(0, (fixed["memory"].size(0), -1)).flatten(1, 2)
-        y_NTV = self.forward(x_NTD, fixed["memory"], fixed["ids"], fixed.get("keep"))
+        y_NTV = self.forward(x_NTD, fixed["memory"], fixed["ids"], fixed.get("mask"))
         y_NKTV: Tensor = y_NTV.unflatten(1, (-1, x.size(1)))
         return y_NKTV.flatten(0, 1)

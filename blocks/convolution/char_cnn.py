@@ -24,7 +24,7 @@ def _signature(params: WordConvolutionParams, _: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
             port("x", "f[... c d_in]", "vectors of parts, such as characters"),
-            port("keep", "keep[... c]?", "which parts a word has"),
+            port("mask", "mask[... c]?", "which parts a word has"),
         ),
         outputs=(port("y", f"f[... {params.d_out}]", "one vector; zeros for a word of no parts"),),
         behavior={"c": "full"},
@@ -61,5 +61,5 @@ WORD_CONVOLUTION = BlockType(
     flops=_flops,
     module=".convolution.char_cnn_module:WordConvolution",
     example={"d_out": 6},
-    example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
+    example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )

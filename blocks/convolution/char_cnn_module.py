@@ -29,33 +29,33 @@ class WordConvolution(nn.Module):
         nn.init.xavier_uniform_(self.weight, generator=generator)
         nn.init.zeros_(self.bias)
 
-    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Make a vector of the parts of every word.
 
         Args:
             x: vectors of parts, [..., C, D]; beyond the ends of a word stand zeros.
-            keep: [..., C], true for a part; all are when None.
+            mask: [..., C], true for a part; all are when None.
 
         Returns:
             [..., O]; zeros for a word of no parts.
         """
         x_NCD = x.flatten(0, -3)
-        keep_NC1 = None if keep is None else keep.flatten(0, -2)[..., None]
-        if keep_NC1 is not None:
-            x_NCD = x_NCD.masked_fill(~keep_NC1, 0.0)
+        mask_NC1 = None if mask is None else mask.flatten(0, -2)[..., None]
+        if mask_NC1 is not None:
+            x_NCD = x_NCD.masked_fill(~mask_NC1, 0.0)
         reach = self.weight.size(2) // 2
         y_NCO = F.conv1d(x_NCD.transpose(1, 2), self.weight, self.bias, padding=reach)
         y_NCO = y_NCO.transpose(1, 2)
-        y: Tensor = self._pooled(y_NCO, keep_NC1).unflatten(0, x.shape[:-2])
+        y: Tensor = self._pooled(y_NCO, mask_NC1).unflatten(0, x.shape[:-2])
         return y
 
-    def _pooled(self, y_NCO: Tensor, keep_NC1: Tensor | None) -> Tensor:
+    def _pooled(self, y_NCO: Tensor, mask_NC1: Tensor | None) -> Tensor:
         """Return what becomes of the results of each word, [N, O]."""
-        if keep_NC1 is None:
+        if mask_NC1 is None:
             return y_NCO.amax(1) if self.pool == "max" else y_NCO.mean(1)
         if self.pool == "mean":
-            parts_N1 = keep_NC1.sum(1).clamp(min=1)
-            return y_NCO.masked_fill(~keep_NC1, 0.0).sum(1) / parts_N1.to(y_NCO.dtype)
+            parts_N1 = mask_NC1.sum(1).clamp(min=1)
+            return y_NCO.masked_fill(~mask_NC1, 0.0).sum(1) / parts_N1.to(y_NCO.dtype)
         lowest = torch.finfo(y_NCO.dtype).min
-        greatest_NO = y_NCO.masked_fill(~keep_NC1, lowest).amax(1)
-        return greatest_NO.masked_fill(~keep_NC1.any(1), 0.0)
+        greatest_NO = y_NCO.masked_fill(~mask_NC1, lowest).amax(1)
+        return greatest_NO.masked_fill(~mask_NC1.any(1), 0.0)

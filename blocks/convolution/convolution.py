@@ -30,7 +30,7 @@ def _signature(params: ConvolutionParams, _: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
             port("x", "f[b t d_in]", "vectors"),
-            port("keep", "keep[b t]?", "which positions are read; the others count as zeros"),
+            port("mask", "mask[b t]?", "which positions are read; the others count as zeros"),
         ),
         outputs=(port("y", f"f[b t {params.d_out}]", "what each neighbourhood gave"),),
         behavior={} if params.kernel == 1 else {"t": reads},

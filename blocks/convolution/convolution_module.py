@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..kernels.decode_state import Room, State
+from ..kernels.decode_state import Capacity, State
 from ..kernels.init import draw_linear
 
 
@@ -26,30 +26,32 @@ class _Neighbors(nn.Module):
         reach = (kernel - 1) * dilation
         self.before, self.after = (reach, 0) if causal else (reach // 2, reach // 2)
 
-    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map x [B, T, D] to [B, T, O]; beyond its ends stand zeros.
 
         Args:
             x: vectors.
-            keep: [B, T]; where false zeros are read too.
+            mask: [B, T]; where false zeros are read too.
         """
-        return self._convolve(F.pad(_kept(x, keep), (0, 0, self.before, self.after)))
+        return self._convolve(F.pad(_kept(x, mask), (0, 0, self.before, self.after)))
 
-    def begin(self, room: Room) -> State:
+    def begin(self, capacity: Capacity) -> State:
         """Remember the last (K - 1) * dilation inputs, zeros at first."""
-        shape = (room.rows, self.before, self.d_in)
-        return State(carried={"last": torch.zeros(shape, dtype=room.dtype, device=room.device)})
+        shape = (capacity.rows, self.before, self.d_in)
+        return State(
+            carried={"last": torch.zeros(shape, dtype=capacity.dtype, device=capacity.device)}
+        )
 
-    def step(self, x: Tensor, keep: Tensor | None = None, *, state: State, position: int) -> Tensor:  # noqa: ARG002
+    def step(self, x: Tensor, mask: Tensor | None = None, *, state: State, position: int) -> Tensor:  # noqa: ARG002
         """Map the next positions of every row, x [R, T, D], from them and what is remembered.
 
         Args:
             x: vectors.
-            keep: [R, T]; where false zeros are read, here and later.
+            mask: [R, T]; where false zeros are read, here and later.
             state: what `begin` returned.
             position: where the first of them stands.
         """
-        seen = torch.cat([state.carried["last"], _kept(x, keep)], 1)
+        seen = torch.cat([state.carried["last"], _kept(x, mask)], 1)
         state.carried["last"].copy_(seen[:, x.size(1) :])
         return self._convolve(seen)
 
@@ -58,9 +60,9 @@ class _Neighbors(nn.Module):
         raise NotImplementedError
 
 
-def _kept(x: Tensor, keep: Tensor | None) -> Tensor:
+def _kept(x: Tensor, mask: Tensor | None) -> Tensor:
     """Return x [B, T, D] with zeros where it is not kept."""
-    return x if keep is None else x.masked_fill(~keep[..., None], 0.0)
+    return x if mask is None else x.masked_fill(~mask[..., None], 0.0)
 
 
 class Convolution(_Neighbors):

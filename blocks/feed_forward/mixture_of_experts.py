@@ -35,7 +35,7 @@ def _signature(_: MixtureOfExpertsParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
             port("x", "f[b t d_model]", "vectors"),
-            port("keep", "keep[b t]?", "which positions count; the others give zeros"),
+            port("mask", "mask[b t]?", "which positions count; the others give zeros"),
         ),
         outputs=(
             port("y", "f[b t d_model]", "what the experts of each position gave, weighed"),
@@ -84,5 +84,5 @@ MIXTURE_OF_EXPERTS = BlockType(
     flops=_flops,
     module=".feed_forward.mixture_of_experts_module:MixtureOfExperts",
     example={"experts": 4, "d_ff": 16},
-    example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
+    example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )

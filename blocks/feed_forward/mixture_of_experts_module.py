@@ -63,18 +63,18 @@ class MixtureOfExperts(nn.Module):
             if bias is not None:
                 nn.init.zeros_(bias)
 
-    def forward(self, x: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Map x [B, T, D] to [B, T, D], and say how evenly the experts are used.
 
         Args:
             x: vectors.
-            keep: [B, T]; what is not kept gives zeros, and counts for nothing.
+            mask: [B, T]; what is not kept gives zeros, and counts for nothing.
 
         Returns:
             What the experts gave, and the balance, a scalar of at least single precision.
         """
         x_ND = x.flatten(0, 1)
-        kept_N = torch.ones_like(x_ND[:, 0], dtype=torch.bool) if keep is None else keep.flatten()
+        kept_N = torch.ones_like(x_ND[:, 0], dtype=torch.bool) if mask is None else mask.flatten()
         logits_NE = self.router(x_ND)
         exact = torch.promote_types(logits_NE.dtype, torch.float32)
         p_NE = logits_NE.softmax(-1, dtype=exact)

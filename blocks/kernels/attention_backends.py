@@ -7,7 +7,7 @@
 
 A core is chosen by device, precision and length, by a measurement
 (`runtime/compile/autotune.py`); without one by a rule.  What a core cannot do (weights that
-are dropped, slopes on the CPU, a bias) the fused one does.
+are dropped, gradients on the CPU, a bias) the fused one does.
 
 Axes: B sequences, H heads, G heads of keys and values, T positions that read, S
 positions that are read, K and V widths of one head.
@@ -161,7 +161,7 @@ def plain_weights(
 ) -> Tensor:
     """Return softmax(q k^T / sqrt(K)), B x H x T x S; arguments as of `plain_attend`.
 
-    A row that may read nothing is zeros, and so is its slope.
+    A row that may read nothing is zeros, and so is its gradient.
     """
     times = query_BHTK.size(-1) ** -0.5 if scale is None else scale
     if query_BHTK.size(-2) == 1:  # keys times one vector: they need not be turned, nor copied
@@ -182,7 +182,7 @@ def plain_weights(
 
 
 def flex_serves(query_BHTK: Tensor, *, dropout: float) -> bool:
-    """Say whether FlexAttention can do what is asked: no dropout, on the CPU no slopes."""
+    """Say whether FlexAttention can do what is asked: no dropout, on the CPU no gradients."""
     slopes = torch.is_grad_enabled() and query_BHTK.requires_grad
     return dropout == 0.0 and not (slopes and query_BHTK.device.type == "cpu")
 
@@ -191,7 +191,7 @@ def flex_attend(
     query_BHTK: Tensor,
     key_BGSK: Tensor,
     value_BGSV: Tensor,
-    keep_BS: Tensor | None = None,
+    mask_BS: Tensor | None = None,
     *,
     causal: bool = False,
     window: int | None = None,
@@ -210,7 +210,7 @@ def flex_attend(
         seen = s >= 0 if not causal else s <= t
         if window is not None:
             seen = seen & ((t - s).abs() <= window)
-        return seen if keep_BS is None else seen & keep_BS[b, s]
+        return seen if mask_BS is None else seen & mask_BS[b, s]
 
     def biased(score: Tensor, b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
         if bias is None:
@@ -220,7 +220,7 @@ def flex_attend(
     sentences, heads, length, _ = query_BHTK.shape
     mask = create_block_mask(
         may_read,
-        None if keep_BS is None else sentences,
+        None if mask_BS is None else sentences,
         None,
         length,
         key_BGSK.size(2),
@@ -249,7 +249,7 @@ def _flex(*, compiled: bool) -> Callable[..., Any]:
 
 
 def varlen_serves(
-    query_BHTK: Tensor, keep_BS: Tensor | None, *, causal: bool, dropout: float, biased: bool
+    query_BHTK: Tensor, mask_BS: Tensor | None, *, causal: bool, dropout: float, biased: bool
 ) -> bool:
     """Say whether the kernel for many lengths can do what is asked.
 
@@ -259,7 +259,7 @@ def varlen_serves(
     return (
         _varlen_runs(query_BHTK, dropout=dropout)
         and not biased
-        and not (causal and keep_BS is not None)
+        and not (causal and mask_BS is not None)
     )
 
 
@@ -267,7 +267,7 @@ def varlen_attend(
     query_BHTK: Tensor,
     key_BGSK: Tensor,
     value_BGSV: Tensor,
-    keep_BS: Tensor | None = None,
+    mask_BS: Tensor | None = None,
     *,
     causal: bool = False,
     scale: float | None = None,
@@ -280,9 +280,9 @@ def varlen_attend(
     read = key_BGSK.size(2)
     key, value = (part.transpose(1, 2).flatten(0, 1) for part in (key_BGSK, value_BGSV))
     lengths_B = torch.full((sentences,), read, device=query_BHTK.device)
-    if keep_BS is not None:
-        kept = keep_BS.flatten().nonzero()[:, 0]
-        key, value, lengths_B = key[kept], value[kept], keep_BS.sum(1)
+    if mask_BS is not None:
+        kept = mask_BS.flatten().nonzero()[:, 0]
+        key, value, lengths_B = key[kept], value[kept], mask_BS.sum(1)
     all_B = torch.full_like(lengths_B, length)
     y = _varlen(
         query_BHTK.transpose(1, 2).flatten(0, 1),
@@ -297,8 +297,8 @@ def varlen_attend(
     return y_BTHV.transpose(1, 2)
 
 
-def varlen_packs(query: Tensor, *, dropout: float) -> bool:
-    """Say whether `varlen_packed` is asked for and can do what is asked."""
+def varlen_applies(query: Tensor, *, dropout: float) -> bool:
+    """Say whether `varlen_unpadded` is asked for and can do what is asked."""
     return "varlen" in _chosen.values() and _varlen_runs(query, dropout=dropout)
 
 
@@ -308,7 +308,7 @@ def _varlen_runs(query: Tensor, *, dropout: float) -> bool:
     return half and query.device.type == "cuda" and dropout == 0.0
 
 
-def varlen_packed(
+def varlen_unpadded(
     query_RHK: Tensor,
     key_SGK: Tensor,
     value_SGV: Tensor,
@@ -336,8 +336,8 @@ def varlen_packed(
         query_RHK,
         key_SGK,
         value_SGV,
-        (reads.keep.sum(1), read.keep.sum(1)),
-        (reads.keep.size(1), read.keep.size(1)),
+        (reads.mask.sum(1), read.mask.sum(1)),
+        (reads.mask.size(1), read.mask.size(1)),
         causal=causal,
         scale=scale,
     )

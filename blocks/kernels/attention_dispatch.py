@@ -25,7 +25,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
     query_BHTK: Tensor,
     key_BGSK: Tensor,
     value_BGSV: Tensor,
-    keep_BS: Tensor | None = None,
+    mask_BS: Tensor | None = None,
     *,
     causal: bool = False,
     window: int | None = None,
@@ -39,7 +39,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
         query_BHTK: what each reading position looks for.
         key_BGSK: what each read position offers; H / G heads in a row share one.
         value_BGSV: what it gives.
-        keep_BS: true where a position may be read; all when None.
+        mask_BS: true where a position may be read; all when None.
         causal: whether position t reads none later than t; needs T = S.
         window: how far apart reader and read may stand; needs T = S.
         dropout: probability of dropping one attention weight, 0 when not training.
@@ -58,7 +58,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
             query_BHTK,
             key_BGSK,
             value_BGSV,
-            keep_BS,
+            mask_BS,
             causal=causal,
             window=window,
             scale=scale,
@@ -66,11 +66,11 @@ def attend(  # noqa: PLR0913 - the parts of one formula
         )
     biased = bias is not None or window is not None
     if core == "varlen" and varlen_serves(
-        query_BHTK, keep_BS, causal=causal, dropout=dropout, biased=biased
+        query_BHTK, mask_BS, causal=causal, dropout=dropout, biased=biased
     ):
-        return varlen_attend(query_BHTK, key_BGSK, value_BGSV, keep_BS, causal=causal, scale=scale)
+        return varlen_attend(query_BHTK, key_BGSK, value_BGSV, mask_BS, causal=causal, scale=scale)
     shared = query_BHTK.size(1) // key_BGSK.size(1)
-    mask = None if keep_BS is None else keep_BS[:, None, None, :]
+    mask = None if mask_BS is None else mask_BS[:, None, None, :]
     given = mask is not None or bias is not None
     if window is not None or (causal and (given or (core == "plain" and shared > 1))):
         seen = near(query_BHTK.size(2), query_BHTK.device, causal=causal, window=window)
@@ -104,7 +104,7 @@ def attend(  # noqa: PLR0913 - the parts of one formula
 def weigh(
     query_BHTK: Tensor,
     key_BGSK: Tensor,
-    keep_BS: Tensor | None = None,
+    mask_BS: Tensor | None = None,
     *,
     causal: bool = False,
     window: int | None = None,
@@ -112,7 +112,7 @@ def weigh(
     bias: Tensor | None = None,
 ) -> Tensor:
     """Return the weights by which `attend` sums values, B x H x T x S; arguments are its own."""
-    mask = None if keep_BS is None else keep_BS[:, None, None, :]
+    mask = None if mask_BS is None else mask_BS[:, None, None, :]
     if causal or window is not None:
         seen = near(query_BHTK.size(2), query_BHTK.device, causal=causal, window=window)
         mask = seen if mask is None else mask & seen

@@ -4,7 +4,7 @@ oneDNN writes machine code for every shape that it meets, and keeps that of bflo
 for as long as the process lives: 0.3 MB for each number of rows and each of the three products
 of a linear map, and as much again in a cache of its own.  Batches have ever new numbers of rows,
 so a training grew by gigabytes.  Here rows are multiplied in a few parts whose sizes come
-from a short list.  The values are the same; only the slope at the weight adds up in parts.
+from a short list.  The values are the same; only the gradient at the weight adds up in parts.
 
 Axes: R rows, I width of what is read, O width of what is given.
 """

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 
-class Room(NamedTuple):
+class Capacity(NamedTuple):
     """How much a decoder must be able to remember."""
 
     sentences: int
@@ -50,20 +50,20 @@ class State(NamedTuple):
 def one_by_one(
     step: Callable[[Tensor, Tensor | None, int], Tensor],
     x: Tensor,
-    keep: Tensor | None,
+    mask: Tensor | None,
     position: int,
 ) -> Tensor:
     """Step through several positions of x [R, T, ...], for a block that takes one at a time.
 
     Args:
-        step: from x [R, 1, ...], keep [R, 1] and the position to what the block gives.
+        step: from x [R, 1, ...], mask [R, 1] and the position to what the block gives.
         x: what the block reads.
-        keep: [R, T], or None.
+        mask: [R, T], or None.
         position: where the first of them stands.
     """
     given = []
     for place in range(x.size(1)):
         here = slice(place, place + 1)
-        kept = None if keep is None else keep[:, here]
+        kept = None if mask is None else mask[:, here]
         given.append(step(x[:, here], kept, position + place))
     return torch.cat(given, 1)

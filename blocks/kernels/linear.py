@@ -144,7 +144,7 @@ class _Linear(torch.autograd.Function):
     def backward(
         ctx: Any, of_y: Tensor
     ) -> tuple[None, Tensor | None, Tensor | None, Tensor | None]:
-        """Return the slopes at x, W and b; a kernel has none."""
+        """Return the gradients at x, W and b; a kernel has none."""
         x, weight_OI = ctx.saved_tensors
         of_y_RO = _as_rows(of_y)
         of_x = of_weight = of_bias = None

@@ -23,7 +23,7 @@ class Rows(NamedTuple):
     """[R]: their numbers in the padded batch, row after row: b * T + t."""
     back: Tensor
     """[B * T]: which of them stands there, R for padding."""
-    keep: Tensor
+    mask: Tensor
     """[B, T], true at each of them."""
 
 
@@ -52,25 +52,25 @@ class Batched:
         return self.rows[place.axis]
 
 
-def rows_of(keep_BT: Tensor, count: int | None = None) -> Rows:
+def rows_of(mask_BT: Tensor, count: int | None = None) -> Rows:
     """Return the rows of a batch.
 
     Args:
-        keep_BT: true where there is no padding.
+        mask_BT: true where there is no padding.
         count: how many positions that is; an accelerator that must tell is waited for.
     """
-    keep = keep_BT.flatten()
-    waits = count is None or keep.device.type == "cpu"
-    at_R = keep.nonzero()[:, 0] if waits else _first(keep, count or 0)
-    return Rows(at_R, (keep.cumsum(0) - 1).masked_fill(~keep, len(at_R)), keep_BT)
+    mask = mask_BT.flatten()
+    waits = count is None or mask.device.type == "cpu"
+    at_R = mask.nonzero()[:, 0] if waits else _first(mask, count or 0)
+    return Rows(at_R, (mask.cumsum(0) - 1).masked_fill(~mask, len(at_R)), mask_BT)
 
 
-def _first(keep: Tensor, count: int) -> Tensor:
+def _first(mask: Tensor, count: int) -> Tensor:
     """Return where the first `count` true values stand, without counting them."""
-    return (~keep).to(torch.uint8).argsort(stable=True)[:count]
+    return (~mask).to(torch.uint8).argsort(stable=True)[:count]
 
 
-def padded(value: Tensor, rows: Rows | None, dim: int = 0) -> Tensor:
+def with_padding(value: Tensor, rows: Rows | None, dim: int = 0) -> Tensor:
     """Return a value [..., R, ...] as [..., B, T, ...], zeros where padding is.
 
     Args:
@@ -80,17 +80,17 @@ def padded(value: Tensor, rows: Rows | None, dim: int = 0) -> Tensor:
     """
     if rows is None:
         return value
-    full: Tensor = _Padded.apply(value, rows.at, rows.back, dim)  # type: ignore[no-untyped-call]
-    shaped: Tensor = full.unflatten(dim, rows.keep.shape)
+    full: Tensor = _WithPadding.apply(value, rows.at, rows.back, dim)  # type: ignore[no-untyped-call]
+    shaped: Tensor = full.unflatten(dim, rows.mask.shape)
     return shaped
 
 
-def packed(value: Tensor, rows: Rows | None, dim: int = 0) -> Tensor:
-    """Return a value [..., B, T, ...] as [..., R, ...]; arguments as of `padded`."""
+def without_padding(value: Tensor, rows: Rows | None, dim: int = 0) -> Tensor:
+    """Return a value [..., B, T, ...] as [..., R, ...]; arguments as of `with_padding`."""
     if rows is None:
         return value
     flat = value.flatten(dim, dim + 1)
-    taken: Tensor = _Packed.apply(flat, rows.at, rows.back, dim)  # type: ignore[no-untyped-call]
+    taken: Tensor = _WithoutPadding.apply(flat, rows.at, rows.back, dim)  # type: ignore[no-untyped-call]
     return taken
 
 
@@ -103,8 +103,8 @@ def _put_back(value: Tensor, back: Tensor, dim: int) -> Tensor:
     return torch.cat((value, zero), dim).index_select(dim, back)
 
 
-class _Padded(torch.autograd.Function):
-    """Positions put back; each slope is read from where its value went."""
+class _WithPadding(torch.autograd.Function):
+    """Positions put back; each gradient is read from where its value went."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, at_R: Tensor, back: Tensor, dim: int) -> Tensor:
@@ -116,13 +116,13 @@ class _Padded(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_full: Tensor) -> tuple[Tensor, None, None, None]:
-        """Take the slopes."""
+        """Take the gradients."""
         (at_R,) = ctx.saved_tensors
         return of_full.index_select(ctx.dim, at_R), None, None, None
 
 
-class _Packed(torch.autograd.Function):
-    """Positions taken, each at most once; their slopes are put back, not added."""
+class _WithoutPadding(torch.autograd.Function):
+    """Positions taken, each at most once; their gradients are put back, not added."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, at_R: Tensor, back: Tensor, dim: int) -> Tensor:
@@ -134,6 +134,6 @@ class _Packed(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_taken: Tensor) -> tuple[Tensor, None, None, None]:
-        """Put the slopes."""
+        """Put the gradients."""
         (back,) = ctx.saved_tensors
         return _put_back(of_taken, back, ctx.dim), None, None, None

@@ -20,12 +20,12 @@ def _prepend_signature(params: PrependParams, wired: frozenset[str]) -> Signatur
     """The mask grows with the sequence; it is given only where one is wired."""
     longer = f"t+{params.count}"
     outputs = [port("y", f"f[b {longer} d_model]", "the learned vectors, then the sequence")]
-    if "keep" in wired:
-        outputs.append(port("keep", f"keep[b {longer}]", "true for the learned vectors"))
+    if "mask" in wired:
+        outputs.append(port("mask", f"mask[b {longer}]", "true for the learned vectors"))
     return Signature(
         inputs=(
             port("x", "f[b t d_model]", "vectors"),
-            port("keep", "keep[b t]?", "which of them may be read"),
+            port("mask", "mask[b t]?", "which of them may be read"),
         ),
         outputs=tuple(outputs),
         behavior={"t": "causal"},
@@ -46,7 +46,7 @@ PREPEND = BlockType(
     hops=never,
     module=".pooling.pool_module:Prepend",
     example={"count": 2},
-    example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
+    example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )
 
 
@@ -61,7 +61,7 @@ def _pool_signature(_: PoolParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
             port("x", "f[b t d_model]", "vectors"),
-            port("keep", "keep[b t]?", "which of them may be read"),
+            port("mask", "mask[b t]?", "which of them may be read"),
         ),
         outputs=(port("y", "f[b d_model]", "one vector; zeros where none may be read"),),
         behavior={"t": "full"},
@@ -82,5 +82,5 @@ POOL = BlockType(
     arguments=_pool_arguments,
     module=".pooling.pool_module:Pool",
     example={"kind": "mean"},
-    example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
+    example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )

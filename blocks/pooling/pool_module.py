@@ -24,21 +24,21 @@ class Prepend(nn.Module):
         """Draw from N(0, 1/D), as embeddings are."""
         nn.init.normal_(self.weight, std=self.weight.size(1) ** -0.5, generator=generator)
 
-    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
         """Put the vectors before x [B, T, D].
 
         Args:
             x: the sequence.
-            keep: [B, T], true where it may be read.
+            mask: [B, T], true where it may be read.
 
         Returns:
-            [B, N + T, D], and with `keep` the mask that goes with it.
+            [B, N + T, D], and with `mask` the mask that goes with it.
         """
         before = self.weight.to(x.dtype).expand(x.size(0), -1, -1)
         y = torch.cat([before, x], 1)
-        if keep is None:
+        if mask is None:
             return y
-        return y, torch.cat([keep.new_ones(x.size(0), self.weight.size(0)), keep], 1)
+        return y, torch.cat([mask.new_ones(x.size(0), self.weight.size(0)), mask], 1)
 
 
 class Pool(nn.Module):
@@ -53,30 +53,30 @@ class Pool(nn.Module):
         super().__init__()
         self.kind = kind
 
-    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Make one vector of x [B, T, D].
 
         Args:
             x: the sequence.
-            keep: [B, T], true where it may be read; everywhere when None.
+            mask: [B, T], true where it may be read; everywhere when None.
 
         Returns:
             [B, D]; zeros for a row in which nothing may be read.
         """
-        if keep is None:
+        if mask is None:
             return self._plain(x)
-        x = x.masked_fill(~keep[..., None], 0.0)
+        x = x.masked_fill(~mask[..., None], 0.0)
         if self.kind == "mean":
-            return x.sum(1) / keep.sum(1, keepdim=True).clamp(min=1).to(x.dtype)
+            return x.sum(1) / mask.sum(1, keepdim=True).clamp(min=1).to(x.dtype)
         if self.kind == "max":
             lowest = torch.finfo(x.dtype).min
-            greatest = x.masked_fill(~keep[..., None], lowest).amax(1)
-            return greatest.masked_fill(~keep.any(1, keepdim=True), 0.0)
-        places_T = torch.arange(keep.size(1), device=keep.device)
+            greatest = x.masked_fill(~mask[..., None], lowest).amax(1)
+            return greatest.masked_fill(~mask.any(1, keepdim=True), 0.0)
+        places_T = torch.arange(mask.size(1), device=mask.device)
         if self.kind == "first":
-            chosen_B = torch.where(keep, places_T, keep.size(1) - 1).amin(1)
+            chosen_B = torch.where(mask, places_T, mask.size(1) - 1).amin(1)
         else:
-            chosen_B = torch.where(keep, places_T, 0).amax(1)
+            chosen_B = torch.where(mask, places_T, 0).amax(1)
         return x.gather(1, chosen_B[:, None, None].expand(-1, 1, x.size(2))).squeeze(1)
 
     def _plain(self, x: Tensor) -> Tensor:

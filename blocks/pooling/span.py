@@ -24,7 +24,7 @@ def _signature(params: SpanScoreParams, _: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
             port("x", "f[b t d_model]", "vectors; the first half looks back, the second ahead"),
-            port("keep", "keep[b t]?", "which positions belong to the sequence"),
+            port("mask", "mask[b t]?", "which positions belong to the sequence"),
         ),
         outputs=(
             port(
@@ -77,5 +77,5 @@ SPAN_SCORE = BlockType(
     flops=_flops,
     module=".pooling.span_module:SpanScore",
     example={"labels": 5, "d_hidden": 6},
-    example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
+    example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )

@@ -38,19 +38,19 @@ class SpanScore(nn.Module):
         nn.init.ones_(self.norm.weight)
         nn.init.zeros_(self.norm.bias)
 
-    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Score the spans of x [B, T, D].
 
         Args:
             x: vectors.
-            keep: [B, T]; where false nothing is seen, as beyond the ends.
+            mask: [B, T]; where false nothing is seen, as beyond the ends.
 
         Returns:
             [B, T, T, L], for i and j the span that begins with i and ends with j; zeros
             where j < i.
         """
-        if keep is not None:
-            x = x.masked_fill(~keep[..., None], 0.0)
+        if mask is not None:
+            x = x.masked_fill(~mask[..., None], 0.0)
         back_BTE, ahead_BTE = x.chunk(2, -1)
         u_BFD = torch.cat([F.pad(back_BTE, (0, 0, 1, 0)), -F.pad(ahead_BTE, (0, 0, 0, 1))], -1)
         # No bias yet: it belongs to spans.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..kernels.decode_state import Room, State
+from ..kernels.decode_state import Capacity, State
 from ..kernels.dropout import Dropout
 from .position_module import sinusoids
 
@@ -36,10 +36,10 @@ class CountedPosition(nn.Module):
         """Add to x [B, T, D] the waves of the counts up to each of ids [B, T]."""
         return self._add(x, self.start + self._counted(ids).cumsum(1))
 
-    def begin(self, room: Room) -> State:
+    def begin(self, capacity: Capacity) -> State:
         """Remember the count of each row."""
-        shape = (room.rows, 1)
-        count_R1 = torch.full(shape, self.start, dtype=torch.long, device=room.device)
+        shape = (capacity.rows, 1)
+        count_R1 = torch.full(shape, self.start, dtype=torch.long, device=capacity.device)
         return State(carried={"count": count_R1})
 
     def step(self, x: Tensor, ids: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..kernels.decode_state import Room, State
+from ..kernels.decode_state import Capacity, State
 from ..kernels.dropout import Dropout
 
 LONGEST_WAVE = 10_000.0
@@ -165,7 +165,7 @@ class SinusoidalPosition(nn.Module):
         """Add to x [B, T, D] the waves of positions 0 to T - 1."""
         return self._add(x, torch.arange(x.size(1), device=x.device))
 
-    def begin(self, room: Room) -> State:  # noqa: ARG002 - the contract of every block
+    def begin(self, capacity: Capacity) -> State:  # noqa: ARG002 - the contract of every block
         """Remember nothing."""
         return State()
 
@@ -202,7 +202,7 @@ class LearnedPosition(nn.Module):
         """
         return self._add(x, 0)
 
-    def begin(self, room: Room) -> State:  # noqa: ARG002 - the contract of every block
+    def begin(self, capacity: Capacity) -> State:  # noqa: ARG002 - the contract of every block
         """Remember nothing."""
         return State()
 

@@ -27,7 +27,7 @@ def _signature(params: ConvGRUParams, _: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
             port("x", "f[b t d_model]", "the state of every position"),
-            port("keep", "keep[b t]?", "which positions there are; the others are zeros"),
+            port("mask", "mask[b t]?", "which positions there are; the others are zeros"),
         ),
         outputs=(port("y", "f[b t d_model]", "the next state of every position"),),
         behavior={} if params.kernel == 1 else {"t": "full"},
@@ -40,7 +40,7 @@ def _decoder_signature(params: ConvGRUDecoderParams, _: frozenset[str]) -> Signa
         inputs=(
             port("x", "f[b t d_in]", "what is written, one position before each step"),
             port("memory", "f[b s d_model]", "the state before the first step"),
-            port("keep", "keep[b s]?", "which positions of it there are"),
+            port("mask", "mask[b s]?", "which positions of it there are"),
         ),
         outputs=(port("y", "f[b t d_model]", "position t of the state after step t"),),
         behavior={"s": "full", "t": reads},
@@ -106,7 +106,7 @@ CONV_GRU = BlockType(
     hops=_hops,
     module=".recurrent.conv_gru_module:ConvGRU",
     example={"kernel": 3},
-    example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
+    example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )
 
 CONV_GRU_DECODER = BlockType(
@@ -123,5 +123,5 @@ CONV_GRU_DECODER = BlockType(
     module=".recurrent.conv_gru_module:ConvGRUDecoder",
     steps=True,
     example={"kernel": 3},
-    example_inputs={"x": "f[B T 6]", "memory": "f[B S 8]", "keep": "keep[B S]"},
+    example_inputs={"x": "f[B T 6]", "memory": "f[B S 8]", "mask": "mask[B S]"},
 )

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..kernels.autocast import uncompiled
-from ..kernels.decode_state import Room, State, one_by_one
+from ..kernels.decode_state import Capacity, State, one_by_one
 
 
 class ConvGRU(nn.Module):
@@ -40,17 +40,17 @@ class ConvGRU(nn.Module):
             nn.init.ones_(self.gates.bias)
             nn.init.zeros_(self.candidate.bias)
 
-    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the next state of x [B, T, D].
 
         Args:
             x: the state.
-            keep: [B, T]; where false zeros stand, before and after.
+            mask: [B, T]; where false zeros stand, before and after.
         """
         state_BDT = x.transpose(1, 2)
-        if keep is None:
+        if mask is None:
             return self._next(state_BDT).transpose(1, 2)
-        absent = ~keep[:, None]
+        absent = ~mask[:, None]
         state_BDT = state_BDT.masked_fill(absent, 0.0)
         return self._next(state_BDT).masked_fill(absent, 0.0).transpose(1, 2)
 
@@ -109,19 +109,19 @@ class ConvGRUDecoder(nn.Module):
         self.cells = nn.ModuleList(_WritingConvGRU(d_model, d_in, kernel) for _ in range(cells))
 
     @uncompiled
-    def forward(self, x: Tensor, memory: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
         """Decode as many steps as x [B, T, E] has positions, from memory [B, S, D].
 
         Args:
             x: what each step writes.
             memory: the state before the first step.
-            keep: [B, S], true where the memory counts.
+            mask: [B, S], true where the memory counts.
 
         Returns:
             Position t of the state after step t, [B, T, D].
         """
         length = max(x.size(1), memory.size(1))
-        state_BDL, alive_BL = _room_for(memory, keep, length)
+        state_BDL, alive_BL = _room_for(memory, mask, length)
         written_BLE = F.pad(x, (0, 0, 0, length - x.size(1)))
         positions_L = torch.arange(length, device=x.device)
         read = []
@@ -132,12 +132,14 @@ class ConvGRUDecoder(nn.Module):
             read.append(state_BDL[:, :, position])
         return torch.stack(read, 1)
 
-    def begin(self, room: Room, memory: Tensor, keep: Tensor | None = None) -> State:
+    def begin(self, capacity: Capacity, memory: Tensor, mask: Tensor | None = None) -> State:
         """Give every row a state of its own, long enough, and an empty tape."""
-        length = max(room.length, memory.size(1))
-        state_NDL, alive_NL = _room_for(memory, keep, length)
-        tape = torch.zeros((room.rows, self.d_in, length), dtype=room.dtype, device=room.device)
-        state = state_NDL.to(room.dtype).repeat_interleave(room.beams, 0).contiguous()
+        length = max(capacity.length, memory.size(1))
+        state_NDL, alive_NL = _room_for(memory, mask, length)
+        tape = torch.zeros(
+            (capacity.rows, self.d_in, length), dtype=capacity.dtype, device=capacity.device
+        )
+        state = state_NDL.to(capacity.dtype).repeat_interleave(capacity.beams, 0).contiguous()
         return State(carried={"state": state, "tape": tape}, fixed={"alive": alive_NL})
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
@@ -164,10 +166,10 @@ class ConvGRUDecoder(nn.Module):
         return state_BDL
 
 
-def _room_for(memory: Tensor, keep: Tensor | None, length: int) -> tuple[Tensor, Tensor]:
+def _room_for(memory: Tensor, mask: Tensor | None, length: int) -> tuple[Tensor, Tensor]:
     """Return a state [B, D, L] that begins as the memory, and what of it is alive, [B, L]."""
-    if keep is None:
-        keep = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
+    if mask is None:
+        mask = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
     more = length - memory.size(1)
-    kept_BSD = memory.masked_fill(~keep[..., None], 0.0)
-    return F.pad(kept_BSD.transpose(1, 2), (0, more)), F.pad(keep, (0, more), value=False)
+    kept_BSD = memory.masked_fill(~mask[..., None], 0.0)
+    return F.pad(kept_BSD.transpose(1, 2), (0, more)), F.pad(mask, (0, more), value=False)

@@ -30,7 +30,7 @@ def _signature(params: RecurrentParams, _: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
             port("x", "f[b t d_in]", "vectors"),
-            port("keep", "keep[b t]?", "which positions change the state; the others give zeros"),
+            port("mask", "mask[b t]?", "which positions change the state; the others give zeros"),
         ),
         outputs=(port("y", f"f[b t {width}]", "the state after each position"),),
         behavior={"t": reads},

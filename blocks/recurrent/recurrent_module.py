@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..kernels.autocast import as_autocast, uncompiled
-from ..kernels.decode_state import Room, State, one_by_one
+from ..kernels.decode_state import Capacity, State, one_by_one
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 _How = tuple[bool, int, float, bool, bool, bool]
@@ -49,46 +49,46 @@ class _Recurrent(nn.Module):
             nn.init.uniform_(weight, -bound, bound, generator=generator)
 
     @uncompiled
-    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the states after each position of x [B, T, D], both directions side by side.
 
         Args:
             x: vectors.
-            keep: [B, T]; where false the state stays as it was, and zeros are given.
+            mask: [B, T]; where false the state stays as it was, and zeros are given.
         """
-        return torch.cat([self._run(x, keep, suffix, back=back) for suffix, back in self.ways], -1)
+        return torch.cat([self._run(x, mask, suffix, back=back) for suffix, back in self.ways], -1)
 
-    def begin(self, room: Room) -> State:
+    def begin(self, capacity: Capacity) -> State:
         """Start every row with a state of zeros."""
-        shape = (room.rows, self.d_hidden)
+        shape = (capacity.rows, self.d_hidden)
         return State(
             carried={
-                name: torch.zeros(shape, dtype=room.dtype, device=room.device)
+                name: torch.zeros(shape, dtype=capacity.dtype, device=capacity.device)
                 for name in self.remembered
             }
         )
 
-    def step(self, x: Tensor, keep: Tensor | None = None, *, state: State, position: int) -> Tensor:
+    def step(self, x: Tensor, mask: Tensor | None = None, *, state: State, position: int) -> Tensor:
         """Move every row by the next positions, x [R, T, D]; keep is [R, T]."""
         if x.size(1) > 1:
-            return one_by_one(lambda x, keep, _: self._step(x, keep, state), x, keep, position)
-        return self._step(x, keep, state)
+            return one_by_one(lambda x, mask, _: self._step(x, mask, state), x, mask, position)
+        return self._step(x, mask, state)
 
-    def _step(self, x: Tensor, keep: Tensor | None, state: State) -> Tensor:
+    def _step(self, x: Tensor, mask: Tensor | None, state: State) -> Tensor:
         """Move every row by one position, x [R, 1, D]; keep is [R, 1]."""
         weights = self._weights("")
         x_RD = x[:, 0].to(weights[0].dtype)
         old = [state.carried[name].to(x_RD.dtype) for name in self.remembered]
         new = self._cell(x_RD, old, weights)
         y_RH = new[0]
-        if keep is not None:
-            y_RH = y_RH.masked_fill(~keep, 0.0)
-            new = [after.where(keep, before) for after, before in zip(new, old, strict=True)]
+        if mask is not None:
+            y_RH = y_RH.masked_fill(~mask, 0.0)
+            new = [after.where(mask, before) for after, before in zip(new, old, strict=True)]
         for name, value in zip(self.remembered, new, strict=True):
             state.carried[name].copy_(value)
         return y_RH[:, None]
 
-    def _run(self, x: Tensor, keep: Tensor | None, suffix: str, *, back: bool) -> Tensor:
+    def _run(self, x: Tensor, mask: Tensor | None, suffix: str, *, back: bool) -> Tensor:
         """Run one direction over x [B, T, D].
 
         What is not kept leaves the state alone, so each row is run over its kept
@@ -98,14 +98,14 @@ class _Recurrent(nn.Module):
         weights = self._weights(suffix)
         x = x.to(weights[0].dtype)
         if back:
-            x, keep = x.flip(1), None if keep is None else keep.flip(1)
-        if keep is None:
+            x, mask = x.flip(1), None if mask is None else mask.flip(1)
+        if mask is None:
             y = self._scan(x, weights)
         else:
-            order_BT1 = (~keep).to(torch.uint8).argsort(dim=1, stable=True)[..., None]
+            order_BT1 = (~mask).to(torch.uint8).argsort(dim=1, stable=True)[..., None]
             moved = self._scan(x.gather(1, order_BT1.expand_as(x)), weights)
             y = torch.zeros_like(moved).scatter(1, order_BT1.expand_as(moved), moved)
-            y = y.masked_fill(~keep[..., None], 0.0)
+            y = y.masked_fill(~mask[..., None], 0.0)
         return y.flip(1) if back else y
 
     def _scan(self, x: Tensor, weights: list[Tensor]) -> Tensor:

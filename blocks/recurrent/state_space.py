@@ -32,7 +32,7 @@ def _signature(_: Mamba2Params, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
             port("x", "f[b t d_model]", "vectors"),
-            port("keep", "keep[b t]?", "which positions change the state"),
+            port("mask", "mask[b t]?", "which positions change the state"),
         ),
         outputs=(port("y", "f[b t d_model]", "what was read from the state at each position"),),
         behavior={"t": "causal"},
@@ -102,5 +102,5 @@ MAMBA2 = BlockType(
     module=".recurrent.state_space_module:Mamba2",
     steps=True,
     example={"heads": 4, "d_state": 3, "chunk": 4},
-    example_inputs={"x": "f[B T 8]", "keep": "keep[B T]"},
+    example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..kernels.decode_state import Room, State, one_by_one
+from ..kernels.decode_state import Capacity, State, one_by_one
 from ..kernels.init import draw_linear
 from ..residual.norm_module import RMSNorm
 
@@ -88,40 +88,40 @@ class Mamba2(nn.Module):
         time = self.time_bias.uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp_()
         self.time_bias.copy_(time + torch.log(-torch.expm1(-time)))  # softplus undone
 
-    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map x [B, T, D] to [B, T, D].
 
         Args:
             x: vectors.
-            keep: [B, T]; where false the state stays as it was, and the convolution reads zeros.
+            mask: [B, T]; where false the state stays as it was, and the convolution reads zeros.
         """
-        gate_BTI, near, time_BTH = self._maps(x, keep)
+        gate_BTI, near, time_BTH = self._maps(x, mask)
         near = F.pad(near, (0, 0, self.kernel.size(2) - 1, 0))
         taken, x_BTHP = self._taken(near, time_BTH)
         return self._given(self._scan(taken), x_BTHP, gate_BTI)
 
-    def begin(self, room: Room) -> State:
+    def begin(self, capacity: Capacity) -> State:
         """Start every row with a state of zeros, and nothing before it."""
         heads, inside = self.decay.numel(), self.widths[0]
-        before = (room.rows, self.kernel.size(2) - 1, sum(self.widths))
-        state = (room.rows, self.groups, heads // self.groups, self._d_state, inside // heads)
-        exact = torch.promote_types(room.dtype, torch.float32)
+        before = (capacity.rows, self.kernel.size(2) - 1, sum(self.widths))
+        state = (capacity.rows, self.groups, heads // self.groups, self._d_state, inside // heads)
+        exact = torch.promote_types(capacity.dtype, torch.float32)
         return State(
             carried={
-                "before": torch.zeros(before, dtype=room.dtype, device=room.device),
-                "state": torch.zeros(state, dtype=exact, device=room.device),
+                "before": torch.zeros(before, dtype=capacity.dtype, device=capacity.device),
+                "state": torch.zeros(state, dtype=exact, device=capacity.device),
             }
         )
 
-    def step(self, x: Tensor, keep: Tensor | None = None, *, state: State, position: int) -> Tensor:
+    def step(self, x: Tensor, mask: Tensor | None = None, *, state: State, position: int) -> Tensor:
         """Move every row by the next positions, x [R, T, D]; keep is [R, T]."""
         if x.size(1) > 1:
-            return one_by_one(lambda x, keep, _: self._step(x, keep, state), x, keep, position)
-        return self._step(x, keep, state)
+            return one_by_one(lambda x, mask, _: self._step(x, mask, state), x, mask, position)
+        return self._step(x, mask, state)
 
-    def _step(self, x: Tensor, keep: Tensor | None, state: State) -> Tensor:
+    def _step(self, x: Tensor, mask: Tensor | None, state: State) -> Tensor:
         """Move every row by one position, x [R, 1, D]; keep is [R, 1]."""
-        gate_RTI, near, time_RTH = self._maps(x, keep)
+        gate_RTI, near, time_RTH = self._maps(x, mask)
         near = torch.cat([state.carried["before"], near], 1)
         state.carried["before"].copy_(near[:, 1:])
         taken, x_RTHP = self._taken(near, time_RTH)
@@ -136,7 +136,7 @@ class Mamba2(nn.Module):
     def _d_state(self) -> int:
         return self.widths[1] // self.groups
 
-    def _maps(self, x: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _maps(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gate z, what is to be convolved, and dt, of every position.
 
         What is not kept is zero before the convolution, and takes no time.
@@ -145,8 +145,8 @@ class Mamba2(nn.Module):
         gate, near, time = self.inner(x).split((inside, sum(self.widths), heads), -1)
         exact = torch.promote_types(time.dtype, torch.float32)
         time = F.softplus(time.to(exact) + self.time_bias.to(exact))
-        if keep is not None:
-            near, time = (part.masked_fill(~keep[..., None], 0.0) for part in (near, time))
+        if mask is not None:
+            near, time = (part.masked_fill(~mask[..., None], 0.0) for part in (near, time))
         return gate, near, time
 
     def _taken(self, near: Tensor, time_BTH: Tensor) -> tuple[_Read, Tensor]:

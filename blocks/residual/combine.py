@@ -61,27 +61,27 @@ def _lengths_signature(_: NoParams, __: frozenset[str]) -> Signature:
             port("lengths", "len[b]", "how many positions of each row are no padding"),
             port("x", "f[b t d_model]", "the vectors whose positions are meant"),
         ),
-        outputs=(port("keep", "keep[b t]", "true where a position is no padding"),),
+        outputs=(port("mask", "mask[b t]", "true where a position is no padding"),),
     )
 
 
-LENGTHS_TO_KEEP = BlockType(
-    name="lengths_to_keep",
+LENGTHS_TO_MASK = BlockType(
+    name="lengths_to_mask",
     doc="The mask that goes with lengths; keep_t = t < length.",
     source="Vaswani et al. 2017, section 3.2.3",
     signature=_lengths_signature,
     arguments=_nothing,
-    module=".residual.combine_module:LengthsToKeep",
+    module=".residual.combine_module:LengthsToMask",
     steps=True,
     example_inputs={"lengths": "len[B]", "x": "f[B T 8]"},
 )
 
 
-def _keep_to_bias_signature(_: NoParams, __: frozenset[str]) -> Signature:
+def _mask_to_bias_signature(_: NoParams, __: frozenset[str]) -> Signature:
     """Which may be read is the same for all that read; s may be t, and then stands for all."""
     return Signature(
         inputs=(
-            port("keep", "keep[b s]", "which positions may be read"),
+            port("mask", "mask[b s]", "which positions may be read"),
             port("x", "f[b t d_model]", "the vectors that read; only their number counts"),
         ),
         outputs=(port("bias", "bias[b t s]", "0 where a position may be read, else -inf"),),
@@ -89,15 +89,15 @@ def _keep_to_bias_signature(_: NoParams, __: frozenset[str]) -> Signature:
     )
 
 
-KEEP_TO_BIAS = BlockType(
-    name="keep_to_bias",
+MASK_TO_BIAS = BlockType(
+    name="mask_to_bias",
     doc="A mask as numbers that are added to scores; 0 where kept, else -inf.",
     source="Vaswani et al. 2017, section 3.2.3",
-    signature=_keep_to_bias_signature,
+    signature=_mask_to_bias_signature,
     arguments=_nothing,
     hops=never,
-    module=".residual.combine_module:KeepToBias",
-    example_inputs={"keep": "keep[B S]", "x": "f[B T 8]"},
+    module=".residual.combine_module:MaskToBias",
+    example_inputs={"mask": "mask[B S]", "x": "f[B T 8]"},
 )
 
 
@@ -106,7 +106,7 @@ def _unfold_signature(_: NoParams, __: frozenset[str]) -> Signature:
         inputs=(
             port("x", "f[b t d_model]", "the sequence whose length counts"),
             port("memory", "f[b s d_model]", "another one, as long as it may be"),
-            port("keep", "keep[b s]?", "which of its positions count; the others are zeros"),
+            port("mask", "mask[b s]?", "which of its positions count; the others are zeros"),
         ),
         outputs=(port("y", "f[b t d_model]", "both, position by position"),),
         behavior={"s": "full"},
@@ -123,5 +123,5 @@ UNFOLD = BlockType(
     hops=never,
     module=".residual.combine_module:Unfold",
     steps=True,
-    example_inputs={"x": "f[B T 8]", "memory": "f[B S 8]", "keep": "keep[B S]"},
+    example_inputs={"x": "f[B T 8]", "memory": "f[B S 8]", "mask": "mask[B S]"},
 )

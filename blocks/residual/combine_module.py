@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..kernels.decode_state import Room, State
+from ..kernels.decode_state import Capacity, State
 
 
 class Add(nn.Module):
@@ -33,7 +33,7 @@ class Concatenate(nn.Module):
         return torch.cat([x, z], -1)
 
 
-class LengthsToKeep(nn.Module):
+class LengthsToMask(nn.Module):
     """The mask that goes with lengths.
 
     Source: Vaswani et al. 2017, section 3.2.3.
@@ -43,7 +43,7 @@ class LengthsToKeep(nn.Module):
         """Return [B, T], true at positions of x [B, T, D] below lengths [B]."""
         return torch.arange(x.size(1), device=x.device) < lengths[:, None]
 
-    def begin(self, room: Room, lengths: Tensor) -> State:  # noqa: ARG002 - the contract
+    def begin(self, capacity: Capacity, lengths: Tensor) -> State:  # noqa: ARG002 - the contract
         """Remember the lengths, [N]."""
         return State(fixed={"lengths": lengths})
 
@@ -54,15 +54,15 @@ class LengthsToKeep(nn.Module):
         return torch.arange(position, position + x.size(1), device=x.device) < lengths_R[:, None]
 
 
-class KeepToBias(nn.Module):
+class MaskToBias(nn.Module):
     """A mask as numbers that are added to scores.
 
     Source: Vaswani et al. 2017, section 3.2.3.
     """
 
-    def forward(self, keep: Tensor, x: Tensor) -> Tensor:
-        """Return [B, T, S] for keep [B, S] and x [B, T, D]: 0 where kept, else -inf."""
-        bias_BS = x.new_zeros(keep.shape).masked_fill(~keep, float("-inf"))
+    def forward(self, mask: Tensor, x: Tensor) -> Tensor:
+        """Return [B, T, S] for mask [B, S] and x [B, T, D]: 0 where kept, else -inf."""
+        bias_BS = x.new_zeros(mask.shape).masked_fill(~mask, float("-inf"))
         return bias_BS[:, None].expand(-1, x.size(1), -1)
 
 
@@ -72,22 +72,22 @@ class Unfold(nn.Module):
     Source: Kalchbrenner et al. 2016, sections 3.1 and 3.2.
     """
 
-    def forward(self, x: Tensor, memory: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return x [B, T, D] plus the first T positions of memory [B, S, D]; zeros past its end.
 
         Args:
             x: the sequence whose length counts.
             memory: the other one.
-            keep: [B, S], true where the memory counts.
+            mask: [B, S], true where the memory counts.
         """
         positions_T = torch.arange(x.size(1), device=x.device)
         last = memory.size(1) - 1
-        there_BTD = _kept(memory, keep).index_select(1, positions_T.clamp(max=last))
+        there_BTD = _kept(memory, mask).index_select(1, positions_T.clamp(max=last))
         return x + there_BTD.masked_fill((positions_T > last)[:, None], 0.0)
 
-    def begin(self, room: Room, memory: Tensor, keep: Tensor | None = None) -> State:  # noqa: ARG002
+    def begin(self, capacity: Capacity, memory: Tensor, mask: Tensor | None = None) -> State:  # noqa: ARG002
         """Remember the memory, zeros where it is not kept."""
-        return State(fixed={"memory": _kept(memory, keep)})
+        return State(fixed={"memory": _kept(memory, mask)})
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
         """Add to the next positions of every row, x [R, T, D], those of its sentence's memory."""
@@ -99,6 +99,6 @@ class Unfold(nn.Module):
         return x + here_NTD.repeat_interleave(x.size(0) // here_NTD.size(0), 0)
 
 
-def _kept(memory: Tensor, keep: Tensor | None) -> Tensor:
+def _kept(memory: Tensor, mask: Tensor | None) -> Tensor:
     """Return memory [B, S, D] with zeros where it is not kept."""
-    return memory if keep is None else memory.masked_fill(~keep[..., None], 0.0)
+    return memory if mask is None else memory.masked_fill(~mask[..., None], 0.0)

@@ -158,7 +158,7 @@ LINEAR = BlockType(
     weights=_linear_weights,
     flops=_linear_flops,
     module=".residual.sublayer_module:Linear",
-    projects=True,
+    is_linear_map=True,
     example={"d_out": 6},
     example_inputs={"x": "f[B T 8]"},
 )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..kernels.decode_state import Room, State
+from ..kernels.decode_state import Capacity, State
 from ..kernels.dropout import Dropout
 from ..kernels.init import draw_linear
 from ..kernels.linear import LinearMap
@@ -80,9 +80,9 @@ class Sublayer(Residual):
         """Return x [..., D] with what `f` adds to it; other wires go to `f`."""
         return self.add(x, self.f(self.entered(x), **wires))
 
-    def begin(self, room: Room, **wires: Any) -> State:
+    def begin(self, capacity: Capacity, **wires: Any) -> State:
         """Remember what `f` remembers."""
-        state: State = self.f.begin(room, **wires)
+        state: State = self.f.begin(capacity, **wires)
         return state
 
     def step(self, x: Tensor, *, state: State, position: int, **wires: Any) -> Tensor:
@@ -112,12 +112,14 @@ class ParallelSublayer(Residual):
             x, self.f(read, **self._own("f", wires)) + self.g(read, **self._own("g", wires))
         )
 
-    def begin(self, room: Room, **wires: Any) -> dict[str, State]:
+    def begin(self, capacity: Capacity, **wires: Any) -> dict[str, State]:
         """Remember what each remembers, or the wires of one that remembers nothing."""
         states = {}
         for slot, inner in (("f", self.f), ("g", self.g)):
             own = self._own(slot, wires)
-            states[slot] = inner.begin(room, **own) if self.remembers[slot] else State(fixed=own)
+            states[slot] = (
+                inner.begin(capacity, **own) if self.remembers[slot] else State(fixed=own)
+            )
         return states
 
     def step(self, x: Tensor, *, state: dict[str, State], position: int, **wires: Any) -> Tensor:

@@ -14,11 +14,11 @@ from ..ir.value_type import Bound, Misfit, ValueType, fit
 from .params import Report, Values
 
 ADAPTERS = {
-    ("keep", "bias"): "put a 'keep_to_bias@1' on this wire, or wire it to a port of kind keep",
-    ("bias", "keep"): "wire the keep mask from which the bias was made",
+    ("mask", "bias"): "put a 'mask_to_bias@1' on this wire, or wire it to a port of kind mask",
+    ("bias", "mask"): "wire the mask from which the bias was made",
     ("ids", "f"): "put an 'embedding@1' on this wire",
-    ("f", "keep"): "a mask is not made from activations: wire a keep input",
-    ("len", "keep"): "put a 'lengths_to_keep@1' on this wire",
+    ("f", "mask"): "a mask is not made from activations: wire a mask input",
+    ("len", "mask"): "put a 'lengths_to_mask@1' on this wire",
 }
 """(given kind, wanted kind) to the way out."""
 

@@ -106,7 +106,7 @@ def value_bytes(type_: ValueType, sizes: Mapping[str, int], float_bytes: int) ->
     places = prod(evaluate(axis, sizes) for axis in type_.axes)
     if type_.kind in ("ids", "label", "len", "pos"):
         return places * WHOLE_BYTES
-    if type_.kind == "keep":
+    if type_.kind == "mask":
         return places
     scores = evaluate(type_.size, sizes) if type_.kind in SIZED and type_.size else 1
     return places * scores * float_bytes

@@ -16,7 +16,7 @@ from ..ir.canonical import Json, canonical, fingerprint
 from ..ir.graph import Graph
 from .changes import Change, Comparison, compare, former
 from .text import render
-from .weight_transfer import Survival, survival
+from .weight_transfer import WeightTransfer, weight_transfer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Diff:
     """Floating-point operations of one forward pass, before and after."""
     sizes: Mapping[str, int]
     """Sizes of the axes for which `flops` counts."""
-    survival: Survival
+    weight_transfer: WeightTransfer
     """Which weights of the old graph can begin the new one; renamed nodes keep theirs."""
 
     @property
@@ -52,7 +52,7 @@ class Diff:
             parameters=self.parameters,
             flops=self.flops,
             sizes=self.sizes,
-            transfer=self.survival,
+            transfer=self.weight_transfer,
         )
 
     def as_json(self) -> Json:
@@ -65,7 +65,7 @@ class Diff:
             "templates": dict(self.templates),
             "parameters": {"from": self.parameters[0], "to": self.parameters[1]},
             "flops": {"from": self.flops[0], "to": self.flops[1], "sizes": dict(self.sizes)},
-            "survival": self.survival.as_json(),
+            "weight_transfer": self.weight_transfer.as_json(),
         }
 
 
@@ -86,12 +86,12 @@ def diff(old: Graph, new: Graph) -> Diff:
         parameters=(old.parameters(), new.parameters()),
         flops=(flops(old, sizes), flops(new, sizes)),
         sizes=sizes,
-        survival=_survival(old, new, found),
+        weight_transfer=_weight_transfer(old, new, found),
     )
 
 
-def _survival(old: Graph, new: Graph, found: Comparison) -> Survival:
+def _weight_transfer(old: Graph, new: Graph, found: Comparison) -> WeightTransfer:
     """Return which weights go on, those of renamed nodes included."""
     if not any(found.renames.values()):
-        return survival(old, new)
-    return survival(old, new, lambda path: former(found, path))
+        return weight_transfer(old, new)
+    return weight_transfer(old, new, lambda path: former(found, path))

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..ir.canonical import Json
 from .changes import ABSENT, Change, same
-from .weight_transfer import Survival
+from .weight_transfer import WeightTransfer
 
 MARKS = {"added": "+", "removed": "-", "rewired": ">", "renamed": ">"}
 _LONGEST = 100
@@ -62,7 +62,7 @@ def render(
     parameters: tuple[int, int],
     flops: tuple[int, int],
     sizes: Mapping[str, int],
-    transfer: Survival,
+    transfer: WeightTransfer,
 ) -> str:
     """Return a difference as text: a line for each change, and totals below.
 

@@ -22,7 +22,7 @@ _INDEX = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survival:
+class WeightTransfer:
     """What becomes of the weights when one graph takes the place of another."""
 
     carried: Mapping[str, Shape]
@@ -89,7 +89,9 @@ class Survival:
         return {"parameters": self.sizes(), **listed, **rest}
 
 
-def survival(old: Graph, new: Graph, former: Callable[[str], str] = lambda path: path) -> Survival:
+def weight_transfer(
+    old: Graph, new: Graph, former: Callable[[str], str] = lambda path: path
+) -> WeightTransfer:
     """Return which weights of a graph can begin another one.
 
     Args:
@@ -119,7 +121,7 @@ def survival(old: Graph, new: Graph, former: Callable[[str], str] = lambda path:
             used.add(known[0])
         else:
             fresh[path] = shape
-    return Survival(
+    return WeightTransfer(
         carried=carried,
         new=fresh,
         lost={path: shape for path, shape in before.items() if path not in used},

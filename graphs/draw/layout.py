@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ..ir.graph import Graph, Node, Part, Scope
 from ..ir.value_type import ValueType
 
-MASKS = frozenset({"keep", "bias", "len", "pos"})
+MASKS = frozenset({"mask", "bias", "len", "pos"})
 """Kinds of values that steer other blocks; their wires are thin."""
 
 _Value = tuple[str, ValueType]

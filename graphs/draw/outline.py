@@ -12,7 +12,7 @@ from ..cost.flops import default_sizes, flops, flops_by_node
 from ..ir.graph import Graph, Node, Part, Scope
 from ..ir.traverse import find_weight
 from ..ir.value_type import ValueType
-from ..passes.unpad import packing
+from ..passes.unpad import plan_unpad
 from .labels import salient
 
 
@@ -245,7 +245,7 @@ def _foot(graph: Graph) -> list[str]:
 
 def _packs(graph: Graph) -> str:
     """Say which axes a training can pack, and which blocks see padding all the same."""
-    plan = packing(graph)
+    plan = plan_unpad(graph)
     if not plan.axes:
         return f"no: {plan.why}"
     padded = ", ".join(dict.fromkeys(around.block for around in plan.blocks.values()))

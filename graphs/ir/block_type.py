@@ -63,7 +63,7 @@ class Signature:
 
 @functools.cache
 def port(name: str, text: str, doc: str = "") -> Port:
-    """Return a port with its type written as in a spec: `keep[b s]?`."""
+    """Return a port with its type written as in a spec: `mask[b s]?`."""
     type_, optional = parse_type(text, {})
     return Port(name, type_, optional, doc)
 
@@ -163,7 +163,7 @@ class BlockType:
     """`file:Class` of the module that computes it."""
     steps: bool = False
     """Whether the module has `begin` and `step` of its own for decoding."""
-    projects: bool = False
+    is_linear_map: bool = False
     """Whether it gives x W^T + b of its only port, from `weight` and `bias` or None: the loss of
     a graph that ends so may take the map into itself."""
     example: Mapping[str, Any] = field(default_factory=dict)

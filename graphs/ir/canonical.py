@@ -40,8 +40,13 @@ def canonical(graph: Graph) -> dict[str, Any]:
 
 
 def fingerprint(graph: Graph) -> str:
-    """Return a hash of what a graph computes: names and docs of the spec left out."""
-    full = {key: value for key, value in canonical(graph).items() if key not in ("name", "doc")}
+    """Return the SHA-256 of what a graph computes; the spec's name and doc do not count."""
+    return fingerprint_of(canonical(graph))
+
+
+def fingerprint_of(form: Json) -> str:
+    """Return the fingerprint of a canonical form, whichever format it was written in."""
+    full = {key: value for key, value in form.items() if key not in ("name", "doc")}
     text = json.dumps(full, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

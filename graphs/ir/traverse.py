@@ -15,7 +15,7 @@ from .graph import Node, Part, Scope
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WeightLocation:
     """Where a weight is."""
 
     path: str
@@ -84,7 +84,7 @@ def placed(
             yield from placed(body, path + joined(below), runs * times, sets * count)
 
 
-def find_weight(scope: Scope, weight: str) -> Held:
+def find_weight(scope: Scope, weight: str) -> WeightLocation:
     """Return where a weight is, given its path in the module.
 
     Args:
@@ -108,4 +108,4 @@ def find_weight(scope: Scope, weight: str) -> Held:
     line, part = ".".join(folded), node.part
     while part is not None and parts and parts[0] in part.fill:
         line, part = f"{line}/{parts[0]}", part.fill[parts.pop(0)]
-    return Held(".".join(path), ".".join(folded), line)
+    return WeightLocation(".".join(path), ".".join(folded), line)

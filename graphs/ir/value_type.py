@@ -20,7 +20,7 @@ KINDS: Mapping[str, str] = {
     "ids": "integers below the size",
     "logits": "unnormalised scores of `size` classes",
     "logp": "log-probabilities of `size` classes",
-    "keep": "bool; true may be attended",
+    "mask": "bool; true may be attended",
     "bias": "additive float mask",
     "len": "lengths",
     "pos": "positions",
@@ -88,7 +88,7 @@ class TypeTextError(ValueError):
 def parse_type(
     text: str, params: Mapping[str, Any], axes: Mapping[str, str] | None = None
 ) -> tuple[ValueType, bool]:
-    """Read a type such as `f[B S 4*d_model]` or `keep[b s]?`.
+    """Read a type such as `f[B S 4*d_model]` or `mask[b s]?`.
 
     Args:
         text: the type.

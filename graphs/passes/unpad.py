@@ -19,7 +19,7 @@ from ..ir.dims import names_of
 from ..ir.graph import Graph, Part, Scope
 from ..ir.value_type import ValueType
 
-PADDED = frozenset({"keep", "bias", "len"})
+PADDED = frozenset({"mask", "bias", "len"})
 """Kinds that are never packed: they say what padding is."""
 
 
@@ -47,14 +47,14 @@ class Around:
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class UnpadPlan:
     """How a graph is packed."""
 
     axes: tuple[str, ...]
     """The time axes that are packed; none where nothing can be."""
     whole: Around
     """Inputs that are packed to begin with, and outputs that are padded in the end."""
-    keeps: Mapping[str, str]
+    masks: Mapping[str, str]
     """Time axis to the input that says which of its positions are no padding, where one does."""
     blocks: Mapping[str, Around]
     """Path of a block's module to what is padded for it and packed after it."""
@@ -68,7 +68,7 @@ class Packing:
         return reasons or "no input has a batch axis and a time axis alone"
 
 
-def packing(graph: Graph) -> Packing:
+def plan_unpad(graph: Graph) -> UnpadPlan:
     """Return how a graph is packed.
 
     Args:
@@ -78,13 +78,13 @@ def packing(graph: Graph) -> Packing:
     padded = _reasons(graph)
     times = frozenset(axis for axis, kind in kinds.items() if kind == "time")
     batches = frozenset(axis for axis, kind in kinds.items() if kind == "batch")
-    keeps: dict[str, str] = {}
+    masks: dict[str, str] = {}
     for name, type_ in graph.inputs.items():
-        if type_.kind == "keep" and len(type_.axes) == 2:  # noqa: PLR2004 - batch and time
-            keeps.setdefault(str(type_.axes[1]), name)
+        if type_.kind == "mask" and len(type_.axes) == 2:  # noqa: PLR2004 - batch and time
+            masks.setdefault(str(type_.axes[1]), name)
     # An axis that no input has alone with the batch cannot be told from its padding.
     places = _Packer(batches, times, times - padded.keys()).places(graph.inputs)
-    told = {place.axis for place in places.values() if place.dim == 0} | keeps.keys()
+    told = {place.axis for place in places.values() if place.dim == 0} | masks.keys()
     packer = _Packer(batches, times, frozenset(told) - padded.keys())
     blocks = {}
     for path, part, entered in _placed(graph.root, "", packer.stands_apart):
@@ -93,7 +93,7 @@ def packing(graph: Graph) -> Packing:
     outputs = {name: packer.place(type_) for name, type_ in graph.outputs.items()}
     axes = tuple(axis for axis in kinds if axis in packer.packed)
     whole = Around(graph.name, packer.places(graph.inputs), outputs)
-    return Packing(axes, whole, keeps, blocks, padded)
+    return UnpadPlan(axes, whole, masks, blocks, padded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def _reasons(graph: Graph) -> dict[str, str]:
             everywhere = f"{where} looks at rows, and a template stands in it"
         if everywhere:
             found |= dict.fromkeys(set(times) - found.keys(), everywhere)
-        if any(port.type.kind in ("keep", "bias") for port in _wired(part)):
+        if any(port.type.kind in ("mask", "bias") for port in _wired(part)):
             continue
         for name, behavior in signature.behavior.items():
             for axis in times if behavior == "full" else ():

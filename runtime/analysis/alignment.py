@@ -51,7 +51,7 @@ def aligned(
     or never.
 
     Args:
-        model: takes `source`, `source_keep` and `target`.
+        model: takes `source`, `source_mask` and `target`.
         graph: of which it was built.
         tokenizers: of the source and of the target.
         pairs: ids of source and target, without beginnings and ends; none empty.
@@ -109,7 +109,7 @@ def check_inputs(graph: Graph) -> None:
     Raises:
         InputError: it takes other inputs.
     """
-    more = graph.inputs.keys() - {"source", "source_keep", "target"}
+    more = graph.inputs.keys() - {"source", "source_mask", "target"}
     if more or not {"source", "target"} <= graph.inputs.keys():
         raise InputError(
             "attention is only told of models that read a source and a target",

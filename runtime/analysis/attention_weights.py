@@ -108,7 +108,7 @@ def maps_of(
     """Return what a translation model reads when it is given each pair, one at a time.
 
     Args:
-        model: takes `source`, `source_keep` and `target`; it is left in its mode.
+        model: takes `source`, `source_mask` and `target`; it is left in its mode.
         tokenizers: of the source and of the target.
         sources: sentences, none empty.
         targets: what the decoder reads with each; may be empty.
@@ -176,6 +176,6 @@ def forced(
     target = pad_sequence(given, batch_first=True, padding_value=writes.pad).to(device)
     model.eval()
     try:
-        model(source=source, source_keep=source != reads.pad, target=target)
+        model(source=source, source_mask=source != reads.pad, target=target)
     finally:
         model.train(training)

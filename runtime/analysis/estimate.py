@@ -52,15 +52,15 @@ class Projection:
         """Return how long the run takes, validations and checkpoints not counted."""
         return self.tokens / tokens_per_second
 
-    def speed(self, ceiling: float, share: float, devices: int = 1) -> float:
+    def speed(self, peak_flops: float, share: float, devices: int = 1) -> float:
         """Return the tokens a second at a share of what devices can do.
 
         Args:
-            ceiling: operations a second of matrix products on one device.
+            peak_flops: operations a second of matrix products on one device.
             share: of it, that training reaches.
             devices: how many there are, each as fast as if it were alone.
         """
-        return ceiling * share * devices / self.flops_per_token
+        return peak_flops * share * devices / self.flops_per_token
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""

@@ -76,7 +76,7 @@ def _made_up(type_: ValueType, sizes: Mapping[str, int], device: torch.device) -
     match type_.kind:
         case "ids" | "label":
             return torch.randint(evaluate(type_.size or 1, sizes), shape, device=device)
-        case "keep":
+        case "mask":
             return torch.ones(shape, dtype=torch.bool, device=device)
         case "len":
             return torch.full(shape, min(sizes.values()), device=device)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...blocks.kernels.decode_state import Room, State
+from ...blocks.kernels.decode_state import Capacity, State
 from ...graphs.ir.dims import evaluate
 from ...graphs.ir.graph import Graph, Scope
 from ...graphs.ir.value_type import ValueType
@@ -50,7 +50,7 @@ def cache_by_node(
         if axis not in type_.axes
     }
     with torch.inference_mode():
-        state = model.begin(Room(batch, 1, sizes[axis], dtype, meta), **fixed)
+        state = model.begin(Capacity(batch, 1, sizes[axis], dtype, meta), **fixed)
     held: dict[str, int] = {}
     for path, count in _held(state, graph.root, ""):
         held[path] = held.get(path, 0) + count
@@ -62,7 +62,7 @@ def _empty(type_: ValueType, sizes: Mapping[str, int], dtype: torch.dtype) -> Te
     shape = [evaluate(axis, sizes) for axis in type_.axes]
     if type_.kind in ("ids", "label", "len", "pos"):
         dtype = torch.int64
-    elif type_.kind == "keep":
+    elif type_.kind == "mask":
         dtype = torch.bool
     return torch.empty(shape, dtype=dtype, device="meta")
 
@@ -90,6 +90,6 @@ def _bytes(state: Any) -> int:
     if isinstance(state, Tensor):
         return state.nbytes
     if isinstance(state, State):
-        return sum(_bytes(dict(room)) for room in state)
+        return sum(_bytes(dict(capacity)) for capacity in state)
     inner = state.values() if isinstance(state, Mapping) else state
     return sum(map(_bytes, inner))

@@ -32,12 +32,13 @@ from ...blocks.registry import registry
 from ...graphs.checker.check import check
 from ...graphs.diff.diff import diff
 from ...graphs.diff.text import rows
-from ...graphs.ir.canonical import canonical, fingerprint
+from ...graphs.ir.canonical import canonical, fingerprint, fingerprint_of
 from ...graphs.ir.fingerprint import changed_paths, digests
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, nearest
 from ...specs.form import Spec
 from ...specs.reader import parse, read_json, read_text
+from ...specs.upgrade import RUN_FORMATS, upgrade_format
 from ..codegen.build import build_empty, tie
 from ..data.hub import HUB
 from .sharded import read_shards
@@ -122,6 +123,29 @@ def save(folder: Path, contents: Contents) -> Path:
             help="free some space and use --resume; the checkpoints written before are whole",
         ) from error
     return folder
+
+
+def migrated(checkpoint: Checkpoint, folder: Path) -> Path:
+    """Write an opened checkpoint, whatever its format was, to a folder in today's format.
+
+    The optimizer's state and the metrics are copied where the checkpoint has them.
+
+    Raises:
+        InputError: the disk is full or the folder cannot be written.
+    """
+    before = checkpoint.folder
+    resumable = is_sharded(before) or (before / "optimizer.safetensors").is_file()
+    metrics = before / "metrics.jsonl"
+    contents = Contents(
+        graph=checkpoint.graph,
+        weights=checkpoint.weights,
+        run=checkpoint.run,
+        state=checkpoint.state,
+        tokenizers=checkpoint.tokenizers,
+        optimizer=checkpoint.optimizer() if resumable else None,
+        metrics=metrics if metrics.is_file() else None,
+    )
+    return save(folder, contents)
 
 
 def new_folder(folder: Path, size: int = 0) -> Path:
@@ -242,9 +266,10 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
             help="open it with the weft that wrote it",
         )
     spec_file = folder / "spec.json"
-    spec = parse(Spec, read_json(read_text(spec_file), str(spec_file)), str(spec_file))
+    written = _json(spec_file)
+    spec = parse(Spec, written, str(spec_file))
     graph = check(spec, registry(), source=str(spec_file))
-    if state.get("fingerprint") != fingerprint(graph):
+    if state.get("fingerprint") not in (fingerprint_of(written), fingerprint(graph)):
         raise InputError(
             "spec.json is not the spec that the weights were trained with"
             + _listed(_changed_nodes(state, graph)),
@@ -255,10 +280,15 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
         folder=folder,
         graph=graph,
         weights=tensors_in(folder, "weights"),
-        run=_json(folder / "run.json") if (folder / "run.json").is_file() else {},
+        run=_run(folder / "run.json"),
         state=state,
         tokenizers={path.name: path.read_bytes() for path in sorted(_vocabularies(folder))},
     )
+
+
+def _run(path: Path) -> dict[str, Any]:
+    """Return the run of a checkpoint in today's format; an imported model has none."""
+    return upgrade_format(_json(path), RUN_FORMATS)[0] if path.is_file() else {}
 
 
 def _vocabularies(folder: Path) -> list[Path]:

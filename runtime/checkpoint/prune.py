@@ -2,7 +2,7 @@
 
 A head is the rows of query, key and value that make it and the columns of the output map
 that read it, so a model without it computes what the model computes when that head gives
-zeros.  Which heads count little, the slopes of `head_gates` say.
+zeros.  Which heads count little, the gradients of `head_gates` say.
 
 Source: Michel et al. 2019, sections 2.3 and 4.1.
 """
@@ -78,7 +78,7 @@ def pruned(held: Checkpoint, heads: Mapping[str, Collection[int]]) -> Checkpoint
 
 
 def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) -> dict[str, Tensor]:
-    """Return how much each head counts: the mean absolute slope of the loss by its gate.
+    """Return how much each head counts: the mean absolute gradient of the loss by its gate.
 
     Heads with the least are those to take out first.  Weights and their gradients stay as
     they are.
@@ -106,9 +106,9 @@ def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) ->
     sums, count = {path: torch.zeros_like(gate) for path, gate in gates.items()}, 0
     for loss in losses:
         with torch.enable_grad():
-            slopes = torch.autograd.grad(loss(), [*gates.values()])
-        for path, slope in zip(gates, slopes, strict=True):
-            sums[path] += slope.abs()
+            gradients = torch.autograd.grad(loss(), [*gates.values()])
+        for path, gradient in zip(gates, gradients, strict=True):
+            sums[path] += gradient.abs()
         count += 1
     if not count:
         raise InputError("there is no batch to measure heads on", help="give at least one")
@@ -150,7 +150,7 @@ def _place(known: Mapping[str, Place], path: str, gone: set[int], source: str) -
         raise InputError(f"no head of '{path}' would be left", place=source, help=help_)
     if arguments["position"] == "alibi":
         raise InputError(
-            f"the slopes of '{path}' follow from the number of its heads (alibi)",
+            f"the gradients of '{path}' follow from the number of its heads (alibi)",
             place=source,
             help="leave the heads of this attention as they are",
         )

@@ -6,7 +6,7 @@ from ...specs.findings import InputError
 from ..data.hub import HUB, HubTokenizer, Prompts
 from ..data.symbols import SYMBOLS, Symbols, Vocabulary
 from ..data.tokenizer import Tokenizer
-from ..decode.decode import Special
+from ..decode.decode import SpecialTokens
 from .checkpoint import Checkpoint
 
 
@@ -21,24 +21,24 @@ def ends_of(held: Checkpoint) -> frozenset[int]:
     return frozenset()
 
 
-def special_of(held: Checkpoint) -> Special:
+def special_tokens_of(held: Checkpoint) -> SpecialTokens:
     """Return the special ids of an output.
 
     Raises:
         InputError: the checkpoint does not say what they are.
     """
     said = held.state.get("imported", {}).get("tokens", {})
-    ids = [said.get(name) for name in Special._fields[:3]]
+    ids = [said.get(name) for name in SpecialTokens._fields[:3]]
     ids = [one[0] if isinstance(one, list) and len(one) == 1 else one for one in ids]
     if all(isinstance(one, int) for one in ids):
-        return Special(*ids)
+        return SpecialTokens(*ids)
     if "imported" in held.state:
         raise InputError(
             "the checkpoint does not say which ids begin and end an output and fill rows",
             place=str(held.folder),
             help="give them: decode(sources, Special(begin, end, pad))",
         )
-    return Special.of(tokenizers_of(held)[1])
+    return SpecialTokens.of(tokenizers_of(held)[1])
 
 
 def tokenizers_of(held: Checkpoint) -> tuple[Tokenizer, Vocabulary]:

@@ -163,11 +163,13 @@ def _add_language_commands(add: Add) -> None:
     migrate = add(
         "migrate",
         "spec.language",
-        "write a spec of an older format, or with older blocks, as today's",
+        "write a spec, run or checkpoint of an older format in today's",
         "weft migrate old.json -o new.json",
     )
-    migrate.add_argument("spec", help="a spec file")
-    migrate.add_argument("-o", "--out", help="file to write (default: print it)")
+    migrate.add_argument("spec", help="a spec file, a run file, or a checkpoint folder")
+    migrate.add_argument(
+        "-o", "--out", help="file to write, or the new folder of a checkpoint (default: print it)"
+    )
 
 
 def _add_run_commands(add: Add) -> None:

@@ -61,7 +61,7 @@ class Reporter:
         with self._bar:
             yield self
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Print one line."""
         self.console.print(text, markup=False)
 
@@ -74,11 +74,11 @@ class Reporter:
             self._task(name, total)
             self._bar.update(self._tasks[name], completed=done, total=total, seen=rate.strip())
         elif total is not None and done >= total:
-            self.say(f"{name}: {done:,} pairs read{rate}")
+            self.log(f"{name}: {done:,} pairs read{rate}")
         elif now - max(began, self._said) > QUIET:
             self._said = now
             of = f" of {total:,}" if total is not None else ""
-            self.say(f"{name}: {done:,}{of} pairs{rate}")
+            self.log(f"{name}: {done:,}{of} pairs{rate}")
 
     def progress(self, seen: Seen) -> None:
         """Show how far the training is."""
@@ -93,7 +93,7 @@ class Reporter:
         step = max(1, seen.updates // LINES)
         if seen.update // step > self._shown or seen.update == seen.updates:
             self._shown = seen.update // step
-            self.say(f"update {seen.update}/{seen.updates}  epoch {seen.epoch}  {text}")
+            self.log(f"update {seen.update}/{seen.updates}  epoch {seen.epoch}  {text}")
 
     def validated(self, update: int, values: Mapping[str, Any]) -> None:
         """Print a validation."""
@@ -101,7 +101,7 @@ class Reporter:
         seen = [f"  {name} {values[key]:.2f}" for key, name in names.items() if key in values]
         if values.get("malformed"):
             seen.append(f", {values['malformed']} malformed")
-        self.say(f"update {update}: valid perplexity {values['perplexity']:.3f}{''.join(seen)}")
+        self.log(f"update {update}: valid perplexity {values['perplexity']:.3f}{''.join(seen)}")
 
     def _task(self, name: str, total: int | None) -> None:
         if self._bar is not None and name not in self._tasks:

@@ -53,7 +53,7 @@ def begin_text(
     """
     fixed = [name for name in scope.inputs if name not in moving_in]
     needed = _fixed_needed(scope, moving, root=root)
-    lines = [f"    def begin(self, {', '.join(['room', *fixed])}):"]
+    lines = [f"    def begin(self, {', '.join(['capacity', *fixed])}):"]
     states = []
     for node in scope.nodes:
         ports = moving_ports(node, moving)
@@ -75,7 +75,7 @@ def begin_text(
     for value in _saved(scope, moving, root=root):
         kept, place = names[value], _rows_of(scope, value, batches)
         if place is not None:
-            kept = f"{kept}.repeat_interleave(room.beams, {place})"
+            kept = f"{kept}.repeat_interleave(capacity.beams, {place})"
         states.append(f'"{kept_key(value, place)}": {kept},')
     lines.append("        return {")
     lines += [f"            {text}" for text in states]
@@ -185,7 +185,7 @@ def _remembers(node: Node) -> bool:
 
 def _begin_call(target: str, wires: Mapping[str, str], names: Mapping[str, str]) -> str:
     given = [f"{port}={names[value]}" for port, value in wires.items()]
-    return f"{target}.begin({', '.join(['room', *given])})"
+    return f"{target}.begin({', '.join(['capacity', *given])})"
 
 
 def _step_lines(node: Node, names: Mapping[str, str], ports: frozenset[str]) -> Iterable[str]:

@@ -13,10 +13,10 @@ def variables(scope: Scope) -> dict[str, str]:
     names: dict[str, str] = {}
     taken = {*ARGUMENT_WORDS, "_"}
 
-    def add(value: str, wish: str) -> None:
-        unique, number = wish, 2
+    def add(value: str, requested: str) -> None:
+        unique, number = requested, 2
         while unique in taken:
-            unique, number = f"{wish}_{number}", number + 1
+            unique, number = f"{requested}_{number}", number + 1
         taken.add(unique)
         names[value] = unique
 

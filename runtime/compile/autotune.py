@@ -21,7 +21,7 @@ import torch
 from ...blocks.kernels import attention_backends as cores
 from ...blocks.kernels import linear as product
 from ...specs.findings import InputError, did_you_mean
-from ..system.cache import keep, kept
+from ..system.cache import store, stored
 from ..system.cpu import processor_identity
 
 LENGTHS = (32, 128, 512)
@@ -63,54 +63,54 @@ def choose_kernels(
     device: torch.device,
     *,
     half: bool,
-    product_wish: str = "auto",
-    attention_wish: str = "auto",
+    product_kernel: str = "auto",
+    attention_kernel: str = "auto",
 ) -> Kernels:
     """Return the kernels for a device and a precision, measured once for a machine.
 
     Args:
         device: where the model runs.
         half: whether matrix products are in bfloat16.
-        product_wish: a kernel for products, or `auto`; `WEFT_PRODUCT` goes before it.
-        attention_wish: a core of attention, or `auto`; `WEFT_ATTENTION` goes before it.
+        product_kernel: a kernel for products, or `auto`; `WEFT_PRODUCT` goes before it.
+        attention_kernel: a core of attention, or `auto`; `WEFT_ATTENTION` goes before it.
 
     Raises:
         InputError: no such kernel, or not on this machine.
     """
-    wishes = {
-        "product": os.environ.get("WEFT_PRODUCT", product_wish),
-        "attention": os.environ.get("WEFT_ATTENTION", attention_wish),
+    requested = {
+        "product": os.environ.get("WEFT_PRODUCT", product_kernel),
+        "attention": os.environ.get("WEFT_ATTENTION", attention_kernel),
     }
     known = {"product": get_args(product.Product), "attention": get_args(cores.Core)}
-    for name, wish in wishes.items():
-        if wish != "auto" and wish not in known[name]:
+    for name, kernel in requested.items():
+        if kernel != "auto" and kernel not in known[name]:
             raise InputError(
-                f"no kernel '{wish}' for {name}",
+                f"no kernel '{kernel}' for {name}",
                 place=f"/kernels/{name}",
-                help=did_you_mean(wish, ["auto", *known[name]]),
+                help=did_you_mean(kernel, ["auto", *known[name]]),
             )
-    if wishes["product"] == "onednn" and not product.has_onednn():
+    if requested["product"] == "onednn" and not product.has_onednn():
         raise InputError("this torch has no kernel 'onednn'", place="/kernels/product")
     measured = None
-    if "auto" in wishes.values():
+    if "auto" in requested.values():
         measured = _measured(device, half=half)
     chosen: product.Product = "torch"
-    if wishes["product"] == "auto" and measured is not None:
+    if requested["product"] == "auto" and measured is not None:
         chosen = measured.product
-    elif wishes["product"] != "auto":
-        chosen = cast("product.Product", wishes["product"])
+    elif requested["product"] != "auto":
+        chosen = cast("product.Product", requested["product"])
     attention: Mapping[str, cores.Core] = {"*": "fused"}
-    if wishes["attention"] == "auto" and measured is not None:
+    if requested["attention"] == "auto" and measured is not None:
         attention = measured.attention
-    elif wishes["attention"] != "auto":
-        attention = {"*": cast("cores.Core", wishes["attention"])}
+    elif requested["attention"] != "auto":
+        attention = {"*": cast("cores.Core", requested["attention"])}
     return Kernels(chosen, attention, "asked for" if measured is None else measured.reason)
 
 
-def as_kept(kept: Mapping[str, object]) -> Kernels | None:
+def as_kept(stored: Mapping[str, object]) -> Kernels | None:
     """Return a choice that a checkpoint holds, or None where this machine cannot follow it."""
     try:
-        kernels = Kernels(kept["product"], dict(kept["attention"]), "as the run was begun")  # type: ignore[arg-type, call-overload]
+        kernels = Kernels(stored["product"], dict(stored["attention"]), "as the run was begun")  # type: ignore[arg-type, call-overload]
     except (KeyError, TypeError, ValueError):
         return None
     able = kernels.product == "torch" or product.has_onednn()
@@ -136,10 +136,10 @@ def _measured(device: torch.device, *, half: bool) -> Kernels:
     key = machine_key(device, half=half)
     if key not in _known:
         name = f"kernels/{key}.json"
-        before = as_kept(kept(name))
+        before = as_kept(stored(name))
         if before is None:
             found = _measure(device, half=half)
-            keep(name, found.as_json())
+            store(name, found.as_json())
         else:
             found = Kernels(before.product, before.attention, "measured before")
         _known[key] = found
@@ -206,12 +206,12 @@ def _attention_job(
     query, key, value = (
         torch.randn(shape, device=device, dtype=kind, requires_grad=True) for _ in range(3)
     )
-    keep = torch.ones(shape[0], length, dtype=torch.bool, device=device)
-    keep[:, -1] = False
+    mask = torch.ones(shape[0], length, dtype=torch.bool, device=device)
+    mask[:, -1] = False
 
     def run() -> None:
         compute = cores.by_name(core)
-        y = compute(query, key, value, keep[:, None, None, :], causal=False, dropout=0.0)
+        y = compute(query, key, value, mask[:, None, None, :], causal=False, dropout=0.0)
         y.sum().backward()
         if device.type == "cuda":
             torch.cuda.synchronize()

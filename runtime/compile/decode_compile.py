@@ -23,11 +23,11 @@ from torch import Tensor, nn
 
 from ...blocks.kernels.decode_state import State
 from ..codegen.build import program_of
-from ..system.cache import keep, kept
+from ..system.cache import store, stored
 from .autotune import machine_key
 from .torch_compile import graphs_made, ready_compiler
 
-Wish = Literal["auto", "on", "off"]
+CompileChoice = Literal["auto", "on", "off"]
 """`off` never compiles, `on` does at once, `auto` when a measurement says that it pays."""
 
 BACKEND = "inductor"
@@ -84,22 +84,26 @@ class Steps:
     """How the steps of one model run; it is asked for each."""
 
     def __init__(
-        self, wish: Wish = "off", *, work: float = 0.0, say: Callable[[str], None] | None = None
+        self,
+        choice: CompileChoice = "off",
+        *,
+        work: float = 0.0,
+        log: Callable[[str], None] | None = None,
     ) -> None:
         """Begin with plain steps.
 
         Args:
-            wish: what is asked for.
+            choice: what is asked for.
             work: seconds of steps that are to come, as far as is known; as many as there
                 were are expected besides.
-            say: hears in one line what was chosen and why.
+            log: hears in one line what was chosen and why.
         """
-        self.wish, self.work, self.spent = wish, work, 0.0
+        self.choice, self.work, self.spent = choice, work, 0.0
         self.mode: Literal["undecided", "plain", "compiled"] = (
-            "undecided" if wish == "auto" else "compiled" if wish == "on" else "plain"
+            "undecided" if choice == "auto" else "compiled" if choice == "on" else "plain"
         )
         self.reason = "asked for"
-        self._say = say or _silent
+        self._say = log or _silent
         self._told = False
         self._known: dict[str, Measured | None] = {}
         self._made: weakref.WeakKeyDictionary[nn.Module, _Compiled] = weakref.WeakKeyDictionary()
@@ -182,7 +186,7 @@ class Steps:
             if known is None:
                 self._settle("plain", made.failure)
                 return
-            keep(_file(key), asdict(known))
+            store(_file(key), asdict(known))
         if known is None:
             return
         if known.gain < GAIN:
@@ -336,7 +340,7 @@ def _file(key: str) -> str:
 def _known(key: str) -> Measured | None:
     """Return a kept measurement, or None where there is none that can be used."""
     try:
-        found = Measured(**kept(_file(key)))
+        found = Measured(**stored(_file(key)))
         sound = min(float(found.plain), float(found.compiled)) > 0 and float(found.compiling) >= 0
     except (TypeError, ValueError):
         return None

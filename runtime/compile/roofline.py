@@ -14,10 +14,10 @@ import torch
 from ...blocks.kernels import linear as product
 from ...graphs.cost.flops import flops
 from ...graphs.ir.graph import Graph
-from ..system.cache import keep, kept
+from ..system.cache import store, stored
 from .autotune import device_identity
 
-FILE = "ceiling.json"
+FILE = "peak_flops.json"
 """Where it is kept, in the cache folder."""
 SIZES = {"cpu": 2048, "cuda": 8192}
 """Rows and columns of the matrices."""
@@ -29,7 +29,7 @@ TRAINING = 3
 """Training costs so many forward passes: the backward pass does each product twice."""
 
 
-def ceiling(
+def peak_flops(
     device: torch.device, dtype: torch.dtype, measure: Callable[[], float] | None = None
 ) -> float:
     """Return the floating-point operations that matrix products do in a second.
@@ -41,24 +41,24 @@ def ceiling(
     """
     where = device_identity(device)
     key = " | ".join((where, str(dtype), str(torch.get_num_threads()), torch.__version__))
-    held = kept(FILE)
+    held = stored(FILE)
     known: dict[str, float] = {}
     if isinstance(held, dict):
         known = {name: value for name, value in held.items() if isinstance(value, float)}
     if key not in known:
         known[key] = float(measure() if measure is not None else _measured(device, dtype))
-        keep(FILE, known)
+        store(FILE, known)
     return known[key]
 
 
-def full_speed(graph: Graph, source: float, target: float, ceiling: float) -> float | None:
+def full_speed(graph: Graph, source: float, target: float, peak_flops: float) -> float | None:
     """Return the tokens a second, both sides together, at which nothing but products would run.
 
     Args:
         graph: of the model.
         source: mean tokens of a source sentence, its end counted.
         target: the same of the other side.
-        ceiling: operations a second.
+        peak_flops: operations a second.
 
     Returns:
         None for a graph that has not one axis for each side.
@@ -72,7 +72,7 @@ def full_speed(graph: Graph, source: float, target: float, ceiling: float) -> fl
     if set(sizes) != set(graph.spec.axes):
         return None
     work = TRAINING * flops(graph, sizes)
-    return ceiling * sum(lengths.values()) / work if work else None
+    return peak_flops * sum(lengths.values()) / work if work else None
 
 
 def _measured(device: torch.device, dtype: torch.dtype) -> float:

@@ -36,12 +36,12 @@ BLOCK = 1 << 20
 NO_NETWORK = re.compile(r"ConnectionError|Timeout|Max retries|NameResolution|unreachable")
 
 
-def fetched(files: Files, say: Callable[[str], None] | None = None) -> list[tuple[Path, Path]]:
+def fetched(files: Files, log: Callable[[str], None] | None = None) -> list[tuple[Path, Path]]:
     """Return the source and target file of each named corpus; fetched where it is not there.
 
     Args:
         files: names, languages and, where they are given, digests.
-        say: hears what is fetched.
+        log: hears what is fetched.
 
     Raises:
         InputError: the library is missing, does not know a name, or cannot fetch it; or
@@ -49,15 +49,15 @@ def fetched(files: Files, say: Callable[[str], None] | None = None) -> list[tupl
     """
     if files.languages is None:
         return []
-    hear = say or (lambda _: None)
+    callback = log or (lambda _: None)
     found = []
     for name in files.mtdata:
         folder = cache_folder() / "corpora" / f"{name}.{'-'.join(files.languages)}"
         note = _kept(folder)
         if note is None:
-            hear(f"fetching {name} through {LIBRARY}")
+            callback(f"fetching {name} through {LIBRARY}")
             note = _fetch(name, files.languages, folder)
-            hear(f"{name}: {note['lines']:,} pairs in {folder}")
+            callback(f"{name}: {note['lines']:,} pairs in {folder}")
         wanted = files.digests.get(name)
         if wanted is not None and wanted != note["sha256"]:
             raise InputError(

@@ -52,7 +52,7 @@ def building(folder: Path, marker: str) -> Iterator[Path]:
 
 @contextmanager
 def resuming(
-    folder: Path, marker: str, key: str, say: Callable[[str], None]
+    folder: Path, marker: str, key: str, log: Callable[[str], None]
 ) -> Iterator[tuple[Path, Path]]:
     """Give a hidden folder to work in, kept by a kill, for one process at a time.
 
@@ -63,7 +63,7 @@ def resuming(
         folder: the final place, as for `building`.
         marker: name of the file by which a folder of this kind is known.
         key: what is made; work on anything else is thrown away.
-        say: hears that another process is waited for, or that work goes on.
+        log: hears that another process is waited for, or that work goes on.
 
     Yields:
         The folder to work in, and a folder in it that takes the place of `folder` at the
@@ -74,10 +74,10 @@ def resuming(
     """
     folder = _free(folder, marker)
     work = folder.parent / f".{folder.name}.work"
-    with _locked(work, say):
+    with _locked(work, log):
         note = work / "key"
         if note.is_file() and note.read_text() == key:
-            say(f"going on with the preparation begun in {work}")
+            log(f"going on with the preparation begun in {work}")
         else:
             for path in work.iterdir():
                 if path.is_dir():
@@ -104,7 +104,7 @@ def resuming(
 
 
 @contextmanager
-def _locked(work: Path, say: Callable[[str], None]) -> Iterator[None]:
+def _locked(work: Path, log: Callable[[str], None]) -> Iterator[None]:
     """Hold a folder for this process, and make it where it is not there."""
     told = False
     while True:
@@ -112,7 +112,7 @@ def _locked(work: Path, say: Callable[[str], None]) -> Iterator[None]:
         with suppress(FileNotFoundError), (work / LOCK).open("w") as file:
             if not _lock(file, wait=False):
                 if not told:
-                    say(f"waiting for another process that prepares {work}")
+                    log(f"waiting for another process that prepares {work}")
                 told = True
                 _lock(file, wait=True)
             # The one that had it may have removed it: then the lock holds nothing.

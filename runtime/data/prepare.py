@@ -95,7 +95,7 @@ def prepare(
     reading: Reading | None = None,
     report: Report | None = None,
     workers: int | None = None,
-    say: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> Prepared:
     """Train the tokenizers and write the corpora, or open what was made before.
 
@@ -112,7 +112,7 @@ def prepare(
         report: hears of progress.
         workers: processes that tokenize; None is one for each core.  They change
             nothing in what comes out.
-        say: hears single lines.
+        log: hears single lines.
 
     Raises:
         InputError: a file is missing or bad, the sides do not align, the
@@ -120,11 +120,11 @@ def prepare(
             folder is damaged or not ours.
     """
     folder, reads = Path(folder), reading or Parallel()
-    tell, hear = report or _nobody, say or _nobody
+    tell, callback = report or _nobody, log or _nobody
     if workers is not None and workers < 1:
         raise InputError(f"{workers} workers cannot work", help="give 1 or more, or none at all")
     for files in (data.train, data.valid, *data.test.values()):
-        fetched(files, hear)
+        fetched(files, callback)
     for files in data.test.values():  # better now than after training
         for _ in reads.pairs(files, data.root):
             pass
@@ -133,8 +133,8 @@ def prepare(
         found = _read_marker(folder)
         if found["fingerprint"] == fingerprint:
             return _open(folder, found, data, reads)
-        hear(f"{folder}: made from other text or settings, or by an older version; made anew")
-    with resuming(folder, MARKER, f"{fingerprint} {SHARD}", hear) as (work, fresh):
+        callback(f"{folder}: made from other text or settings, or by an older version; made anew")
+    with resuming(folder, MARKER, f"{fingerprint} {SHARD}", callback) as (work, fresh):
         # Another process may have made it while this one waited.
         if not _is_made(folder, fingerprint):
             count = workers or default_workers()

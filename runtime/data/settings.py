@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-SPECIAL = ("<pad>", "</s>", "<unk>", "<s>")
+SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>", "<s>")
 """Names of the pieces with ids 0 to 3: padding, end, unknown, beginning."""
 CORPUS = r"^\w[\w.]*-\w[\w.]*-\w[\w.]*-\w+-\w+$"
 """Form of a corpus's name: group, name, version and two languages."""
@@ -30,7 +30,7 @@ class TokenizerSettings(Settings):
 
     type: Literal["bpe", "unigram"] = "bpe"
     """Kind of SentencePiece model."""
-    vocab_size: int = Field(gt=len(SPECIAL))
+    vocab_size: int = Field(gt=len(SPECIAL_TOKENS))
     """Pieces in all: special ones, characters, bytes and user symbols included."""
     shared: bool = True
     """One model for both sides; otherwise one for each, of `vocab_size` pieces each."""
@@ -63,7 +63,7 @@ class TokenizerSettings(Settings):
             if not symbol or any(letter.isspace() for letter in symbol):
                 msg = f"user symbol {symbol!r} is empty or has white space"
                 raise ValueError(msg)
-            if symbol in SPECIAL or times > 1:
+            if symbol in SPECIAL_TOKENS or times > 1:
                 msg = f"user symbol {symbol!r} is already defined"
                 raise ValueError(msg)
         return symbols

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ...specs.findings import InputError
-from .settings import SPECIAL
+from .settings import SPECIAL_TOKENS
 from .tokenizer import BOS, EOS, PAD, UNK, UNKNOWN, Tokenizer
 
 FORMAT = 1
@@ -83,7 +83,7 @@ class Symbols:
             problem = f"symbol {bad[0]!r} comes twice, is empty or has white space"
             raise InputError(problem, help="prepare the data again")
         self.symbols, self.spelling = tuple(symbols), spelling
-        first = len(SPECIAL) if spelling is None else spelling.vocab_size
+        first = len(SPECIAL_TOKENS) if spelling is None else spelling.vocab_size
         self.pad, self.eos, self.unk, self.bos = PAD, EOS, UNK, BOS
         self.vocab_size = first + len(self.symbols)
         """Number of ids; ids are below it."""
@@ -173,7 +173,9 @@ class Symbols:
             raise IndexError(msg)
         if number >= self._first:
             return self.symbols[number - self._first]
-        return SPECIAL[number] if self.spelling is None else self.spelling.pieces([number])[0]
+        return (
+            SPECIAL_TOKENS[number] if self.spelling is None else self.spelling.pieces([number])[0]
+        )
 
     def tokens(self, ids: Iterable[int]) -> list[tuple[str, bool]]:
         """Return the tokens of ids, up to the first end, each with whether it was spelled."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from ...specs.findings import InputError, did_you_mean
-from .settings import SPECIAL, TokenizerSettings
+from .settings import SPECIAL_TOKENS, TokenizerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -234,10 +234,10 @@ def train_tokenizer(
             eos_id=EOS,
             unk_id=UNK,
             bos_id=BOS,
-            pad_piece=SPECIAL[PAD],
-            eos_piece=SPECIAL[EOS],
-            unk_piece=SPECIAL[UNK],
-            bos_piece=SPECIAL[BOS],
+            pad_piece=SPECIAL_TOKENS[PAD],
+            eos_piece=SPECIAL_TOKENS[EOS],
+            unk_piece=SPECIAL_TOKENS[UNK],
+            bos_piece=SPECIAL_TOKENS[BOS],
             unk_surface=UNKNOWN,
         )
     except RuntimeError as error:

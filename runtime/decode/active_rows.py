@@ -19,7 +19,7 @@ from torch import Tensor
 NARROW = 2
 """Of so many sentences that are held, one at most must go on before the others are let go."""
 
-Gone = Callable[[], Collection[int]]
+Cancelled = Callable[[], Collection[int]]
 """Asked before each step which of the N sentences nobody waits for any more."""
 
 
@@ -44,18 +44,18 @@ class Stepper(Protocol):
         """Keep these sentences alone, in this order."""
 
 
-class Held:
+class ActiveRows:
     """A stepper, and which of the rows of a search it still holds."""
 
-    def __init__(self, stepper: Stepper, rows: int, gone: Gone | None = None) -> None:
+    def __init__(self, stepper: Stepper, rows: int, cancelled: Cancelled | None = None) -> None:
         """Begin with all of them.
 
         Args:
             stepper: in the middle of no sentence yet.
             rows: how many a search has, as many for each sentence.
-            gone: sentences whose rows need not go on.
+            cancelled: sentences whose rows need not go on.
         """
-        self._stepper, self._gone = stepper, gone
+        self._stepper, self._cancelled = stepper, cancelled
         self._all, self._sentences = rows, stepper.rows
         self._each = rows // max(1, stepper.rows)
         self._sentences_M: Tensor | None = None
@@ -89,10 +89,10 @@ class Held:
 
     def wanted(self, like_N: Tensor) -> Tensor:
         """Return `like_N`, true for sentences that go on, without those that nobody waits for."""
-        gone = [] if self._gone is None else list(self._gone())
-        if not gone:
+        cancelled = [] if self._cancelled is None else list(self._cancelled())
+        if not cancelled:
             return like_N
-        return like_N.index_fill(0, torch.tensor(gone, device=like_N.device), value=False)
+        return like_N.index_fill(0, torch.tensor(cancelled, device=like_N.device), value=False)
 
     def narrow(self, open_N: Tensor, count: int) -> None:
         """Let go of sentences that are done, when few enough are not.

@@ -17,17 +17,23 @@ from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ..codegen.build import program_of
 from ..data.symbols import Vocabulary
-from .active_rows import Gone, Stepper
-from .forced_prefix import Foreseen, Reading, common
+from .active_rows import Cancelled, Stepper
+from .forced_prefix import ForcedPrefix, Reading, common
 from .search.constraints import Avoidance, Inclusion
-from .search.logits_processors import Beginning, Control, chained, no_repeat, repetition_penalty
-from .search.sampling import Chances
+from .search.logits_processors import (
+    Beginning,
+    LogitsProcessor,
+    chained,
+    no_repeat,
+    repetition_penalty,
+)
+from .search.sampling import Sampler
 from .search.search import beam_search, sample
 from .settings import Hypothesis, SearchSettings
 from .stepper import EnsembleStepper, ModelStepper
 
 
-class Special(NamedTuple):
+class SpecialTokens(NamedTuple):
     """Ids of an output that are no words."""
 
     begin: int
@@ -37,13 +43,13 @@ class Special(NamedTuple):
     """Others that no output holds."""
 
     @classmethod
-    def of(cls, target: Vocabulary) -> Special:
+    def of(cls, target: Vocabulary) -> SpecialTokens:
         """Return those of a vocabulary; what is never unknown is never written as if it were."""
         never = frozenset({target.unk}) if target.spells_all else frozenset[int]()
         return cls(target.bos, target.eos, target.pad, never)
 
 
-Constraint = Callable[[Sequence[int]], Control]
+Constraint = Callable[[Sequence[int]], LogitsProcessor]
 """From the most tokens of each of the N outputs to what may come next."""
 
 
@@ -65,41 +71,41 @@ class Request:
 def decode_ids(
     models: Sequence[nn.Module],
     requests: Sequence[Request],
-    special: Special,
+    special_tokens: SpecialTokens,
     search: SearchSettings,
     *,
     avoidance: Avoidance | None = None,
     constraint: Constraint | None = None,
     half: bool = False,
-    gone: Gone | None = None,
+    cancelled: Cancelled | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of a batch of sources, best first.
 
     Args:
-        models: each reads `source` and `source_keep`, and is asked for the next of
+        models: each reads `source` and `source_mask`, and is asked for the next of
             `target`; their probabilities are averaged.
         requests: sources, at least one id each, and what their outputs are to be like.
-        special: with which outputs begin and end, and what fills rows on either side.
+        special_tokens: with which outputs begin and end, and what fills rows on either side.
         search: how outputs are looked for.
         avoidance: the phrases of `search.avoid`, which are text.
         constraint: a task's own control.
         half: whether matrix products run in bfloat16.
-        gone: sources for whose outputs nobody waits any more; what is returned for them
+        cancelled: sources for whose outputs nobody waits any more; what is returned for them
             means nothing.
     """
     device = next(models[0].parameters()).device
     rows = [torch.tensor(one.source, dtype=torch.long, device=device) for one in requests]
-    source_NS = pad_sequence(rows, batch_first=True, padding_value=special.pad)
+    source_NS = pad_sequence(rows, batch_first=True, padding_value=special_tokens.pad)
     lengths_N = torch.tensor([len(one.source) for one in requests], device=device)
-    keep_NS = torch.arange(source_NS.size(1), device=device) < lengths_N[:, None]
+    mask_NS = torch.arange(source_NS.size(1), device=device) < lengths_N[:, None]
     limits_N = _limits(lengths_N, requests, search)
     own = [] if constraint is None else [constraint(limits_N.tolist())]
-    control = _control(requests, limits_N, search, avoidance, own)
-    include = _inclusion(requests, limits_N, search, special.end)
-    ids = {"bos": special.begin, "eos": special.end, "pad": special.pad}
-    never = special.never
+    processor = _processor(requests, limits_N, search, avoidance, own)
+    include = _inclusion(requests, limits_N, search, special_tokens.end)
+    ids = {"bos": special_tokens.begin, "eos": special_tokens.end, "pad": special_tokens.pad}
+    never = special_tokens.never
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
-        fixed = {"source": source_NS, "source_keep": keep_NS}
+        fixed = {"source": source_NS, "source_mask": mask_NS}
         length = int(limits_N.max())
         steppers = [ModelStepper(one, fixed, beams=search.beam, length=length) for one in models]
         reading: Reading = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
@@ -107,9 +113,9 @@ def decode_ids(
         # Other controls may forbid what an output is to begin with.
         free = avoidance is None and constraint is None and not search.no_repeat
         if free and (many := common([one.begin for one in requests], {*ids.values(), *never})):
-            first = [[special.begin, *one.begin[:many]] for one in requests]
+            first = [[special_tokens.begin, *one.begin[:many]] for one in requests]
             vocabulary = int(program_of(models[0]).graph.inputs["target"].size or 0)
-            stepper = Foreseen(
+            stepper = ForcedPrefix(
                 reading,
                 torch.tensor(first, device=device),
                 beams=search.beam,
@@ -120,20 +126,20 @@ def decode_ids(
                 stepper,
                 settings=search,
                 max_lengths_N=limits_N,
-                control=control,
+                processor=processor,
                 include=include,
                 never=never,
-                gone=gone,
+                cancelled=cancelled,
                 **ids,
             )
         return sample(
             stepper,
-            chances=Chances(search.sample, [one.source for one in requests], search.beam),
+            sampler=Sampler(search.sample, [one.source for one in requests], search.beam),
             settings=search,
             max_lengths_N=limits_N,
-            control=chained([one for one in (control, include) if one is not None]),
+            processor=chained([one for one in (processor, include) if one is not None]),
             never=never,
-            gone=gone,
+            cancelled=cancelled,
             **ids,
         )
 
@@ -147,25 +153,25 @@ def _limits(lengths_N: Tensor, requests: Sequence[Request], search: SearchSettin
     return limits_N.maximum(torch.tensor(needed, device=limits_N.device))
 
 
-def _control(
+def _processor(
     requests: Sequence[Request],
     limits_N: Tensor,
     search: SearchSettings,
     avoidance: Avoidance | None,
-    own: Sequence[Control],
-) -> Control | None:
+    own: Sequence[LogitsProcessor],
+) -> LogitsProcessor | None:
     """Return what settings, requests and the task forbid, or None."""
-    controls = list[Control](own)
+    processors = list[LogitsProcessor](own)
     limits_R = limits_N.repeat_interleave(search.beam)
     if search.repetition_penalty > 1:
-        controls.append(repetition_penalty(search.repetition_penalty))
+        processors.append(repetition_penalty(search.repetition_penalty))
     if search.no_repeat:
-        controls.append(no_repeat(search.no_repeat))
+        processors.append(no_repeat(search.no_repeat))
     if avoidance is not None:
-        controls.append(avoidance.control(limits_R))
+        processors.append(avoidance.processor(limits_R))
     if any(one.begin for one in requests):
-        controls.append(Beginning([one.begin for one in requests], search.beam))
-    return chained(controls)
+        processors.append(Beginning([one.begin for one in requests], search.beam))
+    return chained(processors)
 
 
 def _inclusion(
@@ -185,7 +191,7 @@ def check_ids(graph: Graph, sources: Sequence[Sequence[int]]) -> None:
             an id that is not the model's.
     """
     kinds = {name: type_.kind for name, type_ in graph.inputs.items()}
-    wanted = {"source": "ids", "source_keep": "keep", "target": "ids"}
+    wanted = {"source": "ids", "source_mask": "mask", "target": "ids"}
     if kinds != wanted or graph.step_axis is None or "logits" not in graph.outputs:
         raise InputError(
             "only an encoder-decoder of ids decodes sources, step by step",

@@ -47,7 +47,7 @@ def common(prefixes: Sequence[Sequence[int]], impossible: Collection[int]) -> in
     return min(fitting, default=0)
 
 
-class Foreseen:
+class ForcedPrefix:
     """A stepper whose rows all begin as told."""
 
     def __init__(self, stepper: Reading, first_NT: Tensor, *, beams: int, vocabulary: int) -> None:

@@ -3,7 +3,7 @@
 Rows begin together at their first token.  What all prompts have, up to the end of the
 shortest, is read at once.  While a row's prompt lasts it is fed from there, and from its
 end on with what the row writes itself; so prompts of different lengths stand in one
-batch, and no position is padding on the left.  Rows that have ended are let go (`held.py`).
+batch, and no position is padding on the left.  Rows that have ended are let go (`active.py`).
 
 Axes: R rows, P tokens of the longest prompt, V vocabulary, L tokens written at most.
 """
@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
-from .active_rows import Held, Stepper
+from .active_rows import ActiveRows, Stepper
 from .decode import refuse_ids
-from .search.sampling import Chances
+from .search.sampling import Sampler
 from .settings import SampleSettings
 from .stepper import ModelStepper
 
@@ -117,14 +117,14 @@ def generate(
     first = min(map(len, prompts)) - 1
     if first:
         stepper.read(prompt_RP[:, :first])
-    held = Held(stepper, len(prompts))
+    active = ActiveRows(stepper, len(prompts))
     token_R, count_R = prompt_RP[:, first], torch.zeros_like(lengths_R)
     written_RL = prompt_RP.new_zeros(len(prompts), settings.max_new)
     log_p_R = torch.zeros(len(prompts), device=device)
     open_R = torch.ones_like(lengths_R, dtype=torch.bool)
     ended_R = ~open_R
     for position in range(first, longest + settings.max_new - 1):
-        logits_RV = held.spread(held.step(token_R, position))
+        logits_RV = active.spread(active.step(token_R, position))
         reading_R = lengths_R > position + 1
         if position + 1 < longest:
             token_R = prompt_RP[:, position + 1]
@@ -141,7 +141,7 @@ def generate(
         left = int(open_R.sum())
         if not left:
             break
-        held.narrow(open_R, left)
+        active.narrow(open_R, left)
     return [
         Continuation(tokens=tuple(row[: count - ended]), log_probability=log_p, finished=ended)
         for row, count, ended, log_p in zip(
@@ -155,15 +155,15 @@ class _Choice:
 
     def __init__(self, settings: GenerateSettings, prompts: Sequence[Sequence[int]]) -> None:
         draws = settings.draws
-        self.chances = None if draws is None else Chances(draws, prompts, settings.samples)
+        self.sampler = None if draws is None else Sampler(draws, prompts, settings.samples)
 
     def __call__(self, logits_RV: Tensor, writing_R: Tensor) -> tuple[Tensor, Tensor]:
         """Return the tokens [R] and their log probabilities [R], in float32."""
         log_p_RV = torch.log_softmax(logits_RV, dim=-1, dtype=torch.float32)
-        if self.chances is None:
+        if self.sampler is None:
             gain_R, token_R = log_p_RV.max(-1)
             return token_R, gain_R
-        token_R = self.chances.choose(log_p_RV, writing_R.tolist())
+        token_R = self.sampler.choose(log_p_RV, writing_R.tolist())
         return token_R, log_p_RV.gather(1, token_R[:, None])[:, 0]
 
 
@@ -190,7 +190,7 @@ def generate_with(
     Raises:
         InputError: the graph does not decode so, or a prompt is empty or no list of its ids.
     """
-    moving, keep = _moving(graph)
+    moving, mask = _moving(graph)
     refuse_ids("prompt", prompts, int(graph.inputs[moving].size or 0))
     if not prompts:
         return []
@@ -202,7 +202,7 @@ def generate_with(
             beams=1,
             length=max(map(len, prompts)) + settings.max_new - 1,
             moving=moving,
-            keep=keep,
+            mask=mask,
             sentences=len(prompts) * settings.samples,
         )
         return generate(stepper, prompts, settings, eos=eos, device=device)
@@ -225,7 +225,7 @@ def _moving(graph: Graph) -> tuple[str, str | None]:
     """
     kinds = {name: type_.kind for name, type_ in graph.inputs.items()}
     ids = [name for name, kind in kinds.items() if kind == "ids"]
-    masks = [name for name, kind in kinds.items() if kind == "keep"]
+    masks = [name for name, kind in kinds.items() if kind == "mask"]
     fits = len(ids) == 1 and len(masks) <= 1 and len(kinds) == len(ids) + len(masks)
     steps = all(graph.step_axis in type_.axes for type_ in graph.inputs.values())
     if graph.step_axis is None or not fits or not steps or "logits" not in graph.outputs:

@@ -22,14 +22,14 @@ from ...graphs.passes.partition import halves
 from ...specs.findings import InputError
 from ..codegen.build import build_sharing, program_of
 from ..data.batches import pad_rows
-from .active_rows import Gone
+from .active_rows import Cancelled
 from .decode import Request
 from .settings import Hypothesis
 from .translate import Translator
 
 LEAST = 0.01
 """Of the best length's probability, what another must have to be tried."""
-LATER = ("target", "target_keep")
+LATER = ("target", "target_mask")
 """Inputs that are not there while the source is read."""
 Predict = Callable[[Tensor, Tensor], Tensor]
 """From words [R, T], some masked, and which positions are there [R, T] to logits [R, T, V]."""
@@ -57,12 +57,12 @@ def mask_predict(
     Source: Ghazvininejad et al. 2019, section 3.
     """
     lengths_R1 = lengths_NC.flatten()[:, None]
-    keep_RT = torch.arange(int(lengths_NC.max()), device=lengths_NC.device) < lengths_R1
-    words_RT = torch.full_like(keep_RT, mask, dtype=torch.long)
-    log_p_RT = torch.zeros_like(keep_RT, dtype=torch.float32)
-    masked_RT, forbidden = keep_RT, sorted({*never, mask})
+    mask_RT = torch.arange(int(lengths_NC.max()), device=lengths_NC.device) < lengths_R1
+    words_RT = torch.full_like(mask_RT, mask, dtype=torch.long)
+    log_p_RT = torch.zeros_like(mask_RT, dtype=torch.float32)
+    masked_RT, forbidden = mask_RT, sorted({*never, mask})
     for left in reversed(range(iterations)):
-        log_p_RTV = torch.log_softmax(predict(words_RT, keep_RT), -1, dtype=torch.float32)
+        log_p_RTV = torch.log_softmax(predict(words_RT, mask_RT), -1, dtype=torch.float32)
         log_p_RTV[..., forbidden] = -torch.inf
         best_RT, index_RT = log_p_RTV.max(-1)
         words_RT = torch.where(masked_RT, index_RT, words_RT)
@@ -70,10 +70,10 @@ def mask_predict(
         count_R1 = lengths_R1 * left // iterations
         if not count_R1.any():
             break
-        rank_RT = log_p_RT.masked_fill(~keep_RT, torch.inf).argsort(dim=1, stable=True).argsort(1)
+        rank_RT = log_p_RT.masked_fill(~mask_RT, torch.inf).argsort(dim=1, stable=True).argsort(1)
         masked_RT = rank_RT < count_R1
         words_RT = words_RT.masked_fill(masked_RT, mask)
-    total_R = log_p_RT.masked_fill(~keep_RT, 0.0).sum(1)
+    total_R = log_p_RT.masked_fill(~mask_RT, 0.0).sum(1)
     found = [
         Hypothesis(
             tokens=tuple(words[:length]),
@@ -129,7 +129,7 @@ class MaskPredictor(Translator):
     def decode_requests(
         self,
         requests: Sequence[Request],
-        gone: Gone | None = None,  # noqa: ARG002 - all words of all are written together
+        cancelled: Cancelled | None = None,  # noqa: ARG002 - all words of all are written together
     ) -> list[list[Hypothesis]]:
         """Return the outputs of a batch, best first.
 
@@ -145,7 +145,7 @@ class MaskPredictor(Translator):
         )
         read, write, graph = self._halves
         with torch.autocast(device.type, torch.bfloat16, enabled=self.half):
-            known = {"source": source, "source_keep": source != self.source.pad}
+            known = {"source": source, "source_mask": source != self.source.pad}
             known |= read(**known)
             score_NL = known["lengths"].float()
             if self.search.max_length is not None:
@@ -158,7 +158,7 @@ class MaskPredictor(Translator):
                 if name not in LATER
             }
             found = mask_predict(
-                lambda words, keep: write(**fixed, target=words, target_keep=keep)["logits"],
+                lambda words, mask: write(**fixed, target=words, target_mask=mask)["logits"],
                 lengths_NC,
                 iterations=self.search.iterations,
                 mask=self.target.bos,

@@ -73,7 +73,7 @@ def _scored(
     first = torch.full_like(target[:, :1], written.bos)
     inputs = {
         "source": source,
-        "source_keep": source != given.pad,
+        "source_mask": source != given.pad,
         "target": torch.cat((first, target[:, :-1]), 1),
     }
     with torch.autocast(device.type, torch.bfloat16, enabled=translator.half):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...blocks.kernels.decode_state import Room, State
+from ...blocks.kernels.decode_state import Capacity, State
 from ..codegen.decode import KEPT, kept_value
 from ..compile.decode_compile import steps_of
 from ..compile.prepack import packed
@@ -37,7 +37,7 @@ class ModelStepper:
         length: int,
         moving: str = "target",
         output: str = "logits",
-        keep: str | None = None,
+        mask: str | None = None,
         sentences: int | None = None,
     ) -> None:
         """Run what does not depend on the output once, and make room for the rest.
@@ -49,7 +49,7 @@ class ModelStepper:
             length: positions that will be decoded at most.
             moving: the input that is fed back.
             output: the output that scores the next one, [.., V].
-            keep: an input with the step axis that masks it; every position is kept.
+            mask: an input with the step axis that masks it; every position is kept.
             sentences: how many there are, when nothing is fixed.
         """
         parameter = next(model.parameters())
@@ -58,19 +58,19 @@ class ModelStepper:
         half = torch.is_autocast_enabled(kind)
         dtype = torch.get_autocast_dtype(kind) if half else parameter.dtype
         rows = next((value.size(0) for value in fixed.values()), sentences or 1)
-        room = Room(rows, beams, length, dtype, device)
+        capacity = Capacity(rows, beams, length, dtype, device)
         self._steps = steps_of(model)
         model = packed(model, dtype)
-        self.rows = room.sentences
+        self.rows = capacity.sentences
         self.beams = beams
         self._model: Any = model
         self._moving, self._output = moving, output
         self._kept = {}
-        if keep is not None:
-            self._kept[keep] = torch.ones(room.rows, 1, dtype=torch.bool, device=device)
+        if mask is not None:
+            self._kept[mask] = torch.ones(capacity.rows, 1, dtype=torch.bool, device=device)
         self._used, self._room = 0, length
         begin: Any = model.begin
-        self._state = begin(room, **fixed)
+        self._state = begin(capacity, **fixed)
 
     def read(self, tokens_RP: Tensor, position: int = 0) -> None:
         """Take in tokens of every row at once, and give nothing.

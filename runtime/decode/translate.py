@@ -14,8 +14,8 @@ from itertools import islice
 from torch import nn
 
 from ..data.symbols import Vocabulary
-from .active_rows import Gone
-from .decode import Request, Special, decode_ids
+from .active_rows import Cancelled
+from .decode import Request, SpecialTokens, decode_ids
 from .search.constraints import Avoidance, texts_of
 from .settings import Hypothesis, SearchSettings
 
@@ -31,7 +31,7 @@ Warn = Callable[[int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TranslationRequest:
     """One line to translate, and what its translation must be like."""
 
     text: str
@@ -62,7 +62,11 @@ class Translator:
         return self.search.beam
 
     def translate(
-        self, lines: Iterable[str | Wish], *, buffer: int = BUFFER, warn: Warn | None = None
+        self,
+        lines: Iterable[str | TranslationRequest],
+        *,
+        buffer: int = BUFFER,
+        warn: Warn | None = None,
     ) -> Iterator[str]:
         """Yield the translation of each line, in order.
 
@@ -78,12 +82,12 @@ class Translator:
 
     def hypotheses(
         self,
-        lines: Iterable[str | Wish],
+        lines: Iterable[str | TranslationRequest],
         *,
         buffer: int = BUFFER,
         warn: Warn | None = None,
-        heard: Callable[[int], None] | None = None,
-        gone: Gone | None = None,
+        callback: Callable[[int], None] | None = None,
+        cancelled: Cancelled | None = None,
     ) -> Iterator[list[Hypothesis]]:
         """Yield the `nbest` hypotheses of each line, best first; none for an empty line.
 
@@ -91,47 +95,49 @@ class Translator:
             lines: as in `translate`.
             buffer: lines to read ahead.
             warn: hears of lines that are cut.
-            heard: hears after each batch how many more lines are done.
-            gone: lines, counted from 0, that nobody waits for any more; asked again and
+            callback: hears after each batch how many more lines are done.
+            cancelled: lines, counted from 0, that nobody waits for any more; asked again and
                 again.  What is yielded for them means nothing.
         """
         stream, start = iter(lines), 0
         while chunk := list(islice(stream, buffer)):
-            wishes = [Wish(line) if isinstance(line, str) else line for line in chunk]
-            yield from self._chunk(wishes, start, warn, heard, gone)
+            requests = [
+                TranslationRequest(line) if isinstance(line, str) else line for line in chunk
+            ]
+            yield from self._chunk(requests, start, warn, callback, cancelled)
             start += len(chunk)
 
     def _chunk(
         self,
-        wishes: Sequence[Wish],
+        asked: Sequence[TranslationRequest],
         start: int,
         warn: Warn | None,
-        heard: Callable[[int], None] | None,
-        gone: Gone | None,
+        callback: Callable[[int], None] | None,
+        cancelled: Cancelled | None,
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each line, best first; none for empty lines."""
         requests = []
-        for index, ids in enumerate(self.source.encode_many([wish.text for wish in wishes])):
+        for index, ids in enumerate(self.source.encode_many([one.text for one in asked])):
             if len(ids) > LONGEST_SOURCE and warn is not None:
                 warn(start + index + 1, f"{len(ids)} tokens, cut to {LONGEST_SOURCE}")
-            begin = self.target.encode(wishes[index].begin) if wishes[index].begin else []
-            include = [self.target.encode(phrase) for phrase in wishes[index].include]
+            begin = self.target.encode(asked[index].begin) if asked[index].begin else []
+            include = [self.target.encode(phrase) for phrase in asked[index].include]
             requests.append(Request(ids[:LONGEST_SOURCE], begin, [one for one in include if one]))
-        found: list[list[Hypothesis]] = [[] for _ in wishes]
+        found: list[list[Hypothesis]] = [[] for _ in requests]
         filled = [index for index, request in enumerate(requests) if request.source]
         order = sorted(filled, key=lambda index: len(requests[index].source), reverse=True)
         while order:
             width = (len(requests[order[0]].source) + 1) * self.rows
             rows = order[: max(1, BATCH_TOKENS // width)]
             order = order[len(rows) :]
-            left = None if gone is None else partial(_places, rows, start, gone)
+            left = None if cancelled is None else partial(_places, rows, start, cancelled)
             decoded = self.decode_requests([requests[index] for index in rows], left)
             for index, hypotheses in zip(rows, decoded, strict=True):
                 found[index] = hypotheses
-            if heard is not None:
-                heard(len(rows))
-        if heard is not None:
-            heard(len(wishes) - len(filled))
+            if callback is not None:
+                callback(len(rows))
+        if callback is not None:
+            callback(len(requests) - len(filled))
         return found
 
     def decode(self, sources: Sequence[Sequence[int]]) -> list[list[Hypothesis]]:
@@ -143,44 +149,44 @@ class Translator:
         return self.decode_requests([Request(source) for source in sources])
 
     def decode_requests(
-        self, requests: Sequence[Request], gone: Gone | None = None
+        self, requests: Sequence[Request], cancelled: Cancelled | None = None
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of a batch, best first; each source has a token.
 
         Args:
             requests: what is to be decoded.
-            gone: which of them nobody waits for any more.
+            cancelled: which of them nobody waits for any more.
         """
         whole = [replace(one, source=[*one.source, self.source.eos]) for one in requests]
-        special = Special.of(self.target)
+        special_tokens = SpecialTokens.of(self.target)
         models = (self.model, *self.others)
         avoidance = self._avoid() if self.search.avoid else None
         return decode_ids(
             models,
             whole,
-            special,
+            special_tokens,
             self.search,
             avoidance=avoidance,
             half=self.half,
-            gone=gone,
+            cancelled=cancelled,
         )
 
     def _avoid(self) -> Avoidance:
         if not self._avoidance:
             target = self.target
-            special = (target.pad, target.bos, target.eos)
-            texts = texts_of(target.pieces(range(target.vocab_size)), special)
+            special_tokens = (target.pad, target.bos, target.eos)
+            texts = texts_of(target.pieces(range(target.vocab_size)), special_tokens)
             self._avoidance.append(Avoidance(self.search.avoid, texts, target.eos))
         return self._avoidance[0]
 
 
-def _places(rows: Sequence[int], start: int, gone: Gone) -> list[int]:
+def _places(rows: Sequence[int], start: int, cancelled: Cancelled) -> list[int]:
     """Return which rows of a batch are lines that nobody waits for.
 
     Args:
         rows: the place in its buffer of each row's line.
         start: lines before that buffer.
-        gone: lines that nobody waits for.
+        cancelled: lines that nobody waits for.
     """
-    lines = set(gone())
+    lines = set(cancelled())
     return [place for place, row in enumerate(rows) if start + row in lines] if lines else []

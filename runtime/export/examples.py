@@ -42,7 +42,7 @@ def _value(type_: ValueType, sizes: Mapping[str, int], generator: torch.Generato
         return torch.randn(shape, generator=generator)
     if type_.kind in {"ids", "label"}:
         return torch.randint(evaluate(type_.size or 0, sizes), shape, generator=generator)
-    if type_.kind == "keep":
+    if type_.kind == "mask":
         rows = torch.arange(math.prod(shape[:-1])).view(shape[:-1])
         short = rows % 2 if shape[-1] > 1 else rows * 0
         return torch.arange(shape[-1]) < shape[-1] - short[..., None]

@@ -29,9 +29,13 @@ def ct2_readme(graph: Graph, words: Words, *, alone: bool) -> str:
         words: its vocabularies.
         alone: whether it is a decoder alone.
     """
-    special = words.special
-    begin, end = words.target[special.begin], words.target[special.end]
-    barred = (begin, words.target[special.pad], *(words.target[one] for one in special.never))
+    special_tokens = words.special_tokens
+    begin, end = words.target[special_tokens.begin], words.target[special_tokens.end]
+    barred = (
+        begin,
+        words.target[special_tokens.pad],
+        *(words.target[one] for one in special_tokens.never),
+    )
     kind = "Generator" if alone else "Translator"
     opened = [f'engine = ctranslate2.{kind}(".", device="cpu")']
     imports, notes = "", []

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...graphs.ir.graph import Graph
-from ..decode.decode import Special
+from ..decode.decode import SpecialTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +34,25 @@ class Plain:
         given = {name: torch.tensor([list(row)], device=device) for name, row in ids.items()}
         lengths = {self.graph.inputs[name].axes[-1]: row.size(1) for name, row in given.items()}
         for name, type_ in self.graph.inputs.items():
-            if type_.kind == "keep":
+            if type_.kind == "mask":
                 length = lengths[type_.axes[-1]]
                 given[name] = torch.ones(1, length, dtype=torch.bool, device=device)
         logits: Tensor = self.model(**given)["logits"][0]
         return logits.float().log_softmax(-1).cpu()
 
     def greedy(
-        self, source: Sequence[int], begin: Sequence[int], special: Special, most: int
+        self, source: Sequence[int], begin: Sequence[int], special_tokens: SpecialTokens, most: int
     ) -> list[int]:
         """Return the most probable tokens one after the other, the end token left out."""
         written: list[int] = []
         while len(written) < most:
             last_V = self.log_p(source, [*begin, *written])[-1]
-            for never in {special.begin, special.pad, *special.never} - {special.end}:
+            for never in {special_tokens.begin, special_tokens.pad, *special_tokens.never} - {
+                special_tokens.end
+            }:
                 last_V[never] = -torch.inf
             token = int(last_V.argmax())
-            if token == special.end:
+            if token == special_tokens.end:
                 break
             written.append(token)
         return written

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ..checkpoint.checkpoint import Checkpoint
-from ..checkpoint.tokenizers import ends_of, special_of, tokenizers_of
+from ..checkpoint.tokenizers import ends_of, special_tokens_of, tokenizers_of
 from ..data.symbols import Vocabulary
-from ..decode.decode import Special
+from ..decode.decode import SpecialTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Words:
 
     source: tuple[str, ...]
     target: tuple[str, ...]
-    special: Special
+    special_tokens: SpecialTokens
     unknown: int
     """Id in the target vocabulary of what has no id; that of padding where none is known."""
     ends_source: bool
@@ -43,24 +43,24 @@ def words_of(held: Checkpoint, source: str | None, target: str) -> Words:
     of_text = "imported" not in held.state and bool(held.tokenizers)
     reads, writes = tokenizers_of(held) if of_text else (None, None)
     if writes is not None:
-        special, unknown = Special.of(writes), writes.unk
+        special_tokens, unknown = SpecialTokens.of(writes), writes.unk
     else:
-        special = _special(held, alone=source is None)
-        unknown = special.pad
+        special_tokens = _special_tokens(held, alone=source is None)
+        unknown = special_tokens.pad
     return Words(
         source=_words(reads, held.graph, source or target),
         target=_words(writes, held.graph, target),
-        special=special,
+        special_tokens=special_tokens,
         unknown=unknown,
         ends_source=of_text,
         tokenizers=held.tokenizers if of_text else {},
     )
 
 
-def _special(held: Checkpoint, *, alone: bool) -> Special:
+def _special_tokens(held: Checkpoint, *, alone: bool) -> SpecialTokens:
     """Return the special ids of a model without text; a decoder alone begins with its prompt."""
     if not alone:
-        return special_of(held)
+        return special_tokens_of(held)
     ends = ends_of(held)
     if not ends:
         raise InputError(
@@ -69,7 +69,7 @@ def _special(held: Checkpoint, *, alone: bool) -> Special:
             help="put its tokenizer.model into the folder",
         )
     end = min(ends)
-    return Special(end, end, end)
+    return SpecialTokens(end, end, end)
 
 
 def _words(tokenizer: Vocabulary | None, graph: Graph, name: str) -> tuple[str, ...]:

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, SpecError, did_you_mean
-from ...specs.load import ROOMS, load
+from ...specs.load import FOLDERS, load
 from ...specs.reader import shipped_names
 from ..checkpoint.checkpoint import Contents, save, set_weights
 from ..codegen.build import build_empty
 from ..spec.check import graph_of
 from .config import Configuration, classes_of, read_configuration, read_object, settle
-from .table import LIBRARY, ROOM, Table, load_table
+from .table import FOLDER, LIBRARY, Table, load_table
 from .tensors import Tensors
 from .tokenizers import tokenizers_for
 from .weights import converted
@@ -129,7 +129,7 @@ def table_for(folder: Path) -> str:
     """
     path = folder / "config.json"
     value = read_object(path)
-    tables = {name: load_table(name)[0] for name in shipped_names(ROOM)}
+    tables = {name: load_table(name)[0] for name in shipped_names(FOLDER)}
     kind, classes = value.get("model_type"), classes_of(value)
     fits = [name for name, table in tables.items() if kind in table.model_type]
     exact = [name for name in fits if classes & set(tables[name].architectures)]
@@ -164,7 +164,7 @@ def spec_of(name: Any, source: str) -> str:
     """
     text = str(name)
     if not text.endswith(".json"):
-        known = shipped_names(*ROOMS)
+        known = shipped_names(*FOLDERS)
         if text in known:
             return str(known[text])
         raise InputError(

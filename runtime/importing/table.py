@@ -17,8 +17,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ...specs.findings import Finding, SpecError, did_you_mean, pointer
 from ...specs.reader import find, parse, read_json, read_text
+from ...specs.upgrade import TABLE_FORMATS
 
-ROOM = "imports"
+FOLDER = "imports"
 """Folder of `specs/` that holds shipped tables."""
 LIBRARY = "hf"
 """Shipped tables of Hugging Face's library are called `hf-NAME`."""
@@ -80,7 +81,7 @@ class Weight(Record):
 class Table(Record):
     """A table, whole."""
 
-    format: Literal[1]
+    format: Literal[2]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
     doc: str
     spec: Any
@@ -126,8 +127,8 @@ def load_table(name: str | Path) -> tuple[Table, str]:
     plain = "/" not in text and not text.endswith(".json") and not Path(text).is_file()
     if plain and not text.startswith(f"{LIBRARY}-"):
         text = f"{LIBRARY}-{text}"
-    path = find(text, ROOM)
-    table = parse(Table, read_json(read_text(path), str(path)), str(path))
+    path = find(text, FOLDER)
+    table = parse(Table, read_json(read_text(path), str(path)), str(path), TABLE_FORMATS)
     findings = list(_wrong(table, str(path)))
     if findings:
         raise SpecError(findings)

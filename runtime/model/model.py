@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from ...graphs.diff.weight_transfer import Survival
+from ...graphs.diff.weight_transfer import WeightTransfer
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ...specs.load import LoadedSpec, load
@@ -21,15 +21,15 @@ from ..analysis.alignment import Alignment, aligned, check_inputs
 from ..analysis.attention_weights import AttentionMaps, maps_of, refuse_other_length
 from ..checkpoint.checkpoint import Checkpoint, Contents, open_checkpoint, save, weights_of
 from ..checkpoint.prune import pruned
-from ..checkpoint.tokenizers import ends_of, prompts_of, special_of, tokenizers_of
+from ..checkpoint.tokenizers import ends_of, prompts_of, special_tokens_of, tokenizers_of
 from ..checkpoint.transfer import adapted
 from ..compile.decode_compile import Steps, use_steps
 from ..data.treebank.sentences import words_of
-from ..decode.decode import Request, Special, check_ids, decode_ids
+from ..decode.decode import Request, SpecialTokens, check_ids, decode_ids
 from ..decode.generate import Continuation, GenerateSettings, check_generates, generate_with
 from ..decode.score import Scored, score_pairs
 from ..decode.settings import Hypothesis, SearchSettings, search_settings
-from ..decode.translate import BUFFER, Translator, Warn, Wish
+from ..decode.translate import BUFFER, TranslationRequest, Translator, Warn
 from ..spec.check import graph_of
 from ..tasks import translation
 from ..tasks.parsing.parse import Parse, Parser, Sentence
@@ -125,11 +125,15 @@ class Model:
         return self.checkpoint.graph
 
     def translate(
-        self, lines: Iterable[str | Wish], *, buffer: int = BUFFER, warn: Warn | None = None
+        self,
+        lines: Iterable[str | TranslationRequest],
+        *,
+        buffer: int = BUFFER,
+        warn: Warn | None = None,
     ) -> list[str]:
         """Return the translation of each line, in order.
 
-        A line may be a `Wish`, which says what its translation begins with and holds.
+        A line may be a `TranslationRequest`, which says what its translation begins with and holds.
         """
         return list(self.translator.translate(lines, buffer=buffer, warn=warn))
 
@@ -178,13 +182,13 @@ class Model:
         return [tokenizer.decode(one.tokens) for one in found]
 
     def decode(
-        self, sources: Sequence[Sequence[int]], special: Special | None = None
+        self, sources: Sequence[Sequence[int]], special_tokens: SpecialTokens | None = None
     ) -> list[list[Hypothesis]]:
         """Return the outputs of an encoder-decoder as ids, those of each source best first.
 
         Args:
             sources: ids, end token and all, at least one each; they may differ in length.
-            special: the ids with which outputs begin and end, and which fills rows; what
+            special_tokens: the ids with which outputs begin and end, and which fills rows; what
                 the checkpoint says when left out.
 
         Raises:
@@ -192,7 +196,7 @@ class Model:
                 that are not the model's, or the checkpoint does not say what is special.
         """
         check_ids(self.graph, sources)
-        known = special_of(self.checkpoint) if special is None else special
+        known = special_tokens_of(self.checkpoint) if special_tokens is None else special_tokens
         if not sources:
             return []
         requests = [Request(source) for source in sources]
@@ -221,9 +225,11 @@ class Model:
         params = translation.vocabulary_params(held.overrides, sizes, held.form.params)
         graph = graph_of(replace(held, overrides=params))
         task_of(self.checkpoint.run, *tokenizers).check(graph)
-        made, survival = adapted(self.checkpoint, graph, seed)
+        made, weight_transfer = adapted(self.checkpoint, graph, seed)
         ready = _ready(made, self.search, _device(self.module), half=self.half)
-        return Adapted(ready.checkpoint, ready.module, self.search, self.half, ready.task, survival)
+        return Adapted(
+            ready.checkpoint, ready.module, self.search, self.half, ready.task, weight_transfer
+        )
 
     def attention(
         self, sources: Sequence[str], targets: Sequence[str] | None = None
@@ -308,7 +314,7 @@ class Model:
 class Adapted(Model):
     """A model with the weights of another one, as far as they fit."""
 
-    survival: Survival
+    weight_transfer: WeightTransfer
     """Which weights were carried over, and from where; the others are drawn anew."""
 
 

@@ -125,17 +125,17 @@ async def _translated(service: Service, request: Request, ask: Ask) -> Response:
     except ClosedError:
         return _stopping()
     made = asyncio.ensure_future(asyncio.wrap_future(job.future))
-    gone = asyncio.ensure_future(_gone(request))
+    cancelled = asyncio.ensure_future(_cancelled(request))
     patience = service.limits.patience
     try:
-        await asyncio.wait({made, gone}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({made, cancelled}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         if made.done():
             return _made(made)
-        if gone.done():
+        if cancelled.done():
             return Response(status_code=GONE)
         return _busy(service, f"no answer within {patience:g} seconds")
     finally:
-        gone.cancel()
+        cancelled.cancel()
         made.cancel()
         _let_go(service, job)
 
@@ -158,7 +158,7 @@ def _let_go(service: Service, job: Job[Any, Any, Any]) -> None:
         service.metrics.dropped.inc(service.batcher.cancel(job))
 
 
-async def _gone(request: Request) -> None:
+async def _cancelled(request: Request) -> None:
     """Return when the client has hung up."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

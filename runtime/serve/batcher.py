@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-Gone = Callable[[], Sequence[int]]
+Cancelled = Callable[[], Sequence[int]]
 """Which of the sentences that are worked on nobody waits for any more, by their places."""
 Key = TypeVar("Key", bound=Hashable)
 Given = TypeVar("Given")
@@ -59,12 +59,12 @@ class Batcher(Generic[Key, Given, Made]):
 
     def __init__(
         self,
-        work: Callable[[Key, Sequence[Given], Gone], Sequence[Made]],
+        work: Callable[[Key, Sequence[Given], Cancelled], Sequence[Made]],
         *,
         size: int,
         wait: float,
         room: int,
-        heard: Callable[[int, float], None] | None = None,
+        callback: Callable[[int, float], None] | None = None,
     ) -> None:
         """Make it; `running` starts the thread.
 
@@ -75,10 +75,10 @@ class Batcher(Generic[Key, Given, Made]):
             size: most that are given to it at once.
             wait: seconds to wait for others when fewer are there.
             room: most that may wait.
-            heard: hears of each batch, how large it was and how many seconds it took.
+            callback: hears of each batch, how large it was and how many seconds it took.
         """
         self._work, self._size, self._wait, self._room = work, size, wait, room
-        self._heard = heard
+        self._callback = callback
         self._changed = threading.Condition()
         self._waiting: dict[Key, deque[_Item[Key, Given, Made]]] = {}
         self._count = 0
@@ -213,7 +213,7 @@ class Batcher(Generic[Key, Given, Made]):
         started = time.monotonic()
         try:
             given = [item.job.given[item.index] for item in items]
-            made = self._work(items[0].job.key, given, lambda: _gone(items))
+            made = self._work(items[0].job.key, given, lambda: _cancelled(items))
             pairs = list(zip(items, made, strict=True))
         except Exception as error:  # noqa: BLE001 - one sentence must not take others with it
             if len(items) == 1:
@@ -223,8 +223,8 @@ class Batcher(Generic[Key, Given, Made]):
             for item in items:
                 self._do([item])
             return
-        if self._heard is not None:  # before any caller hears, who may ask for the figures next
-            self._heard(len(items), time.monotonic() - started)
+        if self._callback is not None:  # before any caller hears, who may ask for the figures next
+            self._callback(len(items), time.monotonic() - started)
         with self._changed:
             for item, one in pairs:
                 job = item.job
@@ -239,6 +239,6 @@ class Batcher(Generic[Key, Given, Made]):
             job.future.set_exception(error)
 
 
-def _gone(items: Sequence[_Item[Any, Any, Any]]) -> list[int]:
+def _cancelled(items: Sequence[_Item[Any, Any, Any]]) -> list[int]:
     """Return the places of sentences whose callers have gone."""
     return [place for place, item in enumerate(items) if item.job.future.done()]

@@ -46,14 +46,14 @@ class BodyLimit:
             return
         try:
             async with asyncio.timeout(SECONDS):
-                body, size, gone = await self._read(receive)
+                body, size, cancelled = await self._read(receive)
         except TimeoutError:
             answer = self._refuse(
                 408, f"the body did not come within {SECONDS:g} seconds", "send it at once"
             )
             await answer(scope, receive, send)
             return
-        if gone:
+        if cancelled:
             return
         if size > self._most:
             await self._too_large()(scope, receive, send)

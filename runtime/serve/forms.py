@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ..decode.settings import SampleSettings, SearchSettings
-from ..decode.translate import Wish
+from ..decode.translate import TranslationRequest
 from .limits import Limits
 
 _CONFIG = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -62,9 +62,9 @@ class Text(BaseModel):
     """Words or phrases that it holds."""
 
     @property
-    def wish(self) -> Wish:
+    def request(self) -> TranslationRequest:
         """The same, as a translator takes it."""
-        return Wish(self.text, self.begin, self.include)
+        return TranslationRequest(self.text, self.begin, self.include)
 
 
 def _without_defaults(schema: dict[str, Any]) -> None:

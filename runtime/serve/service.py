@@ -20,10 +20,10 @@ from ...specs.findings import InputError
 from ..analysis.alignment import reading_source
 from ..compile.decode_compile import steps_of
 from ..decode.settings import SearchSettings
-from ..decode.translate import Translator, Wish
+from ..decode.translate import TranslationRequest, Translator
 from ..model.model import Model
 from ..model.records import Details, text_records
-from .batcher import Batcher, ClosedError, Gone, Job
+from .batcher import Batcher, Cancelled, ClosedError, Job
 from .forms import Ask, Problem, merged, too_much
 from .limits import Limits
 from .metrics import Metrics
@@ -70,12 +70,12 @@ class Service:
         self.stopping = False
         self._translator = lru_cache(_TRANSLATORS)(self._made)
         self.metrics = Metrics(lambda: self.batcher.waiting)
-        self.batcher = Batcher[Work, Wish, Made](
+        self.batcher = Batcher[Work, TranslationRequest, Made](
             self._translated,
             size=limits.batch,
             wait=limits.wait,
             room=limits.queue,
-            heard=self.metrics.batch,
+            callback=self.metrics.batch,
         )
 
     @contextmanager
@@ -93,25 +93,28 @@ class Service:
         if steps_of(self.model.module).mode != "plain" and self.model.graph.step_axis:
             search = self.own.model_copy(update={"min_length": _WARM, "max_length": 2 * _WARM})
             for count in (self.limits.batch, 1):
-                self._translated(Work(search), [Wish("a " * _WARM)] * count)
-        self._translated(Work(self.own), [Wish("a")])
+                self._translated(Work(search), [TranslationRequest("a " * _WARM)] * count)
+        self._translated(Work(self.own), [TranslationRequest("a")])
 
     def _made(self, search: SearchSettings) -> Translator:
         return replace(self.model, search=search).translator
 
     def _translated(
-        self, work: Work, wishes: Sequence[Wish], gone: Gone | None = None
+        self, work: Work, requests: Sequence[TranslationRequest], cancelled: Cancelled | None = None
     ) -> list[Made]:
         """Decode a batch; called by the batcher's thread alone."""
         translator = self._translator(work.search)
-        found = list(translator.hypotheses(wishes, buffer=len(wishes), gone=gone))
+        found = list(translator.hypotheses(requests, buffer=len(requests), cancelled=cancelled))
         written = sum(len(one.tokens) for each in found for one in each)
         self.metrics.tokens.labels("target").inc(written)
         return text_records(
-            self.model, [wish.text for wish in wishes], found, Details(alignment=work.alignment)
+            self.model,
+            [request.text for request in requests],
+            found,
+            Details(alignment=work.alignment),
         )
 
-    def submit(self, ask: Ask) -> Job[Work, Wish, Made]:
+    def submit(self, ask: Ask) -> Job[Work, TranslationRequest, Made]:
         """Check a request and put its sentences into the queue.
 
         Raises:
@@ -130,7 +133,7 @@ class Service:
         if ask.alignment:
             self._can_align()
         work = Work(search, ask.alignment)
-        job = self.batcher.submit(work, [text.wish for text in ask.source])
+        job = self.batcher.submit(work, [text.request for text in ask.source])
         self.metrics.tokens.labels("source").inc(read)
         return job
 

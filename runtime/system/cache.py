@@ -20,14 +20,14 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
 
 
-def kept(name: str) -> Any:
+def stored(name: str) -> Any:
     """Return a JSON value out of that folder; None where there is none that can be read."""
     with suppress(OSError, ValueError):
         return json.loads((cache_folder() / name).read_text(encoding="utf-8"))
     return None
 
 
-def keep(name: str, value: object) -> None:
+def store(name: str, value: object) -> None:
     """Keep a JSON value in that folder, whole; where it cannot be written that is no error."""
     with suppress(InputError):
         write_beside(cache_folder() / name, json.dumps(value, indent=2).encode(), "cache")

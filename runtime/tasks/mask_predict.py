@@ -1,6 +1,6 @@
 """Mask-predict: translation that writes all words at once, in a few iterations.
 
-A spec serves this task when it has, beside the inputs of translation, `target_keep`
+A spec serves this task when it has, beside the inputs of translation, `target_mask`
 (keep), and beside the output `logits` the output `lengths`: scores of 1, 2, 3, ... words.
 A masked word is the id with which other targets begin, which is no word.
 
@@ -30,19 +30,19 @@ LENGTH_WEIGHT = 0.1
 """What the loss of a sentence's length weighs beside that of a word."""
 
 
-def masked_at_random(keep_BT: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def masked_at_random(mask_BT: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Return which positions are masked: of n words of a row 1 to n, as likely each.
 
     Source: Ghazvininejad et al. 2019, section 2.2.
     """
-    length_B1 = keep_BT.sum(1, keepdim=True)
+    length_B1 = mask_BT.sum(1, keepdim=True)
 
     def drawn(like: Tensor) -> Tensor:
         return torch.rand(like.shape, generator=generator, device=like.device)
 
     count_B1 = (1 + (drawn(length_B1) * length_B1).floor()).clamp(max=length_B1)
-    rank_BT = drawn(keep_BT).masked_fill(~keep_BT, torch.inf).argsort(1).argsort(1)
-    return (rank_BT < count_B1) & keep_BT
+    rank_BT = drawn(mask_BT).masked_fill(~mask_BT, torch.inf).argsort(1).argsort(1)
+    return (rank_BT < count_B1) & mask_BT
 
 
 class MaskPredict(Translation):
@@ -54,13 +54,13 @@ class MaskPredict(Translation):
         Raises:
             InputError: an input or output is missing, of another kind, or of another size.
         """
-        wanted = {**INPUTS, "target_keep": "keep"}
+        wanted = {**INPUTS, "target_mask": "mask"}
         check_ports(graph, "mask-predict", wanted, ("logits", "lengths"))
         if graph.root.outputs["lengths"] in moving_values(graph.root, frozenset(LATER)):
             raise InputError(
                 "'lengths' depends on the target, whose length it is to tell",
                 place=f"{graph.source}#/outputs/lengths",
-                help="read it from values that depend on 'source' and 'source_keep' alone",
+                help="read it from values that depend on 'source' and 'source_mask' alone",
             )
         check_vocabulary(graph, self.source, self.target)
 
@@ -77,13 +77,13 @@ class MaskPredict(Translation):
         tokens = (batch.target != pad).sum()
         words = batch.target[:, :-1]
         words = words.masked_fill(words == self.target.eos, pad)
-        keep = words != pad
-        masked = masked_at_random(keep, generator)
+        mask = words != pad
+        masked = masked_at_random(mask, generator)
         inputs = {
             "source": batch.source,
-            "source_keep": batch.source != self.source.pad,
+            "source_mask": batch.source != self.source.pad,
             "target": words.masked_fill(masked, self.target.bos),
-            "target_keep": keep,
+            "target_mask": mask,
         }
         outputs, sums = run_and_compare(
             model,
@@ -97,7 +97,7 @@ class MaskPredict(Translation):
         )
         longest = outputs["lengths"].size(1)
         of_length = F.cross_entropy(
-            outputs["lengths"].float(), keep.sum(1).clamp(1, longest) - 1, reduction="mean"
+            outputs["lengths"].float(), mask.sum(1).clamp(1, longest) - 1, reduction="mean"
         )
         share = tokens / sums.tokens.clamp(min=1)
         words_and_length = LossSums(

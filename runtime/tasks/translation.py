@@ -1,6 +1,6 @@
 """Translation: what is particular to turning one text into another.
 
-A spec serves this task when it has the inputs `source` (ids), `source_keep` (keep)
+A spec serves this task when it has the inputs `source` (ids), `source_mask` (keep)
 and `target` (ids), and the output `logits` over the target vocabulary.  What it gives of
 kind `loss` is added to the loss.
 """
@@ -29,7 +29,7 @@ from ..train.loss import LossSums, with_auxiliary
 from ..train.run import LossSettings, Run
 from ..train.transforms.fused_linear_cross_entropy import run_and_compare
 
-INPUTS = {"source": "ids", "source_keep": "keep", "target": "ids"}
+INPUTS = {"source": "ids", "source_mask": "mask", "target": "ids"}
 """Inputs that the spec must have, and their kinds."""
 
 
@@ -181,7 +181,7 @@ class Translation:
         first = torch.full_like(batch.target[:, :1], self.target.bos)
         return {
             "source": batch.source,
-            "source_keep": batch.source != self.source.pad,
+            "source_mask": batch.source != self.source.pad,
             "target": torch.cat((first, batch.target[:, :-1]), 1),
         }
 

@@ -49,7 +49,7 @@ class Progress:
 class Listener(Protocol):
     """Who hears about a run."""
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Hear one line."""
 
     def progress(self, progress: Progress) -> None:

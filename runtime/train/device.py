@@ -39,7 +39,7 @@ def choose(run: Run) -> Place:
     if run.threads is not None:
         torch.set_num_threads(run.threads)
     if run.precision == "auto":
-        half = fast_half(device)
+        half = prefers_bfloat16(device)
         why = "fast" if half else "not fast"
         reason = f"bfloat16 is {why} on this {device.type}"
     else:
@@ -49,7 +49,7 @@ def choose(run: Run) -> Place:
     return Place(device, half, reason)
 
 
-def fast_half(device: torch.device) -> bool:
+def prefers_bfloat16(device: torch.device) -> bool:
     """Say whether bfloat16 matrix products are much faster than float32 ones there."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))

@@ -45,7 +45,7 @@ _NO_BUFFERS: dict[str, Any] = {
 """Buffers are not copied before each forward pass: ours never change.  torch renamed it."""
 
 
-class Losing(nn.Module):
+class LossModule(nn.Module):
     """A model and its task as one module: from a batch to what it lost.
 
     Those who spread weights put their work at the entrance and the exit of a module, so all
@@ -70,7 +70,7 @@ class Engine:
     def __init__(self, model: nn.Module, task: Task, graph: Graph, world: World) -> None:
         """Hold a whole model; `spread` divides it."""
         self.model, self.graph, self.world = model, graph, world
-        self._losing: nn.Module = Losing(model, task)
+        self._loss_module: nn.Module = LossModule(model, task)
         self._replica: nn.Module | None = None
         self.spread_weights = False
         """Whether a process holds parts of weights only."""
@@ -101,13 +101,15 @@ class Engine:
             self.spread_weights = True
             words.append(f"{count} blocks divided among {tensor.size()}")
         if wanted == "fsdp" or (wanted == "auto" and tensor.size() > 1):
-            if self.world.sharers > 1 or tensor.size() == 1:
+            if self.world.data_parallel_size > 1 or tensor.size() == 1:
                 count = self._shard()
                 self.spread_weights = True
-                words.append(f"fsdp over {self.world.sharers}, {count} layers by themselves")
+                words.append(
+                    f"fsdp over {self.world.data_parallel_size}, {count} layers by themselves"
+                )
         else:
-            self._losing = DistributedDataParallel(
-                self._losing, gradient_as_bucket_view=True, **_NO_BUFFERS
+            self._loss_module = DistributedDataParallel(
+                self._loss_module, gradient_as_bucket_view=True, **_NO_BUFFERS
             )
             words.append("ddp")
         return ", ".join(words)
@@ -122,26 +124,26 @@ class Engine:
         alone = [layer for layer in layers if not _shares(layer, self.model)]
         for layer in reversed(alone):  # those inside another one first
             fully_shard(layer, mesh=mesh)
-        fully_shard(self._losing, mesh=mesh, reshard_after_forward=False)
+        fully_shard(self._loss_module, mesh=mesh, reshard_after_forward=False)
         return len(alone)
 
     def loss(self, batch: Batch) -> LossSums:
         """Return the summed loss of a batch."""
-        return LossSums(**self._losing(batch))
+        return LossSums(**self._loss_module(batch))
 
     def syncing(self, *, last: bool) -> AbstractContextManager[Any]:
         """Return the context of one batch; gradients are exchanged in an update's last only."""
-        if isinstance(self._losing, DistributedDataParallel):
-            return nullcontext() if last else self._losing.no_sync()
-        if isinstance(self._losing, FSDPModule):
-            self._losing.set_requires_gradient_sync(last)
-            self._losing.set_is_last_backward(last)
+        if isinstance(self._loss_module, DistributedDataParallel):
+            return nullcontext() if last else self._loss_module.no_sync()
+        if isinstance(self._loss_module, FSDPModule):
+            self._loss_module.set_requires_gradient_sync(last)
+            self._loss_module.set_is_last_backward(last)
         return nullcontext()
 
     @property
     def in_step(self) -> bool:
         """Whether all processes must run as many batches: each fetches weights of the others."""
-        return isinstance(self._losing, FSDPModule)
+        return isinstance(self._loss_module, FSDPModule)
 
     def clip(self, limit: float | None) -> Tensor:
         """Scale gradients to a norm of at most `limit`; return the norm before."""
@@ -151,11 +153,11 @@ class Engine:
 
     def weights(self) -> dict[str, Tensor]:
         """Return every parameter once, whole, on the leading process; nothing elsewhere."""
-        return whole(weights_of(self.model, self.graph), keep=self.world.leads)
+        return whole(weights_of(self.model, self.graph), wanted=self.world.is_main_process)
 
     def moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         """Return what the optimizer remembers, likewise."""
-        return whole(optimizer_tensors(optimizer, self.model), keep=self.world.leads)
+        return whole(optimizer_tensors(optimizer, self.model), wanted=self.world.is_main_process)
 
     def save(self, folder: Path, contents: Contents, optimizer: torch.optim.Optimizer) -> None:
         """Write a checkpoint of which each process writes a part."""
@@ -211,11 +213,11 @@ class Engine:
         """Give the leading process a whole model in evaluation mode, and the others nothing."""
         if not self.spread_weights:
             self.model.eval()
-            yield self.model if self.world.leads else None
+            yield self.model if self.world.is_main_process else None
             self.model.train()
             return
         weights = self.weights()
-        if not self.world.leads:
+        if not self.world.is_main_process:
             yield None
             return
         if self._replica is None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..data.batches import Batch
     from ..profiling.summary import Profile
     from .context import Setting, Task
-    from .distributed.sampler import Portion
+    from .distributed.sampler import MicroBatches
     from .loss import LossSums
     from .reporting.metrics_window import Window
 
@@ -62,7 +62,7 @@ class _Profiled(Trainer):
     found: Profile
     _done = 0
 
-    def _next(self, work: Iterator[Portion], window: Window) -> Portion:
+    def _next(self, work: Iterator[MicroBatches], window: Window) -> MicroBatches:
         if self._done == 0:
             self._recorder = Recorder(self.model, self.setting.graph, self.setting.place.device)
             self._between = ExitStack()

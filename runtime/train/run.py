@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ...specs.reader import find, parse, read_json, read_text
+from ...specs.upgrade import RUN_FORMATS, upgrade_format
 from ..data.settings import BatchSettings, DataSettings, Settings, TokenizerSettings
 from ..data.treebank.settings import ParsingSettings
 from ..decode.settings import SearchSettings
@@ -21,7 +22,7 @@ from .distributed.settings import ParallelSettings
 from .optimize import OptimizerSettings
 from .schedule import Noam, Schedule
 
-ROOM = "runs"
+FOLDER = "runs"
 """Folder of `specs/` that holds shipped runs."""
 
 Positive = Annotated[int, Field(ge=1)]
@@ -85,7 +86,7 @@ class CheckpointSettings(Settings):
 class Run(Settings):
     """A run, whole."""
 
-    format: Literal[1]
+    format: Literal[2]
     """Version of the format."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
     """What it is called: letters, digits, `_`, `.` and `-`; its folder is `outputs/NAME`."""
@@ -124,10 +125,10 @@ class Run(Settings):
     kernels: KernelSettings = KernelSettings()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where it is trained; `auto` is a GPU where there is one."""
-    padding: Literal["auto", "padded", "packed"] = "auto"
-    """`packed` computes positions that are no padding alone, everywhere but in the core of
+    padding: Literal["auto", "padded", "unpadded"] = "auto"
+    """`unpadded` computes positions that are no padding alone, everywhere but in the core of
     attention; `auto` does where 5 % of all is padding.  What is dropped falls elsewhere."""
-    recompute: str | tuple[str, ...] = ()
+    activation_checkpointing: str | tuple[str, ...] = ()
     """Parts whose activations are not kept but computed again by the backward pass: selections
     as of patches, such as `encoder.*`.  Less memory, more time, the same numbers."""
     parallel: ParallelSettings = ParallelSettings()
@@ -180,11 +181,13 @@ def load_run(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tu
         InputError: no such file.
         SpecError: the text or its form is wrong.
     """
-    path = find(str(name), ROOM)
+    path = find(str(name), FOLDER)
     value = read_json(read_text(path), str(path))
+    if isinstance(value, dict):
+        value, _ = upgrade_format(value, RUN_FORMATS)
     for dotted, new in (overrides or {}).items():
         _set(value, dotted.split("."), new, str(path))
-    return parse(Run, value, str(path)), str(path)
+    return parse(Run, value, str(path), RUN_FORMATS), str(path)
 
 
 def _set(value: Any, keys: list[str], new: Any, source: str) -> None:

@@ -31,7 +31,7 @@ from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
 from ..system.memory import Growth
 from .context import Progress, Result, Setting, State
-from .distributed.sampler import Portion, check_share, portions, seed_of
+from .distributed.sampler import MicroBatches, check_share, seed_of, stream_micro_batches
 from .distributed.world import signal_name
 from .engine import Engine
 from .optimize import make_optimizer, set_rate
@@ -40,11 +40,11 @@ from .reporting.metrics_window import Window
 from .retention import checkpoints, differs, thin, write_mean
 from .schedule import learning_rate
 from .signals import asked_to_stop
-from .transforms.activation_checkpointing import recompute_as_asked
+from .transforms.activation_checkpointing import checkpoint_activations_of_run
 from .transforms.kernel_choice import chosen_kernels
-from .transforms.unpad import pack_as_asked
+from .transforms.unpad import unpad_for_run
 
-SAME = ("parallel", "recompute")
+SAME = ("parallel", "activation_checkpointing")
 """Settings of a run that change how it is computed, and not what comes out."""
 REPORT_EVERY = 10
 """Updates between reports; between them nothing waits for the device."""
@@ -62,8 +62,8 @@ class Trainer:
         """
         self.setting, self.run, self.world = setting, setting.run, setting.world
         run, folder, world = setting.run, setting.folder, setting.world
-        with world.first():
-            for name in ("best", "averaged") if world.leads else ():
+        with world.main_process_first():
+            for name in ("best", "averaged") if world.is_main_process else ():
                 recover(folder / name)
             existing = checkpoints(folder)
         self.state, self.stop_reason, self._asked = State(), "", 0
@@ -73,8 +73,8 @@ class Trainer:
                 place=str(folder),
                 help="go on with --resume, or name another folder with --out",
             )
-        if warning := check_share(run.accumulate, world.sharers):
-            setting.listener.say(warning)
+        if warning := check_share(run.accumulate, world.data_parallel_size):
+            setting.listener.log(warning)
         self.model = build(setting.graph, seed=run.seed, device=setting.place.device)
         # What drops numbers, and with which probability.
         self._dropping: list[tuple[Any, float]] = [
@@ -86,26 +86,26 @@ class Trainer:
             self._take(existing[-1])
         elif run.start is not None:
             self._start(Path(run.start))
-        pack_as_asked(self.model, setting)
-        recompute_as_asked(self.model, setting)
+        unpad_for_run(self.model, setting)
+        checkpoint_activations_of_run(self.model, setting)
         self.kernels = self._kernels()
         with using(self.kernels):
             self.report = self._compile()
-        setting.listener.say(str(self.report))
+        setting.listener.log(str(self.report))
         self.engine = Engine(self.model, setting.task, setting.graph, world)
         if words := self.engine.spread(run.parallel):
-            setting.listener.say(words)
+            setting.listener.log(words)
         self.optimizer = make_optimizer(self.model, run.optimizer)
         self.engine.prepare(self.optimizer)
         if existing:
             self.engine.recall(self.optimizer, existing[-1])
-        self.history = History(folder if world.leads else None, update=self.state.update)
+        self.history = History(folder if world.is_main_process else None, update=self.state.update)
         self._last_save = time.monotonic()
 
     def _take(self, folder: Path) -> None:
         """Go on from a checkpoint."""
         held = open_checkpoint(folder)
-        graph, hears = self.setting.graph, self.setting.listener
+        graph, listener = self.setting.graph, self.setting.listener
         if held.tokenizers != dict(self.setting.tokenizers):
             raise InputError(
                 "the run was begun with another tokenizer",
@@ -124,11 +124,11 @@ class Trainer:
         changed = [key for key, value in written.items() if differs({key: value}, held.run)]
         changed = [key for key in changed if key not in SAME]
         if changed:
-            hears.say(f"warning: not as the run was begun: {', '.join(changed)}")
+            listener.log(f"warning: not as the run was begun: {', '.join(changed)}")
         set_weights(self.model, held.weights, graph, str(folder))
         names = State.__slots__
         self.state = State(**{k: v for k, v in held.state.items() if k in names})
-        hears.say(f"resuming after update {self.state.update} from {folder}")
+        listener.log(f"resuming after update {self.state.update} from {folder}")
 
     def _start(self, folder: Path) -> None:
         """Begin with the weights of a checkpoint, as far as they fit."""
@@ -141,12 +141,12 @@ class Trainer:
             )
         found = carry_over(self.model, held.weights, held.graph, self.setting.graph)
         carried = found.render().splitlines()[0].split(maxsplit=1)[1]
-        self.setting.listener.say(f"starting from {folder}: {carried} carried over")
+        self.setting.listener.log(f"starting from {folder}: {carried} carried over")
 
     def train(self) -> Result:
         """Train until the updates, the patience or the person's patience run out."""
         run, state = self.run, self.state
-        work = prefetch(self._portions())
+        work = prefetch(self._stream_micro_batches())
         started, before = time.monotonic(), state.seconds
         window, growth = Window(), Growth()
         if self._patience_is_out():
@@ -154,10 +154,10 @@ class Trainer:
         again_after = 2.0 if self.world.size > 1 else 0.0
         with asked_to_stop(self._stop, again_after=again_after), using(self.kernels):
             while state.update < run.updates and not self.stop_reason:
-                portion = self._next(work, window)
-                window.add(self._update(portion), portion)
+                micro_batches = self._next(work, window)
+                window.add(self._update(micro_batches), micro_batches)
                 growth.look(state.update)
-                state.epoch, state.position = portion.epoch, portion.position
+                state.epoch, state.position = micro_batches.epoch, micro_batches.position
                 state.seconds = before + time.monotonic() - started
                 told = state.update % REPORT_EVERY == 0 or state.update == run.updates
                 late = self._agree(told=told)
@@ -175,12 +175,12 @@ class Trainer:
         work.close()  # type: ignore[attr-defined]
         return self._finish()
 
-    def _next(self, work: Iterator[Portion], window: Window) -> Portion:
+    def _next(self, work: Iterator[MicroBatches], window: Window) -> MicroBatches:
         """Return the batches of the next update."""
         asked = time.monotonic()
-        portion = next(work)
+        micro_batches = next(work)
         window.waited += time.monotonic() - asked
-        return portion
+        return micro_batches
 
     def _agree(self, *, told: bool) -> bool:
         """Stop where any process was asked to; say whether the first wants a checkpoint."""
@@ -188,14 +188,14 @@ class Trainer:
         # On an accelerator processes that ask one another wait for it, so they do not always.
         if self.world.size > 1 and self.setting.place.device.type != "cpu" and not told:
             return False
-        asked, wanted = self.world.largest(self._asked, late and self.world.leads)
+        asked, wanted = self.world.largest(self._asked, late and self.world.is_main_process)
         self.stop_reason = signal_name(asked) or self.stop_reason
         return bool(wanted)
 
     def _kernels(self) -> Kernels:
         """Choose kernels, those that the first process chooses."""
-        chosen = chosen_kernels(self.setting, self.state) if self.world.leads else None
-        self.state.kernels = self.world.told(self.state.kernels)
+        chosen = chosen_kernels(self.setting, self.state) if self.world.is_main_process else None
+        self.state.kernels = self.world.broadcast(self.state.kernels)
         return chosen or chosen_kernels(self.setting, self.state)
 
     def _compile(self) -> CompileReport:
@@ -207,8 +207,8 @@ class Trainer:
         measure, place = None, self.setting.place
         self.model.train()
         measured = mode == "auto" and place.device.type == "cuda" and self.run.parallel.tensor == 1
-        if measured and self.world.leads:
-            _, batch = next(self._portions()).batches[0]
+        if measured and self.world.is_main_process:
+            _, batch = next(self._stream_micro_batches()).batches[0]
             moved = batch.to(place.device)
 
             def measure() -> None:
@@ -216,16 +216,16 @@ class Trainer:
                     self.setting.task.loss(self.model, moved).loss.backward()
                 self.model.zero_grad(set_to_none=True)
 
-        if self.world.leads:
+        if self.world.is_main_process:
             report = compile_model(self.model, mode, measure=measure)  # type: ignore[arg-type]
-        chosen = self.world.told(report.mode if self.world.leads else "")
-        if not self.world.leads:
+        chosen = self.world.broadcast(report.mode if self.world.is_main_process else "")
+        if not self.world.is_main_process:
             report = compile_model(self.model, chosen)
         self.state.compiled = report.mode
         return report
 
-    def _portions(self) -> Iterator[Portion]:
-        return portions(
+    def _stream_micro_batches(self) -> Iterator[MicroBatches]:
+        return stream_micro_batches(
             self.setting.corpus,
             self.run.batch,
             self.run.seed,
@@ -233,28 +233,28 @@ class Trainer:
             at=(self.state.epoch, self.state.position),
             pad=self.setting.pad,
             eos=self.setting.eos,
-            share=(self.world.share, self.world.sharers),
+            share=(self.world.data_parallel_rank, self.world.data_parallel_size),
         )
 
-    def _update(self, portion: Portion) -> Tensor:
+    def _update(self, micro_batches: MicroBatches) -> Tensor:
         """Make one update; return loss, nll and the graph's own losses per target token."""
         state, run, place = self.state, self.run, self.setting.place
         number = state.update + 1
         for module, share in self._dropping:
             module.dropout = share if number >= run.dropout_from else 0.0
-        total = portion.target_tokens
+        total = micro_batches.target_tokens
         summed = torch.zeros(3, dtype=torch.float64, device=place.device)
-        rounds = portion.rounds if self.engine.in_step else len(portion.batches)
+        rounds = micro_batches.rounds if self.engine.in_step else len(micro_batches.batches)
         for turn in range(rounds):
             # One that others wait for does its first batch once more, for nothing.
-            spare = turn >= len(portion.batches)
-            which, batch = portion.batches[0 if spare else turn]
+            spare = turn >= len(micro_batches.batches)
+            which, batch = micro_batches.batches[0 if spare else turn]
             torch.manual_seed(seed_of(run.seed, number, which))
             with self.engine.syncing(last=turn == rounds - 1):
                 with place.autocast():
                     sums = self.engine.loss(batch.to(place.device, non_blocking=True))
                 # Processes take the mean of their gradients, and the sum is wanted.
-                times = 0.0 if spare else self.world.sharers / total
+                times = 0.0 if spare else self.world.data_parallel_size / total
                 (sums.loss * times).backward()
             own = torch.zeros_like(sums.nll) if sums.auxiliary is None else sums.auxiliary
             if not spare:
@@ -317,7 +317,7 @@ class Trainer:
             **({"auxiliary": auxiliary} if has_own else {}),
             rate=seen.rate,
             tokens_per_second=seen.tokens_per_second,
-            **({"share_of_ceiling": seen.tokens_per_second / full} if full else {}),
+            **({"mfu": seen.tokens_per_second / full} if full else {}),
             data_wait_share=window.waited / seconds,
             seconds=state.seconds,
         )
@@ -330,7 +330,7 @@ class Trainer:
         with self.engine.evaluated() as model, self.setting.place.autocast():
             if model is not None:
                 values = self.setting.validate(model)
-        values = self.world.told(values)
+        values = self.world.broadcast(values)
         self.history.write(type="valid", update=state.update, seconds=state.seconds, **values)
         self.setting.listener.validated(state.update, values)
         value = values[run.best]
@@ -360,7 +360,7 @@ class Trainer:
         )
 
     def _write(self, folder: Path, contents: Contents) -> None:
-        if self.world.leads:
+        if self.world.is_main_process:
             save(folder, contents)
 
     def _save(self) -> None:
@@ -372,7 +372,7 @@ class Trainer:
         else:
             self._write(path, self._contents(optimizer=True))
         self._last_save = time.monotonic()
-        if self.world.leads:
+        if self.world.is_main_process:
             thin(folder, self.run.checkpoint)
 
     def _finish(self) -> Result:
@@ -380,7 +380,7 @@ class Trainer:
         state, run, folder = self.state, self.run, self.setting.folder
         self.history.close()
         contents = self._contents(weights=False)
-        with self.world.first():
+        with self.world.main_process_first():
             newest = checkpoints(folder)
             result = Result(
                 state=state,
@@ -390,7 +390,7 @@ class Trainer:
                 best=folder / "best" if (folder / "best").is_dir() else None,
                 report=self.report,
             )
-            if result.finished and self.world.leads:
+            if result.finished and self.world.is_main_process:
                 result.averaged = write_mean(folder, run.checkpoint, contents)
         return result
 

@@ -20,8 +20,8 @@ def compiles_once() -> Iterator[Callable[[nn.Module], None]]:
 
         for rows, length in ((2, 6), (3, 7), (4, 11)):
             x = torch.randn(rows, length, 8, dtype=torch.float64)
-            keep = torch.rand(rows, length) > 0.3
-            torch.testing.assert_close(compiled(x, keep=keep), block(x, keep=keep))
+            mask = torch.rand(rows, length) > 0.3
+            torch.testing.assert_close(compiled(x, mask=mask), block(x, mask=mask))
 
         assert counter.frame_count == 1
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from weft.blocks.kernels.decode_state import Room
+from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.cost.flops import flops
@@ -65,7 +65,7 @@ def checked(block: BlockType, params: Mapping[str, Any], *, steps: bool) -> Grap
     signature = block.signature(block.params(**written), frozenset(wired))
     axes = sorted(set(re.findall(r"\b[A-Z]\w*", " ".join(wired.values()))))
     spec: dict[str, Any] = {
-        "format": 1,
+        "format": 2,
         "name": "one",
         "axes": {axis: "batch" if axis == "B" else "time" for axis in axes},
         "inputs": wired,
@@ -111,7 +111,7 @@ def drawn(graph: Graph, sizes: Mapping[str, int] = SMALL) -> dict[str, Tensor]:
             values[name] = torch.randint(int(type_.size or 0), shape, generator=generator)
         elif type_.kind == "len":
             values[name] = torch.randint(1, min(sizes.values()), shape, generator=generator)
-        elif type_.kind == "keep":
+        elif type_.kind == "mask":
             values[name] = torch.rand(shape, generator=generator) > 0.4
             values[name][:, 0], values[name][:, -1] = True, False
         elif type_.kind == "bias":
@@ -177,7 +177,7 @@ EVERY_CASE = pytest.mark.parametrize("block", CASES.values(), ids=CASES.keys())
 KEPT = {
     name: block
     for name, block in CASES.items()
-    if "keep[" in " ".join(block.example_inputs.values()) and "y" in graph_of(block).outputs
+    if "mask[" in " ".join(block.example_inputs.values()) and "y" in graph_of(block).outputs
 }
 WITH_KEEP = pytest.mark.parametrize("block", KEPT.values(), ids=KEPT.keys())
 WITH_DROPOUT = pytest.mark.parametrize(
@@ -328,8 +328,8 @@ def test_a_causal_block_does_not_see_the_future(block: BlockType) -> None:
     """Changing the last position leaves the earlier ones exactly as they were, but not itself."""
     graph, model = made(block)
     inputs = drawn(graph)
-    if "keep" in inputs and "T" in graph.inputs["keep"].axes:
-        inputs["keep"][:, -1] = True
+    if "mask" in inputs and "T" in graph.inputs["mask"].axes:
+        inputs["mask"][:, -1] = True
     changed = {**inputs, "x": inputs["x"].clone()}
     changed["x"][:, -1] += 1.0
 
@@ -347,8 +347,8 @@ def test_a_block_that_mixes_positions_says_so_with_reason(block: BlockType) -> N
     """
     graph, model = made(block)
     inputs = drawn(graph)
-    if "keep" in inputs and "T" in graph.inputs["keep"].axes:
-        inputs["keep"][:, -1] = True
+    if "mask" in inputs and "T" in graph.inputs["mask"].axes:
+        inputs["mask"][:, -1] = True
     before = model(**inputs)["y"]
     reached = []
     first = max(1, inputs["x"].size(1) // before.size(1)) - 1
@@ -403,8 +403,8 @@ def test_applied_so_often_it_leads_from_everywhere(block: BlockType) -> None:
     graph, model = made(block)
     inputs = drawn(graph, {**SMALL, "T": length})
     for name, type_ in graph.inputs.items():
-        if type_.kind in ("keep", "bias"):  # every position may be read
-            inputs[name] = torch.full_like(inputs[name], type_.kind == "keep")
+        if type_.kind in ("mask", "bias"):  # every position may be read
+            inputs[name] = torch.full_like(inputs[name], type_.kind == "mask")
     before = model(**inputs)["y"]
     reads_TS = torch.zeros(length, length, dtype=torch.bool)
     for read in range(length):
@@ -439,11 +439,11 @@ def test_padding_never_changes_a_kept_result(block: BlockType) -> None:
     """Whatever stands at padded positions, what is kept comes out the same."""
     graph, model = made(block)
     inputs = drawn(graph)
-    axis = graph.inputs["keep"].axes[1]
+    axis = graph.inputs["mask"].axes[1]
     changed = dict(inputs)
     for name, type_ in graph.inputs.items():
         if type_.kind == "f" and type_.axes[1] == axis:
-            padding = ~inputs["keep"][..., None]
+            padding = ~inputs["mask"][..., None]
             changed[name] = torch.where(padding, torch.tensor(50.0), inputs[name])
 
     outputs = model(**inputs)
@@ -451,7 +451,7 @@ def test_padding_never_changes_a_kept_result(block: BlockType) -> None:
 
     whole = torch.ones(before.shape[:2], dtype=torch.bool)
     own = axis == "T" and "T" in graph.outputs["y"].axes
-    kept = outputs.get("keep", inputs["keep"] if own else whole)
+    kept = outputs.get("mask", inputs["mask"] if own else whole)
     torch.testing.assert_close(before[kept], after[kept])
     assert any(not torch.equal(changed[name], inputs[name]) for name in inputs)
 
@@ -475,8 +475,8 @@ def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
     expected_before, expected_after = model(**moving, **spread), model(**rebuilt, **spread)
 
     for together in (1, 3):
-        room = Room(sentences, beams, length, torch.float64, torch.device("cpu"))
-        state = model.begin(room, **fixed)
+        capacity = Capacity(sentences, beams, length, torch.float64, torch.device("cpu"))
+        state = model.begin(capacity, **fixed)
         for position in range(0, length, together):
             if position == turn:
                 reorder(state, parents, position)

@@ -17,7 +17,7 @@ from weft.blocks.attention.multi_head import (
     GroupedQueryAttentionParams,
 )
 from weft.blocks.attention.multi_head_module import Attention
-from weft.blocks.kernels.decode_state import Room, State
+from weft.blocks.kernels.decode_state import Capacity, State
 from weft.blocks.position.position_module import rotated
 from weft.graphs.ir.block_type import BlockType
 
@@ -33,12 +33,12 @@ def attention(**how: Any) -> Attention:
     return made
 
 
-def stepped(block: Attention, x: Tensor, keep: Tensor | None = None) -> tuple[Tensor, State]:
+def stepped(block: Attention, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, State]:
     """Return what a block gives one position at a time, and what it remembers."""
-    state = block.begin(Room(x.size(0), 1, x.size(1), x.dtype, x.device))
+    state = block.begin(Capacity(x.size(0), 1, x.size(1), x.dtype, x.device))
     given = []
     for t in range(x.size(1)):
-        here = None if keep is None else keep[:, t : t + 1]
+        here = None if mask is None else mask[:, t : t + 1]
         given.append(block.step(x[:, t : t + 1], here, state=state, position=t))
     return torch.cat(given, 1), state
 
@@ -119,38 +119,38 @@ def dense(window: int, *, causal: bool) -> Tensor:
 
 
 @BOTH
-@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
 @pytest.mark.parametrize("window", [1, 2, 4, 5, 100])
-def test_a_window_is_a_dense_mask(window: int, keep: Tensor | None, *, causal: bool) -> None:
+def test_a_window_is_a_dense_mask(window: int, mask: Tensor | None, *, causal: bool) -> None:
     """Whoever stands further away than the window is not read, on neither side."""
     block = attention(window=window, causal=causal)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
 
-    found = block(x, keep=keep)
+    found = block(x, mask=mask)
 
-    mask = dense(window, causal=causal)[None, None]
-    if keep is not None:
-        mask = mask & keep[:, None, None]
+    allowed = dense(window, causal=causal)[None, None]
+    if mask is not None:
+        allowed = allowed & mask[:, None, None]
     query, key, value = (
         part(x).unflatten(-1, (2, -1)).transpose(1, 2)
         for part in (block.query, block.key, block.value)
     )
-    read = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    read = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
     expected = block.out(read.transpose(1, 2).flatten(2))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
 @pytest.mark.parametrize("position", ["none", "rotary"])
-def test_steps_with_a_window_give_the_parallel_result(keep: Tensor | None, position: str) -> None:
+def test_steps_with_a_window_give_the_parallel_result(mask: Tensor | None, position: str) -> None:
     """Also where a window holds nothing that may be read: then zeros are mixed."""
     block = attention(window=1, causal=True, position=position)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
 
-    given, _ = stepped(block, x, keep)
+    given, _ = stepped(block, x, mask)
 
-    torch.testing.assert_close(given, block(x, keep=keep), rtol=0, atol=1e-12)
-    if keep is not None:
+    torch.testing.assert_close(given, block(x, mask=mask), rtol=0, atol=1e-12)
+    if mask is not None:
         torch.testing.assert_close(given[0, 3], block.out.bias)
 
 

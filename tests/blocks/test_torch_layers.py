@@ -74,41 +74,43 @@ def take_weights(theirs: Any, same: dict[str, list[nn.Parameter]]) -> None:
     theirs.load_state_dict({name: torch.cat(parts).detach() for name, parts in same.items()})
 
 
-def assert_same_slopes(theirs: Any, same: dict[str, list[nn.Parameter]], tolerance: float) -> None:
+def assert_same_gradients(
+    theirs: Any, same: dict[str, list[nn.Parameter]], tolerance: float
+) -> None:
     """Compare the gradients of every weight."""
     for name, weight in theirs.named_parameters():
-        slope = torch.cat([part.grad for part in same[name]])
-        torch.testing.assert_close(slope, weight.grad, rtol=0, atol=tolerance)
+        gradient = torch.cat([part.grad for part in same[name]])
+        torch.testing.assert_close(gradient, weight.grad, rtol=0, atol=tolerance)
 
 
 @BOTH_ORDERS
 @BOTH_KINDS
 def test_the_encoder_layer_is_torchs(order: str, dtype: torch.dtype) -> None:
-    """Same weights, same padding: same result, and the same slope of every weight and input."""
+    """Same weights, same padding: same result, and the same gradient of every weight and input."""
     ours = layer("encoder", order, dtype)
     theirs = torchs(nn.TransformerEncoderLayer, order, dtype)
     same = counterparts(ours, {"self_attention": "self_attn"})
     take_weights(theirs, same)
     x = torch.randn(3, 6, 16, dtype=dtype)
-    keep = torch.arange(6) < torch.tensor([[6], [4], [1]])
+    mask = torch.arange(6) < torch.tensor([[6], [4], [1]])
     pull = torch.randn(3, 6, 16, dtype=dtype)
     x_ours, x_theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
 
-    found = ours(x_ours, keep)
-    expected = theirs(x_theirs, src_key_padding_mask=~keep)
+    found = ours(x_ours, mask)
+    expected = theirs(x_theirs, src_key_padding_mask=~mask)
     (found * pull).sum().backward()
     (expected * pull).sum().backward()
 
     tolerance = TOLERANCE[dtype]
     torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
     torch.testing.assert_close(x_ours.grad, x_theirs.grad, rtol=0, atol=20 * tolerance)
-    assert_same_slopes(theirs, same, 20 * tolerance)
+    assert_same_gradients(theirs, same, 20 * tolerance)
 
 
 @BOTH_ORDERS
 @BOTH_KINDS
 def test_the_decoder_layer_is_torchs(order: str, dtype: torch.dtype) -> None:
-    """Causal over itself, masked over the memory; slopes reach the memory too."""
+    """Causal over itself, masked over the memory; gradients reach the memory too."""
     ours = layer("decoder", order, dtype)
     theirs = torchs(nn.TransformerDecoderLayer, order, dtype)
     attentions = {"self_attention": "self_attn", "cross_attention": "multihead_attn"}
@@ -116,13 +118,13 @@ def test_the_decoder_layer_is_torchs(order: str, dtype: torch.dtype) -> None:
     take_weights(theirs, same)
     x, pull = torch.randn(2, 3, 5, 16, dtype=dtype)
     memory = torch.randn(3, 6, 16, dtype=dtype)
-    keep = torch.arange(6) < torch.tensor([[6], [4], [1]])
+    mask = torch.arange(6) < torch.tensor([[6], [4], [1]])
     hidden = torch.ones(5, 5, dtype=torch.bool).triu(1)
     x_ours, x_theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
     memory_ours, memory_theirs = memory.clone().requires_grad_(), memory.clone().requires_grad_()
 
-    found = ours(x_ours, memory_ours, keep)
-    expected = theirs(x_theirs, memory_theirs, tgt_mask=hidden, memory_key_padding_mask=~keep)
+    found = ours(x_ours, memory_ours, mask)
+    expected = theirs(x_theirs, memory_theirs, tgt_mask=hidden, memory_key_padding_mask=~mask)
     (found * pull).sum().backward()
     (expected * pull).sum().backward()
 
@@ -130,7 +132,7 @@ def test_the_decoder_layer_is_torchs(order: str, dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=tolerance)
     torch.testing.assert_close(x_ours.grad, x_theirs.grad, rtol=0, atol=20 * tolerance)
     torch.testing.assert_close(memory_ours.grad, memory_theirs.grad, rtol=0, atol=20 * tolerance)
-    assert_same_slopes(theirs, same, 20 * tolerance)
+    assert_same_gradients(theirs, same, 20 * tolerance)
 
 
 def test_every_node_costs_what_torch_counts() -> None:
@@ -140,7 +142,7 @@ def test_every_node_costs_what_torch_counts() -> None:
     source, target = torch.randint(11, (3, 11)), torch.randint(11, (3, 7))
 
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        model(source=source, source_keep=torch.ones(3, 11, dtype=torch.bool), target=target)
+        model(source=source, source_mask=torch.ones(3, 11, dtype=torch.bool), target=target)
 
     counts = counter.get_flop_counts()
     found = {name: sum(products.values()) for name, products in counts.items()}

@@ -23,7 +23,7 @@ from weft.specs.load import load
 WORDS: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 2, 3, 0.5, 1e9, -1e-9, 10**9, 10**20, 2**53, 1e308),
     *("", "x", "y", "=", "=x", "=d_model", "=d_model/0", "=9**9**9", "=-d_model", "=d_model == 1"),
-    *("f[B T d_model]", "keep[B S]?", "f[... d]", "ids:v[...]", "f[]", "f[", "ids:1e9[B]", "f[-1]"),
+    *("f[B T d_model]", "mask[B S]?", "f[... d]", "ids:v[...]", "f[]", "f[", "ids:1e9[B]", "f[-1]"),
     *("head.y", "head", ".", "a.b.c", "x" * 999, "\u0000", "\ud800", "é\u202e", "__class__"),
     *("os.system", "../../etc/passwd", "/etc/passwd", "transformer-base", "spec", "encoder_layer"),
     *("linear@1", "sublayer@1", "attention@1", "dropout@1", "liner@1", "@", "**", "**/f[use=x]"),
@@ -36,7 +36,7 @@ KEYS = (
     *("use", "in", "params", "fill", "repeat", "block", "carry", "collect", "share", "instead"),
     *("inputs", "outputs", "nodes", "blocks", "axes", "tie", "step", "require", "doc", "name"),
     *("extends", "patch", "select", "set", "replace", "insert_before", "insert_after", "remove"),
-    *("expect", "format", "x", "y", "f", "memory", "keep", "B", "T", "0", "1", "", "a/b~c", "None"),
+    *("expect", "format", "x", "y", "f", "memory", "mask", "B", "T", "0", "1", "", "a/b~c", "None"),
 )
 """Keys that mean something somewhere."""
 
@@ -198,6 +198,6 @@ def seeds() -> Iterator[Path]:
     """Walk the files with which fuzzing begins: the kept seeds, the golden file, all shipped."""
     tests = Path(__file__).parents[1]
     yield from sorted((tests / "fuzz" / "seeds").glob("*.json"))
-    yield tests / "golden" / "format-1.json"
+    yield tests / "golden" / "format-1" / "every-key.json"
     specs = tests.parent / "specs"
     yield from sorted([*specs.glob("models/*.json"), *specs.glob("variants/*.json")])

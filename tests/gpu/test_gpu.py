@@ -14,7 +14,7 @@ from weft.graphs.checker.check import check
 from weft.runtime.codegen.build import build
 from weft.runtime.compile.torch_compile import compile_model
 from weft.runtime.decode.stepper import ModelStepper
-from weft.runtime.train.transforms.unpad import pack
+from weft.runtime.train.transforms.unpad import unpad
 from weft.specs.load import load
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("own_compiler")]
@@ -37,7 +37,7 @@ def batch(rows: int = 4, source: int = 9, target: int = 7, seed: int = 0) -> dic
     lengths = torch.randint(1, source + 1, (rows, 1), generator=generator)
     values = {
         "source": torch.randint(VOCAB, (rows, source), generator=generator),
-        "source_keep": torch.arange(source) < lengths,
+        "source_mask": torch.arange(source) < lengths,
         "target": torch.randint(VOCAB, (rows, target), generator=generator),
     }
     return {name: value.to("cuda") for name, value in values.items()}
@@ -72,7 +72,7 @@ def test_half_precision_is_near_full_precision() -> None:
 def test_a_sentence_of_padding_gives_numbers() -> None:
     """The fused kernels of the GPU too give zeros where nothing may be read."""
     model, inputs = transformer(), batch()
-    inputs["source_keep"][0] = False
+    inputs["source_mask"][0] = False
 
     with half():
         logits = model(**inputs)["logits"]
@@ -121,7 +121,7 @@ def test_twenty_shapes_need_no_recompile() -> None:
 def test_stepping_equals_the_parallel_forward(beams: int) -> None:
     """Position by position as all at once, after beams changed places."""
     model, inputs = transformer().eval(), batch(rows=2)
-    fixed = {name: inputs[name] for name in ("source", "source_keep")}
+    fixed = {name: inputs[name] for name in ("source", "source_mask")}
     target = batch(rows=2 * beams, seed=1)["target"]
     spread = {name: value.repeat_interleave(beams, 0) for name, value in fixed.items()}
     parents = torch.arange(2 * beams, device="cuda").view(2, beams).flip(1).flatten()
@@ -142,12 +142,12 @@ def test_stepping_equals_the_parallel_forward(beams: int) -> None:
 def test_packed_rows_wait_for_nothing_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention by the kernel for many lengths; the rows are counted by the host."""
     inputs = batch()
-    inputs["source"] = inputs["source"].clamp(min=1).masked_fill(~inputs["source_keep"], 0)
+    inputs["source"] = inputs["source"].clamp(min=1).masked_fill(~inputs["source_mask"], 0)
     inputs["target"] = inputs["target"].clamp(min=1)
     plain, on_packed = transformer().train(), transformer().train()
     graph = check(load("transformer-tiny").form, registry(), SMALL)
-    pack(on_packed, graph, pad=0)
-    counts = {"source": int(inputs["source_keep"].sum()), "target": inputs["target"].numel()}
+    unpad(on_packed, graph, pad=0)
+    counts = {"source": int(inputs["source_mask"].sum()), "target": inputs["target"].numel()}
     found = {}
     for name, model in (("plain", plain), ("packed", on_packed)):
         if name == "packed":

@@ -6,12 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import analyse
+from weft.graphs.ir.canonical import fingerprint
+from weft.runtime.spec.check import graph_of
 from weft.specs.form import RepeatNode, Spec, Step, Template, UseNode
-from weft.specs.load import load
+from weft.specs.load import FOLDERS, load
+from weft.specs.reader import SHIPPED
+from weft.specs.upgrade import upgrade_format
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 
 
 def keys_in(value: Any) -> set[str]:
@@ -23,7 +28,7 @@ def keys_in(value: Any) -> set[str]:
 
 def test_format_1_opens_for_ever() -> None:
     """Sizes worked out by hand; d is 8, with 2 heads of width 4, and 16 inside the maps."""
-    held = load(GOLDEN / "format-1.json")
+    held = load(GOLDEN / "every-key.json")
 
     graph, findings = analyse(held.form, registry(), held.overrides)
 
@@ -53,9 +58,108 @@ def test_format_1_opens_for_ever() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "path",
+    sorted(path for folder in FOLDERS for path in (GOLDEN / folder).glob("*.json")),
+    ids=lambda path: path.stem,
+)
+def test_a_spec_that_format_1_shipped_is_todays(path: Path) -> None:
+    """The upgrade writes the shipped file of today, key by key, and both are one graph."""
+    old = json.loads(path.read_text(encoding="utf-8"))
+    shipped = SHIPPED / path.parent.name / path.name
+
+    made, changes = upgrade_format(old)
+
+    assert changes == ["/format: 1 is now 2"]
+    assert json.dumps(made) == json.dumps(json.loads(shipped.read_text(encoding="utf-8")))
+    graphs = [graph_of(load(one)) for one in (path, shipped)]
+    assert fingerprint(graphs[0]) == fingerprint(graphs[1])
+
+
+def test_words_of_format_1_are_upgraded_wherever_they_stand() -> None:
+    """In templates, slots, choices of blocks, and everything that a patch writes or selects."""
+    choice = {"use": "keep_to_bias@1"}
+    old = {
+        "format": 1,
+        "params": {"adapter": choice, "keep": 3},
+        "inputs": {"x_keep": "keep[B S]?", "keep": "ids:9[B S]", "note_keep": " keep [B T]"},
+        "outputs": {"out_keep": "layer.seen_keep"},
+        "blocks": {
+            "layer": {
+                "inputs": {"own_keep": "keep[B S]"},
+                "outputs": {"seen_keep": "own_keep"},
+                "nodes": {"keep": {"use": "lengths_to_keep@1", "in": {"own_keep": "keep.y"}}},
+            }
+        },
+        "nodes": {
+            "r": {"repeat": 2, "block": "layer", "carry": ["own_keep"], "collect": ["seen_keep"]},
+            "f": {
+                "use": "sublayer@1",
+                "fill": {"f": choice},
+                "in": {"x_keep": "x_keep", "y": "keep"},
+            },
+        },
+        "patch": [
+            {
+                "select": "a.keep[port=own_keep][use=keep_to_bias@1]",
+                "set": {"in.own_keep": "x_keep"},
+            },
+            {"select": "/", "set": {"inputs.new_keep": "keep[B S]"}, "port": "own_keep"},
+            {"select": "n", "remove": ["in.own_keep", "params.keep"]},
+            {"select": "n", "insert_after": {"m": {**choice, "in": {"own_keep": "@"}}}},
+            {"select": "n", "replace": choice},
+            {"select": "n", "set": {"use": "keep_to_bias@1", "in": {"own_keep": "a.own_keep"}}},
+        ],
+    }
+    new_choice = {"use": "mask_to_bias@1"}
+    new = {
+        "format": 2,
+        "params": {"adapter": new_choice, "keep": 3},
+        "inputs": {"x_mask": "mask[B S]?", "keep": "ids:9[B S]", "note_mask": " mask [B T]"},
+        "outputs": {"out_keep": "layer.seen_mask"},
+        "blocks": {
+            "layer": {
+                "inputs": {"own_mask": "mask[B S]"},
+                "outputs": {"seen_mask": "own_mask"},
+                "nodes": {"keep": {"use": "lengths_to_mask@1", "in": {"own_mask": "keep.y"}}},
+            }
+        },
+        "nodes": {
+            "r": {"repeat": 2, "block": "layer", "carry": ["own_mask"], "collect": ["seen_mask"]},
+            "f": {
+                "use": "sublayer@1",
+                "fill": {"f": new_choice},
+                "in": {"x_mask": "x_mask", "y": "keep"},
+            },
+        },
+        "patch": [
+            {
+                "select": "a.keep[port=own_mask][use=mask_to_bias@1]",
+                "set": {"in.own_mask": "x_mask"},
+            },
+            {"select": "/", "set": {"inputs.new_mask": "mask[B S]"}, "port": "own_mask"},
+            {"select": "n", "remove": ["in.own_mask", "params.keep"]},
+            {"select": "n", "insert_after": {"m": {**new_choice, "in": {"own_mask": "@"}}}},
+            {"select": "n", "replace": new_choice},
+            {"select": "n", "set": {"use": "mask_to_bias@1", "in": {"own_mask": "a.own_mask"}}},
+        ],
+    }
+
+    assert upgrade_format(old)[0] == new
+
+
+@pytest.mark.parametrize("wrong", [3, None, [], "x", {"a": 3}, {"a": []}, [3], [{}]])
+def test_a_senseless_file_of_format_1_is_no_crash(wrong: Any) -> None:
+    """The reader refuses it afterwards, with a place."""
+    for key in ("inputs", "outputs", "nodes", "blocks", "params", "patch"):
+        made, _ = upgrade_format({"format": 1, key: wrong})
+
+        assert made == {"format": 2, key: wrong}
+
+
 def test_the_golden_file_of_format_1_uses_every_key_of_its_form() -> None:
     """What it leaves out could be forgotten."""
-    written = keys_in(json.loads((GOLDEN / "format-1.json").read_text(encoding="utf-8")))
+    written = keys_in(json.loads((GOLDEN / "every-key.json").read_text(encoding="utf-8")))
     forms = (Spec, Template, UseNode, RepeatNode, Step)
     keys = {f.alias or name for form in forms for name, f in form.model_fields.items()}
 

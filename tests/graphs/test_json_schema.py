@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     Edit = Callable[..., dict[str, Any]]
 
 ENCODER = "/blocks/encoder_layer/nodes"
-SHIPPED_SPECS = [path for room in ("models", "variants") for path in SHIPPED.glob(f"{room}/*.json")]
-ONE = {"format": 1, "name": "one", "axes": {}, "inputs": {"x": "f[B T 8]"}, "outputs": {"y": "x"}}
+SHIPPED_SPECS = [
+    path for folder in ("models", "variants") for path in SHIPPED.glob(f"{folder}/*.json")
+]
+ONE = {"format": 2, "name": "one", "axes": {}, "inputs": {"x": "f[B T 8]"}, "outputs": {"y": "x"}}
 """A spec but for its nodes."""
-CHILD = {"format": 1, "extends": "transformer-base", "name": "child"}
+CHILD = {"format": 2, "extends": "transformer-base", "name": "child"}
 
 
 @functools.cache
@@ -108,10 +110,10 @@ def test_every_block_s_example_is_valid_and_its_words_are_known(block: Any) -> N
         ),
         ("/inputs/source", "id:vocab[B S]", "$.inputs.source"),
         ("/inputs/source", "ids[B S]", "$.inputs.source"),
-        ("/inputs/source", "keep:3[B S]", "$.inputs.source"),
-        ("/blocks/encoder_layer/inputs/keep", "mask[B S]", ".inputs.keep"),
+        ("/inputs/source", "mask:3[B S]", "$.inputs.source"),
+        ("/blocks/encoder_layer/inputs/mask", "keep[B S]", ".inputs.mask"),
         ("/axes/B", "space", "$.axes.B"),
-        ("/format", 2, "$.format"),
+        ("/format", 3, "$.format"),
         ("/requires", [], "$"),
         ("/step", {"axes": "T"}, "$.step"),
     ],
@@ -134,7 +136,7 @@ def test_a_mistake_of_form_is_underlined(at: str, value: Any, place: str, edit: 
         (f"{ENCODER}/self_attention/in/window", "x"),
         ("/params/position", "=other"),
         ("/inputs/source", "ids:2*vocab[B T+1]"),
-        ("/blocks/encoder_layer/inputs/keep", "keep[... s]?"),
+        ("/blocks/encoder_layer/inputs/mask", "mask[... s]?"),
         ("/nodes/encoder/instead", {"4": "decoder_layer"}),
     ],
 )

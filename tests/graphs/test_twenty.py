@@ -17,7 +17,7 @@ MISTAKES: dict[str, tuple[str, Any]] = {
     "/params/unread": ("W08", 3),
     "/params/one": ("E04", "=one+1"),
     "/step/axis": ("N05", "U"),
-    "/blocks/decoder_layer/inputs/spare": ("W04", "keep[B S]?"),
+    "/blocks/decoder_layer/inputs/spare": ("W04", "mask[B S]?"),
     "/blocks/encoder_layer/nodes/idle": ("W03", {"use": "layer_norm@1", "in": {"x": "x"}}),
     "/nodes/misspelt": (
         "N01",
@@ -40,7 +40,7 @@ MISTAKES: dict[str, tuple[str, Any]] = {
         "T02",
         {
             "use": "attention@1",
-            "in": {"x": "encoder.x", "keep": "encoder.x"},
+            "in": {"x": "encoder.x", "mask": "encoder.x"},
             "params": {"heads": 8},
         },
     ),
@@ -48,7 +48,7 @@ MISTAKES: dict[str, tuple[str, Any]] = {
         "T03",
         {
             "use": "attention@1",
-            "in": {"x": "decoder.x", "keep": "source_keep"},
+            "in": {"x": "decoder.x", "mask": "source_mask"},
             "params": {"heads": 8},
         },
     ),

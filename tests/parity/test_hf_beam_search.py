@@ -62,9 +62,9 @@ def theirs_of(model: Any, sentences: list[list[int]], **settings: Any) -> list[t
     """Return the outputs of the other library, `num_return_sequences` of each sentence."""
     longest = max(map(len, sentences))
     ids = torch.tensor([[*one, *[PAD] * (longest - len(one))] for one in sentences])
-    keep = torch.arange(longest) < torch.tensor([[len(one)] for one in sentences])
+    mask = torch.arange(longest) < torch.tensor([[len(one)] for one in sentences])
     written = model.generate(
-        ids, attention_mask=keep.long(), do_sample=False, bad_words_ids=[[PAD]], **settings
+        ids, attention_mask=mask.long(), do_sample=False, bad_words_ids=[[PAD]], **settings
     )
     outputs = []
     for row in written[:, 1:].tolist():

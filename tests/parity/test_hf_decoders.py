@@ -90,13 +90,13 @@ def test_a_decoder_with_padding_behind(
     """The logits of every position that is kept; the table is found by the model's type."""
     theirs = make(hf)
     ours = imported(theirs)
-    tokens, keep = padded(3, 11, VOCAB)
+    tokens, mask = padded(3, 11, VOCAB)
 
     with torch.no_grad():
-        expected = theirs(tokens, attention_mask=keep.long()).logits
+        expected = theirs(tokens, attention_mask=mask.long()).logits
         found = ours(tokens=tokens)["logits"]
 
-    close(found[keep], expected[keep])
+    close(found[mask], expected[mask])
 
 
 @pytest.mark.parametrize("make", [gpt2, llama, mistral, gemma])

@@ -51,14 +51,14 @@ def test_bert_with_padding_and_word_types(
     )
     theirs = hf.BertForMaskedLM(config)
     ours = imported(theirs, "bert")
-    tokens, keep = padded(3, 9, VOCAB)
+    tokens, mask = padded(3, 9, VOCAB)
     types = tokens % 3
 
     with torch.no_grad():
-        expected = theirs(tokens, attention_mask=keep.long(), token_type_ids=types).logits
-        found = ours(tokens=tokens, token_types=types, keep=keep)["logits"]
+        expected = theirs(tokens, attention_mask=mask.long(), token_type_ids=types).logits
+        found = ours(tokens=tokens, token_types=types, mask=mask)["logits"]
 
-    close(found[keep], expected[keep])
+    close(found[mask], expected[mask])
 
 
 BERT = {
@@ -100,14 +100,14 @@ def test_kin_of_bert_with_padding(
     """At every position that is kept; padding is the id 1, which no word is."""
     theirs = make(hf)
     ours = imported(theirs)
-    tokens, keep = padded(3, 9, VOCAB)
-    tokens = tokens.masked_fill(~keep, 1)
+    tokens, mask = padded(3, 9, VOCAB)
+    tokens = tokens.masked_fill(~mask, 1)
 
     with torch.no_grad():
-        expected = theirs(tokens, attention_mask=keep.long()).logits
-        found = ours(tokens=tokens, token_types=torch.zeros_like(tokens), keep=keep)["logits"]
+        expected = theirs(tokens, attention_mask=mask.long()).logits
+        found = ours(tokens=tokens, token_types=torch.zeros_like(tokens), mask=mask)["logits"]
 
-    close(found[keep], expected[keep])
+    close(found[mask], expected[mask])
 
 
 def test_the_head_for_next_sentences_is_left_behind(
@@ -123,13 +123,13 @@ def test_the_head_for_next_sentences_is_left_behind(
     )
     theirs = hf.BertForPreTraining(config)
     ours = imported(theirs)
-    tokens, keep = padded(2, 5, VOCAB)
+    tokens, mask = padded(2, 5, VOCAB)
 
     with torch.no_grad():
-        expected = theirs(tokens, attention_mask=keep.long()).prediction_logits
-        found = ours(tokens=tokens, token_types=torch.zeros_like(tokens), keep=keep)["logits"]
+        expected = theirs(tokens, attention_mask=mask.long()).prediction_logits
+        found = ours(tokens=tokens, token_types=torch.zeros_like(tokens), mask=mask)["logits"]
 
-    close(found[keep], expected[keep])
+    close(found[mask], expected[mask])
 
 
 @pytest.mark.parametrize("inner", [None, 20])
@@ -142,13 +142,13 @@ def test_gpt2_with_padding_behind(
     )
     theirs = hf.GPT2LMHeadModel(config)
     ours = imported(theirs, "gpt2")
-    tokens, keep = padded(3, 9, VOCAB)
+    tokens, mask = padded(3, 9, VOCAB)
 
     with torch.no_grad():
-        expected = theirs(tokens, attention_mask=keep.long()).logits
+        expected = theirs(tokens, attention_mask=mask.long()).logits
         found = ours(tokens=tokens)["logits"]
 
-    close(found[keep], expected[keep])
+    close(found[mask], expected[mask])
 
 
 OLD_NAMES: dict[str, Any] = {
@@ -245,12 +245,12 @@ def test_an_encoder_decoder_with_padding(
     """The logits of every target position, sources of several lengths."""
     theirs = make(hf)
     ours = imported(theirs)
-    source, keep = padded(3, 11, VOCAB)
+    source, mask = padded(3, 11, VOCAB)
     target, _ = padded(3, 10, VOCAB)
 
     with torch.no_grad():
-        expected = theirs(source, attention_mask=keep.long(), decoder_input_ids=target).logits
-        found = ours(source=source, source_keep=keep, target=target)["logits"]
+        expected = theirs(source, attention_mask=mask.long(), decoder_input_ids=target).logits
+        found = ours(source=source, source_mask=mask, target=target)["logits"]
 
     close(found, expected)
 
@@ -272,10 +272,10 @@ def test_greedy_decoding_takes_the_same_words(
     """
     theirs = make(hf)
     imported(theirs, by=by)
-    source, keep = padded(4, 9, VOCAB)
+    source, mask = padded(4, 9, VOCAB)
     start, length = theirs.config.decoder_start_token_id, 12
 
-    sources = [ids[kept].tolist() for ids, kept in zip(source, keep, strict=True)]
+    sources = [ids[kept].tolist() for ids, kept in zip(source, mask, strict=True)]
     weft.import_hf(tmp_path / "theirs").save(tmp_path / "ours")
     ours = weft.open(tmp_path / "ours", search={"beam": 1, "max_length": length})
     found = [best for [best] in ours.decode(sources)]
@@ -286,7 +286,7 @@ def test_greedy_decoding_takes_the_same_words(
             with torch.no_grad():
                 logits = theirs(
                     source[row : row + 1],
-                    attention_mask=keep[row : row + 1].long(),
+                    attention_mask=mask[row : row + 1].long(),
                     decoder_input_ids=torch.tensor([words]),
                 ).logits[0, -1]
             logits[[start, PAD]] = float("-inf")  # neither is a word

@@ -54,15 +54,15 @@ def test_longformers_attention_is_ours(hf: Any, width: int, block: int) -> None:
         ),
         with_kwargs=True,
     )
-    keep = torch.ones(2, 24, dtype=torch.bool)
-    keep[1, 19:] = False
+    mask = torch.ones(2, 24, dtype=torch.bool)
+    mask[1, 19:] = False
     first = torch.zeros(2, 24, dtype=torch.long)
     first[:, 0] = 1
 
     with torch.no_grad():
         ids = torch.randint(2, 20, (2, 24), generator=torch.Generator().manual_seed(1))
-        model(ids, attention_mask=keep.long(), global_attention_mask=first)
-        found = ours(seen["x"], keep)
+        model(ids, attention_mask=mask.long(), global_attention_mask=first)
+        found = ours(seen["x"], mask)
 
     # Their softmax is in single precision.
-    torch.testing.assert_close(found[keep], seen["y"][keep], rtol=0, atol=1e-6)
+    torch.testing.assert_close(found[mask], seen["y"][mask], rtol=0, atol=1e-6)

@@ -64,7 +64,7 @@ def _maker(data: Path) -> Callable[..., Run]:
         files = {n: {"source": [f"{n}.src"], "target": [f"{n}.tgt"]} for n in ("train", "valid")}
         test = {"toy": {"source": ["test.src"], "target": ["test.tgt"]}}
         value: dict[str, Any] = {
-            "format": 1,
+            "format": 2,
             "name": "toy",
             "spec": "transformer-tiny",
             "params": {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.1},

@@ -49,10 +49,10 @@ def inputs() -> Inputs:
 
     def drawn(rows: int = 3, source: int = 6, target: int = 5, seed: int = 0) -> dict[str, Tensor]:
         generator = torch.Generator().manual_seed(seed)
-        keep = torch.arange(source) < torch.randint(1, source + 1, (rows, 1), generator=generator)
+        mask = torch.arange(source) < torch.randint(1, source + 1, (rows, 1), generator=generator)
         return {
             "source": torch.randint(11, (rows, source), generator=generator),
-            "source_keep": keep,
+            "source_mask": mask,
             "target": torch.randint(11, (rows, target), generator=generator),
         }
 

@@ -20,7 +20,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from weft.blocks.kernels.decode_state import Room
+from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.cost.flops import flops
@@ -91,7 +91,7 @@ def value_of(type_: ValueType, sizes: Mapping[str, int], generator: torch.Genera
         return torch.randint(1, min(sizes.values()), shape, generator=generator)
     if type_.kind == "pos":
         return torch.arange(shape[-1]).expand(shape)
-    if type_.kind == "keep":
+    if type_.kind == "mask":
         lengths = (torch.arange(shape[0]) % 3 + shape[-1] - 2).view(-1, *[1] * (len(shape) - 1))
         return (torch.arange(shape[-1]) < lengths).expand(shape)
     return pytest.fail(f"teach this test to draw values of kind '{type_.kind}'")
@@ -141,18 +141,18 @@ def loss_of(made: Graph, outputs: Mapping[str, Tensor]) -> Tensor:
 TRANSLATORS = [
     name
     for name in ENTRIES
-    if set(inputs := shipped(name).inputs) == {"source", "source_keep", "target"}
+    if set(inputs := shipped(name).inputs) == {"source", "source_mask", "target"}
     and inputs["source"].kind == "ids"
 ]
 STEPPED = [name for name in ENTRIES if shipped(name).step_axis]
-PADDED = [name for name in ENTRIES if any(t.kind == "keep" for t in shipped(name).inputs.values())]
+PADDED = [name for name in ENTRIES if any(t.kind == "mask" for t in shipped(name).inputs.values())]
 
 
 def test_all_that_is_shipped_is_here_and_nothing_else() -> None:
     """No spec without a count by hand; the rows of table 3 have a test of their own."""
     shipped = {
-        room: {path.stem for path in (SHIPPED / room).glob("*.json")}
-        for room in ("models", "variants")
+        capacity: {path.stem for path in (SHIPPED / capacity).glob("*.json")}
+        for capacity in ("models", "variants")
     }
 
     assert shipped["models"] == set(MODELS)
@@ -201,10 +201,12 @@ def test_costs_of_nodes_add_up(name: str) -> None:
             for port, value in inputs_of(name, made).items()
             if made.step_axis not in made.inputs[port].axes
         }
-        room = Room(sizes["B"], 1, sizes[made.step_axis], torch.float32, torch.device("cpu"))
+        capacity = Capacity(
+            sizes["B"], 1, sizes[made.step_axis], torch.float32, torch.device("cpu")
+        )
         model: Any = build(made).eval()
         with torch.inference_mode():
-            state = model.begin(room, **fixed)
+            state = model.begin(capacity, **fixed)
         assert sum(cache_by_node(made, sizes).values()) == bytes_of(state)
 
 
@@ -263,7 +265,7 @@ def test_stepping_equals_the_parallel_pass(name: str) -> None:
 
     with torch.inference_mode():
         expected = model(**whole)
-        room = Room(SENTENCES, BEAMS, length, torch.float64, torch.device("cpu"))
+        capacity = Capacity(SENTENCES, BEAMS, length, torch.float64, torch.device("cpu"))
 
         def some(position: int, count: int) -> dict[str, Tensor]:
             return {
@@ -271,7 +273,7 @@ def test_stepping_equals_the_parallel_pass(name: str) -> None:
                 for port in moving
             }
 
-        alone, together = model.begin(room, **fixed), model.begin(room, **fixed)
+        alone, together = model.begin(capacity, **fixed), model.begin(capacity, **fixed)
         model.read(**some(0, length // 2), state=together, position=0)
         last = length - 1
         ways = {
@@ -303,16 +305,16 @@ def test_what_stands_at_padded_positions_changes_nothing(name: str) -> None:
     model = scattered(build(made)).double()
     inputs = doubled(inputs_of(name, made))
     changed, kept = dict(inputs), dict[str, Tensor]()
-    for keep, type_ in made.inputs.items():
-        if type_.kind == "keep":
+    for mask, type_ in made.inputs.items():
+        if type_.kind == "mask":
             axis = str(type_.axes[-1])
-            kept[axis] = inputs[keep]
+            kept[axis] = inputs[mask]
             for port, other in made.inputs.items():
                 if other.kind in ("ids", "f") and other.axes[:2] == type_.axes:
                     ids, was = other.kind == "ids", changed[port]
                     rubbish = (was + 1) % evaluate(other.size or 0, {}) if ids else was + 50.0
-                    keep_ = inputs[keep].view(*inputs[keep].shape, *[1] * (was.dim() - 2))
-                    changed[port] = torch.where(keep_, was, rubbish)
+                    mask_ = inputs[mask].view(*inputs[mask].shape, *[1] * (was.dim() - 2))
+                    changed[port] = torch.where(mask_, was, rubbish)
     assert any(not torch.equal(changed[port], inputs[port]) for port in inputs)
 
     with torch.inference_mode():
@@ -322,8 +324,8 @@ def test_what_stands_at_padded_positions_changes_nothing(name: str) -> None:
         axis = type_.axes[1] if len(type_.axes) > 1 else 1
         if is_arithmetic(axis) and names_of(axis) & kept.keys():
             continue  # a longer or shorter sequence, in which other positions are kept
-        keep_ = kept.get(str(axis), torch.ones(before[port].shape[:2], dtype=torch.bool))
-        torch.testing.assert_close(before[port][keep_], after[port][keep_])
+        mask_ = kept.get(str(axis), torch.ones(before[port].shape[:2], dtype=torch.bool))
+        torch.testing.assert_close(before[port][mask_], after[port][mask_])
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
@@ -343,7 +345,7 @@ def test_padding_of_the_source_is_as_if_it_were_not_there(name: str) -> None:
     made = small(name)
     model = scattered(build(made)).double()
     inputs = inputs_of(name, made)
-    inputs["source_keep"] = torch.arange(LENGTH).expand(SENTENCES * BEAMS, LENGTH) < 25
+    inputs["source_mask"] = torch.arange(LENGTH).expand(SENTENCES * BEAMS, LENGTH) < 25
     short = {port: v[:, :25] if port.startswith("source") else v for port, v in inputs.items()}
 
     with torch.inference_mode():

@@ -63,7 +63,7 @@ def make_runs(data: Path) -> Callable[..., Run]:
     def make(**changes: Any) -> Run:
         small = {"d_model": 32, "heads": 2, "d_ff": 64, "layers": 1, "dropout": 0.0}
         value: dict[str, Any] = {
-            "format": 1,
+            "format": 2,
             "name": "toy",
             "task": "parsing",
             "spec": "parsing-small",

@@ -18,22 +18,22 @@ from weft.specs.imports import BUDGETS
 from weft.specs.load import load
 
 ENCODER: dict[str, Any] = {
-    "format": 1,
+    "format": 2,
     "name": "encoder",
     "doc": "A small encoder.",
     "params": {"d": 8, "wide": "=2*d", "layers": 2, "map": {"use": "wider"}},
     "require": ["wide % 2 == 0"],
     "axes": {"B": "batch", "T": "time"},
-    "inputs": {"x": "f[B T d]", "keep": "keep[B T]"},
+    "inputs": {"x": "f[B T d]", "mask": "mask[B T]"},
     "outputs": {"x": "stack.x"},
     "blocks": {
         "layer": {
-            "inputs": {"x": "f[B T d]", "keep": "keep[B T]"},
+            "inputs": {"x": "f[B T d]", "mask": "mask[B T]"},
             "outputs": {"x": "map.y"},
             "nodes": {
                 "read": {
                     "use": "attention@1",
-                    "in": {"x": "x", "keep": "keep"},
+                    "in": {"x": "x", "mask": "mask"},
                     "params": {"heads": "=d//4"},
                 },
                 "map": {"use": "sublayer@1", "in": {"x": "read.y"}, "fill": {"f": {"use": "=map"}}},
@@ -52,26 +52,26 @@ ENCODER: dict[str, Any] = {
             "repeat": "=layers",
             "block": "layer",
             "carry": ["x"],
-            "in": {"x": "x", "keep": "keep"},
+            "in": {"x": "x", "mask": "mask"},
         }
     },
 }
 TWO = {
-    "format": 1,
+    "format": 2,
     "name": "two",
     "params": {"width": 12, "axis_t": 3},
     "axes": {"B": "batch", "S": "time", "T": "time"},
     "inputs": {
         "a": "f[B S width]",
         "b": "f[B T width]",
-        "a_keep": "keep[B S]",
-        "b_keep": "keep[B T]",
+        "a_mask": "mask[B S]",
+        "b_mask": "mask[B T]",
     },
     "outputs": {"a": "left.x", "b": "right.y"},
     "blocks": {"tower": {"spec": "encoder", "params": {"d": "=width", "layers": "=axis_t"}}},
     "nodes": {
-        "left": {"use": "tower", "in": {"x": "a", "keep": "a_keep"}},
-        "again": {"use": "tower", "in": {"x": "b", "keep": "b_keep"}},
+        "left": {"use": "tower", "in": {"x": "a", "mask": "a_mask"}},
+        "again": {"use": "tower", "in": {"x": "b", "mask": "b_mask"}},
         "right": {"use": "linear@1", "in": {"x": "again.x"}, "params": {"d_out": 1}},
     },
 }
@@ -107,11 +107,11 @@ def test_it_computes_what_the_spec_alone_computes(folder: Path) -> None:
     alone = build(graph_of(folder / "encoder.json", d=12, layers=3)).eval()
     both: Any = build(graph_of(folder / "two.json")).eval()
     both.left.load_state_dict(alone.state_dict())
-    x, keep = torch.randn(2, 5, 12), torch.ones(2, 5, dtype=torch.bool)
+    x, mask = torch.randn(2, 5, 12), torch.ones(2, 5, dtype=torch.bool)
 
-    given = both(a=x, b=x, a_keep=keep, b_keep=keep)["a"]
+    given = both(a=x, b=x, a_mask=mask, b_mask=mask)["a"]
 
-    torch.testing.assert_close(given, alone(x=x, keep=keep)["x"], rtol=0, atol=0)
+    torch.testing.assert_close(given, alone(x=x, mask=mask)["x"], rtol=0, atol=0)
 
 
 def test_its_params_can_be_set_from_outside(folder: Path) -> None:
@@ -142,14 +142,14 @@ def test_a_mistake_inside_is_told_where_it_is_written(folder: Path) -> None:
 def test_a_child_may_take_one_in(folder: Path) -> None:
     """Beside `extends`, and patch a node into it."""
     child = {
-        "format": 1,
+        "format": 2,
         "name": "child",
         "extends": "encoder",
         "blocks": {"more": {"spec": "encoder", "params": {"layers": 1}}},
         "patch": [
             {
                 "select": "stack",
-                "insert_after": {"then": {"use": "more", "in": {"x": "@", "keep": "keep"}}},
+                "insert_after": {"then": {"use": "more", "in": {"x": "@", "mask": "mask"}}},
                 "port": "x",
                 "output": "x",
             }

@@ -82,9 +82,9 @@ BASE = SHIPPED / "models" / "transformer-base.json"
 
 def test_a_sound_child_reads_itself_and_its_parents_alone(tmp_path: Path) -> None:
     """One beside, one shipped."""
-    middle = {"format": 1, "extends": "transformer-base", "name": "middle", "params": {"layers": 2}}
+    middle = {"format": 2, "extends": "transformer-base", "name": "middle", "params": {"layers": 2}}
     parent = write(tmp_path / "middle.json", middle)
-    child = write(tmp_path / "child.json", {"format": 1, "extends": "middle", "name": "child"})
+    child = write(tmp_path / "child.json", {"format": 2, "extends": "middle", "name": "child"})
 
     [(found, files, rest)] = watched(child)
 
@@ -94,10 +94,10 @@ def test_a_sound_child_reads_itself_and_its_parents_alone(tmp_path: Path) -> Non
 
 
 HOSTILE = {
-    "a path as a parent": {"format": 1, "name": "x", "extends": "../../etc/passwd"},
-    "a root as a parent": {"format": 1, "name": "x", "extends": "/etc/passwd"},
-    "a link as a parent": {"format": 1, "name": "x", "extends": "link"},
-    "a run as a parent": {"format": 1, "name": "x", "extends": "demo"},
+    "a path as a parent": {"format": 2, "name": "x", "extends": "../../etc/passwd"},
+    "a root as a parent": {"format": 2, "name": "x", "extends": "/etc/passwd"},
+    "a link as a parent": {"format": 2, "name": "x", "extends": "link"},
+    "a run as a parent": {"format": 2, "name": "x", "extends": "demo"},
     "code as a block": {"nodes": {"a": {"use": "os.system", "in": {"x": "x"}}}},
     "a module as a block": {"nodes": {"a": {"use": "weft.runtime.cli.main:main"}}},
     "a dunder as a block": {"nodes": {"a": {"use": "__import__"}}},
@@ -119,21 +119,21 @@ HARMLESS = ("a schema elsewhere",)
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Seen]]:
     """Return each hostile file and what was seen when it was opened."""
     sound = {
-        "format": 1,
+        "format": 2,
         "name": "sound",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},
         "outputs": {"y": "x"},
         "nodes": {},
     }
-    room = tmp_path_factory.mktemp("room")
+    folder = tmp_path_factory.mktemp("room")
     secret = write(tmp_path_factory.mktemp("elsewhere") / "secret.json", sound)
-    (room / "link.json").symlink_to(secret)
+    (folder / "link.json").symlink_to(secret)
     paths = {
-        name: write(room / f"spec{i}.json", own if "extends" in own else {**sound, **own})
+        name: write(folder / f"spec{i}.json", own if "extends" in own else {**sound, **own})
         for i, (name, own) in enumerate(HOSTILE.items())
     }
-    everything = watched(*paths.values(), warm=("transformer-tiny", str(room / "spec0.json")))
+    everything = watched(*paths.values(), warm=("transformer-tiny", str(folder / "spec0.json")))
     return {name: (paths[name], all_) for name, all_ in zip(HOSTILE, everything, strict=True)}
 
 

@@ -15,7 +15,7 @@ from weft.specs.form import Spec
 from weft.specs.reader import DEEPEST, LARGEST, find, parse, read_json, read_spec, read_text
 
 SMALL: dict[str, Any] = {
-    "format": 1,
+    "format": 2,
     "name": "small",
     "axes": {"B": "batch"},
     "inputs": {"x": "f[B 4]"},
@@ -147,7 +147,7 @@ def test_an_unknown_key_is_told_the_nearest(at: str, record: Any, key: str, mean
         ("axes", {"B": "space"}, "S04", "/axes/B"),
         ("name", "", "N06", "/name"),
         ("name", None, "S04", "/name"),
-        ("format", 2, "S05", "/format"),
+        ("format", 3, "S05", "/format"),
         ("format", "1", "S05", "/format"),
         ("doc", {}, "S04", "/doc"),
         ("step", "B", "S04", "/step"),

@@ -43,16 +43,20 @@ def library(*, keep_old: bool = False) -> Registry:
     return Registry([*others, replace(linear, major=2, upgrade=widened)])
 
 
+OLDER = {0: from_zero, 1: dict}
+"""A table with the made-up format 0; what format 1 changed does not matter here."""
+
+
 def test_no_format_is_older_than_the_first() -> None:
-    """So nothing is upgraded today, and every older format will be in the table."""
+    """Every older format is in the table."""
     assert sorted(FORMATS) == list(range(1, FORMAT))
 
 
 def test_an_old_format_becomes_todays_and_opens() -> None:
     """The table is an argument; the order of keys and the docs stay."""
-    made, changes = upgrade_format(OLD, {0: from_zero})
+    made, changes = upgrade_format(OLD, OLDER)
 
-    assert changes == ["/format: 0 is now 1"]
+    assert changes == ["/format: 0 is now 1", "/format: 1 is now 2"]
     assert list(made) == ["params" if key == "sizes" else key for key in OLD]
     assert made["doc"] == "Kept."
     assert OLD["format"] == 0
@@ -64,16 +68,16 @@ def test_an_old_format_becomes_todays_and_opens() -> None:
 
 def test_formats_are_brought_up_one_by_one() -> None:
     """Each upgrader knows the next format alone."""
-    made, changes = upgrade_format({"format": -1}, {-1: lambda v: {**v, "a": 1}, 0: from_zero})
+    made, changes = upgrade_format({"format": -1}, {-1: lambda v: {**v, "a": 1}, **OLDER})
 
-    assert made == {"format": 1, "a": 1}
-    assert changes == ["/format: -1 is now 0", "/format: 0 is now 1"]
+    assert made == {"format": 2, "a": 1}
+    assert changes == [f"/format: {old} is now {old + 1}" for old in (-1, 0, 1)]
 
 
-@pytest.mark.parametrize("found", [1, 2, "0", None, True, 0.0, [0], -7])
+@pytest.mark.parametrize("found", [2, 3, "0", None, True, 0.0, [0], -7])
 def test_todays_a_newer_and_a_senseless_format_stay(found: Any) -> None:
     """The reader says what is wrong with them."""
-    assert upgrade_format({"format": found}, {0: from_zero}) == ({"format": found}, [])
+    assert upgrade_format({"format": found}, OLDER) == ({"format": found}, [])
 
 
 def test_an_upgrader_that_fails_leaves_the_file_as_it_is() -> None:
@@ -162,7 +166,7 @@ def test_a_spec_of_an_older_block_opens() -> None:
     """Also where an override chose the block."""
     use = {"use": "linear@1", "params": {"width": 3}}
     value = {
-        **upgrade_format(OLD, {0: from_zero})[0],
+        **upgrade_format(OLD, OLDER)[0],
         "params": {"d": 4, "head": {"use": "dropout@1"}},
         "nodes": {
             "map": {**use, "in": {"x": "x"}},
@@ -182,7 +186,7 @@ def test_a_spec_of_an_older_block_opens() -> None:
 @pytest.mark.parametrize("params", [None, {"d_out": 3}])
 def test_a_use_that_cannot_be_upgraded_is_an_unknown_block(params: Any) -> None:
     """The finding names the newer one."""
-    value = upgrade_format(OLD, {0: from_zero})[0]
+    value = upgrade_format(OLD, OLDER)[0]
     value["nodes"]["map"] = {"use": "linear@1", "in": {"x": "x"}, "params": params or {}}
 
     form, _ = opened(value, library())

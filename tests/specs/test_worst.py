@@ -55,7 +55,7 @@ FULL = MOST_WRITTEN - 10
 def spec(**parts: Any) -> dict[str, Any]:
     """Return a small sound spec with other parts."""
     return {
-        "format": 1,
+        "format": 2,
         "name": "worst",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},
@@ -107,7 +107,7 @@ def many(count: int, text: str) -> dict[str, Any]:
 
 def child(*patch: dict[str, Any], **keys: Any) -> dict[str, Any]:
     """Return a child of a spec of as many nodes as may be, which stands beside it."""
-    return {"format": 1, "name": "c", "extends": "big", "patch": list(patch), **keys}
+    return {"format": 2, "name": "c", "extends": "big", "patch": list(patch), **keys}
 
 
 def inserted(name: str) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def last_depends_on_first(layer: LayerType, at: Sizes, layers: int) -> bool:
         nodes[f"layer_{index}"] = {"in": {"x": value}, **layer.use(at, index)}
         value = f"layer_{index}.y"
     spec = {
-        "format": 1,
+        "format": 2,
         "name": "stack",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": f"f[B T {at.d}]"},

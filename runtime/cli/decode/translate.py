@@ -17,7 +17,7 @@ from ... import api
 from ...analysis.attention_page import SUFFIXES, groups_of, write_attention
 from ...data.text_files import read_lines
 from ...decode.settings import Hypothesis
-from ...decode.translate import Wish
+from ...decode.translate import TranslationRequest
 from ...model.records import Details, text_records
 from ..progress import Counter
 from ..train.evaluate import opened, two_sides, warn
@@ -45,13 +45,13 @@ def translate(options: Namespace) -> None:
     counter = Counter("lines translated") if shows else None
     try:
         # The copy holds no more than the lines that are read ahead.
-        read, kept = tee(_wishes(lines, options.prefix, options.include))
+        read, kept = tee(_requests(lines, options.prefix, options.include))
         hypotheses = model.translator.hypotheses(
-            read, buffer=buffer, warn=warn, heard=counter.more if counter is not None else None
+            read, buffer=buffer, warn=warn, callback=counter.more if counter is not None else None
         )
-        for number, (found, wish) in enumerate(zip(hypotheses, kept, strict=True), 1):
+        for number, (found, request) in enumerate(zip(hypotheses, kept, strict=True), 1):
             if as_json:
-                [record] = text_records(model, [wish.text], [found], details)
+                [record] = text_records(model, [request.text], [found], details)
                 out.write(json.dumps({"line": number, **record}, ensure_ascii=False) + "\n")
             else:
                 _write_plain(out, model, found, scores=model.translator.search.nbest > 1)
@@ -102,14 +102,16 @@ def _prompted() -> Iterator[str]:
         yield line.rstrip("\n")
 
 
-def _wishes(lines: Iterable[str], prefix: str | None, include: str | None) -> Iterator[Wish]:
+def _requests(
+    lines: Iterable[str], prefix: str | None, include: str | None
+) -> Iterator[TranslationRequest]:
     """Yield each line with what its translation begins with and holds."""
     begins = None if prefix is None else read_lines(prefix)
     holds = None if include is None else read_lines(include)
     for number, line in enumerate(lines, 1):
         begin = "" if begins is None else _next(begins, str(prefix), number)
         hold = "" if holds is None else _next(holds, str(include), number)
-        yield Wish(line, begin, [one for one in hold.split("\t") if one.strip()])
+        yield TranslationRequest(line, begin, [one for one in hold.split("\t") if one.strip()])
 
 
 def _next(lines: Iterator[str], place: str, number: int) -> str:

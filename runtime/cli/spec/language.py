@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ from ....blocks.registry import registry
 from ....graphs.json_schema import as_text
 from ....graphs.json_schema import schema as schema_of
 from ....specs.files import write_beside
-from ....specs.findings import SpecError
+from ....specs.findings import InputError, SpecError
 from ....specs.form import Spec
 from ....specs.load import load_as
 from ....specs.reader import find, parse, read_json, read_text
-from ....specs.upgrade import FORMATS, older_blocks, upgrade
+from ....specs.upgrade import FORMATS, RUN_FORMATS, older_blocks, upgrade, upgrade_format
 from ...spec.check import analysed
 
 _WIDEST = 120
@@ -34,23 +35,56 @@ def schema(options: Namespace) -> None:
 
 
 def migrate(options: Namespace) -> None:
-    """Print or write a spec in today's form, and say what changed.
+    """Write a spec, a run or a checkpoint in today's format, and say what changed.
 
     Raises:
-        InputError: the file cannot be read or written.
-        SpecError: the spec has mistakes even then; nothing is written.
+        InputError: the file or folder cannot be read or written.
+        SpecError: the file has mistakes even then; nothing is written.
     """
+    if Path(options.spec).is_dir():
+        _migrate_checkpoint(Path(options.spec), options.out)
+        return
     path = find(options.spec)
     value = read_json(read_text(path), str(path))
     if not isinstance(value, dict):
         parse(Spec, value, str(path))
-    made, changes = upgrade(value, FORMATS, older_blocks(registry(), registered=True))
-    _, findings = analysed(load_as(made, Path(options.out or path)))
-    if findings:
-        raise SpecError(findings)
+    if _is_run(value):
+        from ...train.run import Run  # noqa: PLC0415 - loads torch
+
+        made, changes = upgrade_format(value, RUN_FORMATS)
+        parse(Run, made, str(path), RUN_FORMATS)
+    else:
+        made, changes = upgrade(value, FORMATS, older_blocks(registry(), registered=True))
+        _, findings = analysed(load_as(made, Path(options.out or path)))
+        if findings:
+            raise SpecError(findings)
     _give(_laid_out(made) + "\n", options.out)
     for change in changes or ["nothing to change: it has today's form"]:
         print(change, file=sys.stderr)
+
+
+def _is_run(value: Mapping[str, Any]) -> bool:
+    """Say whether a file is a run: it names a spec and data."""
+    return isinstance(value.get("spec"), str) and "data" in value
+
+
+def _migrate_checkpoint(folder: Path, out: str | None) -> None:
+    """Write a checkpoint in today's format; its weights and optimizer state are copied.
+
+    Raises:
+        InputError: no folder to write is named, or it exists, or the checkpoint is damaged.
+    """
+    if out is None:
+        raise InputError(
+            "a checkpoint is written to a new folder",
+            place=str(folder),
+            help=f"add -o {folder.with_name(folder.name + '-format-2')}",
+        )
+    if Path(out).exists():
+        raise InputError("the folder exists already", place=out, help="name a new folder")
+    from ...checkpoint.checkpoint import migrated, open_checkpoint  # noqa: PLC0415 - loads torch
+
+    print(migrated(open_checkpoint(folder), Path(out)))
 
 
 def _give(text: str, out: str | None) -> None:

@@ -10,8 +10,8 @@ import torch
 from ....specs.findings import InputError
 from ....specs.load import parse_overrides
 from ...analysis.estimate import FILL, SHARES, project, run_graph
-from ...compile.roofline import ceiling
-from ...train.device import fast_half
+from ...compile.roofline import peak_flops
+from ...train.device import prefers_bfloat16
 from ...train.run import load_run
 from ..columns import columns, read_sizes
 
@@ -36,8 +36,8 @@ def projected(options: Namespace) -> None:
         best, where = options.peak * 1e12, f"given: {options.peak:,.0f} TFLOP/s"
     else:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        half = fast_half(device)
-        best = ceiling(device, torch.bfloat16 if half else torch.float32)
+        half = prefers_bfloat16(device)
+        best = peak_flops(device, torch.bfloat16 if half else torch.float32)
         kind = "bfloat16" if half else "float32"
         where = f"measured here, {device.type}, {kind}: {best / 1e12:,.2f} TFLOP/s"
     speeds = [(f"{speed:,.0f} tokens/s, given", speed) for speed in options.project]
@@ -50,7 +50,7 @@ def projected(options: Namespace) -> None:
             {"at": name, "tokens_per_second": speed, "hours": found.seconds(speed) / HOUR}
             for name, speed in speeds
         ]
-        said = {**found.as_json(), "ceiling": best, "devices": options.devices, "rows": rows}
+        said = {**found.as_json(), "peak_flops": best, "devices": options.devices, "rows": rows}
         print(json.dumps(said, indent=2))
         return
     print(

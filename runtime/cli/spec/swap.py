@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ....graphs.diff.weight_transfer import Survival, survival
+from ....graphs.diff.weight_transfer import WeightTransfer, weight_transfer
 from ....specs.files import write_beside
 from ....specs.findings import InputError, SpecError
 from ....specs.inherit import parent_of
-from ....specs.load import ROOMS, load, parse_overrides
+from ....specs.load import FOLDERS, load, parse_overrides
 from ....specs.reader import find
 from ...spec.check import graph_of
 from ...spec.swap import Swap
@@ -50,7 +50,7 @@ def swap(options: Namespace) -> None:
         print(f"{options.out} is not written, for it would not check:\n", file=sys.stderr)
         raise
     write_beside(out, spec_text(made.child).encode(), "spec")
-    weights = survival(before, made.graph)
+    weights = weight_transfer(before, made.graph)
     if options.json:
         print(json.dumps({"spec": made.child, "weights": weights.as_json()}, indent=2))
         return
@@ -59,7 +59,7 @@ def swap(options: Namespace) -> None:
 
 def _extends(spec: str, out: Path) -> str:
     """Return the name by which a spec can be extended from where a variant is to stand."""
-    path = find(spec, *ROOMS)
+    path = find(spec, *FOLDERS)
     if out.exists() and out.resolve() == path.resolve():
         help_ = "write the variant into a file of its own"
         raise InputError(
@@ -74,7 +74,7 @@ def _extends(spec: str, out: Path) -> str:
     return path.stem
 
 
-def _text(options: Namespace, made: Swap, weights: Survival, extends: str) -> str:
+def _text(options: Namespace, made: Swap, weights: WeightTransfer, extends: str) -> str:
     count = len(made.changes)
     lines = [
         f"wrote {options.out}: {extends} with {options.use} in {count} place{'s' * (count != 1)}"

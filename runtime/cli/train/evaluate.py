@@ -13,13 +13,13 @@ from ....specs.findings import InputError
 from ... import api
 from ...checkpoint.average import average_weights
 from ...checkpoint.checkpoint import Contents, open_checkpoint, refuse_other_graph, save
-from ...compile.decode_compile import Steps, Wish
+from ...compile.decode_compile import CompileChoice, Steps
 from ...data.settings import DataSettings
 from ...data.text_files import read_lines, read_parallel
 from ...tasks import translation
 from ...tasks.parsing.task import Parsing
 from ...tasks.registry import task_of
-from ...train.device import fast_half
+from ...train.device import prefers_bfloat16
 from ..options.search import search_of
 from .evaluate_trees import evaluate_trees, one_file
 
@@ -51,8 +51,8 @@ def opened(options: Namespace, work: float = 0.0) -> api.Model:
 
 def steps_for(options: Namespace, work: float = 0.0) -> Steps:
     """Return how steps of decoding run; what is chosen is said on stderr."""
-    wish: Wish = getattr(options, "compile", "off")
-    return Steps(wish, work=work, say=lambda text: print(text, file=sys.stderr, flush=True))
+    choice: CompileChoice = getattr(options, "compile", "off")
+    return Steps(choice, work=work, log=lambda text: print(text, file=sys.stderr, flush=True))
 
 
 def placed(options: Namespace) -> tuple[str, str]:
@@ -69,7 +69,7 @@ def placed(options: Namespace) -> tuple[str, str]:
         raise InputError("no CUDA device is there", place="--device", help="use --device cpu")
     precision = options.precision
     if precision == "auto":
-        precision = "bfloat16" if fast_half(torch.device(device)) else "float32"
+        precision = "bfloat16" if prefers_bfloat16(torch.device(device)) else "float32"
     return device, precision
 
 

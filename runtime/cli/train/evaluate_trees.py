@@ -48,7 +48,7 @@ def evaluate_trees(options: Namespace, model: api.Model) -> None:
     for name, gold in banks.items():
         print(f"{name}: parsing {len(gold):,} sentences", file=sys.stderr)
         counter = Counter("sentences parsed")
-        found = measure(model.parser, gold, settings, warn=_warn, heard=counter.more)
+        found = measure(model.parser, gold, settings, warn=_warn, callback=counter.more)
         counter.close()
         if options.out:
             write_beside(Path(options.out), _lines(found.parses), "file")

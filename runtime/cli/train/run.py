@@ -12,7 +12,7 @@ from ... import api
 from ...profiling.report import table
 from ...system.memory import keep_freed_memory
 from ...train.context import Result
-from ...train.distributed.world import leads
+from ...train.distributed.world import is_main_process
 from ...train.run import Run, load_run
 from ..progress import Reporter
 
@@ -28,7 +28,7 @@ def prepare(options: Namespace) -> None:
     reporter = Reporter()
     with reporter.shown():
         made = api.prepare_run(
-            run, folder, reporter.prepared, workers=options.workers, say=reporter.say
+            run, folder, reporter.prepared, workers=options.workers, log=reporter.log
         )
     api.graph_for(run, source, made)
     print(json.dumps(made.report, indent=2))
@@ -42,7 +42,7 @@ def train(options: Namespace) -> int:
         _profile(options, folder, reporter)
         return 0
     keep_freed_memory()
-    with reporter.shown() if leads() else nullcontext():
+    with reporter.shown() if is_main_process() else nullcontext():
         result = api.train(
             options.run,
             out=folder,
@@ -51,13 +51,13 @@ def train(options: Namespace) -> int:
             listener=reporter,
             report=reporter.prepared,
         )
-    if not leads():
+    if not is_main_process():
         return _code(result)
     from ...train.reporting.plot import plot_curves  # noqa: PLC0415 - slow to load
 
     curves = folder / "curves.png"
     plot_curves(folder / "metrics.jsonl", curves)
-    reporter.say(f"stopped after update {result.state.update}: {result.reason}")
+    reporter.log(f"stopped after update {result.state.update}: {result.reason}")
     for name, path in (
         ("last", result.checkpoint),
         ("best", result.best),
@@ -65,9 +65,9 @@ def train(options: Namespace) -> int:
         ("curves", curves),
     ):
         if path is not None:
-            reporter.say(f"{name:9} {path}")
+            reporter.log(f"{name:9} {path}")
     if not result.finished:
-        reporter.say("go on with --resume")
+        reporter.log("go on with --resume")
     return _code(result)
 
 
@@ -91,4 +91,4 @@ def _profile(options: Namespace, folder: Path, reporter: Reporter) -> None:
         )
     print(table(found))
     for path in files:
-        reporter.say(f"written  {path}")
+        reporter.log(f"written  {path}")

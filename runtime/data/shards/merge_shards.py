@@ -44,14 +44,14 @@ def gather(
         tell: hears how many pairs of text are done.
     """
     count = FilterCount()
-    keep = first_of_each(shards) if unique else None
+    mask = first_of_each(shards) if unique else None
     start, written = 0, list[int]()
     with CorpusWriter(folder, vocab_size=vocab_size, tokenizers=tokenizers) as writer:
         for path in shards:
             shard = read_shard(path)
             count.add(shard.counts)
             pairs = len(shard.lengths[0])
-            kept = None if keep is None else keep[start : start + pairs]
+            kept = None if mask is None else mask[start : start + pairs]
             for side in (0, 1):
                 writer.extend(side, *_chosen(shard.ids[side], shard.lengths[side], kept))
             written.append(pairs if kept is None else int(kept.sum()))
@@ -71,8 +71,8 @@ def first_of_each(shards: Sequence[Path]) -> NDArray[np.bool_]:
     Hashes are sorted by parts, those with one remainder at a time, so memory is bounded.
     """
     sizes = [len(read_shard(path, only_hashes=True).hashes) for path in shards]
-    keep = np.zeros(sum(sizes), dtype=np.bool_)
-    parts = max(1, -(-len(keep) // ROOM))
+    mask = np.zeros(sum(sizes), dtype=np.bool_)
+    parts = max(1, -(-len(mask) // ROOM))
     for part in range(parts):
         found, places, start = [], [], 0
         for path, size in zip(shards, sizes, strict=True):
@@ -82,8 +82,8 @@ def first_of_each(shards: Sequence[Path]) -> NDArray[np.bool_]:
             places.append(mine + start)
             start += size
         _, first = np.unique(np.concatenate(found), return_index=True)
-        keep[np.concatenate(places)[first]] = True
-    return keep
+        mask[np.concatenate(places)[first]] = True
+    return mask
 
 
 def _chosen(

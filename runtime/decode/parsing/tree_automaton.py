@@ -40,7 +40,7 @@ class _State(NamedTuple):
     """Whether that constituent holds something."""
 
 
-class TreeControl:
+class TreeProcessor:
     """Forbids every symbol after which the output could no longer become a tree.
 
     Where leaves are words, which word comes is given and not the model's to choose: so the
@@ -60,7 +60,7 @@ class TreeControl:
         *,
         rows_each: int,
         eos: int,
-        special: Sequence[int] = (),
+        special_tokens: Sequence[int] = (),
         words: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> None:
         """Learn what the symbols do.
@@ -72,7 +72,7 @@ class TreeControl:
             limits: most symbols of each output, the end among them.
             rows_each: rows of each sentence.
             eos: the id that ends an output.
-            special: other ids that are no symbols, among them every piece of words.
+            special_tokens: other ids that are no symbols, among them every piece of words.
             words: the ids of each word of each sentence, where leaves are words (`top_down`).
 
         Raises:
@@ -80,7 +80,7 @@ class TreeControl:
         """
         # Every closing is read together with the others, so that bare labels are known.
         actions = form.actions(list(symbols))
-        for one in (eos, *special):
+        for one in (eos, *special_tokens):
             actions[one] = None
         for one in {one for sentence in words or () for word in sentence for one in word}:
             actions[one] = Action("leaf")
@@ -91,7 +91,7 @@ class TreeControl:
         leaves = [length * [0] for length in lengths]
         self._copied = words is not None
         self._piece_V = torch.zeros(len(symbols), dtype=torch.bool)
-        self._piece_V[[one for one in special if one != eos]] = True
+        self._piece_V[[one for one in special_tokens if one != eos]] = True
         if words is not None:
             leaves = [[one for word in sentence for one in word] for sentence in words]
             spelled = [[len(word) for word in sentence] for sentence in words]

@@ -15,20 +15,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .logits_processors import NEVER, Control
+from .logits_processors import NEVER, LogitsProcessor
 
 _BYTE = len("<0x00>")
 _ASCII = 0x80
 
 
-def texts_of(pieces: Sequence[str], special: Iterable[int]) -> list[str | None]:
+def texts_of(pieces: Sequence[str], special_tokens: Iterable[int]) -> list[str | None]:
     """Return the text of each piece of a SentencePiece model; None where it is part of a letter.
 
     Args:
         pieces: of each id.
-        special: ids that add nothing to the text.
+        special_tokens: ids that add nothing to the text.
     """
-    silent = frozenset(special)
+    silent = frozenset(special_tokens)
 
     def text(number: int, piece: str) -> str | None:
         if number in silent:
@@ -64,11 +64,11 @@ class Avoidance:
         self._next: dict[tuple[int, _State, int], _State] = {}
         self._barred: dict[tuple[int, _State, bool], Tensor] = {}
 
-    def control(self, limits_R: Tensor) -> Control:
+    def processor(self, limits_R: Tensor) -> LogitsProcessor:
         """Return what forbids them in rows that end at their limits at the latest."""
         limits = limits_R.tolist()
 
-        def control(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
+        def processor(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
             last = written_RL.size(1) + 1
             for row, tokens in enumerate(written_RL.tolist()):
                 for which in range(len(self._phrases)):
@@ -79,7 +79,7 @@ class Avoidance:
                     log_p_RV[row, barred.to(log_p_RV.device)] = NEVER
             return log_p_RV
 
-        return control
+        return processor
 
     def _after(self, which: int, state: _State, token: int) -> _State:
         key = which, state, token

@@ -18,32 +18,32 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-Control = Callable[[Tensor, Tensor], Tensor]
+LogitsProcessor = Callable[[Tensor, Tensor], Tensor]
 """From log probabilities [R, V] and tokens written [R, L] to log probabilities [R, V]."""
 
 NEVER = -torch.inf
 
 
-def chained(controls: Sequence[Control]) -> Control | None:
+def chained(processors: Sequence[LogitsProcessor]) -> LogitsProcessor | None:
     """Return one control that applies several in order; None for none."""
-    if len(controls) < 2:  # noqa: PLR2004 - none or one
-        return controls[0] if controls else None
+    if len(processors) < 2:  # noqa: PLR2004 - none or one
+        return processors[0] if processors else None
 
-    def control(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
-        for one in controls:
+    def processor(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
+        for one in processors:
             log_p_RV = one(log_p_RV, written_RL)
         return log_p_RV
 
-    return control
+    return processor
 
 
-def no_repeat(size: int) -> Control:
+def no_repeat(size: int) -> LogitsProcessor:
     """Forbid the token that would make a run of `size` tokens come a second time.
 
     Source: Paulus et al. 2017, section 2.5.
     """
 
-    def control(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
+    def processor(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
         if written_RL.size(1) < size:
             return log_p_RV
         runs_RLn = written_RL.unfold(1, size, 1)
@@ -53,10 +53,10 @@ def no_repeat(size: int) -> Control:
         log_p_RV[rows_M, runs_RLn[rows_M, places_M, -1]] = NEVER
         return log_p_RV
 
-    return control
+    return processor
 
 
-def repetition_penalty(strength: float) -> Control:
+def repetition_penalty(strength: float) -> LogitsProcessor:
     """Multiply the log probability of every token that a row already has.
 
     The one control that changes scores.
@@ -64,11 +64,11 @@ def repetition_penalty(strength: float) -> Control:
     Source: Keskar et al. 2019, section 4.1, on log probabilities.
     """
 
-    def control(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
+    def processor(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
         had_RL = log_p_RV.gather(1, written_RL)
         return log_p_RV.scatter(1, written_RL, had_RL * strength)
 
-    return control
+    return processor
 
 
 class Beginning:
@@ -99,7 +99,7 @@ class Beginning:
         return log_p_RV
 
 
-def still(control: Control | None, position: int) -> Control | None:
+def still(processor: LogitsProcessor | None, position: int) -> LogitsProcessor | None:
     """Return a control if it may forbid anything after so many tokens, or else None."""
-    over = isinstance(control, Beginning) and position >= control.until
-    return None if over else control
+    over = isinstance(processor, Beginning) and position >= processor.until
+    return None if over else processor

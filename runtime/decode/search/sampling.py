@@ -51,7 +51,7 @@ def _best(scores_RV: Tensor, count: int) -> Tensor:
     return above_RV | (equal_RV & (equal_RV.cumsum(-1) <= room_R1))
 
 
-class Chances:
+class Sampler:
     """Where the draws of each row come from: seed, source and number of the sample."""
 
     def __init__(

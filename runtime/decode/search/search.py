@@ -1,6 +1,6 @@
 """Search: from next-word scores to the best sequence, whatever gives the scores.
 
-Three ways over one small protocol, `Stepper` (`held.py`): take the best word each time, draw one,
+Three ways over one small protocol, `Stepper` (`active.py`): take the best word each time, draw one,
 or keep a beam of K hypotheses.  All sentences of a batch move together in tensors; the
 host waits for the device once a step, to learn whether to go on.
 
@@ -10,7 +10,7 @@ Axes in this file, also used as suffixes of tensor names:
     K  hypotheses of a sentence      G  groups of hypotheses
     V  vocabulary                    L  steps taken
 
-Not here: models (`stepper.py`), rows that are done (`held.py`), what beams keep
+Not here: models (`stepper.py`), rows that are done (`active.py`), what beams keep
 (`beams.py`), what may come next (`candidates.py`, `controls.py`, `phrases.py`), text
 (`translate.py`).
 """
@@ -22,13 +22,13 @@ from collections.abc import Callable, Collection
 import torch
 from torch import Tensor
 
-from ..active_rows import Gone, Held, Stepper
+from ..active_rows import ActiveRows, Cancelled, Stepper
 from ..settings import Hypothesis, Penalty, SearchSettings, length_penalty
 from .beams import Beams
 from .constraints import Inclusion
-from .logits_processors import Control, chained, still
-from .sampling import Chances
-from .top_k import Bars
+from .logits_processors import LogitsProcessor, chained, still
+from .sampling import Sampler
+from .top_k import BannedTokens
 
 
 @torch.no_grad()
@@ -42,9 +42,9 @@ def greedy(  # noqa: PLR0913 - what a search hangs on
     alpha: float = 0.0,
     penalty: Penalty = "gnmt",
     min_length: int = 0,
-    control: Control | None = None,
+    processor: LogitsProcessor | None = None,
     never: Collection[int] = (),
-    gone: Gone | None = None,
+    cancelled: Cancelled | None = None,
 ) -> list[Hypothesis]:
     """Take the most probable token each time.
 
@@ -58,9 +58,9 @@ def greedy(  # noqa: PLR0913 - what a search hangs on
         alpha: strength of the length penalty in `score`; changes no choice.
         penalty: its form.
         min_length: fewest tokens of an output, its end aside, where there is room for them.
-        control: what may come next.
+        processor: what may come next.
         never: other tokens that are never chosen.
-        gone: sentences that need not go on; what is returned for them means nothing.
+        cancelled: sentences that need not go on; what is returned for them means nothing.
 
     Returns:
         One hypothesis a sentence.
@@ -69,13 +69,13 @@ def greedy(  # noqa: PLR0913 - what a search hangs on
     return _written(
         stepper,
         None,
-        _bars((bos, pad, *never), eos, min_length, max_lengths_N),
+        _banned((bos, pad, *never), eos, min_length, max_lengths_N),
         pad=pad,
         first=bos,
         limit=limit,
         penalty_of=lambda length: length_penalty(length, alpha, penalty),
-        control=control,
-        gone=gone,
+        processor=processor,
+        cancelled=cancelled,
     )
 
 
@@ -83,41 +83,43 @@ def greedy(  # noqa: PLR0913 - what a search hangs on
 def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
     stepper: Stepper,
     *,
-    chances: Chances,
+    sampler: Sampler,
     settings: SearchSettings,
     bos: int,
     eos: int,
     pad: int,
     max_lengths_N: Tensor,
-    control: Control | None = None,
+    processor: LogitsProcessor | None = None,
     never: Collection[int] = (),
-    gone: Gone | None = None,
+    cancelled: Cancelled | None = None,
 ) -> list[list[Hypothesis]]:
     """Draw `beam` outputs of each sentence, and return the `nbest` of best score.
 
     Args:
         stepper: begun with `settings.beam` rows a sentence.
-        chances: where the draws come from.
+        sampler: where the draws come from.
         settings: `beam`, `nbest`, `min_length` and the length penalty.
         bos: as in `greedy`, and so are the others.
         eos: ends a sentence.
         pad: fed to sentences that have ended.
         max_lengths_N: most tokens of each output.
-        control: what may come next; its probabilities are scaled up before a draw.
+        processor: what may come next; its probabilities are scaled up before a draw.
         never: other tokens that are never chosen.
-        gone: as in `greedy`.
+        cancelled: as in `greedy`.
     """
     limit, beam = _longest(stepper, max_lengths_N), settings.beam
     found = _written(
         stepper,
-        chances.choose,
-        _bars((bos, pad, *never), eos, settings.min_length, max_lengths_N.repeat_interleave(beam)),
+        sampler.choose,
+        _banned(
+            (bos, pad, *never), eos, settings.min_length, max_lengths_N.repeat_interleave(beam)
+        ),
         pad=pad,
         first=bos,
         limit=limit,
         penalty_of=lambda length: length_penalty(length, settings.alpha, settings.penalty),
-        control=control,
-        gone=gone,
+        processor=processor,
+        cancelled=cancelled,
     )
     rows = [found[start : start + beam] for start in range(0, len(found), beam)]
     return [sorted(row, key=lambda one: -one.score)[: settings.nbest] for row in rows]
@@ -126,21 +128,21 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
 def _written(  # noqa: PLR0913 - all by name but three
     stepper: Stepper,
     choose: Callable[[Tensor], Tensor] | None,
-    bars: Bars,
+    banned: BannedTokens,
     *,
     pad: int,
     first: int,
     limit: int,
     penalty_of: Callable[[Tensor], Tensor],
-    control: Control | None,
-    gone: Gone | None,
+    processor: LogitsProcessor | None,
+    cancelled: Cancelled | None,
 ) -> list[Hypothesis]:
     """Write every row on its own, token by token, until it ends or has no more room.
 
     Without `choose` the most probable token is taken.
     """
-    limits_R = bars.limits
-    held, sentences = Held(stepper, len(limits_R), gone), stepper.rows
+    limits_R = banned.limits
+    active, sentences = ActiveRows(stepper, len(limits_R), cancelled), stepper.rows
     token_R = torch.full_like(limits_R, first)
     ended_R = torch.zeros_like(limits_R, dtype=torch.bool)
     open_R = ~ended_R
@@ -148,13 +150,13 @@ def _written(  # noqa: PLR0913 - all by name but three
     length_R = torch.zeros_like(limits_R)
     written_RL = limits_R.new_empty((len(limits_R), 0))
     for position in range(limit):
-        logits_MV = held.step(token_R, position)
-        now = still(control, position)
+        logits_MV = active.step(token_R, position)
+        now = still(processor, position)
         if choose is None and now is None:
-            best = bars.best(logits_MV, position, 1, held.rows_M)
-            gain_R1, token_R1 = map(held.spread, best)
+            best = banned.best(logits_MV, position, 1, active.rows_M)
+            gain_R1, token_R1 = map(active.spread, best)
         else:
-            log_p_RV = held.spread(bars.log_probabilities(logits_MV, position, held.rows_M))
+            log_p_RV = active.spread(banned.log_probabilities(logits_MV, position, active.rows_M))
             if now is not None:
                 log_p_RV = now(log_p_RV, written_RL)
             token_R1 = (log_p_RV.argmax(-1) if choose is None else choose(log_p_RV))[:, None]
@@ -162,16 +164,16 @@ def _written(  # noqa: PLR0913 - all by name but three
         token_R = token_R1[:, 0]
         log_p_R = torch.where(open_R, log_p_R + gain_R1[:, 0], log_p_R)
         length_R = length_R + open_R
-        ended_R = ended_R | (open_R & (token_R == bars.eos))
+        ended_R = ended_R | (open_R & (token_R == banned.eos))
         token_R = token_R.masked_fill(~open_R, pad)
         written_RL = torch.cat((written_RL, token_R[:, None]), 1)
         open_NK = (~ended_R & (length_R < limits_R)).view(sentences, -1)
-        wanted_N = held.wanted(open_NK.any(1))
+        wanted_N = active.wanted(open_NK.any(1))
         open_R = (open_NK & wanted_N[:, None]).flatten()
         left = int(wanted_N.sum())
         if not left:
             break
-        held.narrow(wanted_N, left)
+        active.narrow(wanted_N, left)
     score_R = log_p_R / penalty_of(length_R)
     return [
         Hypothesis(
@@ -200,10 +202,10 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
     eos: int,
     pad: int,
     max_lengths_N: Tensor,
-    control: Control | None = None,
+    processor: LogitsProcessor | None = None,
     include: Inclusion | None = None,
     never: Collection[int] = (),
-    gone: Gone | None = None,
+    cancelled: Cancelled | None = None,
 ) -> list[list[Hypothesis]]:
     """Keep the best hypotheses of each sentence until none can become the best.
 
@@ -226,10 +228,10 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
         pad: fed to sentences that have stopped; never chosen, unless it is `eos`.
         max_lengths_N: most tokens of each output, `eos` among them; on the stepper's
             device.
-        control: what may come next.
+        processor: what may come next.
         include: what every output must hold; its places are shared out accordingly.
         never: other tokens that are never chosen.
-        gone: sentences that need not go on; what is returned for them means nothing.
+        cancelled: sentences that need not go on; what is returned for them means nothing.
 
     Returns:
         For each sentence at most `nbest` hypotheses, best first: the finished ones,
@@ -249,40 +251,40 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
             alpha=settings.alpha,
             penalty=settings.penalty,
             min_length=settings.min_length,
-            control=_both(control, include),
+            processor=_both(processor, include),
             never=never,
-            gone=gone,
+            cancelled=cancelled,
         )
         return [[hypothesis] for hypothesis in found]
     limit = _longest(stepper, max_lengths_N)
-    control = _both(control, include)
+    processor = _both(processor, include)
     sentences, groups = len(max_lengths_N), settings.groups
     each = settings.beam // groups
     beams = [Beams(max_lengths_N, settings, eos=eos, include=include) for _ in range(groups)]
     own_NK = torch.arange(sentences * settings.beam, device=max_lengths_N.device).view(
         sentences, settings.beam
     )
-    bars = _bars(
+    banned = _banned(
         (bos, pad, *never), eos, settings.min_length, max_lengths_N.repeat_interleave(settings.beam)
     )
-    held = Held(stepper, own_NK.numel(), gone)
+    active = ActiveRows(stepper, own_NK.numel(), cancelled)
     token_R = torch.full_like(own_NK, bos).flatten()
     written_RL = own_NK.new_empty((own_NK.numel(), 0))
     for position in range(limit):
-        logits_MV = held.step(token_R, position)
-        now = still(control, position)
+        logits_MV = active.step(token_R, position)
+        now = still(processor, position)
         if now is None and groups == 1:
             count = beams[0].looked_at(logits_MV.size(1))
-            best = bars.best(logits_MV, position, count, held.rows_M)
-            token_NK, place_NK = beams[0].extend_by(*map(held.spread, best))
+            best = banned.best(logits_MV, position, count, active.rows_M)
+            token_NK, place_NK = beams[0].extend_by(*map(active.spread, best))
         else:
-            log_p_RV = held.spread(bars.log_probabilities(logits_MV, position, held.rows_M))
+            log_p_RV = active.spread(banned.log_probabilities(logits_MV, position, active.rows_M))
             if now is not None:
                 log_p_RV = now(log_p_RV, written_RL)
             token_NK, place_NK = _extended(beams, log_p_RV, written_RL)
         # A stopped sentence moves no state, and at first all rows of a sentence are equal.
         for one in beams:
-            one.open_N = held.wanted(one.open_N)
+            one.open_N = active.wanted(one.open_N)
         open_NK = torch.stack([one.open_N for one in beams], 1).repeat_interleave(each, 1)
         row_NK = (place_NK + own_NK[:, :1]).where(open_NK, own_NK)
         open_N = open_NK.any(1)
@@ -290,17 +292,17 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
         if not left:
             break
         if any_moved and position > 0:
-            held.reorder(row_NK.flatten())
-        held.narrow(open_N, left)
+            active.reorder(row_NK.flatten())
+        active.narrow(open_N, left)
         token_R = token_NK.masked_fill(~open_NK, pad).flatten()
-        if control is not None:
+        if processor is not None:
             written_RL = torch.cat((written_RL[row_NK.flatten()], token_R[:, None]), 1)
     return _merged([one.results() for one in beams], settings)
 
 
-def _both(control: Control | None, include: Inclusion | None) -> Control | None:
+def _both(processor: LogitsProcessor | None, include: Inclusion | None) -> LogitsProcessor | None:
     """Return the control that applies both, what must be included last."""
-    return chained([one for one in (control, include) if one is not None])
+    return chained([one for one in (processor, include) if one is not None])
 
 
 def _extended(beams: list[Beams], log_p_RV: Tensor, written_RL: Tensor) -> tuple[Tensor, Tensor]:
@@ -354,5 +356,5 @@ def _longest(stepper: Stepper, max_lengths_N: Tensor) -> int:
     return int(longest)
 
 
-def _bars(never: Collection[int], eos: int, min_length: int, limits_R: Tensor) -> Bars:
-    return Bars({*never} - {eos}, eos, min_length, limits_R)
+def _banned(never: Collection[int], eos: int, min_length: int, limits_R: Tensor) -> BannedTokens:
+    return BannedTokens({*never} - {eos}, eos, min_length, limits_R)

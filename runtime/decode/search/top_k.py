@@ -26,7 +26,7 @@ RUNS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Bars:
+class BannedTokens:
     """Which tokens never come next, and until when an output may not end."""
 
     never: Collection[int]

@@ -118,14 +118,14 @@ def export_ctranslate2(
 
 def _name(spec: Any, stacks: Stacks, words: Words) -> None:
     """Give a spec its vocabularies, and say what begins and ends a sentence."""
-    config, special = spec.config, words.special
+    config, special_tokens = spec.config, words.special_tokens
     config.unk_token = words.target[words.unknown]
-    config.bos_token = words.target[special.begin]
-    config.eos_token = words.target[special.end]
+    config.bos_token = words.target[special_tokens.begin]
+    config.eos_token = words.target[special_tokens.end]
     if stacks.encoder is None:
         spec.register_vocabulary(list(words.target))
         return
-    config.decoder_start_token = words.target[special.begin]
+    config.decoder_start_token = words.target[special_tokens.begin]
     config.add_source_eos = words.ends_source
     spec.register_source_vocabulary(list(words.source))
     spec.register_target_vocabulary(list(words.target))
@@ -149,9 +149,9 @@ def check_ctranslate2(
     alone = plain.source is None
     sources = _sources(plain, words, lines)
     most = _longest(plain)
-    begins = [source if alone else [words.special.begin] for source in sources]
+    begins = [source if alone else [words.special_tokens.begin] for source in sources]
     ours = [
-        plain.greedy(source, begin, words.special, most)
+        plain.greedy(source, begin, words.special_tokens, most)
         for source, begin in zip(sources, begins, strict=True)
     ]
     # What is scored: what the model itself wrote, behind its prompt when that is all it reads.
@@ -162,8 +162,8 @@ def check_ctranslate2(
     differences: list[float] = []
     scores = engine.scores(sources, targets)
     for source, target, found in zip(sources, targets, scores, strict=True):
-        begin, rest = (target[0], target[1:]) if alone else (words.special.begin, target)
-        wanted = plain.scores(source, begin, rest if alone else [*rest, words.special.end])
+        begin, rest = (target[0], target[1:]) if alone else (words.special_tokens.begin, target)
+        wanted = plain.scores(source, begin, rest if alone else [*rest, words.special_tokens.end])
         differences += [abs(a - b) for a, b in zip(wanted, found, strict=True)]
     checked = Checked(
         outputs=len(ours),
@@ -189,14 +189,14 @@ def check_ctranslate2(
 def _sources(plain: Plain, words: Words, lines: Iterable[str]) -> list[list[int]]:
     """Return what both read: lines as ids, or ids at random, the same each time."""
     given = [line for line in lines if line.strip()]
-    ends = [words.special.end] if words.ends_source and plain.source else []
+    ends = [words.special_tokens.end] if words.ends_source and plain.source else []
     if given and words.tokenizers:
         name = "source.model" if "source.model" in words.tokenizers else "tokenizer.model"
         tokenizer = Tokenizer.from_bytes(words.tokenizers[name])
         return [[*ids, *ends] for ids in tokenizer.encode_many(given)]
     chance = random.Random(1)
-    special = {*words.special, words.unknown}
-    usual = [index for index in range(len(words.source)) if index not in special]
+    special_tokens = {*words.special_tokens, words.unknown}
+    usual = [index for index in range(len(words.source)) if index not in special_tokens]
     longest = _longest(plain) - 1
     lengths = [1 + index * (longest - 1) // (SENTENCES - 1) for index in range(SENTENCES)]
     return [[*chance.choices(usual, k=length), *ends] for length in lengths]
@@ -232,8 +232,10 @@ class _Engine:
 
     def greedy(self, sources: Sequence[Sequence[int]], most: int) -> list[list[int]]:
         """Return the most probable tokens after each source, or each prompt."""
-        special = self.words.special
-        barred = {special.begin, special.pad, *special.never} - {special.end}
+        special_tokens = self.words.special_tokens
+        barred = {special_tokens.begin, special_tokens.pad, *special_tokens.never} - {
+            special_tokens.end
+        }
         never = [[self.words.target[one]] for one in sorted(barred)]
         settings: dict[str, Any] = {
             "beam_size": 1,

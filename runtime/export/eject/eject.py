@@ -127,7 +127,7 @@ def ejected_text(graph: Graph, *, trained: bool = False) -> tuple[str, str]:
     }
     gatherer = Gatherer({_ROOT, *blocks})
     if graph.step_axis is not None:
-        gatherer.want(Symbol(f"{_ROOT}.blocks.kernels.decode_state", "Room"))
+        gatherer.want(Symbol(f"{_ROOT}.blocks.kernels.decode_state", "Capacity"))
         gatherer.want(Symbol(f"{_ROOT}.runtime.decode.stepper", "reorder"))
     if not trained:
         gatherer.want(Symbol(f"{_ROOT}.runtime.codegen.build", "initialize"))
@@ -165,8 +165,8 @@ def _use(graph: Graph, name: str, *, trained: bool) -> str:
             "",
             f"One position of {graph.step_axis} after the other, with what those before have left:",
             "",
-            "    room = Room(sentences, beams, length, torch.float32, torch.device('cpu'))",
-            f"    state = model.begin(room{fixed})",
+            "    room = Capacity(sentences, beams, length, torch.float32, torch.device('cpu'))",
+            f"    state = model.begin(capacity{fixed})",
             f'    model.step({moves}, state=state, position=0)["{output}"]',
             "    reorder(state, rows, position + 1)  # let beams go on from others",
         ]

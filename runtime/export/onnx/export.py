@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ....blocks.kernels.decode_state import Room
+from ....blocks.kernels.decode_state import Capacity
 from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint
-from ...checkpoint.tokenizers import special_of
+from ...checkpoint.tokenizers import special_tokens_of
 from ..atomic_folder import new_folder, write_marker
 from ..examples import sizes_for
 from .check import CLOSE, SHAPES, compare_decoding, compare_steps, difference
@@ -177,7 +177,7 @@ def _stepping(held: Checkpoint, model: nn.Module, folder: Path) -> CheckedOnnx:
     loop = loop_of(graph)
     begun = [_begun(model, graph, loop, example) for example in EXAMPLES]
     like, fixed = begun[0]
-    grown = grown_of(like, _begun(model, graph, loop, EXAMPLES[0], room=WIDE)[0])
+    grown = grown_of(like, _begun(model, graph, loop, EXAMPLES[0], capacity=WIDE)[0])
     lengths = _lengths(graph)
     states = [
         # Copies, since two inputs that are one tensor would be traced as one.
@@ -215,30 +215,30 @@ def _stepping(held: Checkpoint, model: nn.Module, folder: Path) -> CheckedOnnx:
             *({"name": name, "becomes": name.removeprefix("next.")} for name in changed),
         ],
     }
-    _write_json(folder, graph, {"graphs": told, "special": _special(held), "kinds": kinds})
+    _write_json(folder, graph, {"graphs": told, "special": _special_tokens(held), "kinds": kinds})
     far = compare_steps(step, [*count, *states], folder, graph)
     same, other = compare_decoding(graph, model, loop, folder)
     return CheckedOnnx(onnx_files(graph), len(SHAPES), same, max(far, other))
 
 
-def _fresh(model: nn.Module, fixed: list[Named], room: int = 3) -> Any:
+def _fresh(model: nn.Module, fixed: list[Named], capacity: int = 3) -> Any:
     """Return a state with room for some positions, before the first."""
     rows = fixed[0].example.size(0) if fixed else 3
     parameter = next(model.parameters())
     begin: Any = model.begin
     with torch.no_grad():
-        place = Room(rows, 1, room, parameter.dtype, parameter.device)
+        place = Capacity(rows, 1, capacity, parameter.dtype, parameter.device)
         return begin(place, **{one.name: one.example for one in fixed})
 
 
 def _begun(
-    model: nn.Module, graph: Graph, loop: Loop, example: tuple[int, int], *, room: int = 3
+    model: nn.Module, graph: Graph, loop: Loop, example: tuple[int, int], *, capacity: int = 3
 ) -> tuple[Any, list[Named]]:
     """Return a state after a step, which then has every tensor, and the inputs it is of."""
     batch, length = example
     given = {one.name: one for one in named_inputs(graph, batch=batch, length=length)}
     fixed = [given[name] for name in loop.fixed]
-    state = _fresh(model, fixed, room)
+    state = _fresh(model, fixed, capacity)
     rows = fixed[0].example.size(0) if fixed else 3
     tokens = torch.zeros(rows, 1, dtype=torch.long)
     moving = {loop.tokens: tokens, **dict.fromkeys(loop.masks, torch.ones_like(tokens).bool())}
@@ -288,9 +288,9 @@ def _counts(model: nn.Module, loop: Loop, begun: tuple[Any, list[Named]]) -> boo
     return not torch.equal(outputs[0], outputs[1])
 
 
-def _special(held: Checkpoint) -> dict[str, Any] | None:
+def _special_tokens(held: Checkpoint) -> dict[str, Any] | None:
     try:
-        found = special_of(held)
+        found = special_tokens_of(held)
     except InputError:
         return None
     return {**found._asdict(), "never": sorted(found.never)}

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ....blocks.kernels.decode_state import Room, State
+from ....blocks.kernels.decode_state import Capacity, State
 from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError
 from ...codegen.decode import KEPT, kept_value
@@ -105,7 +105,7 @@ def loop_of(graph: Graph) -> Loop:
     """
     moving = {n: t for n, t in graph.inputs.items() if graph.step_axis in t.axes}
     ids = [name for name, type_ in moving.items() if type_.kind == "ids"]
-    masks = [name for name, type_ in moving.items() if type_.kind == "keep"]
+    masks = [name for name, type_ in moving.items() if type_.kind == "mask"]
     if len(ids) != 1 or len(ids) + len(masks) != len(moving) or "logits" not in graph.outputs:
         raise InputError(
             "its steps are not from one input of ids to 'logits'",
@@ -134,9 +134,9 @@ class Begin(nn.Module):
         """Return the tensors of the state, those that grow with no position."""
         first = fixed[0]
         dtype = next(self.model.parameters()).dtype
-        room = Room(first.size(0), 1, 0, dtype, first.device)
+        capacity = Capacity(first.size(0), 1, 0, dtype, first.device)
         begin: Any = self.model.begin
-        begun = {leaf.name: leaf.value for leaf in leaves(begin(room, **self._named(fixed)))}
+        begun = {leaf.name: leaf.value for leaf in leaves(begin(capacity, **self._named(fixed)))}
         return tuple(
             begun[leaf.name] if leaf.name in begun else _none(leaf.value, first.size(0))
             for leaf in leaves(self.like)

@@ -33,7 +33,7 @@ ROWS = "rows"
 """Name of the batch axis."""
 PAST = "past"
 """Name of how many positions were written."""
-ROOM = "room"
+ROOM = "capacity"
 """Name of how many positions there are in tensors that grow from those of an input on."""
 
 Axes = tuple[str | int, ...]

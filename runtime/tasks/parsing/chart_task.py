@@ -192,7 +192,7 @@ class ChartParser(WordParser):
 
     def parses(self, sentences: Sequence[Sentence], inputs: Mapping[str, Tensor]) -> list[Parse]:
         """Return the parses of a batch."""
-        length_B = inputs["source_keep"].sum(1)
+        length_B = inputs["source_mask"].sum(1)
         scored = [self._scored(model, inputs, length_B) for model in self.models]
         probable_BSSL = torch.stack([weigh.probabilities() for weigh, _ in scored]).mean(0)
         tags_BST = torch.stack([tags for _, tags in scored]).mean(0)

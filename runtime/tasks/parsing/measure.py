@@ -62,7 +62,7 @@ def measure(
     settings: EvalbSettings = COLLINS,
     *,
     warn: Warn | None = None,
-    heard: Callable[[int], None] | None = None,
+    callback: Callable[[int], None] | None = None,
 ) -> Measured:
     """Parse the words of gold trees and compare.
 
@@ -71,13 +71,13 @@ def measure(
         gold: trees; their tags are on the leaves of the parses too, and unseen by the parser.
         settings: of EVALB.
         warn: hears of sentences that are too long.
-        heard: hears of each sentence that is done.
+        callback: hears of each sentence that is done.
     """
     parses: list[Parse | None] = []
     for parse in parser.parse((list(tree.leaves()) for tree in gold), buffer=AT_ONCE, warn=warn):
         parses.append(parse)
-        if heard is not None:
-            heard(1)
+        if callback is not None:
+            callback(1)
     return measured(parses, gold, settings)
 
 

@@ -19,10 +19,10 @@ from ...data.treebank.linearization import LINEARIZATIONS, WORD, Linearization
 from ...data.treebank.reader import source_text, spelled
 from ...data.treebank.settings import ParsingSettings
 from ...data.treebank.trees import Leaf, Tree, escaped
-from ...decode.decode import Request, Special, decode_ids
-from ...decode.parsing.tree_automaton import TreeControl
+from ...decode.decode import Request, SpecialTokens, decode_ids
+from ...decode.parsing.tree_automaton import TreeProcessor
 from ...decode.parsing.tree_repair import Repairs, repair
-from ...decode.search.logits_processors import Control
+from ...decode.search.logits_processors import LogitsProcessor
 from ...decode.settings import Hypothesis, SearchSettings
 
 BUFFER = 1000
@@ -171,10 +171,15 @@ class SequenceParser:
             Request([*ids, self.source.eos], room=least + 3)
             for (_, ids), least in zip(rows, needed, strict=True)
         ]
-        constraint = partial(self._control, sentences, words) if self.constrained else None
-        special = Special(self.target.bos, self.target.eos, self.target.pad)
+        constraint = partial(self._processor, sentences, words) if self.constrained else None
+        special_tokens = SpecialTokens(self.target.bos, self.target.eos, self.target.pad)
         return decode_ids(
-            self.models, requests, special, self.search, constraint=constraint, half=self.half
+            self.models,
+            requests,
+            special_tokens,
+            self.search,
+            constraint=constraint,
+            half=self.half,
         )
 
     def _words(self, sentences: Sequence[Sentence]) -> list[list[list[int]]]:
@@ -184,21 +189,21 @@ class SequenceParser:
             for sentence in sentences
         ]
 
-    def _control(
+    def _processor(
         self,
         sentences: Sequence[Sentence],
         words: Sequence[Sequence[Sequence[int]]] | None,
         limits: Sequence[int],
-    ) -> Control:
+    ) -> LogitsProcessor:
         target = self.target
-        return TreeControl(
+        return TreeProcessor(
             self.form,
             target.pieces(range(target.vocab_size)),
             [len(sentence) for sentence in sentences],
             limits,
             rows_each=self.search.beam,
             eos=target.eos,
-            special=range(target.vocab_size - len(self._symbols)),
+            special_tokens=range(target.vocab_size - len(self._symbols)),
             words=words,
         )
 

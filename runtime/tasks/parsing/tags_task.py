@@ -125,7 +125,7 @@ class TagParser(WordParser):
             outputs = self.outputs(model, inputs)
             given.append([outputs[name].double().softmax(-1) for name in OUTPUTS])
         logs = [torch.stack(each).mean(0).log().cpu().numpy() for each in zip(*given, strict=True)]
-        counts = inputs["source_keep"].sum(1).tolist()
+        counts = inputs["source_mask"].sum(1).tolist()
         return [
             self._parse(sentence, *(log[row, : counts[row]] for log in logs))
             for row, sentence in enumerate(sentences)

@@ -103,7 +103,7 @@ class WordParser:
 
     def outputs(self, model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return what one of the models gives."""
-        device = inputs["source_keep"].device.type
+        device = inputs["source_mask"].device.type
         with torch.autocast(device, torch.bfloat16, enabled=self.half):
             outputs: dict[str, Tensor] = model(**inputs)
         return outputs

@@ -20,10 +20,10 @@ from .parse import Parse, Sentence, Warn, by_length
 
 INPUTS = {
     "pieces": "ids",
-    "pieces_keep": "keep",
+    "pieces_mask": "mask",
     "characters": "ids",
-    "characters_keep": "keep",
-    "source_keep": "keep",
+    "characters_mask": "mask",
+    "source_mask": "mask",
 }
 """Inputs that the spec of a parser which reads words must have, and their kinds."""
 CHARACTERS = 257
@@ -42,7 +42,7 @@ class Words:
 
     def __init__(self, source: Vocabulary) -> None:
         """Learn which pieces begin a word, and how each is spelled."""
-        self._special = frozenset((source.pad, source.eos, source.bos))
+        self._special_tokens = frozenset((source.pad, source.eos, source.bos))
         texts = source.pieces(range(source.vocab_size))
         self._begins = [text.startswith(SPACE) for text in texts]
         self._bytes = [tuple(b + 1 for b in text.replace(SPACE, "").encode()) for text in texts]
@@ -57,13 +57,13 @@ class Words:
         rows = [self._words(row) for row in source_BP.tolist()]
         counts_B = np.array([len(row) for row in rows])
         flat = [word for row in rows for word in row]
-        keep_BS = np.arange(max(1, counts_B.max(initial=0))) < counts_B[:, None]
-        values: dict[str, NDArray[np.int64] | NDArray[np.bool_]] = {"source_keep": keep_BS}
+        mask_BS = np.arange(max(1, counts_B.max(initial=0))) < counts_B[:, None]
+        values: dict[str, NDArray[np.int64] | NDArray[np.bool_]] = {"source_mask": mask_BS}
         for place, name in enumerate(("pieces", "characters")):
-            parts_NC, keep_NC = _padded([word[place] for word in flat])
-            for key, part in ((name, parts_NC), (f"{name}_keep", keep_NC)):
-                whole = np.zeros((*keep_BS.shape, part.shape[1]), part.dtype)
-                whole[keep_BS] = part
+            parts_NC, mask_NC = _padded([word[place] for word in flat])
+            for key, part in ((name, parts_NC), (f"{name}_mask", mask_NC)):
+                whole = np.zeros((*mask_BS.shape, part.shape[1]), part.dtype)
+                whole[mask_BS] = part
                 values[key] = whole
         return {key: torch.from_numpy(value).to(source_BP.device) for key, value in values.items()}
 
@@ -71,7 +71,7 @@ class Words:
         """Return the words of a sentence."""
         words: list[list[int]] = []
         for one in ids:
-            if one in self._special:
+            if one in self._special_tokens:
                 continue
             if self._begins[one] or not words:
                 words.append([])
@@ -93,10 +93,10 @@ class Words:
 def _padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return rows as one array filled with zeros, and where they are."""
     counts_N = np.array([len(row) for row in rows])
-    keep_NC = np.arange(max(1, counts_N.max(initial=0))) < counts_N[:, None]
-    values_NC = np.zeros(keep_NC.shape, np.int64)
-    values_NC[keep_NC] = [one for row in rows for one in row]
-    return values_NC, keep_NC
+    mask_NC = np.arange(max(1, counts_N.max(initial=0))) < counts_N[:, None]
+    values_NC = np.zeros(mask_NC.shape, np.int64)
+    values_NC[mask_NC] = [one for row in rows for one in row]
+    return values_NC, mask_NC
 
 
 def in_batches(

@@ -47,12 +47,14 @@ def save_sharded(
         InputError: the disk is full or the folder cannot be written.
     """
     try:
-        with world.first():
-            partial = new_folder(folder) if world.leads else folder.with_name(_hidden(folder))
+        with world.main_process_first():
+            partial = (
+                new_folder(folder) if world.is_main_process else folder.with_name(_hidden(folder))
+            )
         _write(partial / "weights", weights, world)
         _write(partial / "optimizer", moments, world)
         world.wait()
-        if world.leads:
+        if world.is_main_process:
             finish(partial, folder, contents)
     except (OSError, SafetensorError, CheckpointException) as error:
         raise InputError(

@@ -17,17 +17,17 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from .world import World
 
 
-def whole(tensors: Mapping[str, Tensor], *, keep: bool) -> dict[str, Tensor]:
+def whole(tensors: Mapping[str, Tensor], *, wanted: bool) -> dict[str, Tensor]:
     """Return tensors as if there were one process.
 
     Args:
         tensors: the same names in the same order on all processes.
-        keep: whether this process wants them; otherwise none is kept.
+        wanted: whether this process wants them; otherwise none is kept.
     """
     found = {}
     for name, tensor in tensors.items():
         full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-        if keep:
+        if wanted:
             found[name] = full.detach()
     return found
 

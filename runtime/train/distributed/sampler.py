@@ -21,7 +21,7 @@ _APART = 0x9E3779B1
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class MicroBatches:
     """One update, as one process sees it."""
 
     epoch: int
@@ -38,7 +38,7 @@ class Portion:
     """Of the whole update; what the summed loss is divided by."""
 
 
-def portions(
+def stream_micro_batches(
     corpus: Corpus,
     settings: BatchSettings,
     seed: int,
@@ -48,7 +48,7 @@ def portions(
     pad: int,
     eos: int,
     share: tuple[int, int] = (0, 1),
-) -> Iterator[Portion]:
+) -> Iterator[MicroBatches]:
     """Yield the portions of one process without end, update after update.
 
     Only its own pairs are read; how many tokens the others have follows from lengths.
@@ -67,39 +67,39 @@ def portions(
         InputError: as `stream_rows`.
     """
     rows = stream_rows(corpus, settings, seed, epoch=at[0], position=at[1])
-    which, sharers = share
+    which, data_parallel_size = share
     while True:
         update = list(islice(rows, accumulate))
-        mine = range(which, accumulate, sharers)
+        mine = range(which, accumulate, data_parallel_size)
         together = [each for _, _, each in update]
-        yield Portion(
+        yield MicroBatches(
             epoch=update[-1][0],
             position=update[-1][1],
             batches=tuple((n, collate(corpus, together[n], pad, eos)) for n in mine),
-            rounds=-(-accumulate // sharers),
+            rounds=-(-accumulate // data_parallel_size),
             source_tokens=sum(int(corpus.source_lengths[r].sum()) + len(r) for r in together),
             target_tokens=sum(int(corpus.target_lengths[r].sum()) + len(r) for r in together),
         )
 
 
-def check_share(accumulate: int, sharers: int) -> str:
+def check_share(accumulate: int, data_parallel_size: int) -> str:
     """Return a warning when processes must wait for one another, or nothing.
 
     Raises:
         InputError: some would have nothing to do.
     """
-    if sharers > accumulate:
+    if data_parallel_size > accumulate:
         raise InputError(
-            f"{sharers} processes are to share the {accumulate} batches of an update",
+            f"{data_parallel_size} processes are to share the {accumulate} batches of an update",
             place="/accumulate",
-            help=f"set accumulate to {sharers} or a multiple of it, and batch.tokens to less:"
+            help=f"set accumulate to a multiple of {data_parallel_size}, and batch.tokens to less:"
             " an update holds accumulate x batch.tokens, however many processes there are",
         )
-    if accumulate % sharers:
-        idle = sharers - accumulate % sharers
+    if accumulate % data_parallel_size:
+        idle = data_parallel_size - accumulate % data_parallel_size
         return (
-            f"warning: {accumulate} batches an update do not divide among {sharers} processes;"
-            f" {idle} wait for the others at its end"
+            f"warning: {accumulate} batches an update do not divide among"
+            f" {data_parallel_size} processes; {idle} wait for the others at its end"
         )
     return ""
 

@@ -50,17 +50,17 @@ class World:
     """They as `data` x `tensor`; None where there is one process."""
 
     @property
-    def leads(self) -> bool:
+    def is_main_process(self) -> bool:
         """Whether this is the process that prints, validates and writes."""
         return self.rank == 0
 
     @property
-    def sharers(self) -> int:
+    def data_parallel_size(self) -> int:
         """How many groups of processes read different batches."""
         return 1 if self.mesh is None else self.mesh["data"].size()
 
     @property
-    def share(self) -> int:
+    def data_parallel_rank(self) -> int:
         """Which of them this process belongs to."""
         return 0 if self.mesh is None else self.mesh["data"].get_local_rank()
 
@@ -79,18 +79,18 @@ class World:
         found: list[float] = held.tolist()
         return found
 
-    def told(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Return, on every process, what the leading one has; plain data.
 
         Sent as JSON: nothing that arrives is run.
         """
         if self.size == 1:
             return value
-        data = json.dumps(value).encode() if self.leads else b""
+        data = json.dumps(value).encode() if self.is_main_process else b""
         length = torch.tensor([len(data)], device=self.device)
         dist.broadcast(length, 0)
         room = torch.empty(int(length.item()), dtype=torch.uint8, device=self.device)
-        if self.leads:
+        if self.is_main_process:
             room.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
         dist.broadcast(room, 0)
         return json.loads(bytes(room.cpu().tolist()))
@@ -101,12 +101,12 @@ class World:
             self.largest(0.0)
 
     @contextmanager
-    def first(self) -> Iterator[None]:
+    def main_process_first(self) -> Iterator[None]:
         """Let the leading process do something alone, then the others."""
-        if not self.leads:
+        if not self.is_main_process:
             self.wait()
         yield
-        if self.leads:
+        if self.is_main_process:
             self.wait()
 
 
@@ -115,7 +115,7 @@ def launched() -> bool:
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
-def leads() -> bool:
+def is_main_process() -> bool:
     """Say whether this is the process that prints and writes, also before a world is made."""
     return not launched() or os.environ["RANK"] == "0"
 
@@ -193,7 +193,7 @@ def goes_on(folder: Path, here: World, *, begun: bool) -> bool:
     if not launched():
         return False
     again = False
-    if here.leads:
+    if here.is_main_process:
         # A torchrun without a name is known by its process, which starts ours.
         job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
         name = f"{job} {os.getppid()}" if job == "none" else job
@@ -204,7 +204,7 @@ def goes_on(folder: Path, here: World, *, begun: bool) -> bool:
             partial = path.with_suffix(".partial")
             partial.write_text(name + "\n")
             partial.replace(path)
-    found: bool = here.told(again)
+    found: bool = here.broadcast(again)
     return found
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ..distributed.sampler import Portion
+from ..distributed.sampler import MicroBatches
 
 
 @dataclass(slots=True)
@@ -25,9 +25,9 @@ class Window:
     """Seconds spent waiting for the next batches."""
     since: float = field(default_factory=time.monotonic)
 
-    def add(self, sums: Tensor, portion: Portion) -> None:
+    def add(self, sums: Tensor, micro_batches: MicroBatches) -> None:
         """Count one update."""
         self.sums = self.sums.to(sums.device, non_blocking=True) + sums
         self.updates += 1
-        self.source_tokens += portion.source_tokens
-        self.target_tokens += portion.target_tokens
+        self.source_tokens += micro_batches.source_tokens
+        self.target_tokens += micro_batches.target_tokens

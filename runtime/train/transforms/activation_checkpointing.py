@@ -24,15 +24,17 @@ if TYPE_CHECKING:
     from ..context import Setting
 
 
-def recompute_as_asked(model: nn.Module, setting: Setting) -> None:
+def checkpoint_activations_of_run(model: nn.Module, setting: Setting) -> None:
     """Let the modules that a run selects recompute what lies inside them, and say it."""
-    wanted = setting.run.recompute
+    wanted = setting.run.activation_checkpointing
     selections = (wanted,) if isinstance(wanted, str) else wanted
-    if again := recompute(model, setting.graph, selections):
-        setting.listener.say(f"recomputed: {len(again)} modules, from {again[0]}")
+    if again := checkpoint_activations(model, setting.graph, selections):
+        setting.listener.log(f"activation checkpointing: {len(again)} modules, from {again[0]}")
 
 
-def recompute(model: nn.Module, graph: Graph, selections: Iterable[str]) -> tuple[str, ...]:
+def checkpoint_activations(
+    model: nn.Module, graph: Graph, selections: Iterable[str]
+) -> tuple[str, ...]:
     """Let the modules that selections name recompute what lies inside them, while training.
 
     Args:
@@ -46,17 +48,21 @@ def recompute(model: nn.Module, graph: Graph, selections: Iterable[str]) -> tupl
     Raises:
         InputError: a selection cannot be read, or names nothing.
     """
-    paths = {path for text in selections for path in chosen(graph, text, place="/recompute")}
+    paths = {
+        path
+        for text in selections
+        for path in chosen(graph, text, place="/activation_checkpointing")
+    }
     outermost = sorted(p for p in paths if not any(p.startswith(f"{one}.") for one in paths))
     for path in outermost:
         module = model.get_submodule(path)
         kind: Any = type(module)
-        module.__class__ = _recomputed(kind)
+        module.__class__ = _checkpointed(kind)
     return tuple(outermost)
 
 
 @functools.cache
-def _recomputed(kind: Any) -> Any:
+def _checkpointed(kind: Any) -> Any:
     """Return a class of modules that recompute.
 
     One for each class, and nothing kept in the modules themselves: so the copies of a

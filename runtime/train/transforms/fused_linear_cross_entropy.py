@@ -1,8 +1,8 @@
 """Projected: the loss of a model whose last map is taken into the loss, in chunks.
 
 The scores of all words at all positions, R x V numbers, are the largest tensor of a
-training by far, and their slopes as large again.  Here both exist for a few positions at a
-time: each chunk is multiplied, normalized, turned into its slope in place and multiplied
+training by far, and their gradients as large again.  Here both exist for a few positions at a
+time: each chunk is multiplied, normalized, turned into its gradient in place and multiplied
 back before the next one is begun.
 
 Axes in this file, also used as suffixes of tensor names:
@@ -30,11 +30,11 @@ CHUNK = 2**25
 CACHED = 2**18
 """Scores worked on at a time on a CPU: 1 MB, so that every pass but the first hits the cache."""
 WORDS = 4096
-"""Words whose weights' slope is added at a time on a CPU, so that the product is still cached."""
+"""Vocabulary entries whose weight gradients are added at a time on a CPU, to stay in its cache."""
 
 
 @contextmanager
-def set_aside(head: nn.Module) -> Iterator[None]:
+def bypassed(head: nn.Module) -> Iterator[None]:
     """Let a module give what it reads, so that a loss can do its work instead.
 
     Hooks and wrappers of the model around it see a usual call.
@@ -50,7 +50,7 @@ def _first(x: Tensor) -> Tensor:
     return x
 
 
-def projected_label_smoothed(
+def fused_linear_cross_entropy(
     x_BTD: Tensor,
     weight_VD: Tensor,
     bias_V: Tensor | None,
@@ -67,7 +67,7 @@ def projected_label_smoothed(
 
         loss = logsumexp(W x) - (1 - e) x . w_y - e x . mean(W)
 
-    Slopes are made on the way forward, and positions that are padding are left out of all
+    Gradients are made on the way forward, and positions that are padding are left out of all
     products on a CPU.  Products run in autocast's precision, everything else in float32.
     Nothing waits for an accelerator.  The gradient can be taken once.
 
@@ -98,8 +98,10 @@ def projected_label_smoothed(
         # To know how many rows count would be to wait, so all go through.  Padding may be an
         # id that is no word, such as -100.
         target_R, kept_R = target_R.masked_fill(~counts_R, 0), counts_R
-    slopes = torch.is_grad_enabled() and (x_RD.requires_grad or weight_VD.requires_grad)
-    loss, nll = _Projected.apply(x_RD, weight_VD, bias_V, target_R, kept_R, mass, slopes)  # type: ignore[no-untyped-call]
+    gradients = torch.is_grad_enabled() and (x_RD.requires_grad or weight_VD.requires_grad)
+    loss, nll = _FusedLinearCrossEntropy.apply(
+        x_RD, weight_VD, bias_V, target_R, kept_R, mass, gradients
+    )  # type: ignore[no-untyped-call]
     return LossSums(loss=loss, nll=nll, tokens=counts_R.sum())
 
 
@@ -141,16 +143,16 @@ def run_and_compare(
             logits, target_BT, smoothing=smoothing, pad=pad, spread=spread
         )
     last: Any = inner.get_submodule(head)
-    with set_aside(last):
+    with bypassed(last):
         outputs = dict(model(**inputs))
     read_BTD = outputs.pop("logits")
-    return outputs, projected_label_smoothed(
+    return outputs, fused_linear_cross_entropy(
         read_BTD, last.weight, last.bias, target_BT, smoothing=smoothing, pad=pad, spread=spread
     )
 
 
-class _Projected(torch.autograd.Function):
-    """Summed smoothed loss and nll of a projection; slopes are made in `forward`."""
+class _FusedLinearCrossEntropy(torch.autograd.Function):
+    """Summed smoothed loss and nll of a projection; gradients are made in `forward`."""
 
     @staticmethod
     def forward(
@@ -161,9 +163,9 @@ class _Projected(torch.autograd.Function):
         target_R: Tensor,
         kept_R: Tensor | None,
         mass: float,
-        slopes: bool,  # noqa: FBT001 - `apply` takes no names
+        gradients: bool,  # noqa: FBT001 - `apply` takes no names
     ) -> tuple[Tensor, Tensor]:
-        """Return both sums, remembering the slopes."""
+        """Return both sums, remembering the gradients."""
         read_RD, weights_VD = as_autocast(x_RD, weight_VD)
         with torch.autocast(x_RD.device.type, enabled=False):
             counted_RD = read_RD if kept_R is None else read_RD * kept_R[:, None]
@@ -171,9 +173,9 @@ class _Projected(torch.autograd.Function):
             mean_R = read_RD.float() @ mean_D
             if bias_V is not None:
                 mean_R += bias_V.float().mean()
-            made: _Slopes | None = None
-            if slopes:
-                made = _Slopes(counted_RD, kept_R, weight_VD, bias_V, mass, mean_D)
+            made: _Gradients | None = None
+            if gradients:
+                made = _Gradients(counted_RD, kept_R, weight_VD, bias_V, mass, mean_D)
             loss = nll = mean_R.new_zeros(())
             for here in _chunks(len(target_R), len(weight_VD)):
                 score_rV = times_transposed(read_RD[here], weights_VD)
@@ -189,28 +191,28 @@ class _Projected(torch.autograd.Function):
                 if made is not None:
                     made.add(here, score_rV, weights_VD, counted_RD[here])
                 del score_rV  # before the next are made
-        ctx.slopes = None if made is None else made.all()
+        ctx.gradients = None if made is None else made.all()
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_loss: Tensor, of_nll: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the slopes, times the gradient of the sum."""
+        """Return the gradients, times the gradient of the sum."""
         del of_nll  # not differentiable, always zero
-        slopes, ctx.slopes = ctx.slopes, None
-        if slopes is None:
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
             msg = "the gradient of a projected loss can be taken once"
             raise RuntimeError(msg)
-        scaled = [None if slope is None else slope.mul_(of_loss) for slope in slopes]
+        scaled = [None if gradient is None else gradient.mul_(of_loss) for gradient in gradients]
         return (*scaled, None, None, None, None)
 
 
-class _Slopes:
-    """Slopes of the loss at x, W and b, in float32, as far as the chunks so far make them.
+class _Gradients:
+    """Gradients of the loss at x, W and b, in float32, as far as the chunks so far make them.
 
     Smoothing gives every word the same share at every position, -e / V, so its part is
-    written once and not added to the slope of each score.
+    written once and not added to the gradient of each score.
     """
 
     def __init__(
@@ -234,23 +236,23 @@ class _Slopes:
             self.of_bias_V -= share * (len(counted_RD) if kept_R is None else kept_R.sum())
         self.at_once = WORDS if weight_VD.device.type == "cpu" else len(weight_VD)
 
-    def add(self, here: slice, slope_rV: Tensor, weight_VD: Tensor, counted_rD: Tensor) -> None:
+    def add(self, here: slice, gradient_rV: Tensor, weight_VD: Tensor, counted_rD: Tensor) -> None:
         """Add what a chunk gives.
 
         Args:
             here: its positions.
-            slope_rV: the slopes of its scores, but for the smoothing.
+            gradient_rV: the gradients of its scores, but for the smoothing.
             weight_VD: in the precision of the products.
             counted_rD: what the last map read; zeros where a position does not count.
         """
-        self.of_x_RD[here] += times_transposed(slope_rV, weight_VD.t())
+        self.of_x_RD[here] += times_transposed(gradient_rV, weight_VD.t())
         for start in range(0, len(weight_VD), self.at_once):
             words = slice(start, start + self.at_once)
-            self.of_weight_VD[words] += times_transposed(slope_rV[:, words].t(), counted_rD.t())
+            self.of_weight_VD[words] += times_transposed(gradient_rV[:, words].t(), counted_rD.t())
         if self.of_bias_V is not None and self.kept_R is None:
-            self.of_bias_V += slope_rV.sum(0, dtype=torch.float32)
+            self.of_bias_V += gradient_rV.sum(0, dtype=torch.float32)
         elif self.of_bias_V is not None and self.kept_R is not None:
-            self.of_bias_V += self.kept_R[here].to(slope_rV.dtype) @ slope_rV
+            self.of_bias_V += self.kept_R[here].to(gradient_rV.dtype) @ gradient_rV
 
     def all(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return them."""
@@ -260,9 +262,9 @@ class _Slopes:
 
 
 def _normalize(score_rV: Tensor, target_r: Tensor, mass: float | None) -> Tensor:
-    """Return logsumexp of each row of scores, which become their slopes in place.
+    """Return logsumexp of each row of scores, which become their gradients in place.
 
-    The slopes lack what smoothing gives to all words alike.
+    The gradients lack what smoothing gives to all words alike.
 
     Args:
         score_rV: scores.

@@ -16,10 +16,13 @@ def chosen_kernels(setting: Setting, state: State) -> Kernels:
     Raises:
         InputError: the run asks for a kernel that is not there.
     """
-    place, wish = setting.place, setting.run.kernels
+    place, requested = setting.place, setting.run.kernels
     kernels = as_kept(state.kernels or {}) or choose_kernels(
-        place.device, half=place.half, product_wish=wish.product, attention_wish=wish.attention
+        place.device,
+        half=place.half,
+        product_kernel=requested.product,
+        attention_kernel=requested.attention,
     )
     state.kernels = kernels.as_json()
-    setting.listener.say(str(kernels))
+    setting.listener.log(str(kernels))
     return kernels

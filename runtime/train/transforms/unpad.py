@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ....blocks.kernels.unpad import Batched, packed, padded, rows_of
+from ....blocks.kernels.unpad import Batched, rows_of, with_padding, without_padding
 from ....graphs.ir.graph import Graph
-from ....graphs.passes.unpad import Packing, packing
+from ....graphs.passes.unpad import UnpadPlan, plan_unpad
 from ....specs.findings import InputError
 from ...data.batches import plan_epoch
 from .subclass import like
@@ -34,7 +34,7 @@ SAMPLE = 200_000
 """Pairs of a corpus that tell how much of it would be padding."""
 
 
-def pack(model: nn.Module, graph: Graph, *, pad: int) -> Packing:
+def unpad(model: nn.Module, graph: Graph, *, pad: int) -> UnpadPlan:
     """Let a model train on packed rows, in place.
 
     Call it before `recompute` and before the model is compiled or divided.
@@ -50,10 +50,10 @@ def pack(model: nn.Module, graph: Graph, *, pad: int) -> Packing:
     Raises:
         InputError: it cannot be.
     """
-    plan = packing(graph)
+    plan = plan_unpad(graph)
     if not plan.axes:
         raise InputError(
-            f"'{graph.name}' cannot be packed: {plan.why}",
+            f"'{graph.name}' cannot be unpadded: {plan.why}",
             place="/padding",
             help="leave 'padding' out of the run, or set it to 'padded'",
         )
@@ -69,19 +69,21 @@ def pack(model: nn.Module, graph: Graph, *, pad: int) -> Packing:
     root: Any = model
     kind = type(model)
     root.batched, root.plan, root.pad, root.counts = batched, plan, pad, {}
-    root.__class__ = _entered_packed(kind)
+    root.__class__ = _unpadded_inside(kind)
     return plan
 
 
-def pack_as_asked(model: nn.Module, setting: Setting) -> None:
+def unpad_for_run(model: nn.Module, setting: Setting) -> None:
     """Pack a model where its run says so, or says `auto` and it is worth while, and say it."""
     run, graph = setting.run, setting.graph
-    if run.padding == "padded" or (run.padding == "auto" and not packing(graph).axes):
+    if run.padding == "padded" or (run.padding == "auto" and not plan_unpad(graph).axes):
         return
     share = padding_of(setting.corpus, run.batch, run.seed)
-    if run.padding == "packed" or share >= WORTH:
-        plan = pack(model, graph, pad=setting.pad)
-        setting.listener.say(f"packed: {' and '.join(plan.axes)}, of which {share:.1%} is padding")
+    if run.padding == "unpadded" or share >= WORTH:
+        plan = unpad(model, graph, pad=setting.pad)
+        setting.listener.log(
+            f"unpadded: {' and '.join(plan.axes)}, of which {share:.1%} is padding"
+        )
 
 
 def padding_of(corpus: Corpus, settings: BatchSettings, seed: int) -> float:
@@ -103,9 +105,9 @@ def kept(ids_BT: Tensor, pad: int) -> Tensor:
 
     Some models begin what they write with the id that fills rows.
     """
-    keep_BT = (ids_BT != pad).long().flip(1).cummax(1).values.flip(1) > 0
-    keep_BT[:, 0] = True
-    return keep_BT
+    mask_BT = (ids_BT != pad).long().flip(1).cummax(1).values.flip(1) > 0
+    mask_BT[:, 0] = True
+    return mask_BT
 
 
 @functools.cache
@@ -124,11 +126,11 @@ def _through_padding(kind: Any) -> Any:
         batched, around = self.batched, self.around
         for port, place in around.inputs.items():
             if isinstance(value := values.get(port), Tensor):
-                values[port] = padded(value, batched.rows_of(value, place), place.dim)
+                values[port] = with_padding(value, batched.rows_of(value, place), place.dim)
         found = plain(self, **values)
         alone = not isinstance(found, tuple)
         outputs = [
-            value if place is None else packed(value, batched.rows[place.axis], place.dim)
+            value if place is None else without_padding(value, batched.rows[place.axis], place.dim)
             for value, place in zip(
                 (found,) if alone else found, around.outputs.values(), strict=True
             )
@@ -139,7 +141,7 @@ def _through_padding(kind: Any) -> Any:
 
 
 @functools.cache
-def _entered_packed(kind: Any) -> Any:
+def _unpadded_inside(kind: Any) -> Any:
     """Return a class of models whose inputs are packed and whose outputs are padded again."""
     plain = kind.forward
     ports = list(inspect.signature(plain).parameters)[1:]
@@ -151,15 +153,15 @@ def _entered_packed(kind: Any) -> Any:
         plan, rows = self.plan, self.batched.rows
         rows.clear()
         for axis in plan.axes:
-            rows[axis] = rows_of(_keep(plan, axis, values, self.pad), self.counts.pop(axis, None))
+            rows[axis] = rows_of(_mask(plan, axis, values, self.pad), self.counts.pop(axis, None))
         for port, place in plan.whole.inputs.items():
             if port in values:
-                values[port] = packed(values[port], rows[place.axis], place.dim)
+                values[port] = without_padding(values[port], rows[place.axis], place.dim)
         outputs: Mapping[str, Tensor] = plain(self, **values)
         found = dict(outputs)
         for port, place in plan.whole.outputs.items():
             if place is not None:
-                found[port] = padded(found[port], rows[place.axis], place.dim)
+                found[port] = with_padding(found[port], rows[place.axis], place.dim)
         return found
 
     def expect(self: Any, counts: Mapping[str, int]) -> None:
@@ -170,10 +172,10 @@ def _entered_packed(kind: Any) -> Any:
     return like(kind, forward, expect=expect)
 
 
-def _keep(plan: Packing, axis: str, values: Mapping[str, Tensor], pad: int) -> Tensor:
+def _mask(plan: UnpadPlan, axis: str, values: Mapping[str, Tensor], pad: int) -> Tensor:
     """Return which positions of an axis are no padding, as the inputs say."""
-    if plan.keeps.get(axis) in values:
-        return values[plan.keeps[axis]]
+    if plan.masks.get(axis) in values:
+        return values[plan.masks[axis]]
     on_axis = {
         port: place
         for port, place in plan.whole.inputs.items()

@@ -12,13 +12,13 @@ from weft.blocks.attention.additive_module import AdditiveAttention
 KEEP = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
 
 
-def by_hand(ours: AdditiveAttention, x: Tensor, memory: Tensor, keep: Tensor) -> Tensor:
+def by_hand(ours: AdditiveAttention, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
     """Equations 5 and 6, one query and one position at a time."""
     w, u, v = ours.query.weight, ours.key.weight, ours.score.weight[0]
     y = torch.zeros(*x.shape[:2], memory.size(2), dtype=x.dtype)
     for b in range(x.size(0)):
         for t in range(x.size(1)):
-            read = [s for s in range(memory.size(1)) if keep[b, s]]
+            read = [s for s in range(memory.size(1)) if mask[b, s]]
             energy = [math.exp(v @ torch.tanh(w @ x[b, t] + u @ memory[b, s])) for s in read]
             for e, s in zip(energy, read, strict=True):
                 y[b, t] += e / sum(energy) * memory[b, s]
@@ -43,9 +43,9 @@ def test_who_may_read_nothing_reads_zeros() -> None:
     """A sentence of padding alone fills no batch with NaN, forwards or backwards."""
     ours = AdditiveAttention(4, 4, 3)
     x, memory = torch.randn(2, 2, 3, 4).requires_grad_()
-    keep = torch.tensor([[False, False, False], [True, True, False]])
+    mask = torch.tensor([[False, False, False], [True, True, False]])
 
-    found = ours(x, memory, keep)
+    found = ours(x, memory, mask)
     found.sum().backward()
 
     assert found[0].abs().max() == 0

@@ -44,21 +44,21 @@ def dense_mask(block: BlockSparseAttention, length: int) -> Tensor:
     return torch.tensor(rows)
 
 
-def dense(block: BlockSparseAttention, x: Tensor, keep: Tensor) -> Tensor:
+def dense(block: BlockSparseAttention, x: Tensor, padding: Tensor) -> Tensor:
     """Return what attention with the dense mask gives."""
 
     def heads(part: nn.Module) -> Tensor:
         split: Tensor = part(x).unflatten(-1, (2, -1)).transpose(1, 2)
         return split
 
-    mask = dense_mask(block, x.size(1)) & keep[:, None, None]
+    mask = dense_mask(block, x.size(1)) & padding[:, None, None]
     y = F.scaled_dot_product_attention(
         heads(block.query), heads(block.key), heads(block.value), attn_mask=mask
     )
     if block.global_maps is not None:
         own = block.global_maps
         of_all = F.scaled_dot_product_attention(
-            heads(own.query), heads(own.key), heads(own.value), attn_mask=keep[:, None, None]
+            heads(own.query), heads(own.key), heads(own.value), attn_mask=padding[:, None, None]
         )
         first = block.global_tokens
         y = torch.cat([of_all[:, :, :first], y[:, :, first:]], 2)
@@ -82,19 +82,19 @@ PATTERNS = [
 ]
 
 
-@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
 @pytest.mark.parametrize("length", [1, 23])
 @pytest.mark.parametrize("how", PATTERNS, ids=str)
 def test_it_is_dense_attention_with_a_mask(
-    how: dict[str, Any], length: int, keep: Tensor | None
+    how: dict[str, Any], length: int, mask: Tensor | None
 ) -> None:
     """Windows of blocks and of positions, global and random ones, lengths of no whole block."""
     block = attention(**how)
     x = torch.randn(2, length, 8, dtype=torch.float64)
-    keep = None if keep is None else keep[:, :length]
-    whole = torch.ones(2, length, dtype=torch.bool) if keep is None else keep
+    mask = None if mask is None else mask[:, :length]
+    whole = torch.ones(2, length, dtype=torch.bool) if mask is None else mask
 
-    found = block(x, keep)
+    found = block(x, mask)
 
     torch.testing.assert_close(found, dense(block, x, whole), rtol=0, atol=1e-12)
 
@@ -121,12 +121,12 @@ def test_slopes_are_those_of_dense_attention() -> None:
     """Also where a row may read nothing: finite."""
     block = attention(block=4, window_blocks=0, random_blocks=1, global_tokens=1)
     x = torch.randn(2, 23, 8, dtype=torch.float64, requires_grad=True)
-    keep = KEEP.clone()
-    keep[1] = False
+    mask = KEEP.clone()
+    mask[1] = False
 
-    found = torch.autograd.grad(block(x, keep).square().sum(), x)[0]
+    found = torch.autograd.grad(block(x, mask).square().sum(), x)[0]
 
-    expected = torch.autograd.grad(dense(block, x, keep).square().sum(), x)[0]
+    expected = torch.autograd.grad(dense(block, x, mask).square().sum(), x)[0]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-11)
 
 

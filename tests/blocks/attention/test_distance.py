@@ -31,7 +31,7 @@ def attention(**how: Any) -> Attention:
     return made
 
 
-def by_loops(block: Attention, x: Tensor, keep: Tensor, added: Any) -> Tensor:
+def by_loops(block: Attention, x: Tensor, mask: Tensor, added: Any) -> Tensor:
     """Return attention one score at a time, with `added(head, t, s)`; None where not read."""
     rows, length, shared = *x.shape[:2], block.heads // block.kv_heads
     query = block.query(x).view(rows, length, block.heads, -1)
@@ -44,7 +44,7 @@ def by_loops(block: Attention, x: Tensor, keep: Tensor, added: Any) -> Tensor:
             for t in range(length):
                 share = {}
                 for s in range(length):
-                    more = added(h, t, s) if keep[b, s] else None
+                    more = added(h, t, s) if mask[b, s] else None
                     if more is not None:
                         score = query[b, t, h] @ key[b, s, h // shared] / math.sqrt(3)
                         share[s] = math.exp(score + more)
@@ -68,7 +68,7 @@ def test_alibi_is_a_loop_over_scores(window: int | None, kv_heads: int, *, causa
 
     with torch.no_grad():
         expected = by_loops(block, x, KEEP, added)
-        torch.testing.assert_close(block(x, keep=KEEP), expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(block(x, mask=KEEP), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_relative_bias_is_a_row_of_the_table(kv_heads: int, *, causal: bool) -
 
     with torch.no_grad():
         expected = by_loops(block, x, KEEP, added)
-        torch.testing.assert_close(block(x, keep=KEEP), expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(block(x, mask=KEEP), expected, rtol=0, atol=1e-12)
 
 
 @BOTH
@@ -165,7 +165,7 @@ def test_relative_keys_are_added_to_the_keys(kv_heads: int, scale: str, *, causa
     table = block.relative_key.weight
     assert table.shape == ((3, 3) if causal else (5, 3))
 
-    found = block(x, keep=KEEP)
+    found = block(x, mask=KEEP)
 
     query = block.query(x).view(2, 6, 4, 3)
     key, value = (
@@ -198,29 +198,29 @@ def test_fresh_tables_add_nothing() -> None:
 
 @BOTH
 @pytest.mark.parametrize("each", [False, True], ids=["one for all", "one for each sequence"])
-@pytest.mark.parametrize("keep", [None, KEEP[:, :5]], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, KEEP[:, :5]], ids=["all kept", "padding"])
 def test_two_products_add_the_bias_that_the_fused_kernel_adds(
-    keep: Tensor | None, *, each: bool, causal: bool
+    mask: Tensor | None, *, each: bool, causal: bool
 ) -> None:
     """Also for heads that share a key, and where a row may read nothing: zeros, finite slopes."""
-    keep = None if keep is None else keep & torch.tensor([[True], [False]])
+    mask = None if mask is None else mask & torch.tensor([[True], [False]])
     query = torch.randn(2, 4, 5, 3, dtype=torch.float64, requires_grad=True)
     key, value = torch.randn(2, 2, 2, 5, 3, dtype=torch.float64)
     bias = torch.randn(2 if each else 1, 4, 5, 5, dtype=torch.float64, requires_grad=True)
 
-    fused = attend(query, key, value, keep, causal=causal, bias=bias)
+    fused = attend(query, key, value, mask, causal=causal, bias=bias)
     slopes = torch.autograd.grad((fused * fused).sum(), [query, bias], retain_graph=True)
 
-    mask = None if keep is None else keep[:, None, None, :]
+    wide = None if mask is None else mask[:, None, None, :]
     whole = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
-    plain = plain_attend(query, *whole, mask, causal=causal, dropout=0.0, bias=bias)
+    plain = plain_attend(query, *whole, wide, causal=causal, dropout=0.0, bias=bias)
     torch.testing.assert_close(fused, plain, rtol=0, atol=1e-12)
     expected = torch.autograd.grad((plain * plain).sum(), [query, bias])
     torch.testing.assert_close(slopes, expected, rtol=0, atol=1e-12)
-    if keep is not None:
+    if mask is not None:
         assert (fused[1] == 0).all()
     half = attend(
-        query.bfloat16(), key.bfloat16(), value.bfloat16(), keep, causal=causal, bias=bias
+        query.bfloat16(), key.bfloat16(), value.bfloat16(), mask, causal=causal, bias=bias
     )
     assert half.dtype == torch.bfloat16
     torch.testing.assert_close(half.double(), plain, rtol=0.05, atol=0.05)
@@ -254,7 +254,7 @@ def test_a_memory_stands_at_no_distance(position: str) -> None:
     """There is no such port then: its positions are not the reader's."""
     use = {"use": "attention@1", "params": {"heads": 2, "position": position}}
     spec: dict[str, Any] = {
-        "format": 1,
+        "format": 2,
         "name": "one",
         "axes": {"B": "batch", "T": "time", "S": "time"},
         "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]"},

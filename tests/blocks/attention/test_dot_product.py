@@ -11,16 +11,16 @@ def test_it_is_what_a_loop_over_queries_computes() -> None:
     """Weights are the softmax of products over kept positions; the gain is sqrt(their number)."""
     rng = np.random.default_rng(1)
     query, key, value = (rng.normal(size=(2, n, d)) for n, d in ((3, 4), (5, 4), (5, 6)))
-    keep = np.array([[True, True, False, True, False], [True] * 5])
+    mask = np.array([[True, True, False, True, False], [True] * 5])
 
     wanted = np.zeros((2, 3, 6))
     for b in range(2):
-        kept = np.flatnonzero(keep[b])
+        kept = np.flatnonzero(mask[b])
         for t in range(3):
             weight = np.exp([query[b, t] @ key[b, j] for j in kept])
             mean = sum(w * value[b, j] for w, j in zip(weight, kept, strict=True)) / weight.sum()
             wanted[b, t] = mean * np.sqrt(len(kept))
-    given = DotAttention(gain="sqrt_length")(*map(torch.tensor, (query, key, value, keep)))
+    given = DotAttention(gain="sqrt_length")(*map(torch.tensor, (query, key, value, mask)))
 
     torch.testing.assert_close(given.numpy(), wanted)
 

@@ -12,7 +12,7 @@ from weft.blocks.attention.multi_head import (
     GroupedQueryAttentionParams,
 )
 from weft.blocks.attention.multi_head_module import Attention
-from weft.blocks.kernels.decode_state import Room
+from weft.blocks.kernels.decode_state import Capacity
 
 KEEP = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
 HOW = [
@@ -47,36 +47,36 @@ def repeated(attention: Attention) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
-@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
 @pytest.mark.parametrize("how", HOW, ids=str)
 def test_is_attention_with_repeated_keys(
-    kv_heads: int, keep: Tensor | None, how: dict[str, Any]
+    kv_heads: int, mask: Tensor | None, how: dict[str, Any]
 ) -> None:
-    """Head i reads the keys of head i * G // H: same result, and the same slope of x."""
+    """Head i reads the keys of head i * G // H: same result, and the same gradient of x."""
     ours, plain = pair(kv_heads, **how)
     x = torch.randn(2, 5, 8, dtype=torch.float64, requires_grad=True)
     pull = torch.randn(2, 5, 8, dtype=torch.float64)
 
-    found, expected = ours(x, keep=keep), plain(x, keep=keep)
-    (slope,) = torch.autograd.grad((found * pull).sum(), x)
-    (expected_slope,) = torch.autograd.grad((expected * pull).sum(), x)
+    found, expected = ours(x, mask=mask), plain(x, mask=mask)
+    (gradient,) = torch.autograd.grad((found * pull).sum(), x)
+    (expected_gradient,) = torch.autograd.grad((expected * pull).sum(), x)
 
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(slope, expected_slope, rtol=0, atol=1e-11)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
 @pytest.mark.parametrize("how", HOW, ids=str)
 def test_half_precision_groups_as_full_precision_does(
-    keep: Tensor | None, how: dict[str, Any]
+    mask: Tensor | None, how: dict[str, Any]
 ) -> None:
     """The way that is fast in bfloat16 on the CPU shares keys too."""
     ours, plain = pair(2, **how)
     x = torch.randn(2, 5, 8)
 
-    found = ours.bfloat16()(x.bfloat16(), keep=keep)
+    found = ours.bfloat16()(x.bfloat16(), mask=mask)
 
-    expected = plain.float()(x, keep=keep)
+    expected = plain.float()(x, mask=mask)
     scale = expected.abs().max().item()
     torch.testing.assert_close(found.float(), expected, rtol=0.03, atol=0.03 * scale)
 
@@ -105,9 +105,9 @@ def test_with_as_many_key_heads_it_is_attention_bit_for_bit() -> None:
 def test_remembers_the_shared_heads_alone(*, crossed: bool) -> None:
     """The cache is a third of the size where six heads share two keys."""
     ours, _ = pair(2, causal=True)
-    room = Room(2, 3, 7, torch.float64, torch.device("cpu"))
+    capacity = Capacity(2, 3, 7, torch.float64, torch.device("cpu"))
 
-    state = ours.begin(room, torch.randn(2, 5, 8, dtype=torch.float64) if crossed else None)
+    state = ours.begin(capacity, torch.randn(2, 5, 8, dtype=torch.float64) if crossed else None)
 
     kept = state.fixed if crossed else state.appended
     shapes = {name: tuple(tensor.shape) for name, tensor in kept.items()}

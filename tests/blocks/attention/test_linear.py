@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from weft.blocks.attention.linear import LINEAR_ATTENTION, LinearAttentionParams
 from weft.blocks.attention.linear_module import LinearAttention
-from weft.blocks.kernels.decode_state import Room
+from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
 
 KEEP = torch.tensor([[1, 1, 0, 1, 0, 1, 1], [0, 0, 1, 1, 1, 1, 0]]).bool()
@@ -38,29 +38,29 @@ def parts(block: LinearAttention, x: Tensor, memory: Tensor) -> tuple[Tensor, Te
     return phi(query), phi(key), value
 
 
-@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
 def test_it_is_attention_with_another_kernel(
-    chunk: int, keep: Tensor | None, *, causal: bool
+    chunk: int, mask: Tensor | None, *, causal: bool
 ) -> None:
     """Equation 4: weights are phi(q) phi(k), of all or of the past, divided by their sum."""
     block = attention(causal=causal, chunk=chunk)
     x = torch.randn(2, 7, 8, dtype=torch.float64)
 
-    found = block(x, keep=keep)
+    found = block(x, mask=mask)
 
     query, key, value = parts(block, x, x)
     weight = torch.einsum("bhtk,bhsk->bhts", query, key)
     if causal:
         weight = weight.tril()
-    if keep is not None:
-        weight = weight * keep[:, None, None]
+    if mask is not None:
+        weight = weight * mask[:, None, None]
     read = weight @ value / (weight.sum(-1, keepdim=True) + EPS)
     expected = block.out(read.transpose(1, 2).flatten(2))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     shown = weight / (weight.sum(-1, keepdim=True) + EPS)
-    torch.testing.assert_close(block.attention_weights(x, keep=keep), shown, rtol=0, atol=1e-12)
+    torch.testing.assert_close(block.attention_weights(x, mask=mask), shown, rtol=0, atol=1e-12)
 
 
 def test_causal_is_the_recurrence_of_two_sums() -> None:
@@ -69,7 +69,7 @@ def test_causal_is_the_recurrence_of_two_sums() -> None:
     x = torch.randn(2, 7, 8, dtype=torch.float64)
     query, key, value = parts(block, x, x)
     s, z = torch.zeros(2, 2, 4, 3).double(), torch.zeros(2, 2, 4).double()
-    state = block.begin(Room(2, 1, 7, torch.float64, torch.device("cpu")))
+    state = block.begin(Capacity(2, 1, 7, torch.float64, torch.device("cpu")))
     whole = block(x)
 
     for t in range(7):
@@ -91,13 +91,13 @@ def test_a_memory_is_summed_once_and_what_is_empty_gives_zeros() -> None:
     """Beams of a sentence read one sum; a row that may read nothing mixes zeros."""
     block = attention()
     x, memory = torch.randn(4, 1, 8).double(), torch.randn(2, 7, 8).double()
-    keep = KEEP & torch.tensor([[True], [False]])
-    room = Room(2, 2, 1, torch.float64, torch.device("cpu"))
+    mask = KEEP & torch.tensor([[True], [False]])
+    capacity = Capacity(2, 2, 1, torch.float64, torch.device("cpu"))
 
-    state = block.begin(room, memory, keep)
+    state = block.begin(capacity, memory, mask)
     found = block.step(x, state=state, position=0)
 
-    spread = memory.repeat_interleave(2, 0), keep.repeat_interleave(2, 0)
+    spread = memory.repeat_interleave(2, 0), mask.repeat_interleave(2, 0)
     torch.testing.assert_close(found, block(x, *spread), rtol=0, atol=1e-12)
     torch.testing.assert_close(found[2:, 0], block.out.bias.expand(2, -1))
     assert state.fixed["sum"].shape == (2, 2, 4, 4)
@@ -110,8 +110,8 @@ def test_sums_in_half_precision_do_not_stop_growing() -> None:
         nn.init.zeros_(linear.weight)
         nn.init.zeros_(linear.bias)
     nn.init.ones_(block.out.weight)
-    room = Room(1, 1, 1, torch.bfloat16, torch.device("cpu"))
-    state = block.begin(room)
+    capacity = Capacity(1, 1, 1, torch.bfloat16, torch.device("cpu"))
+    state = block.begin(capacity)
 
     for t in range(1200):
         nn.init.constant_(block.value.bias, 1.0 if t % 2 else 3.0)

@@ -45,17 +45,17 @@ def test_a_key_bias_takes_the_same_off_all_scores_of_a_reader() -> None:
     torch.testing.assert_close(without(x), with_one(x), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-def test_self_attention_is_torchs(keep: Tensor | None, *, causal: bool) -> None:
+def test_self_attention_is_torchs(mask: Tensor | None, *, causal: bool) -> None:
     """Where torch masks with true for hidden, ours keeps with true for read."""
     ours, theirs = pair(causal=causal)
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     hidden = torch.ones(5, 5, dtype=torch.bool).triu(1) if causal else None
 
-    found = ours(x, keep=keep)
+    found = ours(x, mask=mask)
 
-    padding = None if keep is None else ~keep
+    padding = None if mask is None else ~mask
     expected, _ = theirs(x, x, x, key_padding_mask=padding, attn_mask=hidden)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
@@ -138,9 +138,9 @@ def test_who_may_read_nothing_reads_zeros() -> None:
     attention = Attention(8, 8, 2, 4, 4)
     nn.init.normal_(attention.out.bias)
     x = torch.randn(2, 3, 8, requires_grad=True)
-    keep = torch.tensor([[False, False, False], [True, True, False]])
+    mask = torch.tensor([[False, False, False], [True, True, False]])
 
-    found = attention(x, keep=keep)
+    found = attention(x, mask=mask)
     found.sum().backward()
 
     torch.testing.assert_close(found[0], attention.out.bias.expand(3, 8))
@@ -196,8 +196,8 @@ def test_a_width_that_heads_cannot_share_is_refused_with_a_way_out() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("keep", [None, KEEP], ids=["all kept", "padding"])
-def test_without_a_scale_queries_are_as_if_longer(keep: Tensor | None, *, causal: bool) -> None:
+@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
+def test_without_a_scale_queries_are_as_if_longer(mask: Tensor | None, *, causal: bool) -> None:
     """Q k^T = (sqrt(d_k) q) k^T / sqrt(d_k), with d_k = 4."""
     plain = Attention(8, 8, 2, 4, 4, causal=causal, scale="none").double()
     longer = Attention(8, 8, 2, 4, 4, causal=causal).double()
@@ -207,4 +207,4 @@ def test_without_a_scale_queries_are_as_if_longer(keep: Tensor | None, *, causal
             weight.mul_(2.0)
     x = torch.randn(2, 5, 8, dtype=torch.float64)
 
-    torch.testing.assert_close(plain(x, keep=keep), longer(x, keep=keep), rtol=0, atol=1e-12)
+    torch.testing.assert_close(plain(x, mask=mask), longer(x, mask=mask), rtol=0, atol=1e-12)

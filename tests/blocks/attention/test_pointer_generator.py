@@ -18,9 +18,9 @@ def test_a_word_has_what_is_written_and_what_is_copied() -> None:
             weight.copy_(torch.randn(weight.shape, generator=generator))
     x = torch.randn(1, 2, 4, dtype=torch.float64, generator=generator)
     memory = torch.randn(1, 4, 3, dtype=torch.float64, generator=generator)
-    ids, keep = torch.tensor([[2, 1, 2, 4]]), torch.tensor([[True, True, True, False]])
+    ids, mask = torch.tensor([[2, 1, 2, 4]]), torch.tensor([[True, True, True, False]])
 
-    y = block(x, memory, ids, keep)[0].detach().numpy()
+    y = block(x, memory, ids, mask)[0].detach().numpy()
 
     weights = {name: value.detach().numpy() for name, value in block.named_parameters()}
     for t in range(2):

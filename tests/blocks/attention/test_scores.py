@@ -15,7 +15,7 @@ from weft.blocks.attention.multi_head_module import Attention
 from weft.blocks.kernels.attention_backends import plain_attend
 from weft.blocks.kernels.attention_dispatch import attend
 from weft.blocks.registry import registry
-from weft.blocks.residual.combine_module import KeepToBias
+from weft.blocks.residual.combine_module import MaskToBias
 from weft.graphs.checker.check import analyse
 from weft.specs.load import loaded
 
@@ -33,7 +33,7 @@ def attention(kv_heads: int = 4, **how: Any) -> Attention:
 
 
 @torch.no_grad()
-def by_loops(block: Attention, x: Tensor, keep: Tensor, bias: Tensor) -> Tensor:
+def by_loops(block: Attention, x: Tensor, mask: Tensor, bias: Tensor) -> Tensor:
     """Return weights [B, H, T, S] of self-attention, one number at a time."""
     query = block.query(x).unflatten(-1, (4, 3))
     key = block.key(x).unflatten(-1, (block.kv_heads, 3))
@@ -43,7 +43,7 @@ def by_loops(block: Attention, x: Tensor, keep: Tensor, bias: Tensor) -> Tensor:
         share = {
             s: math.exp(float(query[b, t, h] @ key[b, s, of]) / math.sqrt(3) + float(bias[b, t, s]))
             for s in range(t + 1 if block.causal else 6)
-            if keep[b, s]
+            if mask[b, s]
         }
         total = sum(share.values())
         for s, part in share.items():
@@ -60,12 +60,12 @@ def test_weights_are_those_of_the_definition(kv_heads: int, *, causal: bool) -> 
     bias[:, 3:, 1] = -math.inf
 
     expected = by_loops(block, x, KEEP, bias)
-    found = block.attention_weights(x, keep=KEEP, bias=bias)
+    found = block.attention_weights(x, mask=KEEP, bias=bias)
 
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     value = block.value(x).unflatten(-1, (kv_heads, 2)).repeat_interleave(4 // kv_heads, 2)
     read = torch.einsum("bhts,bshv->bthv", expected, value).flatten(2)
-    given = block(x, keep=KEEP, bias=bias)
+    given = block(x, mask=KEEP, bias=bias)
     torch.testing.assert_close(given, block.out(read), rtol=0, atol=1e-12)
 
 
@@ -78,11 +78,11 @@ def test_weights_shown_are_those_used(position: str) -> None:
         nn.init.normal_(weight, std=0.5)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
 
-    weights = block.attention_weights(x, keep=KEEP)
+    weights = block.attention_weights(x, mask=KEEP)
 
     value = block.value(x).unflatten(-1, (2, 2)).repeat_interleave(2, 2)
     read = torch.einsum("bhts,bshv->bthv", weights, value).flatten(2)
-    torch.testing.assert_close(block(x, keep=KEEP), block.out(read), rtol=0, atol=1e-12)
+    torch.testing.assert_close(block(x, mask=KEEP), block.out(read), rtol=0, atol=1e-12)
 
 
 def test_additive_weights_are_those_used() -> None:
@@ -98,33 +98,33 @@ def test_additive_weights_are_those_used() -> None:
 
 
 @GROUPS
-@pytest.mark.parametrize("keep", [KEEP, NOTHING], ids=["padding", "a row without any"])
-def test_a_mask_as_a_bias_hides_the_same(keep: Tensor, kv_heads: int) -> None:
-    """Also with finite slopes where nothing may be read."""
+@pytest.mark.parametrize("mask", [KEEP, NOTHING], ids=["padding", "a row without any"])
+def test_a_mask_as_a_bias_hides_the_same(mask: Tensor, kv_heads: int) -> None:
+    """Also with finite gradients where nothing may be read."""
     block = attention(kv_heads)
     x = torch.randn(2, 6, 8, dtype=torch.float64, requires_grad=True)
 
-    masked = block(x, keep=keep)
-    biased = block(x, bias=KeepToBias()(keep, x))
+    masked = block(x, mask=mask)
+    biased = block(x, bias=MaskToBias()(mask, x))
 
     torch.testing.assert_close(biased, masked, rtol=0, atol=1e-12)
-    slope = torch.autograd.grad(biased.square().sum(), x)[0]
+    gradient = torch.autograd.grad(biased.square().sum(), x)[0]
     expected = torch.autograd.grad(masked.square().sum(), x)[0]
-    torch.testing.assert_close(slope, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
 
 
 def test_two_products_hide_what_the_fused_kernel_hides() -> None:
-    """A bias of -inf in a whole row gives zeros and zero slopes, not NaN."""
+    """A bias of -inf in a whole row gives zeros and zero gradients, not NaN."""
     query, key, value = torch.randn(3, 2, 4, 6, 3, dtype=torch.float64)
     query.requires_grad_()
-    bias = KeepToBias()(NOTHING, torch.zeros(2, 6, 1, dtype=torch.float64))[:, None]
+    bias = MaskToBias()(NOTHING, torch.zeros(2, 6, 1, dtype=torch.float64))[:, None]
 
     plain = plain_attend(query, key, value, None, causal=False, dropout=0.0, bias=bias)
 
     torch.testing.assert_close(plain, attend(query, key, value, NOTHING), rtol=0, atol=1e-12)
-    slope = torch.autograd.grad(plain.square().sum(), query)[0]
-    assert slope[0].any()
-    assert not slope[1].any()
+    gradient = torch.autograd.grad(plain.square().sum(), query)[0]
+    assert gradient[0].any()
+    assert not gradient[1].any()
 
 
 @GROUPS
@@ -169,15 +169,15 @@ def test_a_gate_of_one_changes_nothing_and_of_zero_silences_its_head() -> None:
 def test_a_mask_for_a_bias_names_the_adapter() -> None:
     """The way out is the block that stands between."""
     spec: dict[str, Any] = {
-        "format": 1,
+        "format": 2,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
-        "inputs": {"x": "f[B T 8]", "keep": "keep[B T]"},
+        "inputs": {"x": "f[B T 8]", "mask": "mask[B T]"},
         "outputs": {"y": "read.y"},
         "nodes": {
             "read": {
                 "use": "attention@1",
-                "in": {"x": "x", "bias": "keep"},
+                "in": {"x": "x", "bias": "mask"},
                 "params": {"heads": 2},
             }
         },
@@ -186,24 +186,24 @@ def test_a_mask_for_a_bias_names_the_adapter() -> None:
     _, findings = analyse(loaded(spec).form, registry())
 
     assert [f.code for f in findings] == ["T02"]
-    assert "keep_to_bias@1" in findings[0].help
+    assert "mask_to_bias@1" in findings[0].help
 
 
 def test_a_mask_of_the_step_axis_is_no_bias_while_decoding() -> None:
     """It would show positions that are not there yet."""
     spec: dict[str, Any] = {
-        "format": 1,
+        "format": 2,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
-        "inputs": {"x": "f[B T 8]", "keep": "keep[B T]"},
+        "inputs": {"x": "f[B T 8]", "mask": "mask[B T]"},
         "outputs": {"bias": "mask.bias"},
-        "nodes": {"mask": {"use": "keep_to_bias@1", "in": {"x": "x", "keep": "keep"}}},
+        "nodes": {"mask": {"use": "mask_to_bias@1", "in": {"x": "x", "mask": "mask"}}},
         "step": {"axis": "T"},
     }
 
     _, findings = analyse(loaded(spec).form, registry())
 
-    assert "keep_to_bias@1 looks at later positions of T" in findings[0].problem
+    assert "mask_to_bias@1 looks at later positions of T" in findings[0].problem
 
 
 @pytest.mark.slow

@@ -92,10 +92,10 @@ def test_what_is_not_kept_is_as_if_the_sequence_ended_there(
     ours = block(4, 6, 5)
     ours.initialize(torch.Generator().manual_seed(1))
     x = torch.randn(2, 9, 4)
-    keep = torch.zeros(2, 9, dtype=torch.bool)
-    keep[:, 2:7] = True
+    mask = torch.zeros(2, 9, dtype=torch.bool)
+    mask[:, 2:7] = True
 
-    torch.testing.assert_close(ours(x, keep)[:, 2:7], ours(x[:, 2:7]))
+    torch.testing.assert_close(ours(x, mask)[:, 2:7], ours(x[:, 2:7]))
 
 
 def test_fresh_gated_weights_keep_the_variance() -> None:

@@ -91,7 +91,7 @@ def test_negative_numbers_are_not_below_padding() -> None:
 def test_a_pool_over_the_step_axis_is_told_without_a_param_it_has_not() -> None:
     """It has no `causal`, so the way out is to read something else."""
     spec = {
-        "format": 1,
+        "format": 2,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},

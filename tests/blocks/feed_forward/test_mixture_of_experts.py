@@ -77,14 +77,14 @@ def test_training_drops_what_is_past_the_capacity(top_k: int) -> None:
 def test_what_is_not_kept_takes_no_room_and_does_not_count(*, training: bool) -> None:
     """Results, dropping and balance are those of the kept positions alone."""
     mixture, x = drawn(2, capacity=0.7).train(training), torch.randn(1, 9, 8, dtype=torch.float64)
-    keep = torch.tensor([[True, False, True, True, False, True, True, False, True]])
+    mask = torch.tensor([[True, False, True, True, False, True, True, False, True]])
 
-    y, balance = mixture(x, keep)
-    alone, even = mixture(x[keep][None])
+    y, balance = mixture(x, mask)
+    alone, even = mixture(x[mask][None])
 
-    torch.testing.assert_close(y[keep][None], alone)
+    torch.testing.assert_close(y[mask][None], alone)
     torch.testing.assert_close(balance, even)
-    assert not y[~keep].any()
+    assert not y[~mask].any()
 
 
 def test_balance_is_one_where_all_experts_are_alike_and_all_where_one_does_everything() -> None:

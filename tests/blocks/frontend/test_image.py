@@ -32,7 +32,7 @@ def test_each_patch_is_mapped_by_itself() -> None:
 def spec(width: int) -> dict[str, object]:
     """Return patches, a class token, positions and attention over a picture of 4 x `width`."""
     return {
-        "format": 1,
+        "format": 2,
         "name": "pictures",
         "axes": {"B": "batch"},
         "inputs": {"image": f"f[B 3 4 {width}]"},

@@ -58,19 +58,19 @@ SLOW_FLEX = pytest.param("flex", marks=pytest.mark.slow)  # torch traces each ca
     ],
     ids=lambda options: " ".join(options) or "full",
 )
-@pytest.mark.parametrize("masked", [False, True], ids=["all", "keep"])
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "mask"])
 @pytest.mark.filterwarnings("ignore")
 def test_every_core_is_the_plain_form(
     core: Core, heads: int, options: dict[str, Any], *, masked: bool
 ) -> None:
     """With masks of all kinds, shared keys and biases; dropout 0."""
     query, key, value = drawn(heads)
-    keep = KEEP if masked else None
+    mask = KEEP if masked else None
     use({"*": core})
 
-    found = attend(query, key, value, keep, **options)
+    found = attend(query, key, value, mask, **options)
 
-    expected = by_weights(query, key, value, keep, **options)
+    expected = by_weights(query, key, value, mask, **options)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
@@ -108,7 +108,7 @@ def test_what_flex_cannot_do_another_core_does() -> None:
     assert torch.isfinite(found).all()
 
 
-@pytest.mark.parametrize("masked", [False, True], ids=["all", "keep"])
+@pytest.mark.parametrize("masked", [False, True], ids=["all", "mask"])
 @pytest.mark.parametrize("heads", [4, 2])
 def test_rows_of_many_lengths_are_cut_as_the_kernel_wants_them(
     monkeypatch: pytest.MonkeyPatch, heads: int, *, masked: bool
@@ -142,12 +142,12 @@ def test_rows_of_many_lengths_are_cut_as_the_kernel_wants_them(
         "weft.blocks.kernels.attention_dispatch.varlen_serves", lambda *_, **__: True
     )
     query, key, value = drawn(heads)
-    keep, causal = (KEEP, False) if masked else (None, True)
+    mask, causal = (KEEP, False) if masked else (None, True)
     use({"*": "varlen"})
 
-    found = attend(query, key, value, keep, causal=causal)
+    found = attend(query, key, value, mask, causal=causal)
 
-    expected = by_weights(query, key, value, keep, causal=causal)
+    expected = by_weights(query, key, value, mask, causal=causal)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 

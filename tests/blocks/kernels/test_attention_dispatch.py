@@ -75,11 +75,11 @@ def test_scores_without_a_scale_are_the_dot_products() -> None:
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_a_row_that_may_read_nothing_gives_zeros(*, causal: bool) -> None:
     """Both ways give zeros and a finite slope, never NaN."""
-    keep = torch.tensor([[False] * 4, [False, True, True, True]])
+    mask = torch.tensor([[False] * 4, [False, True, True, True]])
     for way in (attend, _plainly):
         query, key, value = (tensor.requires_grad_() for tensor in three())
 
-        found = way(query, key, value, keep, causal=causal)
+        found = way(query, key, value, mask, causal=causal)
         found.sum().backward()
 
         assert (found[0] == 0).all()
@@ -116,10 +116,10 @@ def _plainly(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    keep: Tensor | None,
+    mask: Tensor | None,
     *,
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
-    mask = None if keep is None else keep[:, None, None, :]
+    mask = None if mask is None else mask[:, None, None, :]
     return plain_attend(query, key, value, mask, causal=causal, dropout=dropout)

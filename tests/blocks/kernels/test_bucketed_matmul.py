@@ -36,21 +36,21 @@ def test_parts_hold_all_rows_and_their_sizes_are_few() -> None:
 def learned(
     compute: Callable[[Tensor, Tensor, Tensor | None], Tensor], inputs: tuple[Any, ...]
 ) -> list[Tensor]:
-    """Return what a map gives and its slopes, under autocast as in a training."""
+    """Return what a map gives and its gradients, under autocast as in a training."""
     leaves = [None if one is None else one.clone().requires_grad_() for one in inputs]
     with torch.autocast("cpu", HALF):
         y = compute(*leaves)  # type: ignore[arg-type]
     torch.manual_seed(2)
     y.backward(torch.randn_like(y))
-    slopes = [leaf.grad for leaf in leaves if leaf is not None]
-    assert all(slope is not None for slope in slopes)
-    return [y.detach(), *(slope for slope in slopes if slope is not None)]
+    gradients = [leaf.grad for leaf in leaves if leaf is not None]
+    assert all(gradient is not None for gradient in gradients)
+    return [y.detach(), *(gradient for gradient in gradients if gradient is not None)]
 
 
 @pytest.mark.parametrize("shape", [(FEWEST,), (7, 43), (1000,), (1531,)], ids=str)
 @pytest.mark.parametrize("kind", [torch.float32, HALF], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("biased", [True, False], ids=["bias", "no bias"])
-def test_values_and_slopes_are_those_of_exact_products(
+def test_values_and_gradients_are_those_of_exact_products(
     shape: tuple[int, ...], kind: torch.dtype, *, biased: bool
 ) -> None:
     """To the rounding of bfloat16, against products in float64 of the rounded operands."""

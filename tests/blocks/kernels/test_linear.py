@@ -19,8 +19,8 @@ def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_onednn
 @pytest.mark.parametrize("biased", [True, False], ids=["bias", "no bias"])
-def test_values_and_slopes_are_those_of_torch(*, biased: bool) -> None:
-    """Forward and all three slopes, for many rows and leading axes."""
+def test_values_and_gradients_are_those_of_torch(*, biased: bool) -> None:
+    """Forward and all three gradients, for many rows and leading axes."""
     x = torch.randn(3, 40, 6, requires_grad=True)
     weight = torch.randn(5, 6, requires_grad=True)
     bias = torch.randn(5, requires_grad=True) if biased else None
@@ -30,17 +30,19 @@ def test_values_and_slopes_are_those_of_torch(*, biased: bool) -> None:
     found = linear(x, weight, bias)
     assert "Onednn" in type(found.grad_fn).__name__
     back = torch.randn_like(found)
-    slopes = torch.autograd.grad(found, learning, back)
+    gradients = torch.autograd.grad(found, learning, back)
 
     expected = F.linear(x, weight, bias)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    for slope, wanted in zip(slopes, torch.autograd.grad(expected, learning, back), strict=True):
-        torch.testing.assert_close(slope, wanted, rtol=1e-5, atol=1e-5)
+    for gradient, wanted in zip(
+        gradients, torch.autograd.grad(expected, learning, back), strict=True
+    ):
+        torch.testing.assert_close(gradient, wanted, rtol=1e-5, atol=1e-5)
 
 
 @needs_onednn
 def test_views_are_multiplied_too() -> None:
-    """A transposed input, and a slope that is one number seen everywhere."""
+    """A transposed input, and a gradient that is one number seen everywhere."""
     use_product("onednn")
     x = torch.randn(6, 90).t().requires_grad_()
     layer = LinearMap(6, 4)

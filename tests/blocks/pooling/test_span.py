@@ -51,9 +51,9 @@ def test_padding_is_as_beyond_the_end() -> None:
     """Spans of a short row are those of the row alone, whatever stands behind it."""
     block = drawn_score()
     x = torch.randn(1, 5, WIDTH, dtype=torch.float64)
-    keep = torch.tensor([[True, True, True, False, False]])
+    mask = torch.tensor([[True, True, True, False, False]])
 
-    score = block(x, keep)
+    score = block(x, mask)
 
     torch.testing.assert_close(score[:, :3, :3], block(x[:, :3]))
 
@@ -68,9 +68,9 @@ def test_a_word_is_what_its_windows_give(pool: str, kernel: int) -> None:
         block.bias.copy_(torch.tensor([1.0, -2.0, 0.5]))
     x = torch.randn(2, 3, 5, 4, dtype=torch.float64)
     parts = [[5, 2, 0], [1, 3, 4]]
-    keep = torch.tensor([[[c < count for c in range(5)] for count in row] for row in parts])
+    mask = torch.tensor([[[c < count for c in range(5)] for count in row] for row in parts])
 
-    y = block(x, keep).detach().numpy()
+    y = block(x, mask).detach().numpy()
 
     weight, bias = block.weight.detach().numpy(), block.bias.detach().numpy()
     for row, counts in enumerate(parts):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from weft.blocks.kernels.decode_state import Room
+from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.position.copy_position import COUNTED_POSITION
 from weft.blocks.position.copy_position_module import CountedPosition
 from weft.blocks.position.position_module import sinusoids
@@ -32,8 +32,10 @@ def test_steps_count_on_row_by_row(parts: tuple[int, ...]) -> None:
     module = CountedPosition(below=8, first=4, start=-1)
     ids = torch.tensor([row for row, _ in COUNTS])
     x = torch.zeros(2, 5, 8)
-    room = Room(sentences=1, beams=2, length=5, dtype=torch.float32, device=torch.device("cpu"))
-    state = module.begin(room)
+    capacity = Capacity(
+        sentences=1, beams=2, length=5, dtype=torch.float32, device=torch.device("cpu")
+    )
+    state = module.begin(capacity)
 
     steps, start = [], 0
     for count in parts:

@@ -26,7 +26,7 @@ def graph(*, frozen: bool, tie: list[str] | None = None) -> Graph:
     """Return words to scores: two tables, the first perhaps frozen, and a map to words."""
     table = {"use": "embedding@1", "in": {"ids": "words"}}
     spec: dict[str, Any] = {
-        "format": 1,
+        "format": 2,
         "name": "words",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"words": "ids:7[B T]"},

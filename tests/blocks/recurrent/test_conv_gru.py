@@ -83,9 +83,9 @@ def test_what_is_not_kept_is_as_if_the_sequence_ended_there() -> None:
     unit = ConvGRU(4, 5)
     drawn(unit)
     x = torch.randn(2, 6, 4, dtype=torch.float64)
-    keep = torch.arange(6).expand(2, 6) < 4
+    mask = torch.arange(6).expand(2, 6) < 4
 
-    y = unit(x, keep)
+    y = unit(x, mask)
 
     torch.testing.assert_close(y[:, :4], unit(x[:, :4]))
     assert not y[:, 4:].any()
@@ -118,8 +118,8 @@ def test_the_decoder_reads_the_same_however_far_the_memory_is_padded() -> None:
     drawn(decoder)
     x = torch.randn(2, 9, 3, dtype=torch.float64)
     memory = torch.randn(2, 7, 4, dtype=torch.float64)
-    keep = torch.arange(7).expand(2, 7) < 3
+    mask = torch.arange(7).expand(2, 7) < 3
 
-    padded = decoder(x, memory, keep)
+    padded = decoder(x, memory, mask)
 
     torch.testing.assert_close(padded[:, :5], decoder(x[:, :5], memory[:, :3]))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
-from weft.blocks.kernels.decode_state import Room
+from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.recurrent.recurrent import LSTM as LSTM_BLOCK
 from weft.blocks.recurrent.recurrent_module import GRU, LSTM, RNN
 
@@ -53,28 +53,28 @@ def test_padding_is_as_if_it_were_not_there(name: str, direction: str) -> None:
 
     found = ours(x, KEEP)
 
-    for row, keep in enumerate(KEEP):
-        if keep.any():
-            alone = ours(x[row : row + 1, keep])[0]
-            torch.testing.assert_close(found[row, keep], alone, rtol=0, atol=1e-12)
+    for row, mask in enumerate(KEEP):
+        if mask.any():
+            alone = ours(x[row : row + 1, mask])[0]
+            torch.testing.assert_close(found[row, mask], alone, rtol=0, atol=1e-12)
     assert found[~KEEP].abs().max() == 0
 
 
 @EVERY
 @DIRECTIONS
 def test_padding_takes_no_part_in_learning(name: str, direction: str) -> None:
-    """The slope of every weight is the sum of those of the rows run alone; of padding it is 0."""
+    """Each weight's gradient is the sum over rows run alone; the gradient of padding is 0."""
     ours = made(name, direction)
     x = torch.randn(3, 6, 4, dtype=torch.float64, requires_grad=True)
     weights = list(ours.parameters())
 
-    slope, *found = torch.autograd.grad(ours(x, KEEP).square().sum(), [x, *weights])
+    gradient, *found = torch.autograd.grad(ours(x, KEEP).square().sum(), [x, *weights])
 
-    alone = [ours(x[r : r + 1, keep]).square().sum() for r, keep in enumerate(KEEP) if keep.any()]
+    alone = [ours(x[r : r + 1, mask]).square().sum() for r, mask in enumerate(KEEP) if mask.any()]
     expected = torch.autograd.grad(torch.stack(alone).sum(), weights)
     torch.testing.assert_close(found, list(expected), rtol=0, atol=1e-12)
-    assert slope[~KEEP].abs().max() == 0
-    assert slope[KEEP].abs().min() > 0
+    assert gradient[~KEEP].abs().max() == 0
+    assert gradient[KEEP].abs().min() > 0
 
 
 @EVERY
@@ -82,7 +82,7 @@ def test_a_step_that_is_not_kept_leaves_the_state(name: str) -> None:
     """Steps over padding give zeros, and the next kept one goes on from the last."""
     ours = made(name)
     x = torch.randn(3, 6, 4, dtype=torch.float64)
-    state = ours.begin(Room(3, 1, 6, torch.float64, torch.device("cpu")))
+    state = ours.begin(Capacity(3, 1, 6, torch.float64, torch.device("cpu")))
 
     steps = [
         ours.step(x[:, t : t + 1], KEEP[:, t : t + 1], state=state, position=t) for t in range(6)
@@ -112,7 +112,7 @@ def test_the_formula_counts_a_cell_run_by_hand() -> None:
     """Torch's counter does not see inside the fused LSTM, but it sees every cell."""
     ours = LSTM(4, 5)
     ours.initialize(torch.Generator().manual_seed(1))
-    state = ours.begin(Room(3, 1, 6, torch.float32, torch.device("cpu")))
+    state = ours.begin(Capacity(3, 1, 6, torch.float32, torch.device("cpu")))
 
     with FlopCounterMode(display=False) as counter:
         for position in range(6):
@@ -133,7 +133,7 @@ def test_autocast_reaches_the_recurrence(name: str, given: torch.dtype) -> None:
 
     with torch.autocast("cpu", torch.bfloat16):
         half: Tensor = ours(x.to(given), KEEP)
-        state = ours.begin(Room(3, 1, 6, torch.bfloat16, torch.device("cpu")))
+        state = ours.begin(Capacity(3, 1, 6, torch.bfloat16, torch.device("cpu")))
         stepped = ours.step(x[:, :1].to(given), state=state, position=0)
 
     assert half.dtype == stepped.dtype == torch.bfloat16

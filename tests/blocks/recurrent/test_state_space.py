@@ -79,10 +79,10 @@ def test_the_chunk_changes_no_result() -> None:
 def test_padding_before_and_after_is_as_if_it_were_not_there() -> None:
     """Nothing is written, nothing decays, and the convolution reads zeros."""
     block, x = drawn(), torch.randn(2, 12, D, dtype=torch.float64)
-    keep = torch.zeros(2, 12, dtype=torch.bool)
-    keep[:, 3:10] = True
+    mask = torch.zeros(2, 12, dtype=torch.bool)
+    mask[:, 3:10] = True
 
-    torch.testing.assert_close(block(x, keep)[:, 3:10], block(x[:, 3:10]))
+    torch.testing.assert_close(block(x, mask)[:, 3:10], block(x[:, 3:10]))
 
 
 def test_fresh_weights_lie_where_the_papers_say() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from weft.blocks.attention.multi_head_module import Attention
 from weft.blocks.feed_forward.feed_forward_module import FeedForward
-from weft.blocks.kernels.decode_state import Room, State
+from weft.blocks.kernels.decode_state import Capacity, State
 from weft.blocks.position.embedding_module import Embedding
 from weft.blocks.registry import registry
 from weft.blocks.residual.sublayer_module import Linear, ParallelSublayer, Sublayer
@@ -27,9 +27,9 @@ class Tenfold(nn.Module):
         """Compute it."""
         return 10 * x + more
 
-    def begin(self, room: Room, more: float = 0.0) -> State:
+    def begin(self, capacity: Capacity, more: float = 0.0) -> State:
         """Remember the other wire."""
-        return State(fixed={"more": torch.full((room.sentences,), more)})
+        return State(fixed={"more": torch.full((capacity.sentences,), more)})
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
         """Compute it for one position."""
@@ -61,10 +61,10 @@ def test_other_wires_go_to_the_sublayer(order: str) -> None:
     """A cross-attention's memory passes through untouched, at once and step by step."""
     block = Sublayer(2, order, f=Tenfold())
     x = torch.tensor([[[1.0, 3.0]]])
-    room = Room(1, 1, 1, torch.float32, torch.device("cpu"))
+    capacity = Capacity(1, 1, 1, torch.float32, torch.device("cpu"))
 
     at_once = block(x, more=5.0)
-    stepped = block.step(x, state=block.begin(room, more=5.0), position=0)
+    stepped = block.step(x, state=block.begin(capacity, more=5.0), position=0)
 
     assert torch.equal(at_once, stepped)
     assert torch.equal(at_once, block(x)) == (order == "post")  # the norm removes a constant
@@ -150,10 +150,10 @@ def test_each_of_two_sublayers_takes_its_wires() -> None:
     """`more` goes to the one that has such a port, at once and step by step, for every beam."""
     block = ParallelSublayer(2, norm="none", f=nn.Identity(), g=Tenfold())
     x = torch.tensor([[[1.0, 3.0]]])
-    room = Room(1, 1, 1, torch.float32, torch.device("cpu"))
+    capacity = Capacity(1, 1, 1, torch.float32, torch.device("cpu"))
 
     at_once = block(x, more=5.0)
-    stepped = block.step(x, state=block.begin(room, more=5.0), position=0)
+    stepped = block.step(x, state=block.begin(capacity, more=5.0), position=0)
 
     assert at_once.tolist() == stepped.tolist() == [[[2 + 10 + 5, 6 + 30 + 5]]]
 
@@ -161,10 +161,10 @@ def test_each_of_two_sublayers_takes_its_wires() -> None:
 def side_by_side(wires: dict[str, str]) -> dict[str, Any]:
     """Return a spec of attention beside a feed-forward, with these wires."""
     return {
-        "format": 1,
+        "format": 2,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
-        "inputs": {"x": "f[B T 8]", "keep": "keep[B T]"},
+        "inputs": {"x": "f[B T 8]", "mask": "mask[B T]"},
         "outputs": {"y": "both.y"},
         "nodes": {
             "both": {
@@ -190,19 +190,19 @@ def side_by_side(wires: dict[str, str]) -> dict[str, Any]:
 
 def test_a_wire_goes_to_the_slot_that_has_a_port_for_it() -> None:
     """A template in the other slot does not know it; one that no slot knows is a mistake."""
-    graph, findings = analyse(loaded(side_by_side({"keep": "keep"})).form, registry())
+    graph, findings = analyse(loaded(side_by_side({"mask": "mask"})).form, registry())
     assert findings == []
     assert graph is not None
     part = graph.root.nodes[0].part
     assert part is not None
-    assert [set(inner.inputs) for inner in part.fill.values()] == [{"x", "keep"}, {"x"}]
+    assert [set(inner.inputs) for inner in part.fill.values()] == [{"x", "mask"}, {"x"}]
 
-    _, findings = analyse(loaded(side_by_side({"keeep": "keep"})).form, registry())
+    _, findings = analyse(loaded(side_by_side({"maskk": "mask"})).form, registry())
     assert [(f.code, f.problem, f.help) for f in findings] == [
         (
             "N03",
-            "no slot of parallel_sublayer@1 has a port 'keeep'",
-            "did you mean 'keep'?",
+            "no slot of parallel_sublayer@1 has a port 'maskk'",
+            "did you mean 'mask'?",
         )
     ]
 

@@ -14,9 +14,9 @@ from weft.blocks.attention.multi_head import ATTENTION, GROUPED_QUERY_ATTENTION
 from weft.graphs.ir.block_type import BlockType
 
 SELF = {"x": "f[B T 8]"}
-KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
-CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"}
-BIASED = {"x": "f[B T 8]", "keep": "keep[B T]", "bias": "bias[B T T]"}
+KEPT = {"x": "f[B T 8]", "mask": "mask[B T]"}
+CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"}
+BIASED = {"x": "f[B T 8]", "mask": "mask[B T]", "bias": "bias[B T T]"}
 CROSS_BIASED = {**CROSSED, "bias": "bias[B T S]"}
 FEW = {"buckets": 4, "max_distance": 3}
 LOCAL = {"position": "rotary", "rotary_base": 100.0, "window": 2}

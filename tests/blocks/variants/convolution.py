@@ -11,7 +11,7 @@ from weft.blocks.convolution.convolution import (
 )
 from weft.graphs.ir.block_type import BlockType
 
-KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
+KEPT = {"x": "f[B T 8]", "mask": "mask[B T]"}
 
 VARIANTS: dict[str, BlockType] = {
     "convolution, dilated": replace(

@@ -8,7 +8,7 @@ from weft.blocks.recurrent.conv_gru import CONV_GRU, CONV_GRU_DECODER
 from weft.blocks.recurrent.recurrent import GRU, LSTM, RNN
 from weft.graphs.ir.block_type import BlockType
 
-KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
+KEPT = {"x": "f[B T 8]", "mask": "mask[B T]"}
 
 VARIANTS: dict[str, BlockType] = {}
 for _block in (RNN, GRU, LSTM):

@@ -8,12 +8,12 @@ from weft.blocks.feed_forward.elementwise import ACTIVATION
 from weft.blocks.pooling.pool import POOL
 from weft.blocks.position.embedding import EMBEDDING
 from weft.blocks.position.position import SINUSOIDAL_POSITION
-from weft.blocks.residual.combine import KEEP_TO_BIAS
+from weft.blocks.residual.combine import MASK_TO_BIAS
 from weft.blocks.residual.sublayer import LINEAR, PARALLEL_SUBLAYER, SUBLAYER
 from weft.graphs.ir.block_type import BlockType
 
-KEPT = {"x": "f[B T 8]", "keep": "keep[B T]"}
-CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "keep": "keep[B S]"}
+KEPT = {"x": "f[B T 8]", "mask": "mask[B T]"}
+CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"}
 CROSS = {"f": {"use": "attention@1", "params": {"heads": 2}}}
 PAST = {"f": {"use": "attention@1", "params": {"heads": 2, "causal": True}}}
 FEED = {"f": {"use": "feed_forward@1", "params": {"d_ff": 16}}}
@@ -31,8 +31,8 @@ FREE = {
     "prepend",
     "add",
     "concatenate",
-    "lengths_to_keep",
-    "keep_to_bias",
+    "lengths_to_mask",
+    "mask_to_bias",
     "unfold",
     "activation",
     "scale",
@@ -41,7 +41,7 @@ FREE = {
 """Blocks that multiply no matrices: look-ups, positions, norms, dropout."""
 
 VARIANTS: dict[str, BlockType] = {
-    "keep_to_bias, itself": replace(KEEP_TO_BIAS, example_inputs=KEPT),
+    "mask_to_bias, itself": replace(MASK_TO_BIAS, example_inputs=KEPT),
     "activation, tanh": replace(ACTIVATION, example={"activation": "tanh"}),
     "pool, first": replace(POOL, example={"kind": "first"}),
     "pool, last": replace(POOL, example={"kind": "last"}),

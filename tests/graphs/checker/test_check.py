@@ -43,8 +43,8 @@ def text_of(fault: Mapping[str, Any], edit: Edit) -> str:
 
 def deep(levels: int) -> dict[str, Any]:
     """Return edits that put the encoder's layer into templates inside one another."""
-    ports = {"x": "f[B S d_model]", "keep": "keep[B S]"}
-    wires = {"x": "x", "keep": "keep"}
+    ports = {"x": "f[B S d_model]", "mask": "mask[B S]"}
+    wires = {"x": "x", "mask": "mask"}
     below = [*(f"deep{i}" for i in range(1, levels)), "encoder_layer"]
     edits: dict[str, Any] = {
         f"/blocks/deep{i}": {
@@ -56,7 +56,7 @@ def deep(levels: int) -> dict[str, Any]:
     }
     edits["/nodes/encoder"] = {
         "use": "deep0",
-        "in": {"x": "source_position.y", "keep": "source_keep"},
+        "in": {"x": "source_position.y", "mask": "source_mask"},
     }
     return edits
 
@@ -130,7 +130,7 @@ def test_twelve_mistakes_give_twelve_findings(edit: Edit, findings_of: FindingsO
         "/params/width": 512,
         "/params/relu_dropout": "=0 // 0",
         "/require/1": "layers > 100",
-        "/inputs/extra": "keep[B S]",
+        "/inputs/extra": "mask[B S]",
         "/nodes/target_position/params/form": "spiral",
         "/nodes/encoder/repeat": -1,
         "/tie/0/1": "target_embedding.wieght",
@@ -193,11 +193,11 @@ WHOLE = {
         "  help: add 'x' to 'in'"
     ),
     "the source mask on the target's self-attention": (
-        "error[T03]: axis 's' is T (from 'x') but S at port 'keep'\n"
-        f"  --> spec.json#{DECODER}/self_attention/in/keep\n"
-        "      given  keep[B S]  by input keep\n"
-        "      wanted keep[b s] where b is B, s is T here  by attention@1, port keep\n"
-        "  help: drop 'keep', or wire a value of the wanted type"
+        "error[T03]: axis 's' is T (from 'x') but S at port 'mask'\n"
+        f"  --> spec.json#{DECODER}/self_attention/in/mask\n"
+        "      given  mask[B S]  by input mask\n"
+        "      wanted mask[b s] where b is B, s is T here  by attention@1, port mask\n"
+        "  help: drop 'mask', or wire a value of the wanted type"
     ),
     "a carry that changes its width": (
         "error[T05]: carry 'x' changes its type from copy to copy\n"
@@ -308,7 +308,7 @@ def test_wires_of_a_node_with_an_unknown_param_are_checked(
     """The misspelt param is taken for the missing one, and typing goes on."""
     spec = edit(
         {f"{DECODER}/self_attention/fill/f/params": {"hads": 8, "causal": True}}
-        | {f"{DECODER}/self_attention/in/keep": "keep"}
+        | {f"{DECODER}/self_attention/in/mask": "mask"}
     )
 
     assert sorted(f.code for f in findings_of(spec)) == ["N04", "T03"]
@@ -334,7 +334,7 @@ def test_a_wire_like_no_node_may_have_meant_the_unread_one(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
     """The same for wires."""
-    spec = edit({"/nodes/head/in/x": "qqq.y", "/inputs/spare": "keep[B T]"})
+    spec = edit({"/nodes/head/in/x": "qqq.y", "/inputs/spare": "mask[B T]"})
 
     assert [(f.code, f.at) for f in findings_of(spec)] == [("N02", "/nodes/head/in/x")]
 
@@ -371,14 +371,14 @@ def test_a_failed_requirement_says_what_the_blocks_would(
 def test_a_template_is_held_to_its_own_ports(edit: Edit, findings_of: FindingsOf) -> None:
     """A wrong wire from outside does not hide what is wrong inside."""
     spec = edit(
-        {"/nodes/encoder/in/keep": "source", f"{ENCODER}/self_attention/in/keep": "x"},
-        ["/inputs/source_keep", "/nodes/decoder/in/keep"],
+        {"/nodes/encoder/in/mask": "source", f"{ENCODER}/self_attention/in/mask": "x"},
+        ["/inputs/source_mask", "/nodes/decoder/in/mask"],
     )
-    spec["blocks"]["decoder_layer"]["inputs"]["keep"] += "?"
+    spec["blocks"]["decoder_layer"]["inputs"]["mask"] += "?"
 
     assert sorted((f.code, f.at) for f in findings_of(spec)) == [
-        ("T02", f"{ENCODER}/self_attention/in/keep"),
-        ("T02", "/nodes/encoder/in/keep"),
+        ("T02", f"{ENCODER}/self_attention/in/mask"),
+        ("T02", "/nodes/encoder/in/mask"),
     ]
 
 
@@ -386,7 +386,7 @@ def test_an_unread_value_that_would_suit_an_open_port_is_not_reported(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
     """The decoder is unread because the head's wire is missing; a spare mask is not."""
-    spec = edit({"/nodes/head/in": {}, "/inputs/spare": "keep[B T]"})
+    spec = edit({"/nodes/head/in": {}, "/inputs/spare": "mask[B T]"})
 
     assert [(f.code, f.at) for f in findings_of(spec)] == [
         ("W01", "/nodes/head"),
@@ -401,10 +401,10 @@ def test_an_optional_port_may_stay_unwired(edit: Edit, findings_of: FindingsOf) 
     """What reads it inside is as if that wire were not there."""
     spec = edit(
         {
-            "/blocks/encoder_layer/inputs/keep": "keep[B S]?",
-            "/blocks/decoder_layer/inputs/keep": "keep[B S]?",
+            "/blocks/encoder_layer/inputs/mask": "mask[B S]?",
+            "/blocks/decoder_layer/inputs/mask": "mask[B S]?",
         },
-        ["/nodes/encoder/in/keep", "/nodes/decoder/in/keep", "/inputs/source_keep"],
+        ["/nodes/encoder/in/mask", "/nodes/decoder/in/mask", "/inputs/source_mask"],
     )
 
     assert findings_of(spec) == []
@@ -413,8 +413,8 @@ def test_an_optional_port_may_stay_unwired(edit: Edit, findings_of: FindingsOf) 
 def test_an_unwired_optional_port_leaves_no_wire(edit: Edit, graph_of: Callable[..., Any]) -> None:
     """The graph's nodes do not name a value that nothing gives."""
     spec = edit(
-        {"/blocks/encoder_layer/inputs/keep": "keep[B S]?"},
-        ["/nodes/encoder/in/keep"],
+        {"/blocks/encoder_layer/inputs/mask": "mask[B S]?"},
+        ["/nodes/encoder/in/mask"],
     )
 
     encoder = next(n for n in graph_of(spec).root.nodes if n.name == "encoder")
@@ -505,7 +505,7 @@ def doubling(levels: int) -> dict[str, Any]:
     for at, template in edits.items():
         if at.startswith("/blocks"):
             inner = template["nodes"]["inner"]
-            template["nodes"]["again"] = {**inner, "in": {"x": "inner.x", "keep": "keep"}}
+            template["nodes"]["again"] = {**inner, "in": {"x": "inner.x", "mask": "mask"}}
             template["outputs"] = {"x": "again.x"}
     return edits
 
@@ -533,7 +533,7 @@ TEXTS = {
 }
 WORDS = st.sampled_from(
     [
-        *("x", "=heads", "=d_model/0", "f[B T d_model]", "keep[B S]?", "ids:vocab[B T]"),
+        *("x", "=heads", "=d_model/0", "f[B T d_model]", "mask[B S]?", "ids:vocab[B T]"),
         *("attention@1", "encoder_layer", "decoder", "decoder.x", "source", "=position", "T"),
         *("...", "=", "a/b~", "", "position", "encoder"),
     ]
@@ -569,7 +569,7 @@ def test_a_mistake_in_a_template_used_with_two_types_is_told_once() -> None:
         "nodes": {"wide": wide, "sum": {"use": "add@1", "in": {"x": "x", "z": "wide.y"}}},
     }
     spec = {
-        "format": 1,
+        "format": 2,
         "name": "twice",
         "axes": {"B": "batch", "S": "time", "T": "time"},
         "inputs": {"a": "f[B S 8]", "b": "f[B T 8]"},

@@ -116,7 +116,7 @@ def test_an_axis_that_is_lost_on_the_way_is_found(edit: Edit, findings_of: Findi
     )
     spec["blocks"]["decoder_layer"]["nodes"]["cross_attention"]["in"] = {"x": "self_attention.y"}
     spec["blocks"]["decoder_layer"]["outputs"]["m"] = "memory"
-    del spec["blocks"]["decoder_layer"]["inputs"]["keep"], spec["nodes"]["decoder"]["in"]["keep"]
+    del spec["blocks"]["decoder_layer"]["inputs"]["mask"], spec["nodes"]["decoder"]["in"]["mask"]
 
     found = findings_of(spec)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def spec_with(params: Mapping[str, Any], require: tuple[str, ...] = ()) -> Spec:
     """Return a spec of nothing but params."""
-    rest = {"format": 1, "name": "p", "axes": {}, "inputs": {}, "outputs": {"y": "x"}, "nodes": {}}
+    rest = {"format": 2, "name": "p", "axes": {}, "inputs": {}, "outputs": {"y": "x"}, "nodes": {}}
     return loaded({**rest, "params": params, "require": require}).form
 
 

@@ -49,11 +49,11 @@ def test_a_port_may_not_be_called_so(
     layer = "/blocks/encoder_layer"
     spec = edit(
         {
-            f"{layer}/inputs/{name}": "keep[B S]",
-            f"{layer}/nodes/self_attention/in/keep": name,
-            "/nodes/encoder/in": {"x": "source_position.y", name: "source_keep"},
+            f"{layer}/inputs/{name}": "mask[B S]",
+            f"{layer}/nodes/self_attention/in/mask": name,
+            "/nodes/encoder/in": {"x": "source_position.y", name: "source_mask"},
         },
-        [f"{layer}/inputs/keep"],
+        [f"{layer}/inputs/mask"],
     )
 
     assert [(f.code, f.at) for f in findings_of(spec)] == [("N09", f"{layer}/inputs/{name}")]
@@ -65,9 +65,9 @@ def test_a_port_may_be_called_like_a_method(
 ) -> None:
     """Ports are arguments, not attributes."""
     spec = edit(
-        {f"/inputs/{name}": "keep[B S]", "/nodes/encoder/in/keep": name}
-        | {"/nodes/decoder/in/keep": name},
-        ["/inputs/source_keep"],
+        {f"/inputs/{name}": "mask[B S]", "/nodes/encoder/in/mask": name}
+        | {"/nodes/decoder/in/mask": name},
+        ["/inputs/source_mask"],
     )
 
     assert findings_of(spec) == []

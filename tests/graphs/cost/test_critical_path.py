@@ -25,7 +25,7 @@ SIZES = {"B": 3, "S": 11, "T": 7}
 def wired(nodes: dict[str, Any], output: str, **more: Any) -> dict[str, Any]:
     """Return a spec of one input of width 8."""
     return {
-        "format": 1,
+        "format": 2,
         "name": "some",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},

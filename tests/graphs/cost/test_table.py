@@ -79,7 +79,7 @@ def test_activations_by_hand(float_bytes: int) -> None:
     [
         ("f[B T 8]", 3 * 7 * 8 * 2),
         ("ids:9[B T]", 3 * 7 * 8),
-        ("keep[B T+1]", 3 * 8),
+        ("mask[B T+1]", 3 * 8),
         ("logits:9[B T]", 3 * 7 * 9 * 2),
         ("len[B]", 3 * 8),
     ],

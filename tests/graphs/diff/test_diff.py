@@ -21,7 +21,7 @@ from weft.graphs.diff.diff import diff
 from weft.graphs.diff.text import rows
 from weft.graphs.draw.diff import diff_picture
 from weft.graphs.ir.canonical import canonical, fingerprint
-from weft.specs.load import ROOMS, load, loaded
+from weft.specs.load import FOLDERS, load, loaded
 from weft.specs.reader import shipped_names
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 PAGE = Path(__file__).parents[3] / "docs" / "format.md"
-SHIPPED = sorted(shipped_names(*ROOMS))
+SHIPPED = sorted(shipped_names(*FOLDERS))
 
 
 def graph_of(value: str | Json) -> Graph:
@@ -81,7 +81,7 @@ def test_a_graph_does_not_differ_from_itself(name: str) -> None:
 
     assert found.equal
     assert found.changes == ()
-    assert found.survival.sizes()["carried"] == found.parameters[0] == found.parameters[1]
+    assert found.weight_transfer.sizes()["carried"] == found.parameters[0] == found.parameters[1]
     assert "the same graph\n" in found.render()
 
 
@@ -184,7 +184,7 @@ def test_what_is_of_the_whole_spec_has_no_path() -> None:
 def test_a_template_in_two_places_is_told_once() -> None:
     """The other place is named behind the first."""
     twice = copy.deepcopy(BASE)
-    wires = {"x": "encoder.x", "keep": "source_keep"}
+    wires = {"x": "encoder.x", "mask": "source_mask"}
     twice["nodes"]["second"] = {**twice["nodes"]["encoder"], "in": wires}
     twice["nodes"]["decoder"]["in"]["memory"] = "second.x"
     other = copy.deepcopy(twice)
@@ -252,12 +252,12 @@ def test_renames_are_recognised_and_their_weights_go_on() -> None:
         "> reader  was encoder",
         "> decoder.*.reading  was cross_attention",
     ]
-    sources = found.survival.sources
+    sources = found.weight_transfer.sources
     assert sources["words.weight"] == "source_embedding.weight"
     assert sources["reader.3.feed_forward.norm.bias"] == "encoder.3.feed_forward.norm.bias"
     query = "decoder.5.{}.f.query.weight"
     assert sources[query.format("reading")] == query.format("cross_attention")
-    assert [found.survival.new, found.survival.lost] == [{}, {}]
+    assert [found.weight_transfer.new, found.weight_transfer.lost] == [{}, {}]
 
 
 def test_every_node_may_be_renamed_at_once() -> None:
@@ -273,7 +273,7 @@ def test_every_node_may_be_renamed_at_once() -> None:
 def test_alike_nodes_are_told_apart_by_their_readers() -> None:
     """Two norms of one value: each keeps the reader that it had."""
     spec: Json = {
-        "format": 1,
+        "format": 2,
         "name": "twins",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},
@@ -333,7 +333,7 @@ def test_the_page_names_every_kind_of_change() -> None:
 # Templates in slots.
 
 SLOT: Json = {
-    "format": 1,
+    "format": 2,
     "name": "slot",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"x": "f[B T 8]"},
@@ -368,7 +368,7 @@ def test_a_template_in_a_slot_is_compared_inside() -> None:
     found = diff(graph_of(SLOT), graph_of(other))
 
     assert told(found) == ["> a/f.opening  was first", "~ a/f.second  bias true -> false"]
-    assert found.survival.sources["a.f.opening.weight"] == "a.f.first.weight"
+    assert found.weight_transfer.sources["a.f.opening.weight"] == "a.f.first.weight"
     drawn = diff_picture(graph_of(SLOT), graph_of(other), found).source
     assert ">f.second: bias true -&gt; false</font>" in drawn
 
@@ -462,7 +462,7 @@ def generated(seed: int) -> Json:
     for name in reversed(list(blocks)):
         used |= used_by(blocks[name]["nodes"]) if name in used else set()
     spec: Json = {
-        "format": 1,
+        "format": 2,
         "name": dice.choice(("one", "two")),
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},
@@ -543,7 +543,7 @@ def test_a_graph_with_other_names_differs_in_nothing_else(seed: int, order: int)
     found = diff(graph_of(spec), graph_of(other))
 
     assert {change.kind for change in found.changes} <= {"renamed", "template"}
-    assert [found.survival.new, found.survival.lost] == [{}, {}]
+    assert [found.weight_transfer.new, found.weight_transfer.lost] == [{}, {}]
 
 
 def repeat(spec: Json, dice: random.Random) -> Json:

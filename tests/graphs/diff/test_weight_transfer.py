@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
-from weft.graphs.diff.weight_transfer import survival
+from weft.graphs.diff.weight_transfer import weight_transfer
 from weft.specs.load import load, loaded
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def test_a_graph_carries_all_of_itself(edit: Edit, graph_of: GraphOf) -> None:
     """Every weight once, from where it is stored; nothing new, nothing lost."""
     graph = graph_of(edit({}))
 
-    same = survival(graph, graph)
+    same = weight_transfer(graph, graph)
 
     assert same.carried == graph.weights()
     assert same.sources == {path: path for path in graph.weights()}
@@ -40,7 +40,7 @@ def test_more_layers_are_new_and_fewer_are_lost(edit: Edit, graph_of: GraphOf) -
     """Copies 0 and 1 go on; 2 and 3 begin anew, or are dropped."""
     short, long = graph_of(edit({}), layers=2), graph_of(edit({}), layers=4)
 
-    longer, shorter = survival(short, long), survival(long, short)
+    longer, shorter = weight_transfer(short, long), weight_transfer(long, short)
 
     assert longer.carried == shorter.carried == short.weights()
     assert (
@@ -56,7 +56,7 @@ def test_another_shape_does_not_go_on(edit: Edit, graph_of: GraphOf) -> None:
     """A wider inner layer: two matrices and a bias of each layer begin anew, both shapes said."""
     old, new = graph_of(edit({}), layers=1), graph_of(edit({}), layers=1, d_ff=1024)
 
-    found = survival(old, new)
+    found = weight_transfer(old, new)
 
     inner = "encoder.0.feed_forward.f.inner.weight"
     assert found.reshaped[inner] == ((2048, 512), (1024, 512))
@@ -71,7 +71,7 @@ def test_what_is_untied_begins_as_the_one_that_was_shared(edit: Edit, graph_of: 
     """Three tables for one: each is a copy of it, and the report says so."""
     tied, untied = graph_of(edit({})), graph_of(edit({}, ["/tie"]))
 
-    found = survival(tied, untied)
+    found = weight_transfer(tied, untied)
 
     assert [found.sources[path] for path in EMBEDDINGS] == [EMBEDDINGS[0]] * 3
     assert [found.new, found.lost, found.reshaped] == [{}, {}, {}]
@@ -85,7 +85,7 @@ def test_what_is_tied_anew_begins_as_the_first(edit: Edit, graph_of: GraphOf) ->
     """One table for three: the first goes on, the others are lost."""
     untied, tied = graph_of(edit({}, ["/tie"])), graph_of(edit({}))
 
-    found = survival(untied, tied)
+    found = weight_transfer(untied, tied)
 
     assert found.sources[EMBEDDINGS[0]] == EMBEDDINGS[0]
     assert sorted(found.lost) == sorted(EMBEDDINGS[1:])
@@ -106,7 +106,7 @@ def test_a_tied_weight_goes_on_through_any_of_its_names(edit: Edit, graph_of: Gr
         )
     )
 
-    found = survival(old, new)
+    found = weight_transfer(old, new)
 
     assert found.sources["head.weight"] == "source_embedding.weight"
     assert found.new == {"words.weight": (37000, 512)}
@@ -119,7 +119,7 @@ def test_a_shape_that_only_a_later_name_has_goes_on(edit: Edit, graph_of: GraphO
     old = graph_of(edit({"/nodes/source_embedding/params/d_model": 512}, ["/tie"]))
     new = graph_of(edit({"/tie/0": ["head.weight", "source_embedding.weight"]}, []))
 
-    found = survival(old, new)
+    found = weight_transfer(old, new)
 
     assert found.sources["head.weight"] == "head.weight"
     assert list(found.lost) == ["source_embedding.weight"]
@@ -131,7 +131,7 @@ def test_every_parameter_is_counted_once(edit: Edit, graph_of: GraphOf) -> None:
     changes = {"/blocks/encoder_layer/nodes/feed_forward/fill/f/params/d_ff": 64}
     new = graph_of(edit(changes, ["/tie"]), layers=4)
 
-    found = survival(old, new)
+    found = weight_transfer(old, new)
 
     sizes = found.sizes()
     assert sizes["after"] == sizes["carried"] + sizes["new"] + sizes["reshaped"]
@@ -148,11 +148,11 @@ def test_a_new_tie_begins_as_the_one_that_fits() -> None:
             "one": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": width}},
             "two": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 8}},
         }
-        value = {"format": 1, "name": "pair", "axes": {"B": "batch"}, "inputs": {"x": "f[B 4]"}}
+        value = {"format": 2, "name": "pair", "axes": {"B": "batch"}, "inputs": {"x": "f[B 4]"}}
         outputs = {"one": "one.y", "two": "two.y"}
         return check(loaded({**value, "outputs": outputs, "nodes": nodes, **keys}).form, registry())
 
-    found = survival(graph_of(6), graph_of(8, tie=[["one.weight", "two.weight"]]))
+    found = weight_transfer(graph_of(6), graph_of(8, tie=[["one.weight", "two.weight"]]))
 
     assert found.sources["one.weight"] == "two.weight"
     assert found.carried["one.weight"] == (8, 4)
@@ -163,7 +163,7 @@ def test_a_new_tie_begins_as_the_one_that_fits() -> None:
 def test_a_weight_of_one_copy_is_told_with_its_number(tmp_path: Path) -> None:
     """Although no other copy has one of that name."""
     child = {
-        "format": 1,
+        "format": 2,
         "name": "one",
         "extends": "transformer-tiny",
         "patch": [
@@ -178,7 +178,7 @@ def test_a_weight_of_one_copy_is_told_with_its_number(tmp_path: Path) -> None:
     old = check(load("transformer-tiny").form, registry())
     new = check(load(path).form, registry())
 
-    told = survival(old, new).render()
+    told = weight_transfer(old, new).render()
 
     assert "decoder.1.feed_forward.f.gate.weight" in told
     assert "decoder.*.feed_forward.f.gate" not in told

@@ -27,7 +27,7 @@ NASTY = 'a "b" <i>c</i> & \\N \\" -> {d|e} \x07\ud800'
 """Text that would break a label which is not escaped."""
 
 TOY: dict[str, Any] = {
-    "format": 1,
+    "format": 2,
     "name": "toy-decoder",
     "doc": NASTY,
     "axes": {"B": "batch", "T": "time"},
@@ -115,7 +115,7 @@ FEED = {"use": "feed_forward@1", "params": {"d_ff": 9}}
 def part_of(use: dict[str, Any]) -> Part:
     """Return the part that a use of a block is, alone in a spec."""
     value = {
-        "format": 1,
+        "format": 2,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},
@@ -204,8 +204,8 @@ def test_masks_are_thin_and_dashed() -> None:
 
     masks = {ends for ends, style in found.items() if "dashed" in style}
     assert masks == {
-        ("input/source_keep", "node/encoder.*.self_attention"),
-        ("input/source_keep", "node/decoder.*.cross_attention"),
+        ("input/source_mask", "node/encoder.*.self_attention"),
+        ("input/source_mask", "node/decoder.*.cross_attention"),
     }
 
 
@@ -243,9 +243,9 @@ def test_the_expanded_form_has_a_box_for_each_placed_block() -> None:
     assert len(blocks) == 5 + 6 * 2 + 6 * 3
     for vertex in blocks:
         assert f'"node/{vertex}" [label=' in source
-    drawn = [wires for _, _, wires in flat.edges(data="wires") if wires[0]["type"].kind != "keep"]
+    drawn = [wires for _, _, wires in flat.edges(data="wires") if wires[0]["type"].kind != "mask"]
     assert len(edges(source)) == len(drawn)
-    assert "reads source_keep" in label(source, "node/decoder.3.cross_attention")
+    assert "reads source_mask" in label(source, "node/decoder.3.cross_attention")
     assert source.count('subgraph "cluster_decoder.') == 6
 
 
@@ -498,16 +498,16 @@ def test_long_text_is_cut() -> None:
 def test_a_mask_has_a_line_of_its_own_beside_a_thick_one() -> None:
     """Else what `prepend@1` gives would look unmasked."""
     spec = {
-        "format": 1,
+        "format": 2,
         "name": "masked",
         "axes": {"B": "batch", "T": "time"},
-        "inputs": {"x": "f[B T 8]", "keep": "keep[B T]"},
+        "inputs": {"x": "f[B T 8]", "mask": "mask[B T]"},
         "outputs": {"y": "read.y"},
         "nodes": {
-            "start": {"use": "prepend@1", "in": {"x": "x", "keep": "keep"}},
+            "start": {"use": "prepend@1", "in": {"x": "x", "mask": "mask"}},
             "read": {
                 "use": "attention@1",
-                "in": {"x": "start.y", "keep": "start.keep"},
+                "in": {"x": "start.y", "mask": "start.mask"},
                 "params": {"heads": 2},
             },
         },

@@ -131,7 +131,7 @@ def test_another_template_in_its_place_is_drawn_beside_the_old_one() -> None:
     norm = {"use": "layer_norm@1", "in": {"x": "x"}}
     ports = {"inputs": {"x": "f[B S 512]"}, "outputs": {"x": "norm.y"}}
     spec["blocks"] |= {"plain": {**ports, "nodes": {"norm": norm}}}
-    del spec["blocks"]["encoder_layer"], spec["nodes"]["encoder"]["in"]["keep"]
+    del spec["blocks"]["encoder_layer"], spec["nodes"]["encoder"]["in"]["mask"]
     spec["nodes"]["encoder"]["block"] = "plain"
 
     found = fates(drawn(BASE, graph_of(spec)))

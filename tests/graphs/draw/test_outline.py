@@ -23,7 +23,7 @@ DECODER_LAYER = 2 * ATTENTION + FEED_FORWARD + 3 * NORM
 TABLE = 37000 * 512
 
 TINY: dict[str, Any] = {
-    "format": 1,
+    "format": 2,
     "name": "tiny",
     "axes": {"B": "batch", "T": "time"},
     "inputs": {"ids": "ids:5[B T]"},
@@ -157,7 +157,7 @@ def test_the_text_is_in_columns() -> None:
         return next(line.split() for line in rows if line.strip().startswith(start))
 
     assert rows[0] == "transformer-base: 63,082,496 parameters"
-    types = "f[B S 512], keep[B S] -> f[B S 512]"
+    types = "f[B S 512], mask[B S] -> f[B S 512]"
     assert row("encoder × 6")[3:] == [
         "encoder_layer",
         *types.split(),
@@ -209,7 +209,7 @@ def test_the_json_form_nests_and_survives_a_round_trip() -> None:
     nodes = {node["name"]: node for node in form["nodes"]}
     assert next(iter(nodes)) == "source_embedding"
     cross = {node["name"]: node for node in nodes["decoder"]["nodes"]}["cross_attention"]
-    assert cross["inputs"] == {"x": "f[B T 512]", "memory": "f[B S 512]", "keep": "keep[B S]"}
+    assert cross["inputs"] == {"x": "f[B T 512]", "memory": "f[B S 512]", "mask": "mask[B S]"}
     assert cross["weights"] == {"norm.weight": [512], "norm.bias": [512]}
     (slot,) = cross["nodes"]
     assert (slot["path"], slot["use"]) == ("decoder.*.cross_attention/f", "attention@1")

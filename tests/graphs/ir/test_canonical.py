@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     GraphOf = Callable[..., Graph]
 
 GENERIC: dict[str, Any] = {
-    "format": 1,
+    "format": 2,
     "name": "generic",
     "axes": {"B": "batch", "T": "time"},
-    "inputs": {"x": "f[B T 8]", "keep": "keep[B T]"},
+    "inputs": {"x": "f[B T 8]", "mask": "mask[B T]"},
     "outputs": {"y": "last.y"},
     "blocks": {
         "part": {
-            "inputs": {"x": "f[B T d]", "keep": "keep[B T]?"},
+            "inputs": {"x": "f[B T d]", "mask": "mask[B T]?"},
             "outputs": {"y": "read.y", "before": "x"},
             "nodes": {
                 "read": {
                     "use": "attention@1",
-                    "in": {"x": "x", "keep": "keep"},
+                    "in": {"x": "x", "mask": "mask"},
                     "params": {"heads": 2},
                 }
             },
@@ -52,11 +52,11 @@ GENERIC: dict[str, Any] = {
         },
     },
     "nodes": {
-        "a": {"use": "part", "in": {"x": "x", "keep": "keep"}},
+        "a": {"use": "part", "in": {"x": "x", "mask": "mask"}},
         "b": {"use": "part", "in": {"x": "a.y"}},
         "widen": {"use": "linear@1", "in": {"x": "b.y"}, "params": {"d_out": 6}},
-        "c": {"use": "part", "in": {"x": "widen.y", "keep": "keep"}},
-        "d": {"use": "part", "in": {"x": "c.y", "keep": "keep"}},
+        "c": {"use": "part", "in": {"x": "widen.y", "mask": "mask"}},
+        "d": {"use": "part", "in": {"x": "c.y", "mask": "mask"}},
         "last": {"use": "part_2", "in": {"x": "d.y"}},
     },
 }
@@ -106,10 +106,10 @@ def test_a_generic_template_becomes_one_for_each_type(graph_of: GraphOf) -> None
     full = canonical(graph_of(GENERIC))
 
     assert {name: body["inputs"] for name, body in full["blocks"].items()} == {
-        "part": {"x": "f[B T 8]", "keep": "keep[B T]"},
+        "part": {"x": "f[B T 8]", "mask": "mask[B T]"},
         "part_2": {"x": "f[B T 6]"},
         "part_3": {"x": "f[B T 8]"},
-        "part_4": {"x": "f[B T 6]", "keep": "keep[B T]"},
+        "part_4": {"x": "f[B T 6]", "mask": "mask[B T]"},
     }
     uses = {name: node["use"] for name, node in full["nodes"].items()}
     assert uses["a"] == "part"
@@ -180,10 +180,10 @@ def test_what_changes_no_function_changes_no_fingerprint(
             {"/blocks/decoder_layer/nodes/feed_forward/in/x": "self_attention.y"},
             [
                 *("/blocks/decoder_layer/nodes/cross_attention", "/nodes/decoder/in/memory"),
-                *("/nodes/decoder/in/keep", "/blocks/decoder_layer/inputs/memory", "/tie"),
-                *("/blocks/decoder_layer/inputs/keep", "/blocks/encoder_layer", "/nodes/encoder"),
+                *("/nodes/decoder/in/mask", "/blocks/decoder_layer/inputs/memory", "/tie"),
+                *("/blocks/decoder_layer/inputs/mask", "/blocks/encoder_layer", "/nodes/encoder"),
                 *("/nodes/source_embedding", "/nodes/source_position", "/inputs/source"),
-                "/inputs/source_keep",
+                "/inputs/source_mask",
             ],
         ),
     ],
@@ -229,7 +229,7 @@ def alone(block: BlockType, params: dict[str, Any]) -> dict[str, Any]:
         "in": {name: name for name in wired},
         "fill": dict(block.example_fill),
     }
-    spec = {"format": 1, "name": "alone", "axes": {"B": "batch", "T": "time", "S": "time"}}
+    spec = {"format": 2, "name": "alone", "axes": {"B": "batch", "T": "time", "S": "time"}}
     rest = {"inputs": wired, "outputs": {"y": f"only.{signature.outputs[0].name}"}}
     return {**spec, **rest, "nodes": {"only": node}}
 

@@ -113,28 +113,28 @@ def test_sizes_may_read_params_and_axes() -> None:
 
 
 SPEC = {
-    "format": 1,
+    "format": 2,
     "name": "classifier",
     "params": {"d": 8},
     "axes": {"B": "batch", "T": "time"},
-    "inputs": {"x": "f[B T d]", "keep": "keep[B T]"},
+    "inputs": {"x": "f[B T d]", "mask": "mask[B T]"},
     "outputs": {"y": "read.y"},
     "blocks": {
         "reader": {
-            "inputs": {"x": "f[B T+1 d]", "keep": "keep[B T+1]"},
+            "inputs": {"x": "f[B T+1 d]", "mask": "mask[B T+1]"},
             "outputs": {"y": "read.y"},
             "nodes": {
                 "read": {
                     "use": "attention@1",
-                    "in": {"x": "x", "keep": "keep"},
+                    "in": {"x": "x", "mask": "mask"},
                     "params": {"heads": 2},
                 }
             },
         }
     },
     "nodes": {
-        "start": {"use": "prepend@1", "in": {"x": "x", "keep": "keep"}},
-        "read": {"use": "reader", "in": {"x": "start.y", "keep": "start.keep"}},
+        "start": {"use": "prepend@1", "in": {"x": "x", "mask": "mask"}},
+        "read": {"use": "reader", "in": {"x": "start.y", "mask": "start.mask"}},
     },
 }
 
@@ -148,12 +148,12 @@ def test_a_longer_axis_goes_through_a_graph() -> None:
 
 def test_the_old_mask_does_not_fit_the_longer_sequence() -> None:
     """The finding names both."""
-    nodes = {**SPEC["nodes"], "read": {"use": "reader", "in": {"x": "start.y", "keep": "keep"}}}
+    nodes = {**SPEC["nodes"], "read": {"use": "reader", "in": {"x": "start.y", "mask": "mask"}}}
     graph, findings = analyse(loaded({**SPEC, "nodes": nodes}).form, registry())
 
     assert graph is None
-    assert [(f.code, f.at) for f in findings] == [("T03", "/nodes/read/in/keep")]
-    assert findings[0].problem == "axis is T+1 but T at port 'keep'"
+    assert [(f.code, f.at) for f in findings] == [("T03", "/nodes/read/in/mask")]
+    assert findings[0].problem == "axis is T+1 but T at port 'mask'"
 
 
 def test_an_axis_is_an_axis_beside_a_param_of_its_name() -> None:

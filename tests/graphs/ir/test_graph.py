@@ -44,7 +44,7 @@ def test_the_expanded_graph_has_an_edge_for_each_pair_that_is_wired(base: Graph)
     inputs_to_embeddings, embeddings_to_positions = 2, 2
     into_and_through_encoder = 6 * 2
     into_and_through_decoder = 6 * 3
-    memory_to_cross = keep_to_self = keep_to_cross = 6
+    memory_to_cross = mask_to_self = mask_to_cross = 6
     to_head, to_output = 1, 1
     assert flat.number_of_edges() == (
         inputs_to_embeddings
@@ -52,8 +52,8 @@ def test_the_expanded_graph_has_an_edge_for_each_pair_that_is_wired(base: Graph)
         + into_and_through_encoder
         + into_and_through_decoder
         + memory_to_cross
-        + keep_to_self
-        + keep_to_cross
+        + mask_to_self
+        + mask_to_cross
         + to_head
         + to_output
     )
@@ -73,7 +73,7 @@ def test_an_edge_names_ports_and_type(base: Graph) -> None:
     assert set(flat.predecessors("decoder.3.cross_attention")) == {
         "decoder.3.self_attention",
         "encoder.5.feed_forward",
-        "source_keep",
+        "source_mask",
     }
     assert list(flat.predecessors("output:logits")) == ["head"]
 
@@ -82,7 +82,7 @@ def test_two_wires_between_one_pair_share_an_edge(edit: Edit, graph_of: GraphOf)
     """Neither is lost."""
     spec = edit({"/blocks/decoder_layer/nodes/cross_attention/in/memory": "self_attention.y"})
     cross = spec["blocks"]["decoder_layer"]["nodes"]["cross_attention"]
-    del cross["in"]["keep"], spec["blocks"]["decoder_layer"]["inputs"]["keep"], spec["step"]
+    del cross["in"]["mask"], spec["blocks"]["decoder_layer"]["inputs"]["mask"], spec["step"]
     del spec["blocks"]["decoder_layer"]["inputs"]["memory"]
     spec["nodes"]["decoder"]["in"] = {"x": "target_position.y"}
     spec["outputs"]["memory"] = "encoder.x"
@@ -179,7 +179,7 @@ def test_walking_names_each_node_once(base: Graph) -> None:
 
 def test_a_template_used_once_is_walked_without_a_star(edit: Edit, graph_of: GraphOf) -> None:
     """And flattened under the name of the node."""
-    wires = {"x": "source_position.y", "keep": "source_keep"}
+    wires = {"x": "source_position.y", "mask": "source_mask"}
     graph = graph_of(edit({"/nodes/encoder": {"use": "encoder_layer", "in": wires}}))
 
     assert "encoder.self_attention" in [path for path, _ in walk(graph.root)]

@@ -22,7 +22,7 @@ from weft.graphs.ir.value_type import (
 
 NAMES = ["a", "b", "c"]
 RIGID = st.one_of(st.sampled_from(["B", "S", "T"]), st.integers(1, 5))
-KIND = st.sampled_from(["f", "keep", "ids", "logits"])
+KIND = st.sampled_from(["f", "mask", "ids", "logits"])
 
 
 @st.composite
@@ -106,7 +106,7 @@ def test_the_order_of_letters_carries_nothing(wanted: ValueType, given_: ValueTy
 @pytest.mark.parametrize(
     ("wanted", "given_", "code", "problem"),
     [
-        ("f[b t 8]", "keep[B T]", "T02", "kind is keep, not f"),
+        ("f[b t 8]", "mask[B T]", "T02", "kind is mask, not f"),
         ("f[b t]", "f[B T 8]", "T04", "3 axes, not 2"),
         ("f[... a b]", "f[B]", "T04", "1 axes, not 3"),
         ("f[b 8]", "f[B 9]", "T03", "axis is 8 but 9"),
@@ -128,14 +128,14 @@ def test_a_misfit_says_which_side_is_what(
 def test_a_settled_name_says_where_it_comes_from() -> None:
     """The reader sees which other port holds the name fast."""
     misfit = fit(
-        ValueType("keep", ("b", "s")),
-        ValueType("keep", ("B", "S")),
+        ValueType("mask", ("b", "s")),
+        ValueType("mask", ("B", "S")),
         {"b": "B", "s": "T"},
         {"s": "x"},
     )
 
     assert misfit == Misfit(
-        "T03", "axis 's' is T (from 'x') but S", "keep[b s] where b is B, s is T here"
+        "T03", "axis 's' is T (from 'x') but S", "mask[b s] where b is B, s is T here"
     )
 
 
@@ -164,7 +164,7 @@ AXES = {"B": "batch", "T": "time"}
         ("f[d_model/heads]", ValueType("f", (64,)), False),
         ("ids:heads[B]", ValueType("ids", ("B",), 8), False),
         ("logits: heads*2 [B]", ValueType("logits", ("B",), 16), False),
-        ("keep[b s]?", ValueType("keep", ("b", "s")), True),
+        ("mask[b s]?", ValueType("mask", ("b", "s")), True),
         (" score[] ", ValueType("score", ()), False),
         ("f[... d]", ValueType("f", ("...", "d")), False),
     ],

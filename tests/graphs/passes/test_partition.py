@@ -26,8 +26,8 @@ def graph(name: str) -> Graph:
         ("transformer-base", ["target"], {"encoder_x": "f[B S 8]"}),
         (
             "mask-predict",
-            ["target", "target_keep"],
-            {"encoder_x": "f[B S+1 8]", "length_token_keep": "keep[B S+1]"},
+            ["target", "target_mask"],
+            {"encoder_x": "f[B S+1 8]", "length_token_mask": "mask[B S+1]"},
         ),
         ("gru-attention", ["target"], None),
     ],
@@ -43,9 +43,9 @@ def test_one_half_after_the_other_is_the_whole(
     generator = torch.Generator().manual_seed(1)
     inputs = {
         "source": torch.randint(11, (2, 7), generator=generator),
-        "source_keep": torch.arange(7) < torch.tensor([[7], [4]]),
+        "source_mask": torch.arange(7) < torch.tensor([[7], [4]]),
         "target": torch.randint(11, (2, 5), generator=generator),
-        "target_keep": torch.arange(5) < torch.tensor([[3], [5]]),
+        "target_mask": torch.arange(5) < torch.tensor([[3], [5]]),
     }
     inputs = {port: value for port, value in inputs.items() if port in whole.inputs}
 
@@ -68,7 +68,7 @@ def test_weights_are_shared_and_not_copied() -> None:
     whole = graph("mask-predict")
     model = build(whole)
     first, second = (
-        build_sharing(half, model) for half in halves(whole, ["target", "target_keep"], registry())
+        build_sharing(half, model) for half in halves(whole, ["target", "target_mask"], registry())
     )
 
     assert first.source_embedding.weight is model.source_embedding.weight

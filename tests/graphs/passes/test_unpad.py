@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
-from weft.graphs.passes.unpad import Packing, Place, packing
+from weft.graphs.passes.unpad import Place, UnpadPlan, plan_unpad
 from weft.specs.load import loaded
 
 IDS = {"tokens": "ids:9[B T]"}
@@ -20,10 +20,10 @@ def plan(
     outputs: Mapping[str, str],
     inputs: Mapping[str, str] = IDS,
     blocks: Mapping[str, Any] | None = None,
-) -> Packing:
+) -> UnpadPlan:
     """Return how a spec is packed."""
     form: dict[str, Any] = {
-        "format": 1,
+        "format": 2,
         "name": "some",
         "axes": {"B": "batch", "S": "time", "T": "time"},
         "inputs": dict(inputs),
@@ -31,10 +31,10 @@ def plan(
         "blocks": dict(blocks or {}),
         "nodes": dict(nodes),
     }
-    return packing(check(loaded(form).form, registry(), {}))
+    return plan_unpad(check(loaded(form).form, registry(), {}))
 
 
-def around(found: Packing) -> dict[str, tuple[dict[str, Place], dict[str, Place | None]]]:
+def around(found: UnpadPlan) -> dict[str, tuple[dict[str, Place], dict[str, Place | None]]]:
     """Return what is done around each block."""
     return {path: (dict(a.inputs), dict(a.outputs)) for path, a in found.blocks.items()}
 
@@ -66,26 +66,26 @@ def test_a_block_that_names_its_axes_is_given_padded_values() -> None:
 
 
 def test_an_axis_that_is_read_whole_needs_to_know_its_padding() -> None:
-    """With `keep` it is packed, without it stays as it is, with the block's name."""
+    """With `mask` it is packed, without it stays as it is, with the block's name."""
     nodes = {
         "embed": EMBED,
         "f": {"use": "attention@1", "in": {"x": "embed.y"}, "params": {"heads": 2}},
     }
-    kept = {**nodes, "f": {**nodes["f"], "in": {"x": "embed.y", "keep": "keep"}}}
+    kept = {**nodes, "f": {**nodes["f"], "in": {"x": "embed.y", "mask": "mask"}}}
 
     without = plan(nodes, {"y": "f.y"})
-    with_keep = plan(kept, {"y": "f.y"}, {**IDS, "keep": "keep[B T]"})
+    with_mask = plan(kept, {"y": "f.y"}, {**IDS, "mask": "mask[B T]"})
 
     assert (without.axes, without.blocks) == ((), {})
     assert without.why == "'f' (attention@1) reads all of T and is not told what is padding"
-    assert (with_keep.axes, with_keep.keeps) == (("T",), {"T": "keep"})
-    assert around(with_keep) == {"f": ({"x": T3}, {"y": T3})}
+    assert (with_mask.axes, with_mask.masks) == (("T",), {"T": "mask"})
+    assert around(with_mask) == {"f": ({"x": T3}, {"y": T3})}
 
 
 def test_what_draws_by_rows_is_padded_and_so_is_what_stands_in_it() -> None:
     """A sub-layer that drops whole rows, while it trains, and the one inside it."""
 
-    def sublayer(drop_path: float) -> Packing:
+    def sublayer(drop_path: float) -> UnpadPlan:
         inner = {"use": "attention@1", "params": {"heads": 2, "causal": True}}
         node = {
             "use": "sublayer@1",

@@ -18,10 +18,10 @@ SMALL = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "vocab": 20, "dropo
 
 def inputs() -> dict[str, torch.Tensor]:
     """Return a batch of two pairs, one of them padded."""
-    keep = torch.tensor([[True] * 5, [True, True, True, False, False]])
+    mask = torch.tensor([[True] * 5, [True, True, True, False, False]])
     return {
         "source": torch.randint(20, (2, 5)),
-        "source_keep": keep,
+        "source_mask": mask,
         "target": torch.randint(20, (2, 4)),
     }
 
@@ -47,7 +47,7 @@ def test_maps_are_softmax_of_what_each_layer_was_given() -> None:
     query = read.query(seen["x"]).view(2, 4, 2, 8).transpose(1, 2)
     key = read.key(seen["memory"]).view(2, 5, 2, 8).transpose(1, 2)
     score = query @ key.mT / math.sqrt(8)
-    share = score.masked_fill(~given["source_keep"][:, None, None], -math.inf).softmax(-1)
+    share = score.masked_fill(~given["source_mask"][:, None, None], -math.inf).softmax(-1)
     torch.testing.assert_close(maps["decoder.1.cross_attention.f"], share)
     past = maps["decoder.0.self_attention.f"]
     assert past.shape == (2, 2, 4, 4)

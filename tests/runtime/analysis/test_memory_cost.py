@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from weft.blocks.kernels.decode_state import Room, State
+from weft.blocks.kernels.decode_state import Capacity, State
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.cost.table import cost_table
@@ -27,8 +27,8 @@ def bytes_of(state: Any) -> int:
     """Return the bytes of all tensors in a state."""
     if isinstance(state, torch.Tensor):
         return state.nbytes
-    rooms = state if isinstance(state, State | list | tuple) else state.values()
-    return sum(map(bytes_of, rooms))
+    capacities = state if isinstance(state, State | list | tuple) else state.values()
+    return sum(map(bytes_of, capacities))
 
 
 @pytest.mark.parametrize(("precision", "each"), [("float32", 4), ("bfloat16", 2)])
@@ -63,8 +63,8 @@ def test_the_bytes_are_those_that_a_model_takes(name: str) -> None:
     made = graph(name, layers=2, d_model=32, vocab=vocab)
     model: Any = build(made).eval()
     source = torch.randint(vocab, (3, 11))
-    room = Room(3, 1, 7, torch.float32, torch.device("cpu"))
-    state = model.begin(room, source=source, source_keep=torch.ones_like(source).bool())
+    capacity = Capacity(3, 1, 7, torch.float32, torch.device("cpu"))
+    state = model.begin(capacity, source=source, source_mask=torch.ones_like(source).bool())
 
     found = cache_by_node(made, SIZES)
 
@@ -89,6 +89,6 @@ def test_activations_are_what_blocks_give() -> None:
                 module = model.get_submodule(path + below)
                 module.register_forward_hook(lambda *given: seen.append(given[2].nbytes))
     source, target = torch.randint(30, (3, 11)), torch.randint(30, (3, 7))
-    model(source=source, source_keep=torch.ones_like(source).bool(), target=target)
+    model(source=source, source_mask=torch.ones_like(source).bool(), target=target)
 
     assert cost_table(made, SIZES).activation_bytes == sum(seen)

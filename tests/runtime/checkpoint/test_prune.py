@@ -28,7 +28,7 @@ from weft.specs.findings import InputError, SpecError
 from weft.specs.load import loaded
 
 SPEC: dict[str, Any] = {
-    "format": 1,
+    "format": 2,
     "name": "pair",
     "axes": {"B": "batch", "S": "time", "T": "time"},
     "inputs": {"x": "f[B T 8]", "memory": "f[B S 6]"},

@@ -42,7 +42,7 @@ def test_its_own_spec_gives_the_same_model(trained: api.Model) -> None:
 
     again = trained.adapt(weft.load("transformer-tiny", **SMALL))
 
-    assert again.survival.sizes()["carried"] == trained.graph.parameters()
+    assert again.weight_transfer.sizes()["carried"] == trained.graph.parameters()
     assert again.translate(LINES) == before == trained.translate(LINES)
     pairs = zip(again.module.parameters(), trained.module.parameters(), strict=True)
     assert all(one is not other and torch.equal(one, other) for one, other in pairs)
@@ -58,9 +58,9 @@ def test_what_fits_is_carried_and_the_rest_is_drawn(trained: api.Model) -> None:
     vocab = made.graph.inputs["target"].size
     fresh = weft.build(weft.load("transformer-tiny", **{**SMALL, "layers": 2}, vocab=vocab), seed=7)
     drawn = fresh.state_dict()
-    assert {path.split(".")[1] for path in made.survival.new} == {"1"}
-    assert all(torch.equal(new[path], old[path]) for path in made.survival.carried)
-    assert all(torch.equal(new[path], drawn[path]) for path in made.survival.new)
+    assert {path.split(".")[1] for path in made.weight_transfer.new} == {"1"}
+    assert all(torch.equal(new[path], old[path]) for path in made.weight_transfer.carried)
+    assert all(torch.equal(new[path], drawn[path]) for path in made.weight_transfer.new)
     assert not torch.equal(new["head.weight"], drawn["head.weight"])
 
 
@@ -84,9 +84,9 @@ def test_a_renamed_node_keeps_its_weights(trained: api.Model) -> None:
 
     made = trained.adapt(varied(trained, rename))
 
-    source = made.survival.sources["reader.0.feed_forward.norm.weight"]
+    source = made.weight_transfer.sources["reader.0.feed_forward.norm.weight"]
     assert source == "encoder.0.feed_forward.norm.weight"
-    assert made.survival.sizes()["new"] == 0
+    assert made.weight_transfer.sizes()["new"] == 0
     assert made.translate(LINES) == trained.translate(LINES)
 
 
@@ -131,7 +131,7 @@ def test_a_run_starts_from_a_checkpoint(trained: api.Model, toy_run: Maker, tmp_
     heard: list[str] = []
 
     class Ear(api.Silent):
-        def say(self, text: str) -> None:
+        def log(self, text: str) -> None:
             heard.append(text)
 
     result = api.train(run, out=tmp_path / "second", listener=Ear())

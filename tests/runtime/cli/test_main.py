@@ -53,7 +53,7 @@ def test_check_says_that_a_shipped_spec_is_sound(capsys: Capture) -> None:
 def test_check_prints_every_mistake_and_exits_1(tmp_path: Path, capsys: Capture) -> None:
     """A did-you-mean for each, and a count."""
     spec = {
-        "format": 1,
+        "format": 2,
         "name": "bad",
         "axes": {"B": "batch"},
         "inputs": {"x": "f[B 4]"},
@@ -79,7 +79,7 @@ def test_check_prints_every_mistake_and_exits_1(tmp_path: Path, capsys: Capture)
 def test_check_json_is_for_editors(tmp_path: Path, capsys: Capture) -> None:
     """Findings as data, exit code 1 all the same."""
     path = tmp_path / "bad.json"
-    path.write_text('{"format": 1, "name": "x", "axes": {}, "inputs": {}, "nodes": {}}')
+    path.write_text('{"format": 2, "name": "x", "axes": {}, "inputs": {}, "nodes": {}}')
 
     code = main(["check", str(path), "--json"])
 
@@ -113,7 +113,7 @@ def test_blocks_lists_and_describes(capsys: Capture) -> None:
     assert "attention@1" in capsys.readouterr().out
     assert main(["blocks", "attention"]) == 0
     text = capsys.readouterr().out
-    assert "keep[b s]?" in text
+    assert "mask[b s]?" in text
     assert "Vaswani et al. 2017" in text
     assert main(["blocks", "atention"]) == 1
     assert "did you mean 'attention@1'?" in capsys.readouterr().err
@@ -178,7 +178,7 @@ def test_trains_evaluates_averages_and_translates(
         ({"updats": 3}, "did you mean 'updates'?"),
         ({"optimizer": {"beta": 3}}, "did you mean 'betas'?"),
         ({"schedule": {"type": "noam", "warmpu": 3}}, "did you mean 'warmup'?"),
-        ({"format": 2}, "format 2 is not known"),
+        ({"format": 3}, "format 3 is not known"),
         ({"spec": "../../etc/passwd.json"}, "leads out of the run's folder"),
         ({"spec": "transformer-tinny"}, "did you mean 'transformer-tiny'?"),
         ({"params": {"layer": 2}}, "did you mean 'layers'?"),

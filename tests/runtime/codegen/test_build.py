@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.kernels.decode_state import Room
+from weft.blocks.kernels.decode_state import Capacity
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build, build_empty, program_of, tie
 from weft.specs.findings import SpecError
@@ -151,13 +151,13 @@ def test_tracebacks_show_the_generated_line(graph: GraphOf, inputs: Inputs) -> N
     batch = inputs()
 
     with pytest.raises(RuntimeError) as caught:
-        model(**{**batch, "source_keep": batch["source_keep"][:, :-1]})
+        model(**{**batch, "source_mask": batch["source_mask"][:, :-1]})
 
     frames = traceback.extract_tb(caught.value.__traceback__)
     lines = [frame.line for frame in frames if frame.filename.startswith("<weft_generated")]
     assert lines == [
-        "encoder = layer(encoder, source_keep)",
-        "self_attention = self.self_attention(x, keep=keep)",
+        "encoder = layer(encoder, source_mask)",
+        "self_attention = self.self_attention(x, mask=mask)",
     ]
 
 
@@ -173,9 +173,9 @@ def test_begin_runs_the_encoder_and_the_memorys_keys_once(graph: GraphOf, inputs
 
         model.get_submodule(path).register_forward_hook(count)
     batch = inputs(rows=2)
-    room = Room(2, 1, 5, torch.float32, torch.device("cpu"))
+    capacity = Capacity(2, 1, 5, torch.float32, torch.device("cpu"))
 
-    state = model.begin(room, source=batch["source"], source_keep=batch["source_keep"])
+    state = model.begin(capacity, source=batch["source"], source_mask=batch["source_mask"])
     for position in range(5):
         model.step(batch["target"][:, position : position + 1], state=state, position=position)
 
@@ -200,16 +200,16 @@ def test_source_padding_changes_nothing(graph: GraphOf, inputs: Inputs) -> None:
     """Neither what stands in the padding nor how much of it there is."""
     model = build(graph()).eval()
     batch = inputs()
-    keep = batch["source_keep"]
+    mask = batch["source_mask"]
     expected = model(**batch)["logits"]
 
-    other = torch.where(keep, batch["source"], (batch["source"] + 5) % 11)
+    other = torch.where(mask, batch["source"], (batch["source"] + 5) % 11)
     longer = nn.functional.pad(batch["source"], (0, 3), value=7)
-    longer_keep = nn.functional.pad(keep, (0, 3), value=False)
+    longer_mask = nn.functional.pad(mask, (0, 3), value=False)
 
-    assert not keep.all()
+    assert not mask.all()
     torch.testing.assert_close(model(**{**batch, "source": other})["logits"], expected)
-    padded = {**batch, "source": longer, "source_keep": longer_keep}
+    padded = {**batch, "source": longer, "source_mask": longer_mask}
     torch.testing.assert_close(model(**padded)["logits"], expected)
 
 

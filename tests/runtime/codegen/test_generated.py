@@ -143,7 +143,7 @@ def specs(draw: st.DrawFn) -> Json:
     for name, node in author.nodes.items():
         ends += [f"{name}.{port}" for port in node.get("collect", ())]
     return {
-        "format": 1,
+        "format": 2,
         "name": "generated",
         "axes": {"B": "batch", "S": "time", "T": "time"},
         "inputs": inputs,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from weft.blocks.kernels.decode_state import Room
+from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
@@ -55,7 +55,7 @@ def two_stacks(second: str) -> Spec:
     }
     stack = {"repeat": 2, "carry": ["x"]}
     return {
-        "format": 1,
+        "format": 2,
         "name": "stacks",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 4]"},
@@ -204,7 +204,8 @@ def test_a_spec_may_have_the_name_of_anything(graph: Callable[..., Graph], name:
 
 
 @pytest.mark.parametrize(
-    "name", ["Linear", "range", "layer", "remembered", "nn", "state", "room", "position", "super"]
+    "name",
+    ["Linear", "range", "layer", "remembered", "nn", "state", "capacity", "position", "super"],
 )
 def test_a_node_may_have_the_name_of_what_the_source_uses(
     graph: Callable[..., Graph], name: str
@@ -217,7 +218,7 @@ def test_a_node_may_have_the_name_of_what_the_source_uses(
     model = build(graph(spec)).eval()
     x = torch.randn(2, 1, 4)
 
-    state = model.begin(Room(2, 1, 1, torch.float32, torch.device("cpu")))
+    state = model.begin(Capacity(2, 1, 1, torch.float32, torch.device("cpu")))
 
     torch.testing.assert_close(model.step(x=x, state=state, position=0), model(x=x))
     assert f"{name}.weight" in model.state_dict()
@@ -263,7 +264,7 @@ class Layer(nn.Module):
         map = self.map(x)
         return map
 
-    def begin(self, room):
+    def begin(self, capacity):
         return {
         }
 
@@ -289,10 +290,10 @@ class Stacks(nn.Module):
             upper = layer(upper)
         return {"x": upper}
 
-    def begin(self, room):
+    def begin(self, capacity):
         return {
-            "lower": [layer.begin(room) for layer in self.lower],
-            "upper": [layer.begin(room) for layer in self.upper],
+            "lower": [layer.begin(capacity) for layer in self.lower],
+            "upper": [layer.begin(capacity) for layer in self.upper],
         }
 
     def step(self, x, state, position):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from weft.blocks.kernels.decode_state import Room
+from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.draw.diagram import diagram
@@ -47,7 +47,7 @@ WIDE = {
 def graph_of(outputs: tuple[str, ...] = ("stack.x",), **keys: Any) -> Graph:
     """Return a stack of four layers over T."""
     value = {
-        "format": 1,
+        "format": 2,
         "name": "stack",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},
@@ -117,7 +117,7 @@ def test_stepping_equals_the_parallel_forward(graph: Graph, x: Tensor) -> None:
     """One position at a time, each copy with a memory of its own, shared weights or not."""
     model = build(graph).eval()
     whole = model(x)
-    state: Any = model.begin(Room(2, 1, 5, x.dtype, x.device))
+    state: Any = model.begin(Capacity(2, 1, 5, x.dtype, x.device))
     steps = [model.step(x[:, t : t + 1], state=state, position=t) for t in range(5)]
 
     for port, expected in whole.items():
@@ -222,7 +222,7 @@ def test_a_stand_in_need_not_read_every_wire() -> None:
         "instead": {"1": "alone"},
     }
     value = {
-        "format": 1,
+        "format": 2,
         "name": "stack",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]", "more": "f[B T 8]"},
@@ -247,7 +247,7 @@ def test_beams_stand_along_the_batch_wherever_it_is() -> None:
         "nodes": {},
     }
     value = {
-        "format": 1,
+        "format": 2,
         "name": "collected",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"source": "f[B 8 8]", "x": "f[B T 8]"},
@@ -266,7 +266,7 @@ def test_beams_stand_along_the_batch_wherever_it_is() -> None:
     }
     model: Any = build(check(loaded(value).form, registry())).eval()
     source = torch.randn(2, 8, 8)
-    state = model.begin(Room(2, 3, 5, source.dtype, source.device), source=source)
+    state = model.begin(Capacity(2, 3, 5, source.dtype, source.device), source=source)
 
     kept = state["decode"]["=layers@1"]
     expected = torch.stack([layer(source) for layer in model.encode]).repeat_interleave(3, 1)

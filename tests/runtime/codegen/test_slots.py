@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from weft.blocks.kernels.decode_state import Room
+from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import analyse, check
 from weft.graphs.cost.flops import default_sizes, flops
@@ -20,14 +20,14 @@ from weft.specs.load import loaded
 READ = {"use": "attention@1", "params": {"heads": 2, "causal": True}}
 FEED = {"use": "feed_forward@1", "params": {"d_ff": 16}}
 TWO = {
-    "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]?", "keep": "keep[B S]?"},
+    "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]?", "mask": "mask[B S]?"},
     "outputs": {"y": "feed.y"},
     "nodes": {
         "read": {**READ, "in": {"x": "x"}},
         "cross": {
             "use": "attention@1",
             "params": {"heads": 2},
-            "in": {"x": "read.y", "memory": "memory", "keep": "keep"},
+            "in": {"x": "read.y", "memory": "memory", "mask": "mask"},
         },
         "feed": {**FEED, "in": {"x": "cross.y"}},
     },
@@ -42,17 +42,17 @@ OWN = {
 def graph_of(node: dict[str, Any], blocks: dict[str, Any], **keys: Any) -> Graph:
     """Return a graph of one sub-layer that reads a memory, twice in a row."""
     layer = {
-        "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]", "keep": "keep[B S]"},
+        "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]", "mask": "mask[B S]"},
         "outputs": {"x": "outer.y"},
         "nodes": {
-            "outer": {**node, "in": {"x": "x", "memory": "memory", "keep": "keep"}},
+            "outer": {**node, "in": {"x": "x", "memory": "memory", "mask": "mask"}},
         },
     }
     value = {
-        "format": 1,
+        "format": 2,
         "name": "slots",
         "axes": {"B": "batch", "T": "time", "S": "time"},
-        "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]", "keep": "keep[B S]"},
+        "inputs": {"x": "f[B T 8]", "memory": "f[B S 8]", "mask": "mask[B S]"},
         "outputs": {"y": "stack.x"},
         "blocks": {"layer": layer, **blocks},
         "nodes": {
@@ -60,7 +60,7 @@ def graph_of(node: dict[str, Any], blocks: dict[str, Any], **keys: Any) -> Graph
                 "repeat": 2,
                 "block": "layer",
                 "carry": ["x"],
-                "in": {"x": "x", "memory": "memory", "keep": "keep"},
+                "in": {"x": "x", "memory": "memory", "mask": "mask"},
             }
         },
         "step": {"axis": "T"},
@@ -89,7 +89,7 @@ def inputs() -> dict[str, torch.Tensor]:
     return {
         "x": torch.randn(2, 5, 8, generator=generator),
         "memory": torch.randn(2, 3, 8, generator=generator),
-        "keep": torch.tensor([[True, True, True], [True, True, False]]),
+        "mask": torch.tensor([[True, True, True], [True, True, False]]),
     }
 
 
@@ -102,7 +102,7 @@ def test_a_template_in_a_slot_computes_what_it_says(
     for layer in model.stack:
         inner = layer.outer.f
         y = inner.read(layer.outer.norm(x))
-        y = inner.cross(y, memory=inputs["memory"], keep=inputs["keep"])
+        y = inner.cross(y, memory=inputs["memory"], mask=inputs["mask"])
         x = x + inner.feed(y)
 
     torch.testing.assert_close(model(**inputs)["y"], x, rtol=0, atol=0)
@@ -112,8 +112,8 @@ def test_it_is_stepped_through(graph: Graph, inputs: dict[str, torch.Tensor]) ->
     """The template remembers what its blocks remember; the memory is read once."""
     model: Any = build(graph).eval()
     whole = model(**inputs)["y"]
-    fixed = {name: inputs[name] for name in ("memory", "keep")}
-    state = model.begin(Room(2, 1, 5, torch.float32, torch.device("cpu")), **fixed)
+    fixed = {name: inputs[name] for name in ("memory", "mask")}
+    state = model.begin(Capacity(2, 1, 5, torch.float32, torch.device("cpu")), **fixed)
     steps = [model.step(inputs["x"][:, t : t + 1], state=state, position=t)["y"] for t in range(5)]
 
     torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-5, atol=1e-6)
@@ -154,7 +154,7 @@ def test_another_choice_from_outside_leaves_no_template_unused() -> None:
     """What the spec itself chooses is not there for nothing; it is checked all the same."""
     held = loaded(
         {
-            "format": 1,
+            "format": 2,
             "name": "choice",
             "params": {"inner": {"use": "own"}, "wide": 16},
             "axes": {"B": "batch", "T": "time"},

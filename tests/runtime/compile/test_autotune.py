@@ -107,7 +107,7 @@ def test_what_is_asked_for_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "_measure", lambda *_, **__: pytest.fail("measured"))
     monkeypatch.setenv("WEFT_ATTENTION", "plain")
 
-    found = choose_kernels(CPU, half=False, product_wish="torch", attention_wish="flex")
+    found = choose_kernels(CPU, half=False, product_kernel="torch", attention_kernel="flex")
 
     assert (found.product, dict(found.attention)) == ("torch", {"*": "plain"})
 

@@ -18,11 +18,11 @@ from weft.runtime.codegen.build import build
 from weft.runtime.compile import decode_compile as module
 from weft.runtime.compile.decode_compile import Measured, Steps, steps_of, use_steps
 from weft.runtime.compile.prepack import can_pack
-from weft.runtime.decode.decode import Request, Special, decode_ids
+from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
 from weft.runtime.decode.settings import SearchSettings
 from weft.specs.load import load
 
-SPECIAL = Special(3, 1, 0)
+SPECIAL_TOKENS = SpecialTokens(3, 1, 0)
 SMALL: dict[str, dict[str, Any]] = {
     "transformer-tiny": {"vocab": 30, "d_model": 8, "heads": 2, "d_ff": 12, "layers": 2},
     "gnmt-small": {"d_model": 16, "layers": 2, "vocab": 30},
@@ -59,7 +59,9 @@ def decoded(model: nn.Module, *counts: int, half: bool = False) -> list[Any]:
     for count in counts:
         lengths = torch.randint(2, 9, (count,), generator=generator).tolist()
         ids = [torch.randint(4, 30, (n,), generator=generator).tolist() for n in lengths]
-        found = decode_ids([model], [Request(one) for one in ids], SPECIAL, search, half=half)
+        found = decode_ids(
+            [model], [Request(one) for one in ids], SPECIAL_TOKENS, search, half=half
+        )
         best += [first for first, *_ in found]
     return best
 
@@ -74,7 +76,7 @@ def assert_same(found: list[Any], expected: list[Any]) -> None:
 def used(model: nn.Module, *given: Any, **more: Any) -> tuple[Steps, list[str]]:
     """Give a model steps; return them, and what they will have said."""
     said: list[str] = []
-    chosen = Steps(*given, say=said.append, **more)
+    chosen = Steps(*given, log=said.append, **more)
     use_steps(model, chosen)
     return chosen, said
 
@@ -130,7 +132,7 @@ def test_layers_are_compiled_or_the_whole_where_none_repeats(
     used(model, "on")
     search = SearchSettings(beam=2, max_extra=0, max_length=6, min_length=6)
 
-    decode_ids([model], [Request([5, 6, 7, 8, 9, 4])] * 2, SPECIAL, search)
+    decode_ids([model], [Request([5, 6, 7, 8, 9, 4])] * 2, SPECIAL_TOKENS, search)
 
     assert asked == [(call, position) for position in (2, 3, 4) for call in calls]
     assert not [one for one in model.modules() if "step" in vars(one)]
@@ -172,9 +174,9 @@ def test_plain_is_the_rule() -> None:
 
 
 @pytest.mark.parametrize("name", ["transformer-tiny", "gnmt-small"])
-@pytest.mark.parametrize("wish", ["on", "auto"])
+@pytest.mark.parametrize("choice", ["on", "auto"])
 def test_where_nothing_can_be_compiled_steps_are_plain(
-    name: str, wish: str, monkeypatch: pytest.MonkeyPatch
+    name: str, choice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is said once, with the reason, and no step is made twice."""
 
@@ -191,13 +193,13 @@ def test_where_nothing_can_be_compiled_steps_are_plain(
     model = made(name)
     plain = decoded(model, 3, 2)
 
-    steps, said = used(model, wish, work=1e9)
+    steps, said = used(model, choice, work=1e9)
 
     assert_same(decoded(model, 3, 2), plain)
     assert steps.mode == "plain"
     assert "compiling failed" in said[-1]
     assert said[-1].endswith("no C++ compiler")
-    assert len(said) == 1 + (wish == "auto")
+    assert len(said) == 1 + (choice == "auto")
 
 
 def test_graphs_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

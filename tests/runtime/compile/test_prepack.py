@@ -11,7 +11,7 @@ from weft.blocks.feed_forward.elementwise_module import Gate
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.runtime.codegen.build import build
-from weft.runtime.compile import prepack as pack
+from weft.runtime.compile import prepack as unpad
 from weft.runtime.compile.prepack import PackedLinear, can_pack, packed
 from weft.runtime.decode.stepper import ModelStepper
 from weft.specs.load import load
@@ -30,8 +30,8 @@ def model() -> nn.Module:
 
 def inputs() -> dict[str, Tensor]:
     """Return two sentences, the second with padding."""
-    keep = torch.arange(6) < torch.tensor([[6], [4]])
-    return {"source": torch.randint(11, (2, 6)), "source_keep": keep}
+    mask = torch.arange(6) < torch.tensor([[6], [4]])
+    return {"source": torch.randint(11, (2, 6)), "source_mask": mask}
 
 
 def logits(model: nn.Module, fixed: dict[str, Tensor]) -> Tensor:
@@ -134,7 +134,7 @@ def test_where_it_cannot_be_the_model_itself_is_used(
     assert packed(model, torch.float32) is model
     with torch.no_grad():
         assert packed(model, torch.float64) is model
-        monkeypatch.setattr(pack, "_ops", object)
+        monkeypatch.setattr(unpad, "_ops", object)
         can_pack.cache_clear()
         assert packed(model, torch.float32) is model
         monkeypatch.undo()

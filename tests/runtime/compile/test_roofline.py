@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from weft.runtime import api
-from weft.runtime.compile import roofline as ceiling_file
-from weft.runtime.compile.roofline import ceiling, full_speed
+from weft.runtime.compile import roofline as peak_file
+from weft.runtime.compile.roofline import full_speed, peak_flops
 from weft.runtime.data.shards.corpus import Corpus
 from weft.runtime.spec.check import graph_of
 from weft.runtime.system.cache import cache_folder
@@ -29,24 +29,24 @@ def test_it_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         asked.append(1)
         return 5e9
 
-    assert ceiling(CPU, torch.float32, measure) == 5e9
-    assert ceiling(CPU, torch.float32, measure) == 5e9
+    assert peak_flops(CPU, torch.float32, measure) == 5e9
+    assert peak_flops(CPU, torch.float32, measure) == 5e9
     assert len(asked) == 1
-    ceiling(CPU, torch.bfloat16, measure)
+    peak_flops(CPU, torch.bfloat16, measure)
     assert len(asked) == 2
-    (tmp_path / "new" / "ceiling.json").write_text("[3")
-    assert ceiling(CPU, torch.float32, measure) == 5e9
+    (tmp_path / "new" / "peak_flops.json").write_text("[3")
+    assert peak_flops(CPU, torch.float32, measure) == 5e9
     assert len(asked) == 3
 
 
 def test_a_product_of_n_takes_2_n_cubed_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that stands still but for one second a product."""
-    monkeypatch.setattr(ceiling_file, "SIZES", {"cpu": 8})
-    monkeypatch.setattr(ceiling_file, "SECONDS", 0.0)
+    monkeypatch.setattr(peak_file, "SIZES", {"cpu": 8})
+    monkeypatch.setattr(peak_file, "SECONDS", 0.0)
     ticks = iter(range(100))
-    monkeypatch.setattr(ceiling_file.time, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(peak_file.time, "perf_counter", lambda: float(next(ticks)))
 
-    assert ceiling_file._measured(CPU, torch.float32) == 2 * 8**3
+    assert peak_file._measured(CPU, torch.float32) == 2 * 8**3
 
 
 def test_the_cache_is_where_the_system_keeps_caches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_a_run_tells_its_share(
     toy_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its tokens a second over those that the ceiling allows; short runs do without."""
-    monkeypatch.setattr(api, "ceiling", lambda *_: 1e9)
+    monkeypatch.setattr(api, "peak_flops", lambda *_: 1e9)
     api.train(toy_run(updates=10), out=tmp_path / "short")
     monkeypatch.setattr(api, "MEASURED_FROM", 10)
     api.train(toy_run(updates=10), out=tmp_path / "long")
@@ -86,7 +86,7 @@ def test_a_run_tells_its_share(
         events = read(tmp_path / name / "metrics.jsonl")
         return next(event for event in events if event["type"] == "train")
 
-    assert "share_of_ceiling" not in told("short")
+    assert "mfu" not in told("short")
     seen = told("long")
     params = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "vocab": 40}
     corpus = Corpus.open(tmp_path / "long" / "prepared" / "train")
@@ -95,4 +95,4 @@ def test_a_run_tells_its_share(
     ]
     full = full_speed(graph_of(load("transformer-tiny", params)), means[0], means[1], 1e9)
     assert full is not None
-    assert seen["share_of_ceiling"] == pytest.approx(seen["tokens_per_second"] / full)
+    assert seen["mfu"] == pytest.approx(seen["tokens_per_second"] / full)

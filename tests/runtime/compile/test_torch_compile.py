@@ -14,7 +14,7 @@ from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
 from weft.runtime.compile import torch_compile as compiling
 from weft.runtime.compile.torch_compile import compile_model
-from weft.runtime.train.transforms.unpad import pack
+from weft.runtime.train.transforms.unpad import unpad
 
 GraphOf = Callable[..., Graph]
 Inputs = Callable[..., dict[str, Tensor]]
@@ -119,7 +119,7 @@ def test_auto_measures_and_keeps_what_is_faster(
 def test_a_model_that_repeats_nothing_stays_eager(graph: GraphOf) -> None:
     """There is no template to compile, and the report says that too."""
     spec: dict[str, Any] = {
-        "format": 1,
+        "format": 2,
         "name": "map",
         "axes": {"B": "batch"},
         "inputs": {"x": "f[B 4]"},
@@ -159,7 +159,7 @@ def test_compiled_training_is_eager_training(graph: GraphOf, inputs: Inputs) -> 
 def test_compiled_packed_rows_are_eager_padded_rows(graph: GraphOf, inputs: Inputs) -> None:
     """Of whatever shape, from as many graphs as templates."""
     eager, fast = build(graph()), build(graph())
-    pack(fast, graph(), pad=0)
+    unpad(fast, graph(), pad=0)
     report = compile_model(fast, "layers")
 
     for seed in range(6):

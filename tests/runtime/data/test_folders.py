@@ -78,12 +78,12 @@ def test_one_process_works_and_the_others_wait(tmp_path: Path) -> None:
     folder, said = tmp_path / "data", list[str]()
     waiting, seen = threading.Event(), list[bool]()
 
-    def hear(text: str) -> None:
+    def callback(text: str) -> None:
         said.append(text)
         waiting.set()
 
     def second() -> None:
-        with resuming(folder, "marker", "key", hear):
+        with resuming(folder, "marker", "key", callback):
             seen.append((folder / "marker").is_file())
 
     thread = threading.Thread(target=second)

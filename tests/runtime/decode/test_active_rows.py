@@ -19,16 +19,16 @@ from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
-from weft.runtime.decode import active_rows as held
-from weft.runtime.decode import forced_prefix as foreseen
-from weft.runtime.decode.decode import Request, Special, decode_ids
+from weft.runtime.decode import active_rows as active
+from weft.runtime.decode import forced_prefix
+from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
 from weft.runtime.decode.generate import GenerateSettings, generate_with
 from weft.runtime.decode.settings import Hypothesis, SampleSettings, SearchSettings
 from weft.runtime.decode.stepper import ModelStepper
 from weft.specs.load import load
 
 PAD, END, BEGIN = 0, 1, 3
-SPECIAL = Special(BEGIN, END, PAD)
+SPECIAL_TOKENS = SpecialTokens(BEGIN, END, PAD)
 
 
 def entries() -> dict[str, dict[str, Any]]:
@@ -54,7 +54,7 @@ def translates(name: str) -> bool:
     """Say whether a spec reads a source and writes a target, step by step."""
     made = graph_of(name)
     kinds = {port: type_.kind for port, type_ in made.inputs.items()}
-    wanted = {"source": "ids", "source_keep": "keep", "target": "ids"}
+    wanted = {"source": "ids", "source_mask": "mask", "target": "ids"}
     return made.step_axis is not None and kinds == wanted
 
 
@@ -112,7 +112,7 @@ def requests(name: str, begins: tuple[int, ...] = (0,) * 5) -> list[Request]:
 def decoded(model: nn.Module, given: list[Request], **search: Any) -> list[list[Hypothesis]]:
     """Return what is found; outputs have as many tokens as their sources, or few more."""
     settings = SearchSettings(**{"beam": 2, "nbest": 2, "max_extra": 1, "min_length": 2, **search})
-    return decode_ids([model], given, SPECIAL, settings)
+    return decode_ids([model], given, SPECIAL_TOKENS, settings)
 
 
 def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
@@ -144,7 +144,7 @@ def test_letting_go_of_what_is_done_changes_no_output(
     )
 
     found = decoded(model, given)
-    monkeypatch.setattr(held, "NARROW", math.inf)
+    monkeypatch.setattr(active, "NARROW", math.inf)
     expected = decoded(model, given)
 
     assert sizes
@@ -170,7 +170,7 @@ def test_so_it_is_for_every_search(
     model, given = made(name), requests(name)
 
     found = decoded(model, given, **search)
-    monkeypatch.setattr(held, "NARROW", math.inf)
+    monkeypatch.setattr(active, "NARROW", math.inf)
 
     assert_same(found, decoded(model, given, **search))
 
@@ -184,11 +184,11 @@ def test_so_it_is_for_several_models(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = SearchSettings(beam=2, max_extra=1)
     given = requests("transformer-tiny", (2, 3, 2, 4, 2))
 
-    found = decode_ids(models, given, SPECIAL, settings)
-    monkeypatch.setattr(held, "NARROW", math.inf)
+    found = decode_ids(models, given, SPECIAL_TOKENS, settings)
+    monkeypatch.setattr(active, "NARROW", math.inf)
     monkeypatch.setattr("weft.runtime.decode.decode.common", lambda *_: 0)
 
-    assert_same(found, decode_ids(models, given, SPECIAL, settings))
+    assert_same(found, decode_ids(models, given, SPECIAL_TOKENS, settings))
 
 
 @pytest.mark.parametrize("name", ["llama", "mamba", "gpt2"])
@@ -201,7 +201,7 @@ def test_continuations_let_go_of_rows(name: str, monkeypatch: pytest.MonkeyPatch
     ends = {one.tokens[1] for one in plain[:5]}
 
     found = generate_with(model, graph, prompts, settings, eos=ends)
-    monkeypatch.setattr(held, "NARROW", math.inf)
+    monkeypatch.setattr(active, "NARROW", math.inf)
     expected = generate_with(model, graph, prompts, settings, eos=ends)
 
     assert [one.tokens for one in found] == [one.tokens for one in expected]
@@ -264,7 +264,7 @@ def test_so_it_is_read_for_every_search(
     model, given = made(name), requests(name, (5, 4, 7, 4, 4))
     calls = steps_of(monkeypatch)
     size = int(graph_of(name).inputs["target"].size or 0)
-    monkeypatch.setattr(foreseen, "NUMBERS", 2 * size * 5 * search.get("beam", 2))
+    monkeypatch.setattr(forced_prefix, "NUMBERS", 2 * size * 5 * search.get("beam", 2))
 
     found = decoded(model, given, **search)
     assert calls[:4] == [2, 2, 1, 1]
@@ -297,9 +297,9 @@ def test_callers_who_go_while_a_beginning_is_read(monkeypatch: pytest.MonkeyPatc
     found = decode_ids(
         [model],
         given,
-        SPECIAL,
+        SPECIAL_TOKENS,
         SearchSettings(beam=2, nbest=2, max_extra=1, min_length=2),
-        gone=lambda: [0, 2, 4],
+        cancelled=lambda: [0, 2, 4],
     )
 
     assert calls[0] == 5

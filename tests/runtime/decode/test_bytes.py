@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from weft.runtime.checkpoint.checkpoint import Contents, save, weights_of
 from weft.runtime.data.settings import TokenizerSettings
 from weft.runtime.data.tokenizer import UNKNOWN, Tokenizer, train_tokenizer
-from weft.runtime.decode.translate import Wish
+from weft.runtime.decode.translate import TranslationRequest
 from weft.runtime.model.model import Model
 from weft.runtime.spec.check import graph_of
 
@@ -71,8 +71,11 @@ def test_a_model_copies_what_it_is_told_and_never_writes_unknown(
         return {**outputs, "logits": outputs["logits"].index_fill(-1, unknown, 50.0)}
 
     module.step = likeliest
-    wishes = [Wish(f"sun {FOREIGN}", begin=FOREIGN), Wish("moon", include=["漢"])]
-    found = list(wanted.translator.hypotheses(wishes))
+    requests = [
+        TranslationRequest(f"sun {FOREIGN}", begin=FOREIGN),
+        TranslationRequest("moon", include=["漢"]),
+    ]
+    found = list(wanted.translator.hypotheses(requests))
 
     assert stepped
     for hypothesis in found[0]:

@@ -31,8 +31,8 @@ def test_the_least_probable_words_are_written_again() -> None:
         ]
     )
 
-    def predict(words: Tensor, keep: Tensor) -> Tensor:
-        assert keep.all()
+    def predict(words: Tensor, mask: Tensor) -> Tensor:
+        assert mask.all()
         seen.append(words[0].tolist())
         return next(answers)
 
@@ -57,8 +57,8 @@ def test_the_length_with_the_best_words_on_average_comes_first() -> None:
     """Two lengths of one sentence; positions beyond the shorter count for nothing."""
     table = scores([(A, 0.5), (A, 0.99)], [(B, 0.4), (B, 0.8)])
 
-    def predict(words: Tensor, keep: Tensor) -> Tensor:  # noqa: ARG001
-        assert keep.tolist() == [[True, False], [True, True]]
+    def predict(words: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG001
+        assert mask.tolist() == [[True, False], [True, True]]
         return table
 
     [[first, second]] = mask_predict(
@@ -76,7 +76,7 @@ def test_what_is_no_word_is_never_written() -> None:
     table[..., C] = 1.0
 
     [[found]] = mask_predict(
-        lambda _words, _keep: table,
+        lambda _words, _mask: table,
         torch.tensor([[3]]),
         iterations=2,
         mask=MASK,

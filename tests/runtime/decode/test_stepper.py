@@ -37,8 +37,8 @@ def transformer(order: str = "post", position: str = "waves") -> nn.Module:
 
 def sources() -> dict[str, Tensor]:
     """Return two sentences, the second with padding."""
-    keep = torch.arange(6) < torch.tensor([[6], [4]])
-    return {"source": torch.randint(VOCAB, (2, 6)), "source_keep": keep}
+    mask = torch.arange(6) < torch.tensor([[6], [4]])
+    return {"source": torch.randint(VOCAB, (2, 6)), "source_mask": mask}
 
 
 @pytest.mark.parametrize("order", ["post", "pre"])

@@ -7,7 +7,7 @@ import re
 import pytest
 import weft
 from weft.runtime.data.symbols import SYMBOLS
-from weft.runtime.decode.decode import Special
+from weft.runtime.decode.decode import SpecialTokens
 from weft.runtime.export.readme import ct2_readme
 from weft.runtime.export.vocabulary import Words
 from weft.runtime.spec.check import graph_of
@@ -21,8 +21,8 @@ PIECES = ("<pad>", "</s>", "<unk>", "<s>", "a", "b")
 def test_the_code_opens_files_that_were_written(files: tuple[str, ...]) -> None:
     """Also of a parser, whose target has symbols and no SentencePiece model."""
     graph = graph_of(weft.load("transformer-tiny", d_model=8, heads=2, layers=1, vocab=6))
-    special = Special(3, 1, 0, frozenset({2}))
-    words = Words(PIECES, PIECES, special, 2, True, dict.fromkeys(files, b""))
+    special_tokens = SpecialTokens(3, 1, 0, frozenset({2}))
+    words = Words(PIECES, PIECES, special_tokens, 2, True, dict.fromkeys(files, b""))
 
     page = ct2_readme(graph, words, alone=False)
 

@@ -29,7 +29,9 @@ for _file in sorted((Path(__file__).parent.parent / "models").glob("*.py")):
     _names = runpy.run_path(str(_file))
     ENTRIES |= _names.get("MODELS", {}) | _names.get("VARIANTS", {})
 SHIPPED = sorted(
-    path.stem for room in ("models", "variants") for path in (ROOT / "specs" / room).glob("*.json")
+    path.stem
+    for folder in ("models", "variants")
+    for path in (ROOT / "specs" / folder).glob("*.json")
 )
 BASE = ENTRIES["transformer-base"]["small"]
 ONE = {"layers": 1, "encoder_layers": 1, "decoder_layers": 1, "sets": 1, "steps": 2}

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.runtime.importing.table import ROOM, load_table, matcher
+from weft.runtime.importing.table import FOLDER, load_table, matcher
 from weft.runtime.importing.weights import assigned
 from weft.runtime.spec.check import graph_of
 from weft.specs.expressions import evaluate, is_expression
 from weft.specs.load import load
 from weft.specs.reader import SHIPPED, shipped_names
 
-NAMES = [name.removeprefix("hf-") for name in shipped_names(ROOM)]
+NAMES = [name.removeprefix("hf-") for name in shipped_names(FOLDER)]
 EVERY = pytest.mark.parametrize("name", NAMES)
 
 
@@ -53,7 +53,7 @@ def test_a_table_fits_its_specs(name: str) -> None:
 def test_every_expression_of_a_table_can_be_read(name: str) -> None:
     """With 4 for each name, so a slip in one is found without a model that needs it."""
     table, _ = load_table(name)
-    written = json.loads((SHIPPED / ROOM / f"hf-{name}.json").read_text(encoding="utf-8"))
+    written = json.loads((SHIPPED / FOLDER / f"hf-{name}.json").read_text(encoding="utf-8"))
 
     class Fours(dict[str, Any]):
         def __contains__(self, key: object) -> bool:

@@ -38,10 +38,10 @@ class Client:
         batcher: Any = self.service.batcher
         work = batcher._work
 
-        def held(key: Any, given: Sequence[Any], gone: Any) -> Any:
+        def held(key: Any, given: Sequence[Any], cancelled: Any) -> Any:
             self.began.set()
             assert self.go.wait(SECONDS)
-            return work(key, given, gone)
+            return work(key, given, cancelled)
 
         batcher._work = held
 

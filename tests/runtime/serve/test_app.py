@@ -20,7 +20,7 @@ from torch import Tensor
 from weft.runtime import api
 from weft.runtime.decode.settings import SearchSettings
 from weft.runtime.decode.stepper import ModelStepper
-from weft.runtime.decode.translate import Wish
+from weft.runtime.decode.translate import TranslationRequest
 from weft.runtime.serve.batcher import ClosedError
 from weft.runtime.serve.forms import Ask, SearchOptions
 from weft.runtime.serve.limits import Limits
@@ -100,8 +100,8 @@ def test_callers_at_once_lose_and_mix_no_answer(served: Served, model: api.Model
 
 def test_settings_of_a_request(served: Served, model: api.Model) -> None:
     """They win over the server's; what a translation begins with and holds is obeyed."""
-    wish = Wish("sun moon", "moon", ["stone"])
-    [wanted] = model.translate([wish])
+    request = TranslationRequest("sun moon", "moon", ["stone"])
+    [wanted] = model.translate([request])
 
     with served() as client:
         held = client.post({"source": {"text": "sun moon", "begin": "moon", "include": ["stone"]}})
@@ -269,7 +269,7 @@ def test_a_client_that_hangs_up_frees_its_work(served: Served) -> None:
     with served(wait=0.0) as client:
         client.hold()
 
-        async def hang_up(gone: asyncio.Event) -> None:
+        async def hang_up(cancelled: asyncio.Event) -> None:
             body, sent = json.dumps({"source": ["sun"] * 5}).encode(), False
 
             async def receive() -> dict[str, Any]:
@@ -277,7 +277,7 @@ def test_a_client_that_hangs_up_frees_its_work(served: Served) -> None:
                 if not sent:
                     sent = True
                     return {"type": "http.request", "body": body, "more_body": False}
-                await gone.wait()
+                await cancelled.wait()
                 return {"type": "http.disconnect"}
 
             async def send(message: Any) -> None:
@@ -294,11 +294,11 @@ def test_a_client_that_hangs_up_frees_its_work(served: Served) -> None:
         async def scene(caller: httpx.AsyncClient) -> httpx.Response:
             first = asyncio.create_task(caller.post("/translate", json={"source": "sun"}))
             assert await asyncio.to_thread(client.began.wait, SECONDS)
-            gone = asyncio.Event()
-            other = asyncio.create_task(hang_up(gone))
+            cancelled = asyncio.Event()
+            other = asyncio.create_task(hang_up(cancelled))
             while client.service.batcher.waiting < 5:
                 await asyncio.sleep(0.001)
-            gone.set()
+            cancelled.set()
             await other
             assert client.service.batcher.waiting == 0
             client.go.set()
@@ -382,10 +382,10 @@ def test_a_model_that_fails_is_told_as_500(served: Served, monkeypatch: pytest.M
         batcher: Any = client.service.batcher
         work = batcher._work
 
-        def failing(key: Any, wishes: Any, gone: Any) -> Any:
-            if any(wish.text == "moon" for wish in wishes):
+        def failing(key: Any, requests: Any, cancelled: Any) -> Any:
+            if any(request.text == "moon" for request in requests):
                 raise RuntimeError("the inside of it")
-            return work(key, wishes, gone)
+            return work(key, requests, cancelled)
 
         batcher._work = failing
         bad, good = client.together(

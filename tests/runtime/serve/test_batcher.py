@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
-from weft.runtime.serve.batcher import Batcher, ClosedError, FullError, Gone
+from weft.runtime.serve.batcher import Batcher, Cancelled, ClosedError, FullError
 
 SECONDS = 20
 """More than any test takes; a future that is not done by then never will be."""
@@ -21,16 +21,16 @@ class Worker:
         """Begin; when held, each batch waits for `go`."""
         self.batches: list[tuple[int, list[int]]] = []
         self.go, self.began = threading.Event(), threading.Event()
-        self.gone: list[int] = []
+        self.cancelled: list[int] = []
         if not held:
             self.go.set()
 
-    def __call__(self, key: int, given: Sequence[int], gone: Gone) -> list[int]:
+    def __call__(self, key: int, given: Sequence[int], cancelled: Cancelled) -> list[int]:
         """Return the sums."""
         self.batches.append((key, list(given)))
         self.began.set()
         assert self.go.wait(SECONDS)
-        self.gone = list(gone())
+        self.cancelled = list(cancelled())
         if 666 in given:
             raise ValueError("666")
         return [key + one for one in given]
@@ -126,16 +126,16 @@ def test_a_cancelled_job_frees_its_place_and_is_not_worked_on() -> None:
     with made(work, room=2).running() as batcher:
         batcher.submit(1, [0])
         assert work.began.wait(SECONDS)
-        gone = batcher.submit(1, [1, 2])
+        cancelled = batcher.submit(1, [1, 2])
 
-        assert batcher.cancel(gone) == 2
+        assert batcher.cancel(cancelled) == 2
         behind = batcher.submit(1, [3, 4])
         work.go.set()
         assert behind.future.result(SECONDS) == [4, 5]
 
     assert work.batches == [(1, [0]), (1, [3, 4])]
     with pytest.raises(CancelledError):
-        gone.future.result(SECONDS)
+        cancelled.future.result(SECONDS)
 
 
 def test_who_works_hears_which_callers_have_gone() -> None:
@@ -152,7 +152,7 @@ def test_who_works_hears_which_callers_have_gone() -> None:
         assert jobs[0].future.result(SECONDS) == [11]
 
     assert work.batches == [(1, [10, 20, 21, 30, 31, 32])]
-    assert work.gone == [1, 2, 3, 4, 5]
+    assert work.cancelled == [1, 2, 3, 4, 5]
 
 
 def test_abandoning_lets_everyone_know() -> None:
@@ -174,7 +174,7 @@ def test_abandoning_lets_everyone_know() -> None:
 def test_a_thread_that_dies_leaves_nobody_waiting() -> None:
     """As when Python itself is told to exit within it."""
 
-    def work(key: int, given: Sequence[int], gone: Gone) -> list[int]:  # noqa: ARG001
+    def work(key: int, given: Sequence[int], cancelled: Cancelled) -> list[int]:  # noqa: ARG001
         raise SystemExit
 
     with Batcher[int, int, int](work, size=1, wait=0, room=9).running() as batcher:

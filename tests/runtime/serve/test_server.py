@@ -38,9 +38,9 @@ def test_a_connection_too_many_is_sent_away(model: api.Model) -> None:
         idle = [await asyncio.open_connection(*address.getsockname()) for _ in range(2)]
         await asyncio.sleep(0.05)
         found = [await ask()]
-        gone, stays = (writer for _, writer in idle)
-        gone.close()
-        await gone.wait_closed()
+        cancelled, stays = (writer for _, writer in idle)
+        cancelled.close()
+        await cancelled.wait_closed()
         await asyncio.sleep(0.05)
         found.append(await ask())
         stays.close()

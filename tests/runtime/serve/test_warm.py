@@ -57,7 +57,7 @@ def test_plain_steps_need_no_more_than_a_word(
     monkeypatch.setattr(
         Service,
         "_translated",
-        lambda self, work, wishes: batches.append(len(wishes)) or own(self, work, wishes),
+        lambda self, work, requests: batches.append(len(requests)) or own(self, work, requests),
     )
 
     Service(model, Limits()).warm()

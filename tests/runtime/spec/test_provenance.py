@@ -17,7 +17,7 @@ from weft.specs.reader import shipped_names
 Capture = pytest.CaptureFixture[str]
 PARENT = str(shipped_names("models")["transformer-base"])
 CHILD: dict[str, Any] = {
-    "format": 1,
+    "format": 2,
     "extends": "transformer-base",
     "name": "child",
     "params": {"layers": 4, "small": "=d_ff//4"},
@@ -207,7 +207,7 @@ def test_a_template_in_a_slot_has_its_origins(tmp_path: Path) -> None:
             "fill": {"f": {"use": "sublayer@1", "fill": {"f": {"use": use}}}},
         }
         value = {
-            "format": 1,
+            "format": 2,
             "name": "slots",
             "axes": {"B": "batch", "T": "time"},
             "inputs": {"x": "f[B T 8]"},

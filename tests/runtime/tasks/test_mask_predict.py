@@ -30,11 +30,11 @@ PARAMS = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "max_length": 16}
 
 def test_one_to_all_words_are_masked_and_each_number_as_often() -> None:
     """Of 2,000 rows of four words beside 2,000 of two, with padding, within four deviations."""
-    keep = torch.arange(5) < torch.tensor([4, 2] * 2000)[:, None]
+    mask = torch.arange(5) < torch.tensor([4, 2] * 2000)[:, None]
 
-    masked = masked_at_random(keep, torch.Generator().manual_seed(1))
+    masked = masked_at_random(mask, torch.Generator().manual_seed(1))
 
-    assert not (masked & ~keep).any()
+    assert not (masked & ~mask).any()
     for first, words in ((0, 4), (1, 2)):
         counts = masked[first::2].sum(1).bincount(minlength=6)
         assert counts[0] == 0
@@ -76,10 +76,10 @@ def test_the_loss_is_of_masked_words_and_of_the_length(
     sums = task.loss(model, batch)
 
     words = torch.tensor([[7, 8, 9], [6, 5, pad]])
-    keep = torch.tensor([[True, True, True], [True, True, False]])
+    mask = torch.tensor([[True, True, True], [True, True, False]])
     asked = model.asked
     masked = asked["target"] == bos
-    assert torch.equal(asked["target_keep"], keep)
+    assert torch.equal(asked["target_mask"], mask)
     assert masked.any(1).all()
     assert torch.equal(asked["target"], words.masked_fill(masked, bos))
     of_words = F.cross_entropy(model.logits[masked], words[masked], label_smoothing=0.1)
@@ -96,7 +96,7 @@ def test_a_spec_of_another_form_is_refused(toy_run: Callable[..., Any], tmp_path
     task = make_task(run, api.prepare_run(run, tmp_path / "run"), graph)
 
     assert isinstance(task, MaskPredict)
-    with pytest.raises(InputError, match="mask-predict needs an input 'target_keep' of kind keep"):
+    with pytest.raises(InputError, match="mask-predict needs an input 'target_mask' of kind mask"):
         task.check(graph)
 
 
@@ -156,11 +156,11 @@ def test_the_source_is_read_once_and_comes_out_the_same(
 
     length = len(best.tokens)
     again = mask_predict(
-        lambda words, keep: module(
+        lambda words, mask: module(
             source=source,
-            source_keep=torch.ones_like(source, dtype=torch.bool),
+            source_mask=torch.ones_like(source, dtype=torch.bool),
             target=words,
-            target_keep=keep,
+            target_mask=mask,
         )["logits"],
         torch.tensor([[length]]),
         iterations=model.search.iterations,

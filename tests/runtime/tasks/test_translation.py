@@ -45,7 +45,7 @@ def test_the_target_is_shifted_right(toy_run: Callable[..., Run], prepared: Any)
 
     bos = prepared.target_tokenizer.bos
     assert inputs["target"].tolist() == [[bos, 7, 8]]
-    assert inputs["source_keep"].tolist() == [[True, True, True, False]]
+    assert inputs["source_mask"].tolist() == [[True, True, True, False]]
 
 
 def test_perplexity_of_a_uniform_model_is_the_vocabulary(
@@ -80,7 +80,7 @@ def test_a_spec_without_the_task_s_inputs_is_refused(prepared: Any) -> None:
     graph = graph_of(
         loaded(
             {
-                "format": 1,
+                "format": 2,
                 "name": "other",
                 "axes": {"B": "batch"},
                 "inputs": {"x": "f[B 4]"},

@@ -40,7 +40,7 @@ class Stopper:
         """Keep the update."""
         self.at = at
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Hear nothing."""
 
     def validated(self, update: int, values: Any) -> None:  # noqa: ARG002
@@ -106,7 +106,7 @@ def test_resuming_says_what_is_not_as_before(begun_run: Run, begun: Path) -> Non
     heard: list[str] = []
 
     class Ear(api.Silent):
-        def say(self, text: str) -> None:
+        def log(self, text: str) -> None:
             heard.append(text)
 
     more = begun_run.model_copy(update={"updates": 6, "seed": 5})
@@ -210,11 +210,11 @@ def test_packed_rows_are_learnt_as_padded_ones_are(toy_run: Maker, tmp_path: Pat
     calm = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0}
     said: dict[str, list[str]] = {}
     curves = {}
-    for name, batch in (("padded", 200), ("packed", 200), ("auto", 4000)):
+    for name, batch in (("padded", 200), ("unpadded", 200), ("auto", 4000)):
         heard = said.setdefault(name, [])
 
         class Ear(api.Silent):
-            def say(self, text: str, heard: list[str] = heard) -> None:
+            def log(self, text: str, heard: list[str] = heard) -> None:
                 heard.append(text)
 
         run = toy_run(padding=name, params=calm, batch={"tokens": batch})
@@ -223,8 +223,8 @@ def test_packed_rows_are_learnt_as_padded_ones_are(toy_run: Maker, tmp_path: Pat
             event["nll"] for event in read(tmp_path / name / "metrics.jsonl") if "nll" in event
         ]
 
-    assert curves["packed"] == pytest.approx(curves["padded"], abs=1e-5)
-    assert [any(t.startswith("packed: S and T, of which") for t in said[n]) for n in said] == [
+    assert curves["unpadded"] == pytest.approx(curves["padded"], abs=1e-5)
+    assert [any(t.startswith("unpadded: S and T, of which") for t in said[n]) for n in said] == [
         False,
         True,
         True,
@@ -260,7 +260,7 @@ def test_a_run_begun_before_a_setting_there_was_goes_on_without_a_warning(
     heard: list[str] = []
 
     class Ear(api.Silent):
-        def say(self, text: str) -> None:
+        def log(self, text: str) -> None:
             heard.append(text)
 
     api.train(begun_run, out=begun, resume=True, listener=Ear())

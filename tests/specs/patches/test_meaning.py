@@ -18,7 +18,7 @@ MAP = {"use": "linear@1", "params": {"d_out": 4}, "fill": {"f": {"use": "relu@1"
 PORTS = {"inputs": {"x": "f[B 4]"}, "outputs": {"x": "a.y"}}
 STACK = {"carry": ["x"], "in": {"x": "x"}}
 ROOT: dict[str, Any] = {
-    "format": 1,
+    "format": 2,
     "name": "root",
     "axes": {"B": "batch"},
     "inputs": {"x": "f[B 4]"},
@@ -120,7 +120,7 @@ def test_patches_change_what_they_select_and_nothing_else(written: list[dict[str
     Two that set one key of one record conflict, and a selection that fits no path is
     empty; there is no other reason to refuse.
     """
-    child = {"format": 1, "extends": "root", "name": "child", "patch": written}
+    child = {"format": 2, "extends": "root", "name": "child", "patch": written}
     wanted: dict[str, dict[str, str]] = {}
     empty, clash = set[int](), False
     for index, patch in enumerate(written):

@@ -32,7 +32,7 @@ def node(reads: str, **keys: Any) -> dict[str, Any]:
 
 PORTS = {"inputs": {"x": "f[B 4]"}, "outputs": {"x": "second.y"}}
 ROOT: dict[str, Any] = {
-    "format": 1,
+    "format": 2,
     "name": "root",
     "axes": {"B": "batch"},
     "inputs": {"x": "f[B 4]"},
@@ -59,7 +59,7 @@ ROOT: dict[str, Any] = {
 
 def child(*patches: dict[str, Any], **keys: Any) -> tuple[dict[str, Any], Origins]:
     """Return the merged value of a child, and its origins."""
-    written = {"format": 1, "extends": "root", "name": "child", "patch": [*patches], **keys}
+    written = {"format": 2, "extends": "root", "name": "child", "patch": [*patches], **keys}
     before = copy.deepcopy(ROOT)
     value, origins = extended(ROOT, Origins(("root.json", "")), written, "child.json")
     assert before == ROOT, "the parent was written on"
@@ -134,7 +134,7 @@ def test_an_output_with_the_name_of_a_removed_node_is_rewired_too() -> None:
     """Names of outputs and of nodes are names of their own."""
     base = {**ROOT, "outputs": {"last": "last.y"}}
     patch = {"select": "last", "remove": True, "through": "x"}
-    value = {"format": 1, "name": "c", "extends": "root", "patch": [patch]}
+    value = {"format": 2, "name": "c", "extends": "root", "patch": [patch]}
 
     made, _ = extended(base, Origins(("root.json", "")), value, "child.json")
 
@@ -287,7 +287,7 @@ def test_a_split_copy_can_be_patched_by_a_grandchild() -> None:
     """By its number, or together with the others."""
     once = merged(put("many.4.first", False, "params.bias"))
     origins = Origins(("child.json", ""))
-    written = {"format": 1, "extends": "child", "name": "leaf"}
+    written = {"format": 2, "extends": "child", "name": "leaf"}
     both = {"select": "many.*.second", "expect": 2, "set": {"params.bias": False}}
     value, _ = extended(once, origins, {**written, "patch": [both]}, "leaf.json")
 
@@ -315,7 +315,7 @@ def test_params_are_removed_through_the_spec_itself() -> None:
         {**ROOT, "params": {"a": 1, "b": 2}},
         Origins(("root.json", "")),
         {
-            "format": 1,
+            "format": 2,
             "extends": "root",
             "name": "child",
             "patch": [{"select": "/", "remove": ["params.a"]}],
@@ -372,7 +372,7 @@ def test_origins_of_a_grandchild_lead_through_the_chain() -> None:
     """A copy of what a child wrote points to the child; what is written over, to the writer."""
     value, origins = child(put("many.*.first", 5), put("**.stack.*.first", 6))
     written = {
-        "format": 1,
+        "format": 2,
         "extends": "child",
         "name": "leaf",
         "patch": [put("many.2.second"), put("left.stack.*.first", {"d_out": 9}, "params")],
@@ -632,7 +632,7 @@ PATCHES = [
 @given(st.randoms())
 def test_the_order_of_keys_does_not_count(random: random.Random) -> None:
     """The canonical form of a patched spec is the same, names of split templates and all."""
-    written = {"format": 1, "extends": "base", "name": "child", "patch": PATCHES}
+    written = {"format": 2, "extends": "base", "name": "child", "patch": PATCHES}
 
     def full(base: Any, child: Any) -> dict[str, Any]:
         value, _ = extended(base, Origins(("base.json", "")), child, "child.json")
@@ -647,7 +647,7 @@ def test_too_many_patches_and_too_much_written_are_refused() -> None:
 
     start = time.perf_counter()
     nodes = {f"n{i}": node("x") for i in range(2000)}
-    written = {"format": 1, "extends": "root", "name": "child", "patch": [put("*", "x" * 10**5)]}
+    written = {"format": 2, "extends": "root", "name": "child", "patch": [put("*", "x" * 10**5)]}
     with pytest.raises(SpecError) as error:
         extended({**ROOT, "nodes": nodes}, Origins(("root.json", "")), written, "child.json")
     assert [finding.code for finding in error.value.findings] == ["X08"]
@@ -663,7 +663,7 @@ def test_copies_that_are_the_rule_now_are_no_exceptions() -> None:
         "nodes": {**ROOT["nodes"], "many": many},
     }
     patch = {"select": "many.0.first", "set": {"params.bias": False}}
-    value = {"format": 1, "name": "c", "extends": "root", "patch": [patch]}
+    value = {"format": 2, "name": "c", "extends": "root", "patch": [patch]}
 
     made, _ = extended(base, Origins(("root.json", "")), value, "child.json")
 
@@ -690,7 +690,7 @@ def test_a_use_that_is_not_selected_stays_in_slots_and_choices_too(use: str) -> 
         "nodes": nodes,
     }
     patch = {"select": "many.*.first", "set": {"params.bias": False}}
-    value = {"format": 1, "name": "c", "extends": "root", "patch": [patch]}
+    value = {"format": 2, "name": "c", "extends": "root", "patch": [patch]}
 
     made, _ = extended(base, Origins(("root.json", "")), value, "child.json")
 

@@ -50,7 +50,7 @@ def selected(text: str, spec: dict[str, Any]) -> list[str]:
         ("*coder.*.self_*", 2),
         ("*coder.4.self_*", 2),
         ("**/f[use=attention@1]", 3),
-        ("**[port=keep]", 2 + 2),
+        ("**[port=mask]", 2 + 2),
         ("**[port=memory]", 2),
         ("**[params.causal=true]", 1),
         ("**[params.causal=1]", 0),

@@ -38,7 +38,7 @@ def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_spec_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It keeps nothing, and the foot says why."""
     spec = {
-        "format": 1,
+        "format": 2,
         "name": "tagger",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"words": "ids:9[B T]"},

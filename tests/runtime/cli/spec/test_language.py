@@ -19,7 +19,7 @@ from weft.specs.findings import SpecError
 from weft.specs.reader import SHIPPED
 
 Capture = pytest.CaptureFixture[str]
-GOLDEN = Path(__file__).parents[3] / "golden" / "format-1.json"
+GOLDEN = Path(__file__).parents[3] / "golden" / "format-2" / "every-key.json"
 OLD: dict[str, Any] = {
     "format": 0,
     "doc": "Kept.",
@@ -42,7 +42,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = [block for block in registry() if block.key != "linear@1"]
     [linear] = [block for block in registry() if block.key == "linear@1"]
     known = Registry([*blocks, replace(linear, major=2, upgrade=second)])
-    monkeypatch.setattr(language_commands, "FORMATS", {0: dict})
+    monkeypatch.setattr(language_commands, "FORMATS", {0: dict, 1: dict})
     monkeypatch.setattr(language_commands, "registry", lambda: known)
     monkeypatch.setattr("weft.runtime.spec.check.registry", lambda: known)
 
@@ -79,7 +79,7 @@ def test_a_spec_of_today_s_form_comes_back_letter_by_letter(capsys: Capture) -> 
 def test_a_spec_that_names_its_schema_is_checked_and_valid(tmp_path: Path, capsys: Capture) -> None:
     """As the README shows it, whole or a child."""
     whole = json.loads((SHIPPED / "models" / "transformer-base.json").read_text(encoding="utf-8"))
-    child = {"format": 1, "extends": "transformer-base", "name": "child", "params": {"layers": 2}}
+    child = {"format": 2, "extends": "transformer-base", "name": "child", "params": {"layers": 2}}
     for value in (whole, child):
         named = {"$schema": "./weft.schema.json", **value}
         path = tmp_path / "spec.json"
@@ -100,13 +100,14 @@ def test_an_old_spec_is_written_in_today_s_form(tmp_path: Path, capsys: Capture)
 
     node = {"use": "linear@2", "in": {"x": "x"}, "params": {"d_out": 3}}
     made = json.loads(new.read_text(encoding="utf-8"))
-    assert made == {**OLD, "format": 1, "nodes": {"map": node}}
+    assert made == {**OLD, "format": 2, "nodes": {"map": node}}
     assert list(made) == list(OLD)
     assert json.loads(old.read_text(encoding="utf-8")) == OLD
     told = capsys.readouterr()
     assert told.out == f"{new}\n"
     assert told.err.splitlines() == [
         "/format: 0 is now 1",
+        "/format: 1 is now 2",
         "/nodes/map/use: linear@1 is now linear@2",
     ]
 

@@ -37,7 +37,7 @@ def test_a_swap_is_one_patch_that_checks(tmp_path: Path, capsys: Capture) -> Non
     assert "grouped_query_attention@1 in 3 places" in text
     assert "encoder.*.self_attention.f.key.weight     6 x [512, 512] -> [128, 512]" in text
     assert json.loads(out.read_text()) == {
-        "format": 1,
+        "format": 2,
         "extends": "transformer-base",
         "name": "gqa",
         "patch": [
@@ -57,7 +57,7 @@ def test_what_the_new_block_lacks_is_removed_by_patches(tmp_path: Path, capsys: 
     """Only where it stands: one of the three places is causal, and none of `linear@1`."""
     spec = tmp_path / "base.json"
     patch = {"select": "encoder.*.self_attention/f", "set": {"params.bias": False}}
-    child = {"format": 1, "name": "base", "extends": "transformer-base", "patch": [patch]}
+    child = {"format": 2, "name": "base", "extends": "transformer-base", "patch": [patch]}
     spec.write_text(json.dumps(child))
     out = tmp_path / "own.json"
 
@@ -150,7 +150,7 @@ def test_a_swap_that_does_not_check_writes_nothing(
 def test_the_parent_must_be_in_reach_of_the_variant(tmp_path: Path, capsys: Capture) -> None:
     """Beside it, or shipped and not hidden by a file of that name; and not itself."""
     mine = tmp_path / "mine.json"
-    mine.write_text(json.dumps({"format": 1, "name": "mine", "extends": "transformer-tiny"}))
+    mine.write_text(json.dumps({"format": 2, "name": "mine", "extends": "transformer-tiny"}))
 
     def swapped(spec: str, out: str) -> str:
         (tmp_path / "elsewhere").mkdir(exist_ok=True)

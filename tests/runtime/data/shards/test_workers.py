@@ -110,7 +110,7 @@ def test_a_stopped_preparation_goes_on(
     damaged.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
     numbers, said = made_shards(monkeypatch), list[str]()
 
-    prepare(data, TOKENIZER, out, workers=1, say=said.append)
+    prepare(data, TOKENIZER, out, workers=1, log=said.append)
 
     assert numbers == [1, 3, 4, 5, 6, 7, 8]
     assert said == [f"going on with the preparation begun in {work}"]

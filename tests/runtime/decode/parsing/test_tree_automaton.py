@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 from weft.runtime.data.treebank.linearization import LINEARIZATIONS
 from weft.runtime.data.treebank.trees import Leaf, Tree
-from weft.runtime.decode.parsing.tree_automaton import MAX_UNARY, TreeControl
+from weft.runtime.decode.parsing.tree_automaton import MAX_UNARY, TreeProcessor
 from weft.runtime.decode.search.search import beam_search
 from weft.runtime.decode.settings import SearchSettings
 
 PAD, EOS, UNK, BOS = range(4)
-SPECIAL = ["<pad>", "</s>", "<unk>", "<s>"]
+SPECIAL_TOKENS = ["<pad>", "</s>", "<unk>", "<s>"]
 VOCABULARIES = {
-    "vinyals": [*SPECIAL, "XX", "(S", ")S", "(NP", ")NP", "(VP", ")VP"],
-    "tensor2tensor": [*SPECIAL, "NN", "VB", ".", "S", "/S", "NP", "/NP"],
-    "top_down": [*SPECIAL, "(S", "(NP", ")", "dog", "cat", "runs"],
+    "vinyals": [*SPECIAL_TOKENS, "XX", "(S", ")S", "(NP", ")NP", "(VP", ")VP"],
+    "tensor2tensor": [*SPECIAL_TOKENS, "NN", "VB", ".", "S", "/S", "NP", "/NP"],
+    "top_down": [*SPECIAL_TOKENS, "(S", "(NP", ")", "dog", "cat", "runs"],
 }
 EVERY = pytest.mark.parametrize("name", VOCABULARIES)
 
@@ -81,14 +81,14 @@ def test_every_output_is_a_tree(
     draw = random.Random(seed)
     words = [[draw.choice([7, 8, 9]) for _ in range(length)] for length in lengths]
     copied = name == "top_down"
-    control = TreeControl(
+    processor = TreeProcessor(
         form,
         symbols,
         lengths,
         limits,
         rows_each=beam,
         eos=EOS,
-        special=(PAD, UNK, BOS),
+        special_tokens=(PAD, UNK, BOS),
         words=[[[word] for word in row] for row in words] if copied else None,
     )
 
@@ -99,7 +99,7 @@ def test_every_output_is_a_tree(
         eos=EOS,
         pad=PAD,
         max_lengths_N=torch.tensor(limits),
-        control=control,
+        processor=processor,
     )
 
     for sentence, hypotheses in enumerate(found):
@@ -119,17 +119,17 @@ def test_every_output_is_a_tree(
 def after(name: str, written: str, *, length: int = 2, limit: int = 30) -> set[str]:
     """Return the symbols that may follow."""
     symbols = VOCABULARIES[name]
-    control = TreeControl(
+    processor = TreeProcessor(
         LINEARIZATIONS[name],
         symbols,
         [length],
         [limit],
         rows_each=1,
         eos=EOS,
-        special=(PAD, UNK, BOS),
+        special_tokens=(PAD, UNK, BOS),
     )
     ids = torch.tensor([[symbols.index(symbol) for symbol in written.split()]]).long()
-    allowed = control(torch.zeros(1, len(symbols)), ids)[0] > -torch.inf
+    allowed = processor(torch.zeros(1, len(symbols)), ids)[0] > -torch.inf
     return {
         symbol for symbol, is_allowed in zip(symbols, allowed.tolist(), strict=True) if is_allowed
     }
@@ -187,19 +187,19 @@ def test_a_tree_of_a_treebank_is_always_allowed() -> None:
 def test_a_copied_word_costs_what_any_word_would() -> None:
     """Which word comes is given: of `dog`, `cat` and `runs` the right one has the mass of all."""
     symbols = VOCABULARIES["top_down"]
-    control = TreeControl(
+    processor = TreeProcessor(
         LINEARIZATIONS["top_down"],
         symbols,
         [1],
         [9],
         rows_each=1,
         eos=EOS,
-        special=(PAD, UNK, BOS, 7, 8, 9),
+        special_tokens=(PAD, UNK, BOS, 7, 8, 9),
         words=[[[8]]],
     )
     log_p = torch.tensor([[0.0, 0.1, 0.0, 0.0, 0.2, 0.1, 0.1, 0.3, 0.05, 0.15]]).log()
 
-    found = control(log_p, torch.tensor([[symbols.index("(S")]]))[0].exp()
+    found = processor(log_p, torch.tensor([[symbols.index("(S")]]))[0].exp()
 
     wanted = torch.zeros(10)
     wanted[[4, 5, 8]] = torch.tensor([0.2, 0.1, 0.3 + 0.05 + 0.15])

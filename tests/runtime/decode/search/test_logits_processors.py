@@ -19,9 +19,9 @@ from weft.runtime.decode.search.logits_processors import (
     no_repeat,
     repetition_penalty,
 )
-from weft.runtime.decode.search.sampling import Chances, filtered
+from weft.runtime.decode.search.sampling import Sampler, filtered
 from weft.runtime.decode.search.search import beam_search, sample
-from weft.runtime.decode.search.top_k import Bars
+from weft.runtime.decode.search.top_k import BannedTokens
 from weft.runtime.decode.settings import (
     Hypothesis,
     SampleSettings,
@@ -118,7 +118,9 @@ def test_no_run_comes_twice(seed: int, beam: int, size: int) -> None:
     """However long the output gets."""
     model = Chance(2, beam, seed, likely_end=-3.0)
 
-    found = searched(model, [12, 7], SearchSettings(beam=beam, nbest=beam), control=no_repeat(size))
+    found = searched(
+        model, [12, 7], SearchSettings(beam=beam, nbest=beam), processor=no_repeat(size)
+    )
 
     for one in (one for hypotheses in found for one in hypotheses):
         runs = [one.tokens[i : i + size] for i in range(len(one.tokens) - size + 1)]
@@ -131,16 +133,16 @@ def test_after_what_was_told_nothing_is_looked_through_twice(
 ) -> None:
     """Whole tables are asked for at the first three positions, and not again."""
     asked: list[int] = []
-    whole = Bars.log_probabilities
+    whole = BannedTokens.log_probabilities
 
-    def noted(self: Bars, logits_RV: Tensor, position: int, *more: Any) -> Tensor:
+    def noted(self: BannedTokens, logits_RV: Tensor, position: int, *more: Any) -> Tensor:
         asked.append(position)
         return whole(self, logits_RV, position, *more)
 
-    monkeypatch.setattr(Bars, "log_probabilities", noted)
-    model, control = Chance(2, beam, 3, -9.0), Beginning([[5, 6, 7], [8]], beam)
+    monkeypatch.setattr(BannedTokens, "log_probabilities", noted)
+    model, processor = Chance(2, beam, 3, -9.0), Beginning([[5, 6, 7], [8]], beam)
 
-    [[first], [second]] = searched(model, [9, 9], SearchSettings(beam=beam), control=control)
+    [[first], [second]] = searched(model, [9, 9], SearchSettings(beam=beam), processor=processor)
 
     assert asked == [0, 1, 2]
     assert first.tokens[:3] == (5, 6, 7)
@@ -155,7 +157,7 @@ def test_outputs_begin_as_told(seed: int, beam: int, prefixes: list[list[int]]) 
     model, limits = Chance(2, beam, seed), [len(prefix) + 3 for prefix in prefixes]
 
     found = searched(
-        model, limits, SearchSettings(beam=beam, nbest=beam), control=Beginning(prefixes, beam)
+        model, limits, SearchSettings(beam=beam, nbest=beam), processor=Beginning(prefixes, beam)
     )
 
     for sentence, hypotheses in enumerate(found):
@@ -233,9 +235,9 @@ def test_no_output_holds_what_is_avoided(seed: int, beam: int, avoided: list[str
     """As text, in whatever pieces, found as a regular expression finds whole words."""
     model = Wordy(1, beam, seed)
     avoidance = Avoidance(avoided, TEXTS, EOS)
-    control = avoidance.control(torch.tensor([7]).repeat_interleave(beam))
+    processor = avoidance.processor(torch.tensor([7]).repeat_interleave(beam))
 
-    [found] = searched(model, [7], SearchSettings(beam=beam, nbest=beam), control=control)
+    [found] = searched(model, [7], SearchSettings(beam=beam, nbest=beam), processor=processor)
 
     for one in found:
         if one.log_probability == -torch.inf:
@@ -259,8 +261,8 @@ def test_a_phrase_is_found_in_whole_words_alone() -> None:
     """`dog` is forbidden before a full stop and at the end, but not on the way to `dogma`."""
     log_p_RV = torch.zeros(1, len(PIECES))
     avoidance = Avoidance(["dog"], TEXTS, EOS)
-    after_dog = avoidance.control(torch.tensor([9]))(log_p_RV.clone(), torch.tensor([[4]]))
-    at_last = avoidance.control(torch.tensor([1]))(log_p_RV.clone(), torch.empty(1, 0).long())
+    after_dog = avoidance.processor(torch.tensor([9]))(log_p_RV.clone(), torch.tensor([[4]]))
+    at_last = avoidance.processor(torch.tensor([1]))(log_p_RV.clone(), torch.empty(1, 0).long())
 
     forbidden = [PIECES[i] for i in (after_dog[0] == -torch.inf).nonzero()[:, 0].tolist()]
     assert forbidden == ["</s>", "<unk>", "▁dog", "▁", ".", "▁a"]
@@ -352,7 +354,7 @@ def drawn(
     assert search.sample is not None
     found = sample(
         model(len(sources)),
-        chances=Chances(search.sample, sources, 3),
+        sampler=Sampler(search.sample, sources, 3),
         settings=search,
         max_lengths_N=torch.full((len(sources),), 5),
         **IDS,
@@ -379,9 +381,9 @@ def test_draws_follow_seed_and_source_alone() -> None:
 def test_draws_have_the_frequencies_of_the_model() -> None:
     """A token of probability 0.7 comes in about 0.7 of 3,000 draws."""
     log_p = torch.tensor([[0.7, 0.2, 0.1]]).log().expand(3000, 3)
-    chances = Chances(SampleSettings(), [[1]], 3000)
+    sampler = Sampler(SampleSettings(), [[1]], 3000)
 
-    counts = chances.choose(log_p).bincount(minlength=3) / 3000
+    counts = sampler.choose(log_p).bincount(minlength=3) / 3000
 
     assert counts.tolist() == pytest.approx([0.7, 0.2, 0.1], abs=0.03)
 

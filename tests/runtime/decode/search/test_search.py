@@ -516,7 +516,7 @@ def test_nobody_writes_for_those_who_have_gone(beam: int) -> None:
         stepper,
         settings=chosen,
         max_lengths_N=torch.tensor([20] * 3),
-        gone=lambda: [0, 2] if stepper.steps > 3 else [],
+        cancelled=lambda: [0, 2] if stepper.steps > 3 else [],
         **IDS,
     )
 
@@ -531,7 +531,7 @@ def test_when_all_have_gone_the_search_stops() -> None:
     lengths_N, chosen = torch.tensor([9, 9]), SearchSettings(beam=2)
 
     found = beam_search(
-        stepper, settings=chosen, max_lengths_N=lengths_N, gone=lambda: [0, 1], **IDS
+        stepper, settings=chosen, max_lengths_N=lengths_N, cancelled=lambda: [0, 1], **IDS
     )
 
     assert stepper.steps == 1

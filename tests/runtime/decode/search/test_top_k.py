@@ -7,16 +7,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from weft.runtime.decode.search import top_k as candidates
-from weft.runtime.decode.search.top_k import RUNS, Bars
+from weft.runtime.decode.search.top_k import RUNS, BannedTokens
 
 EOS = 1
 WIDE = RUNS * RUNS + 77
 """Tokens that are divided into runs, and some are left over."""
 
 
-def bars(rows: int, *, min_length: int = 0, limit: int = 9) -> Bars:
+def banned(rows: int, *, min_length: int = 0, limit: int = 9) -> BannedTokens:
     """Return what bars tokens 0 and 3, and the end for a while."""
-    return Bars({0, 3}, EOS, min_length, torch.full((rows,), limit))
+    return BannedTokens({0, 3}, EOS, min_length, torch.full((rows,), limit))
 
 
 @given(seed=st.integers(0, 99), count=st.integers(1, 9), wide=st.booleans(), half=st.booleans())
@@ -34,7 +34,7 @@ def test_the_best_are_those_of_the_whole_table(
     expected = logits.float().log_softmax(1)
     expected[:, [0, 3]] = -torch.inf
 
-    best, tokens = bars(5).best(logits, 0, count)
+    best, tokens = banned(5).best(logits, 0, count)
 
     torch.testing.assert_close(best, expected.sort(1, descending=True).values[:, :count])
     torch.testing.assert_close(expected.gather(1, tokens), best)
@@ -48,7 +48,7 @@ def test_of_equals_the_first_is_taken() -> None:
     logits[1, [WIDE - 2, WIDE - 1]] = 5.0
     logits[2, [5000, WIDE - 1]] = 5.0
 
-    _, tokens = bars(3).best(logits, 0, 1)
+    _, tokens = banned(3).best(logits, 0, 1)
 
     assert tokens[:, 0].tolist() == [700, WIDE - 2, 5000]
 
@@ -58,7 +58,7 @@ def test_an_output_may_not_end_early_unless_its_room_ends(size: int) -> None:
     """Below the fewest tokens the end is barred, but not as the last token of a row."""
     logits = torch.zeros(2, size)
     logits[:, EOS] = 9.0
-    rules = Bars({0}, EOS, 4, torch.tensor([3, 9]))
+    rules = BannedTokens({0}, EOS, 4, torch.tensor([3, 9]))
 
     taken = [rules.best(logits, position, 1)[1][:, 0] == EOS for position in range(5)]
     whole = [rules.log_probabilities(logits, place).argmax(1) == EOS for place in range(5)]
@@ -72,7 +72,7 @@ def test_rows_are_normed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> Non
     """However the rows are divided, they give the same; early rows stay with theirs."""
     logits = torch.randn(7, 11, generator=torch.Generator().manual_seed(1))
     logits[:, EOS] = 9.0
-    rules = Bars({0}, EOS, 2, torch.tensor([1, 5, 1, 5, 1, 5, 1]))
+    rules = BannedTokens({0}, EOS, 2, torch.tensor([1, 5, 1, 5, 1, 5, 1]))
     whole = rules.best(logits, 0, 3)
 
     monkeypatch.setattr(candidates, "TOGETHER", 25)

@@ -91,13 +91,13 @@ def test_it_decodes_step_by_step(name: str) -> None:
     inputs = example_inputs(graph, sizes_for(graph, batch=2, length=9))
     moving = next(n for n, t in graph.inputs.items() if graph.step_axis in t.axes)
     target_NT = inputs.pop(moving)
-    room = made.Room(2, 2, target_NT.size(1), torch.float32, torch.device("cpu"))
+    capacity = made.Capacity(2, 2, target_NT.size(1), torch.float32, torch.device("cpu"))
     rows = torch.tensor([1, 0, 3, 2])
 
     with torch.no_grad():
         target_RT = target_NT.repeat_interleave(2, 0)
         target_RT[1::2] = target_RT[1::2].flip(1)
-        state = other.begin(room, **inputs)
+        state = other.begin(capacity, **inputs)
         steps = []
         for position in range(target_RT.size(1)):
             if position == 4:

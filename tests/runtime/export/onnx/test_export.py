@@ -14,7 +14,7 @@ import weft
 from torch import Tensor, nn
 from weft.blocks.feed_forward.feed_forward_module import FeedForward
 from weft.runtime.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from weft.runtime.checkpoint.tokenizers import special_of
+from weft.runtime.checkpoint.tokenizers import special_tokens_of
 from weft.runtime.cli.main import main
 from weft.runtime.data.tokenizer import Tokenizer
 from weft.runtime.export.onnx import export as to_onnx
@@ -79,8 +79,8 @@ def test_the_loop_of_the_documentation_decodes(
     found = documented()(str(out), source, most=12)
 
     plain = Plain(held.build(), held.graph, "source", "target")
-    special = special_of(held)
-    assert found == plain.greedy(source, [special.begin], special, 12)
+    special_tokens = special_tokens_of(held)
+    assert found == plain.greedy(source, [special_tokens.begin], special_tokens, 12)
     assert len(found) > 3
     assert checked.graphs == ("begin.onnx", "step.onnx")
     assert checked.largest < 1e-4
@@ -121,7 +121,7 @@ def _looks(self: nn.Module, x: Tensor) -> Tensor:  # noqa: ARG001
 
 
 def _unknown(self: nn.Module, x: Tensor) -> Tensor:  # noqa: ARG001
-    return torch.special.bessel_j0(x)
+    return torch.special_tokens.bessel_j0(x)
 
 
 @pytest.mark.parametrize("forward", [_looks, _unknown], ids=["branch", "operator"])

@@ -33,13 +33,13 @@ def test_the_form_computes_what_the_module_computes(module: nn.Module) -> None:
     """To the last digits but few, where some positions are not kept."""
     scattered(module)
     x = torch.randn(3, 5, 6, dtype=torch.double)
-    keep = torch.arange(5) < torch.tensor([[5], [2], [4]])
+    mask = torch.arange(5) < torch.tensor([[5], [2], [4]])
 
     with torch.no_grad():
-        expected = module(x, keep)
+        expected = module(x, mask)
         with onnx_forms(module):
             hidden = {*vars(module)}
-            found = module(x, keep)
+            found = module(x, mask)
 
     first, other = (one if isinstance(one, tuple) else (one,) for one in (expected, found))
     for ours, theirs in zip(first, other, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import weft
-from weft.blocks.kernels.decode_state import Room, State
+from weft.blocks.kernels.decode_state import Capacity, State
 from weft.runtime.codegen.build import build
 from weft.runtime.export.onnx.step_state import (
     GROWN,
@@ -29,7 +29,7 @@ def test_a_state_is_taken_apart_and_put_together_again() -> None:
     state = {
         "=memory.y": tensors[0],
         "decoder": [
-            {"mix": {"f": State(appended={"key": tensors[1]}, fixed={"keep": tensors[2]})}}
+            {"mix": {"f": State(appended={"key": tensors[1]}, fixed={"mask": tensors[2]})}}
         ],
         "rnn": State(carried={"h": tensors[3]}),
     }
@@ -40,7 +40,7 @@ def test_a_state_is_taken_apart_and_put_together_again() -> None:
     assert [(leaf.name, leaf.kind) for leaf in flat] == [
         ("memory.y", "fixed"),
         ("decoder.0.mix.f.key", "appended"),
-        ("decoder.0.mix.f.keep", "fixed"),
+        ("decoder.0.mix.f.mask", "fixed"),
         ("rnn.h", "carried"),
     ]
     assert [leaf.value.item() for leaf in leaves(again)] == [10.0, 11.0, 12.0, 13.0]
@@ -60,8 +60,8 @@ def test_steps_over_a_past_that_grows_equal_the_forward(name: str) -> None:
 
     with torch.no_grad():
         like, long = (
-            model.begin(Room(3, 1, room, torch.float32, torch.device("cpu")), **names)
-            for room in (1, 9)
+            model.begin(Capacity(3, 1, capacity, torch.float32, torch.device("cpu")), **names)
+            for capacity in (1, 9)
         )
         grown, counted = grown_of(like, long), name != "transformer-base"
         begin = Begin(model, loop, like)

@@ -55,9 +55,9 @@ class Fixed(nn.Module):
         super().__init__()
         self.score, self.tags = nn.Parameter(score), nn.Parameter(tags)
 
-    def forward(self, source_keep: Tensor, **_: Tensor) -> dict[str, Tensor]:
+    def forward(self, source_mask: Tensor, **_: Tensor) -> dict[str, Tensor]:
         """Return the scores of as many words as there are."""
-        n = source_keep.size(1)
+        n = source_mask.size(1)
         return {"score": self.score[:, :n, :n], "tags": self.tags[:, :n]}
 
 
@@ -155,12 +155,12 @@ def test_words_are_their_pieces_and_bytes() -> None:
     """A piece that begins with a space begins a word; the end and padding are none."""
     given = Words(Pieces(WORDS))(torch.tensor([[4, 6, 5, 1], [5, 1, 0, 0]]))
 
-    assert given["source_keep"].tolist() == [[True, True], [True, False]]
+    assert given["source_mask"].tolist() == [[True, True], [True, False]]
     assert given["pieces"].tolist() == [[[4, 6], [5, 0]], [[5, 0], [0, 0]]]
     a, b, c = (ord(letter) + 1 for letter in "abc")
     assert given["characters"].tolist() == [[[a, c], [b, 0]], [[b, 0], [0, 0]]]
-    assert torch.equal(given["characters_keep"], given["characters"] != 0)
-    assert torch.equal(given["pieces_keep"], given["pieces"] != 0)
+    assert torch.equal(given["characters_mask"], given["characters"] != 0)
+    assert torch.equal(given["pieces_mask"], given["pieces"] != 0)
 
 
 def test_a_spec_without_scores_is_refused(tree_run: Callable[..., Run], tmp_path: Path) -> None:

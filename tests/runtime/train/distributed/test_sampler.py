@@ -11,7 +11,12 @@ import pytest
 from weft.runtime import api
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.shards.corpus import Corpus
-from weft.runtime.train.distributed.sampler import Portion, check_share, portions, seed_of
+from weft.runtime.train.distributed.sampler import (
+    MicroBatches,
+    check_share,
+    seed_of,
+    stream_micro_batches,
+)
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
@@ -25,19 +30,31 @@ def corpus(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPath
     return api.prepare_run(toy_run_module(), tmp_path_factory.mktemp("run")).train
 
 
-def of(corpus: Corpus, which: int, sharers: int, at: tuple[int, int] = (0, 0)) -> Iterator[Portion]:
-    """Return the portions of one process."""
-    return portions(
-        corpus, SETTINGS, 5, accumulate=ACCUMULATE, at=at, pad=0, eos=1, share=(which, sharers)
+def of(
+    corpus: Corpus, which: int, data_parallel_size: int, at: tuple[int, int] = (0, 0)
+) -> Iterator[MicroBatches]:
+    """Return the micro-batches of one process."""
+    return stream_micro_batches(
+        corpus,
+        SETTINGS,
+        5,
+        accumulate=ACCUMULATE,
+        at=at,
+        pad=0,
+        eos=1,
+        share=(which, data_parallel_size),
     )
 
 
-@pytest.mark.parametrize("sharers", [2, 3, 4])
-def test_processes_together_do_what_one_does(corpus: Corpus, sharers: int) -> None:
+@pytest.mark.parametrize("data_parallel_size", [2, 3, 4])
+def test_processes_together_do_what_one_does(corpus: Corpus, data_parallel_size: int) -> None:
     """The same batches under the same numbers, past the end of an epoch too."""
     updates = 20
     alone = list(islice(of(corpus, 0, 1), updates))
-    shared = [list(islice(of(corpus, which, sharers), updates)) for which in range(sharers)]
+    shared = [
+        list(islice(of(corpus, which, data_parallel_size), updates))
+        for which in range(data_parallel_size)
+    ]
 
     assert alone[-1].epoch > 0
     for number, one in enumerate(alone):
@@ -54,10 +71,10 @@ def test_processes_together_do_what_one_does(corpus: Corpus, sharers: int) -> No
 
 def test_tokens_are_counted_without_reading_those_of_others(corpus: Corpus) -> None:
     """From lengths alone follows what the batches themselves hold."""
-    for portion in islice(of(corpus, 0, 1), 8):
-        batches = [batch for _, batch in portion.batches]
-        assert portion.target_tokens == sum(batch.target_tokens for batch in batches)
-        assert portion.source_tokens == sum(batch.source_tokens for batch in batches)
+    for micro_batches in islice(of(corpus, 0, 1), 8):
+        batches = [batch for _, batch in micro_batches.batches]
+        assert micro_batches.target_tokens == sum(batch.target_tokens for batch in batches)
+        assert micro_batches.source_tokens == sum(batch.source_tokens for batch in batches)
 
 
 def test_another_number_of_processes_goes_on_where_these_were(corpus: Corpus) -> None:
@@ -95,7 +112,7 @@ def test_more_processes_than_batches_are_refused() -> None:
     with pytest.raises(InputError, match="8 processes are to share the 4 batches") as caught:
         check_share(4, 8)
 
-    assert "set accumulate to 8" in caught.value.help
+    assert "set accumulate to a multiple of 8" in caught.value.help
     assert check_share(4, 2) == ""
     assert "1 wait" in check_share(8, 3)
 

@@ -105,7 +105,7 @@ def divided_by_hand(
 def test_parts_of_a_block_add_up_to_the_whole(use: dict[str, Any]) -> None:
     """By plain slices and without processes: the contract says the truth about the module."""
     spec = {
-        "format": 1,
+        "format": 2,
         "name": "one",
         "axes": {"B": "batch", "T": "time"},
         "inputs": {"x": "f[B T 8]"},

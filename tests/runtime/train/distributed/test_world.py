@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from weft.runtime.train.distributed.world import World, goes_on, leads
+from weft.runtime.train.distributed.world import World, goes_on, is_main_process
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def test_without_torchrun_nothing_goes_on_by_itself(tmp_path: Path) -> None:
     """And nothing is written."""
     assert not goes_on(tmp_path / "run", World(), begun=True)
     assert not (tmp_path / "run").exists()
-    assert leads()
+    assert is_main_process()
 
 
 def test_a_restarted_job_goes_on(launch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_one_process_agrees_with_itself() -> None:
     """What processes ask one another needs no other process."""
     alone = World()
 
-    assert alone.leads
-    assert (alone.share, alone.sharers) == (0, 1)
-    assert alone.told({"nll": 2.5}) == {"nll": 2.5}
+    assert alone.is_main_process
+    assert (alone.data_parallel_rank, alone.data_parallel_size) == (0, 1)
+    assert alone.broadcast({"nll": 2.5}) == {"nll": 2.5}
     assert alone.largest(3.0, 1.0) == [3.0, 1.0]
     assert torch.equal(alone.summed(torch.ones(2)), torch.ones(2))

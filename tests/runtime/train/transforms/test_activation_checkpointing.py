@@ -17,7 +17,7 @@ from weft.runtime.codegen.build import build
 from weft.runtime.compile.torch_compile import compile_model
 from weft.runtime.spec.check import graph_of
 from weft.runtime.train.run import Run
-from weft.runtime.train.transforms.activation_checkpointing import recompute
+from weft.runtime.train.transforms.activation_checkpointing import checkpoint_activations
 from weft.specs.findings import InputError
 from weft.specs.load import load
 
@@ -33,20 +33,20 @@ def inputs() -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(3)
     source = torch.randint(4, 30, (4, 9), generator=generator)
     target = torch.randint(4, 30, (4, 7), generator=generator)
-    return {"source": source, "source_keep": source > 0, "target": target}
+    return {"source": source, "source_mask": source > 0, "target": target}
 
 
 def trained(model: nn.Module) -> tuple[Tensor, dict[str, Tensor], int]:
     """Return a loss, its gradients, and how many numbers were kept for the backward pass."""
     kept: dict[tuple[int, int], int] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def mask(tensor: Tensor) -> Tensor:
         kept[tensor.data_ptr(), tensor.numel()] = tensor.numel()
         return tensor
 
     model.zero_grad()
     torch.manual_seed(5)
-    with saved_tensors_hooks(keep, lambda tensor: tensor):
+    with saved_tensors_hooks(mask, lambda tensor: tensor):
         loss = model(**inputs())["logits"].square().mean()
         numbers = sum(kept.values())
     loss.backward()
@@ -61,7 +61,7 @@ def test_gradients_are_the_same_and_less_is_kept(text: str) -> None:
     graph = tiny()
     plain, again = build(graph).train(), build(graph).train()
 
-    paths = recompute(again, graph, [text])
+    paths = checkpoint_activations(again, graph, [text])
 
     loss, gradients, kept = trained(plain)
     loss_again, gradients_again, kept_again = trained(again)
@@ -76,7 +76,7 @@ def test_all_layers_recomputed_keep_what_passes_between_them() -> None:
     """With six layers, less than a third of the numbers."""
     graph = tiny(6)
     plain, again = build(graph).train(), build(graph).train()
-    recompute(again, graph, ["encoder.*", "decoder.*"])
+    checkpoint_activations(again, graph, ["encoder.*", "decoder.*"])
 
     assert trained(again)[2] < trained(plain)[2] / 3
 
@@ -92,7 +92,7 @@ def test_copies_are_still_compiled_once() -> None:
         for module in model.modules():
             if isinstance(getattr(module, "dropout", None), float):
                 module.dropout = 0.0  # type: ignore[assignment]
-    recompute(again, graph, ["encoder.*", "decoder.*"])
+    checkpoint_activations(again, graph, ["encoder.*", "decoder.*"])
     loss, gradients, _ = trained(plain)
 
     report = compile_model(again, "layers")
@@ -112,11 +112,11 @@ def test_a_run_says_what_it_recomputes_and_ends_the_same(
     heard: list[str] = []
 
     class Ear(api.Silent):
-        def say(self, text: str) -> None:
+        def log(self, text: str) -> None:
             heard.append(text)
 
     plain = toy_run(updates=4)
-    again = plain.model_copy(update={"recompute": "*coder.*"})
+    again = plain.model_copy(update={"activation_checkpointing": "*coder.*"})
     results: list[Any] = [
         api.train(run, out=tmp_path / name, listener=Ear())
         for name, run in (("plain", plain), ("again", again))
@@ -124,6 +124,9 @@ def test_a_run_says_what_it_recomputes_and_ends_the_same(
 
     left, right = (read_tensors(r.checkpoint / "weights.safetensors") for r in results)
     assert all(torch.equal(left[name], right[name]) for name in left)
-    assert "recomputed: 2 modules, from decoder.0" in heard
+    assert "activation checkpointing: 2 modules, from decoder.0" in heard
     with pytest.raises(InputError, match="names nothing"):
-        api.train(plain.model_copy(update={"recompute": ("encoder.*", "decodr.*")}), out=tmp_path)
+        api.train(
+            plain.model_copy(update={"activation_checkpointing": ("encoder.*", "decodr.*")}),
+            out=tmp_path,
+        )

@@ -14,9 +14,9 @@ from torch.utils._pytree import tree_leaves
 from weft.blocks.kernels import linear as product
 from weft.runtime.train.loss import label_smoothed
 from weft.runtime.train.transforms.fused_linear_cross_entropy import (
-    projected_label_smoothed,
+    bypassed,
+    fused_linear_cross_entropy,
     run_and_compare,
-    set_aside,
 )
 
 PAD = 0
@@ -51,7 +51,7 @@ def naive(
 @pytest.mark.parametrize("chunk", [2**25, 60], ids=["one chunk", "many"])
 @pytest.mark.parametrize("biased", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
-def test_loss_and_slopes_are_those_of_torch(
+def test_loss_and_gradients_are_those_of_torch(
     monkeypatch: pytest.MonkeyPatch, smoothing: float, chunk: int, *, biased: bool
 ) -> None:
     """To 1e-6 of the largest, however the rows are cut, padding left out."""
@@ -62,15 +62,15 @@ def test_loss_and_slopes_are_those_of_torch(
     bias = bias_ if biased else None
     learning = [tensor for tensor in (x, weight, bias) if tensor is not None]
 
-    sums = projected_label_smoothed(x, weight, bias, target, smoothing=smoothing, pad=PAD)
-    slopes = torch.autograd.grad(sums.loss / 5, learning)
+    sums = fused_linear_cross_entropy(x, weight, bias, target, smoothing=smoothing, pad=PAD)
+    gradients = torch.autograd.grad(sums.loss / 5, learning)
 
     wanted = naive(x, weight, bias, target, smoothing)
     torch.testing.assert_close(sums.loss, wanted, rtol=1e-6, atol=0)
     torch.testing.assert_close(
         sums.nll, naive(x, weight, bias, target, 0.0).detach(), rtol=1e-6, atol=0
     )
-    for found, expected in zip(slopes, torch.autograd.grad(wanted / 5, learning), strict=True):
+    for found, expected in zip(gradients, torch.autograd.grad(wanted / 5, learning), strict=True):
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-6 * expected.abs().max())
     assert sums.tokens.item() == (target != PAD).sum().item()
 
@@ -81,38 +81,42 @@ def test_who_shares_the_mass(spread: Literal["vocabulary", "others"]) -> None:
     x, weight, bias, target = drawn()
     options: dict[str, Any] = {"smoothing": 0.2, "pad": PAD, "spread": spread}
 
-    found = projected_label_smoothed(x, weight, bias, target, **options)
+    found = fused_linear_cross_entropy(x, weight, bias, target, **options)
 
     expected = label_smoothed(F.linear(x, weight, bias), target, **options)
     torch.testing.assert_close(found.loss, expected.loss, rtol=1e-6, atol=0)
 
 
 def test_rows_that_do_not_count_give_nothing_where_all_go_through() -> None:
-    """An accelerator is not asked how many rows count: the padded ones have no slope there."""
+    """An accelerator is not asked how many rows count: the padded ones have no gradient there."""
     x, weight, bias, target = drawn()
     rows, right = x.flatten(0, 1), target.flatten()
     kept = right != PAD
 
-    loss, _ = projected_module._Projected.apply(rows, weight, bias, right, kept, 0.1, True)
+    loss, _ = projected_module._FusedLinearCrossEntropy.apply(
+        rows, weight, bias, right, kept, 0.1, True
+    )
     found = torch.autograd.grad(loss, (x, weight, bias))
 
     wanted = naive(x, weight, bias, target, 0.1)
     torch.testing.assert_close(loss, wanted, rtol=1e-6, atol=0)
-    for slope, expected in zip(found, torch.autograd.grad(wanted, (x, weight, bias)), strict=True):
-        torch.testing.assert_close(slope, expected, rtol=0, atol=1e-6 * expected.abs().max())
+    for gradient, expected in zip(
+        found, torch.autograd.grad(wanted, (x, weight, bias)), strict=True
+    ):
+        torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-6 * expected.abs().max())
 
 
 def test_nothing_but_padding_loses_nothing() -> None:
-    """The sums and the slopes are zeros."""
+    """The sums and the gradients are zeros."""
     x, weight, _, target = drawn()
 
-    sums = projected_label_smoothed(
+    sums = fused_linear_cross_entropy(
         x, weight, None, torch.full_like(target, PAD), smoothing=0.1, pad=PAD
     )
-    slopes = torch.autograd.grad(sums.loss, (x, weight))
+    gradients = torch.autograd.grad(sums.loss, (x, weight))
 
     assert sums.loss.item() == sums.nll.item() == sums.tokens.item() == 0
-    assert not any(slope.any() for slope in slopes)
+    assert not any(gradient.any() for gradient in gradients)
 
 
 class _Largest(TorchDispatchMode):
@@ -163,7 +167,7 @@ def test_memory_is_a_quarter_of_the_naive_form_at_most(
         x.grad = weight.grad = None
         with _Largest() as watch, torch.autocast("cpu", torch.bfloat16, enabled=half):
             if fused:
-                sums = projected_label_smoothed(x, weight, None, target, smoothing=0.1, pad=PAD)
+                sums = fused_linear_cross_entropy(x, weight, None, target, smoothing=0.1, pad=PAD)
                 sums.loss.backward()
             else:
                 naive(x, weight, None, target, 0.1).backward()
@@ -174,13 +178,13 @@ def test_memory_is_a_quarter_of_the_naive_form_at_most(
 
 @pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
 def test_the_other_product_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loss and slopes do not depend on the kernel that multiplies."""
+    """Loss and gradients do not depend on the kernel that multiplies."""
     monkeypatch.setattr(projected_module, "CHUNK", 60)
     x, weight, bias, target = drawn()
     made = []
     for name in ("torch", "onednn"):
         monkeypatch.setattr(product, "_chosen", name)
-        sums = projected_label_smoothed(x, weight, bias, target, smoothing=0.1, pad=PAD)
+        sums = fused_linear_cross_entropy(x, weight, bias, target, smoothing=0.1, pad=PAD)
         made.append((sums.loss, *torch.autograd.grad(sums.loss, (x, weight, bias))))
     torch.testing.assert_close(made[0], made[1])
 
@@ -198,23 +202,23 @@ class _Tiny(nn.Module):
 
 
 def test_a_model_runs_with_its_head_in_the_loss() -> None:
-    """All parameters get the slopes of the plain form, and the head is whole afterwards."""
+    """All parameters get the gradients of the plain form, and the head is whole afterwards."""
     model, (x, _, _, target) = _Tiny(), drawn()
-    slopes = []
+    gradients = []
     for head in ("head", None):
         model.zero_grad()
         outputs, sums = run_and_compare(
             model, head, {"x": x}, target, smoothing=0.1, pad=PAD, spread="vocabulary"
         )
         (sums.loss + outputs["balance"]).backward()
-        slopes.append([parameter.grad for parameter in model.parameters()])
-    torch.testing.assert_close(slopes[0], slopes[1])
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    torch.testing.assert_close(gradients[0], gradients[1])
     assert model(x)["logits"].size(-1) == WORDS
 
 
 def test_a_head_is_put_back_after_an_error() -> None:
     """A failing model leaves the head as it was."""
     model = _Tiny()
-    with pytest.raises(KeyError), set_aside(model.head):
+    with pytest.raises(KeyError), bypassed(model.head):
         raise KeyError
     assert model.head(torch.zeros(1, WIDTH)).size(-1) == WORDS

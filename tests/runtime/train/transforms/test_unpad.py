@@ -15,18 +15,18 @@ import torch
 import weft
 from torch import Tensor, nn
 from weft.blocks.kernels import attention_backends as cores
-from weft.blocks.kernels.attention_backends import varlen_packed
-from weft.blocks.kernels.unpad import _first, packed, padded, rows_of
+from weft.blocks.kernels.attention_backends import varlen_unpadded
+from weft.blocks.kernels.unpad import _first, rows_of, with_padding, without_padding
 from weft.blocks.registry import registry
 from weft.graphs.ir.dims import evaluate
 from weft.graphs.ir.graph import Graph
 from weft.graphs.ir.value_type import ValueType
-from weft.graphs.passes.unpad import Packing, packing
+from weft.graphs.passes.unpad import UnpadPlan, plan_unpad
 from weft.runtime.codegen.build import build
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.spec.check import graph_of
-from weft.runtime.train.transforms.activation_checkpointing import recompute
-from weft.runtime.train.transforms.unpad import kept, pack, padding_of
+from weft.runtime.train.transforms.activation_checkpointing import checkpoint_activations
+from weft.runtime.train.transforms.unpad import kept, padding_of, unpad
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
 
@@ -60,40 +60,40 @@ def models_of(made: Graph) -> tuple[Any, Any]:
     return pair[0], pair[1]
 
 
-def batch_of(name: str, plan: Packing) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def batch_of(name: str, plan: UnpadPlan) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return inputs whose rows end in padding, and what of each axis is none."""
     made, generator = small(name), torch.Generator().manual_seed(2)
     sizes = {a: ROWS if kind == "batch" else LENGTH for a, kind in made.spec.axes.items()}
     sizes |= ENTRIES[name].get("sizes", {})
     sizes |= {a: ROWS for a, kind in made.spec.axes.items() if kind == "batch"}
     lengths = {axis: torch.tensor([[n - 1], [n], [n - 3]]) for axis, n in sizes.items()}
-    keep = {axis: torch.arange(sizes[axis]) < lengths[axis] for axis in sizes}
+    mask = {axis: torch.arange(sizes[axis]) < lengths[axis] for axis in sizes}
 
     def value(type_: ValueType) -> Tensor:
         shape = [evaluate(axis, sizes) for axis in type_.axes]
         if type_.kind == "ids":
             return torch.randint(1, evaluate(type_.size or 0, {}), shape, generator=generator)
-        if type_.kind == "keep":
+        if type_.kind == "mask":
             full = torch.arange(shape[-1]) < shape[-1] - 1
-            return keep.get(str(type_.axes[-1]), full) if len(shape) == 2 else full.expand(shape)
+            return mask.get(str(type_.axes[-1]), full) if len(shape) == 2 else full.expand(shape)
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     inputs = {port: value(type_) for port, type_ in made.inputs.items()}
     for port, place in plan.whole.inputs.items():
         if made.inputs[port].kind == "ids":
-            inputs[port] = inputs[port].masked_fill(~keep[place.axis], 0)
-    return inputs, keep
+            inputs[port] = inputs[port].masked_fill(~mask[place.axis], 0)
+    return inputs, mask
 
 
-def without_padding(
-    type_: ValueType, value: Tensor, *, plan: Packing, keep: Mapping[str, Tensor]
+def zero_padding(
+    type_: ValueType, value: Tensor, *, plan: UnpadPlan, mask: Mapping[str, Tensor]
 ) -> Tensor:
     """Return an output with zeros where padding is."""
     for dim, axis in enumerate(type_.axes):
         if axis in plan.axes:
             shape = [ROWS, *[1] * (value.dim() - 1)]
-            shape[dim] = keep[str(axis)].size(1)
-            value = value * keep[str(axis)].view(shape)
+            shape[dim] = mask[str(axis)].size(1)
+            value = value * mask[str(axis)].view(shape)
     return value
 
 
@@ -110,23 +110,23 @@ def learnt(
 def test_outputs_and_slopes_are_those_of_padded_rows(name: str) -> None:
     """For every shipped spec, at positions that are no padding; or a refusal with its reason."""
     made = small(name)
-    plan = packing(made)
+    plan = plan_unpad(made)
     plain, on_packed = models_of(made)
     if not plan.axes:
         with pytest.raises(
-            InputError, match=r"cannot be packed: .*(in a loss|no input|is not told)"
+            InputError, match=r"cannot be unpadded: .*(in a loss|no input|is not told)"
         ):
-            pack(on_packed, made, pad=0)
+            unpad(on_packed, made, pad=0)
         return
-    pack(on_packed, made, pad=0)
-    inputs, keep = batch_of(name, plan)
+    unpad(on_packed, made, pad=0)
+    inputs, mask = batch_of(name, plan)
 
-    cleaned = functools.partial(without_padding, plan=plan, keep=keep)
+    cleaned = functools.partial(zero_padding, plan=plan, mask=mask)
     found, expected = (learnt(model, made, inputs, cleaned) for model in (on_packed, plain))
 
     rows = on_packed.batched.rows
     assert {axis: len(rows[axis].at) for axis in rows} == {
-        axis: int(keep[axis].sum()) for axis in plan.axes
+        axis: int(mask[axis].sum()) for axis in plan.axes
     }
     torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
     on_packed.eval()
@@ -138,8 +138,8 @@ def test_only_attention_sees_padding() -> None:
     """All maps of the Transformer read `[R, D]`, as do its norms; packed by the facade."""
     made = small("transformer-base")
     _, model = models_of(made)
-    assert weft.pack(model).axes == ("S", "T")
-    inputs, keep = batch_of("transformer-base", packing(made))
+    assert weft.unpad(model).axes == ("S", "T")
+    inputs, mask = batch_of("transformer-base", plan_unpad(made))
     ranks: dict[str, int] = {}
     for path, module in model.named_modules():
         if not list(module.children()) and list(module.parameters(recurse=False)):
@@ -151,7 +151,7 @@ def test_only_attention_sees_padding() -> None:
 
     assert {rank for path, rank in ranks.items() if "embedding" in path} == {1}
     assert {rank for path, rank in ranks.items() if "embedding" not in path} == {2}
-    assert len(model.batched.rows["S"].at) == int(keep["S"].sum()) < keep["S"].numel()
+    assert len(model.batched.rows["S"].at) == int(mask["S"].sum()) < mask["S"].numel()
 
 
 def free_blocks() -> list[str]:
@@ -173,7 +173,7 @@ def test_a_block_that_takes_any_axes_does_not_look_at_them(key: str) -> None:
     signature = block.signature(block.params(**block.example), frozenset(block.example_inputs))
     wires = {port: port for port in block.example_inputs}
     form = {
-        "format": 1,
+        "format": 2,
         "name": "alone",
         "axes": {"B": "batch", "T": "time"},
         "inputs": dict(block.example_inputs),
@@ -190,7 +190,7 @@ def test_a_block_that_takes_any_axes_does_not_look_at_them(key: str) -> None:
         shape = [evaluate(axis, sizes) for axis in type_.axes]
         if type_.kind == "ids":
             rows[port] = torch.randint(evaluate(type_.size or 0, {}), shape, generator=generator)
-        elif type_.kind == "keep":
+        elif type_.kind == "mask":
             rows[port] = torch.rand(shape, generator=generator) < 0.7
         else:
             rows[port] = torch.randn(shape, generator=generator, dtype=torch.float64)
@@ -204,12 +204,12 @@ def test_a_block_that_takes_any_axes_does_not_look_at_them(key: str) -> None:
 
 def test_rows_go_away_and_come_back() -> None:
     """By hand: two rows of three positions, of which four are no padding."""
-    keep = torch.tensor([[True, True, False], [True, False, True]])
-    rows = rows_of(keep)
+    mask = torch.tensor([[True, True, False], [True, False, True]])
+    rows = rows_of(mask)
     value = torch.arange(12.0).view(2, 3, 2).requires_grad_()
 
-    taken = packed(value, rows)
-    back = padded(taken, rows)
+    taken = without_padding(value, rows)
+    back = with_padding(taken, rows)
     (back * torch.arange(1.0, 13.0).view(2, 3, 2)).sum().backward()
 
     assert rows.at.tolist() == [0, 1, 3, 5]
@@ -218,15 +218,17 @@ def test_rows_go_away_and_come_back() -> None:
     assert value.grad is not None
     assert value.grad.tolist() == [[[1, 2], [3, 4], [0, 0]], [[7, 8], [0, 0], [11, 12]]]
     deeper = value.detach()[None].expand(5, 2, 3, 2)
-    assert torch.equal(packed(deeper, rows, 1), taken.detach().expand(5, 4, 2))
-    assert torch.equal(padded(packed(deeper, rows, 1), rows, 1), back.detach().expand(5, 2, 3, 2))
+    assert torch.equal(without_padding(deeper, rows, 1), taken.detach().expand(5, 4, 2))
+    assert torch.equal(
+        with_padding(without_padding(deeper, rows, 1), rows, 1), back.detach().expand(5, 2, 3, 2)
+    )
 
 
 def test_positions_are_found_without_being_counted() -> None:
     """As an accelerator finds them, which is not to be asked how many there are."""
-    keep = torch.rand(400, generator=torch.Generator().manual_seed(1)) < 0.6
+    mask = torch.rand(400, generator=torch.Generator().manual_seed(1)) < 0.6
 
-    assert _first(keep, int(keep.sum())).tolist() == keep.nonzero()[:, 0].tolist()
+    assert _first(mask, int(mask.sum())).tolist() == mask.nonzero()[:, 0].tolist()
 
 
 def test_positions_are_kept_to_the_last_that_is_no_padding() -> None:
@@ -252,14 +254,14 @@ def test_how_much_is_padding_is_known_before_the_training() -> None:
 def test_what_is_recomputed_sees_the_same_rows() -> None:
     """The backward pass runs layers again, packed as they were."""
     made = small("transformer-base")
-    plan = packing(made)
-    inputs, keep = batch_of("transformer-base", plan)
+    plan = plan_unpad(made)
+    inputs, mask = batch_of("transformer-base", plan)
     plain, again = models_of(made)
     for model in (plain, again):
-        pack(model, made, pad=0)
-    assert recompute(again, made, ["encoder.*", "**/f[use=attention@1]"])
+        unpad(model, made, pad=0)
+    assert checkpoint_activations(again, made, ["encoder.*", "**/f[use=attention@1]"])
 
-    cleaned = functools.partial(without_padding, plan=plan, keep=keep)
+    cleaned = functools.partial(zero_padding, plan=plan, mask=mask)
     torch.testing.assert_close(
         learnt(again, made, inputs, cleaned), learnt(plain, made, inputs, cleaned)
     )
@@ -299,15 +301,15 @@ def test_the_kernel_of_many_lengths_is_told_where_rows_begin(
     monkeypatch.setattr(varlen, "varlen_attn", varlen_attn)
     monkeypatch.setattr(cores, "_varlen_runs", lambda *_, **__: True)
     monkeypatch.setattr(cores, "_chosen", {"*": "varlen"})
-    assert varlen_packed is cores.varlen_packed
+    assert varlen_unpadded is cores.varlen_unpadded
     name = "transformer-gqa" if causal else "transformer-headgates"
     made = small(name)
-    plan = packing(made)
-    inputs, keep = batch_of(name, plan)
+    plan = plan_unpad(made)
+    inputs, mask = batch_of(name, plan)
     plain, on_packed = models_of(made)
-    pack(on_packed, made, pad=0)
+    unpad(on_packed, made, pad=0)
 
-    cleaned = functools.partial(without_padding, plan=plan, keep=keep)
+    cleaned = functools.partial(zero_padding, plan=plan, mask=mask)
     found = learnt(on_packed, made, inputs, cleaned)
     monkeypatch.undo()
 

@@ -1,0 +1,105 @@
+"""Files of format 1 still open: runs, checkpoints, and what `weft migrate` makes of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.cli.main import main
+from weft.runtime.model.model import open_model
+from weft.runtime.train.run import load_run
+from weft.specs.findings import InputError
+from weft.specs.reader import SHIPPED
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
+CHECKPOINT = GOLDEN / "checkpoint"
+"""Written by the last version that had format 1; its run asked for `packed` and `recompute`."""
+TRANSLATIONS = [
+    line.split("\t")
+    for line in (GOLDEN / "checkpoint-translations.tsv").read_text(encoding="utf-8").splitlines()
+]
+"""Lines, and what that version translated them to."""
+
+
+@pytest.mark.parametrize("path", sorted((GOLDEN / "runs").glob("*.json")), ids=lambda p: p.stem)
+def test_a_run_of_format_1_is_the_shipped_run(path: Path) -> None:
+    """All settings are equal; only the demo's doc was reworded."""
+    old, _ = load_run(path)
+    new, _ = load_run(SHIPPED / "runs" / path.name)
+
+    assert old.model_copy(update={"doc": new.doc}) == new
+
+
+def test_words_of_a_run_that_changed_are_upgraded(tmp_path: Path) -> None:
+    """`packed` and `recompute` have new names, also inside selections."""
+    value = json.loads((GOLDEN / "runs" / "demo.json").read_text(encoding="utf-8"))
+    value |= {"padding": "packed", "recompute": ["encoder.*", "**[use=keep_to_bias@1]"]}
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(value))
+
+    run, _ = load_run(path)
+
+    assert run.padding == "unpadded"
+    assert run.activation_checkpointing == ("encoder.*", "**[use=mask_to_bias@1]")
+
+
+def test_a_checkpoint_of_format_1_translates_as_before() -> None:
+    """The lines were written by the version that trained it."""
+    model = open_model(CHECKPOINT)
+    sources, before = zip(*TRANSLATIONS, strict=True)
+
+    assert model.translate(sources) == list(before)
+    assert "source_mask" in model.checkpoint.graph.inputs
+    assert model.checkpoint.run["padding"] == "unpadded"
+
+
+def test_a_checkpoint_of_format_1_is_migrated_whole(tmp_path: Path) -> None:
+    """Weights and optimizer state are the same numbers; the new folder needs no upgrade."""
+    out = tmp_path / "new"
+
+    assert main(["migrate", str(CHECKPOINT), "-o", str(out)]) == 0
+
+    assert json.loads((out / "spec.json").read_text())["format"] == 2
+    assert json.loads((out / "run.json").read_text())["activation_checkpointing"] == ["encoder.*"]
+    old, new = open_checkpoint(CHECKPOINT), open_checkpoint(out)
+    for before, after in ((old.weights, new.weights), (old.optimizer(), new.optimizer())):
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[path], after[path]) for path in before)
+    assert old.tokenizers == new.tokenizers
+    assert (out / "metrics.jsonl").read_bytes() == (CHECKPOINT / "metrics.jsonl").read_bytes()
+
+
+def test_a_changed_spec_of_format_1_is_still_refused(tmp_path: Path) -> None:
+    """The upgrade does not get around the fingerprint."""
+    copy = tmp_path / "copy"
+    shutil.copytree(CHECKPOINT, copy)
+    text = (copy / "spec.json").read_text()
+    (copy / "spec.json").write_text(text.replace('"order": "post"', '"order": "pre"', 1))
+
+    with pytest.raises(InputError, match=r"spec\.json is not the spec"):
+        open_checkpoint(copy)
+
+
+def test_a_checkpoint_is_migrated_only_to_a_new_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without -o, or to a folder that exists, nothing is written."""
+    assert main(["migrate", str(CHECKPOINT)]) == 1
+    assert "add -o" in capsys.readouterr().err
+    assert main(["migrate", str(CHECKPOINT), "-o", str(tmp_path)]) == 1
+    assert "exists already" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_is_migrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file that is written loads as the old one does."""
+    out = tmp_path / "new.json"
+
+    assert main(["migrate", str(GOLDEN / "runs" / "demo.json"), "-o", str(out)]) == 0
+
+    assert "/format: 1 is now 2" in capsys.readouterr().err
+    assert load_run(out)[0] == load_run(GOLDEN / "runs" / "demo.json")[0]
