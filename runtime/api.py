@@ -22,7 +22,7 @@ from .profiling.summary import Profile
 from .spec.check import graph_of
 from .tasks import translation
 from .tasks.registry import make_task, reading_of, sizes_of, tokenizer_of
-from .train.context import Listener, Result, Setting
+from .train.context import Listener, Result, TrainingContext
 from .train.device import Place, choose
 from .train.distributed.world import World, goes_on, world
 from .train.retention import checkpoints
@@ -123,7 +123,7 @@ def train(
     place = choose(settings)
     with world(place.device, settings.parallel) as here:
         place = replace(place, device=here.device)
-        setting = _setting(
+        context = _training_context(
             settings,
             source,
             folder,
@@ -134,7 +134,7 @@ def train(
         )
         begun = bool(checkpoints(folder)) and not resume
         resume = goes_on(folder, here, begun=begun) or resume
-        return Trainer(setting, resume=resume).train()
+        return Trainer(context, resume=resume).train()
 
 
 def profile(
@@ -175,16 +175,18 @@ def profile(
     if updates < 1:
         raise InputError(f"{updates} updates cannot be profiled", help="give 1 or more")
     place = choose(settings)
-    setting = _setting(settings, source, folder, place, World(), listener or Silent(), report)
+    context = _training_context(
+        settings, source, folder, place, World(), listener or Silent(), report
+    )
     folder = folder / "profile"
     folder.mkdir(parents=True, exist_ok=True)
     trace = folder / "trace.json.gz"
-    found = profile_run(setting, updates, trace)
+    found = profile_run(context, updates, trace)
     title = f"{settings.name}: one update on {place.device}"
     return found, [*write(found, folder, title), trace]
 
 
-def _setting(
+def _training_context(
     settings: Run,
     source: str,
     folder: Path,
@@ -192,7 +194,7 @@ def _setting(
     here: World,
     listener: Listener,
     report: PrepareReport | None,
-) -> Setting:
+) -> TrainingContext:
     """Prepare the data of a run, and put together all that its training needs."""
     listener.log(f"{place.device}, {'bfloat16' if place.half else 'float32'}: {place.reason}")
     with here.main_process_first():
@@ -202,7 +204,7 @@ def _setting(
     listener.log(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):
         listener.log(_counted(split, prepared.report[split]))
-    return Setting(
+    return TrainingContext(
         run=settings,
         graph=graph,
         task=task,

@@ -1,4 +1,4 @@
-"""Setting: what a training is given, what it keeps track of, and what it tells.
+"""The context of a training: its inputs, its state and its result.
 
 Not here: the loop (`trainer.py`), the run as written (`run.py`).
 """
@@ -60,7 +60,7 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class TrainingContext:
     """All that a training needs beside its run."""
 
     run: Run

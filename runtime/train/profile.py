@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..data.batches import Batch
     from ..profiling.summary import Profile
-    from .context import Setting, Task
+    from .context import Task, TrainingContext
     from .distributed.sampler import MicroBatches
     from .loss import LossSums
     from .reporting.metrics_window import Window
@@ -64,7 +64,7 @@ class _Profiled(Trainer):
 
     def _next(self, work: Iterator[MicroBatches], window: Window) -> MicroBatches:
         if self._done == 0:
-            self._recorder = Recorder(self.model, self.setting.graph, self.setting.place.device)
+            self._recorder = Recorder(self.model, self.context.graph, self.context.place.device)
             self._between = ExitStack()
         if self._done == WARMUP:
             self._recorder.start()
@@ -84,26 +84,26 @@ class _Profiled(Trainer):
         return sums
 
 
-def profile_run(setting: Setting, updates: int, trace: Path | None = None) -> Profile:
+def profile_run(context: TrainingContext, updates: int, trace: Path | None = None) -> Profile:
     """Return where the time of a run's first updates goes.
 
     Args:
-        setting: the run; its folder is not touched.
+        context: the run; its folder is not touched.
         updates: how many are recorded, at least one, after `WARMUP` others.
         trace: file for torch's own trace.
     """
-    run = setting.run.model_copy(
+    run = context.run.model_copy(
         update={
             "updates": WARMUP + updates,
             # A validation or a checkpoint on the way would count as an update's time.
-            "evaluate": setting.run.evaluate.model_copy(update={"every": WARMUP + updates}),
-            "checkpoint": setting.run.checkpoint.model_copy(
+            "evaluate": context.run.evaluate.model_copy(update={"every": WARMUP + updates}),
+            "checkpoint": context.run.checkpoint.model_copy(
                 update={"every": WARMUP + updates, "seconds": float("inf")}
             ),
         }
     )
     with tempfile.TemporaryDirectory() as folder:
-        apart = replace(setting, run=run, task=_Scoped(setting.task), folder=Path(folder))
+        apart = replace(context, run=run, task=_Scoped(context.task), folder=Path(folder))
         trainer = _Profiled(apart, resume=False)
         trainer.updates, trainer.trace = updates, trace
         try:

@@ -30,7 +30,7 @@ from ..compile.autotune import Kernels, using
 from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
 from ..system.memory import Growth
-from .context import Progress, Result, Setting, State
+from .context import Progress, Result, State, TrainingContext
 from .distributed.sampler import MicroBatches, check_share, seed_of, stream_micro_batches
 from .distributed.world import signal_name
 from .engine import Engine
@@ -53,15 +53,15 @@ REPORT_EVERY = 10
 class Trainer:
     """One training, from its first or its last checkpoint to its end."""
 
-    def __init__(self, setting: Setting, *, resume: bool) -> None:
+    def __init__(self, context: TrainingContext, *, resume: bool) -> None:
         """Build the model and the optimizer, or take them from the newest checkpoint.
 
         Raises:
             InputError: the folder holds a run already and `resume` is false, or its
                 checkpoint is damaged or of another graph.
         """
-        self.setting, self.run, self.world = setting, setting.run, setting.world
-        run, folder, world = setting.run, setting.folder, setting.world
+        self.context, self.run, self.world = context, context.run, context.world
+        run, folder, world = context.run, context.folder, context.world
         with world.main_process_first():
             for name in ("best", "averaged") if world.is_main_process else ():
                 recover(folder / name)
@@ -74,8 +74,8 @@ class Trainer:
                 help="go on with --resume, or name another folder with --out",
             )
         if warning := check_share(run.accumulate, world.data_parallel_size):
-            setting.listener.log(warning)
-        self.model = build(setting.graph, seed=run.seed, device=setting.place.device)
+            context.listener.log(warning)
+        self.model = build(context.graph, seed=run.seed, device=context.place.device)
         # What drops numbers, and with which probability.
         self._dropping: list[tuple[Any, float]] = [
             (module, share)
@@ -86,15 +86,15 @@ class Trainer:
             self._take(existing[-1])
         elif run.start is not None:
             self._start(Path(run.start))
-        unpad_for_run(self.model, setting)
-        checkpoint_activations_of_run(self.model, setting)
+        unpad_for_run(self.model, context)
+        checkpoint_activations_of_run(self.model, context)
         self.kernels = self._kernels()
         with using(self.kernels):
             self.report = self._compile()
-        setting.listener.log(str(self.report))
-        self.engine = Engine(self.model, setting.task, setting.graph, world)
+        context.listener.log(str(self.report))
+        self.engine = Engine(self.model, context.task, context.graph, world)
         if words := self.engine.spread(run.parallel):
-            setting.listener.log(words)
+            context.listener.log(words)
         self.optimizer = make_optimizer(self.model, run.optimizer)
         self.engine.prepare(self.optimizer)
         if existing:
@@ -105,8 +105,8 @@ class Trainer:
     def _take(self, folder: Path) -> None:
         """Go on from a checkpoint."""
         held = open_checkpoint(folder)
-        graph, listener = self.setting.graph, self.setting.listener
-        if held.tokenizers != dict(self.setting.tokenizers):
+        graph, listener = self.context.graph, self.context.listener
+        if held.tokenizers != dict(self.context.tokenizers):
             raise InputError(
                 "the run was begun with another tokenizer",
                 place=str(folder),
@@ -133,15 +133,15 @@ class Trainer:
     def _start(self, folder: Path) -> None:
         """Begin with the weights of a checkpoint, as far as they fit."""
         held = open_checkpoint(folder)
-        if held.tokenizers != dict(self.setting.tokenizers):
+        if held.tokenizers != dict(self.context.tokenizers):
             raise InputError(
                 "the checkpoint to start from has another tokenizer",
                 place=str(folder),
                 help="prepare the run with the data and tokenizer settings of that checkpoint",
             )
-        found = carry_over(self.model, held.weights, held.graph, self.setting.graph)
+        found = carry_over(self.model, held.weights, held.graph, self.context.graph)
         carried = found.render().splitlines()[0].split(maxsplit=1)[1]
-        self.setting.listener.log(f"starting from {folder}: {carried} carried over")
+        self.context.listener.log(f"starting from {folder}: {carried} carried over")
 
     def train(self) -> Result:
         """Train until the updates, the patience or the person's patience run out."""
@@ -186,7 +186,7 @@ class Trainer:
         """Stop where any process was asked to; say whether the first wants a checkpoint."""
         late = time.monotonic() - self._last_save > self.run.checkpoint.seconds
         # On an accelerator processes that ask one another wait for it, so they do not always.
-        if self.world.size > 1 and self.setting.place.device.type != "cpu" and not told:
+        if self.world.size > 1 and self.context.place.device.type != "cpu" and not told:
             return False
         asked, wanted = self.world.largest(self._asked, late and self.world.is_main_process)
         self.stop_reason = signal_name(asked) or self.stop_reason
@@ -194,9 +194,9 @@ class Trainer:
 
     def _kernels(self) -> Kernels:
         """Choose kernels, those that the first process chooses."""
-        chosen = chosen_kernels(self.setting, self.state) if self.world.is_main_process else None
+        chosen = chosen_kernels(self.context, self.state) if self.world.is_main_process else None
         self.state.kernels = self.world.broadcast(self.state.kernels)
-        return chosen or chosen_kernels(self.setting, self.state)
+        return chosen or chosen_kernels(self.context, self.state)
 
     def _compile(self) -> CompileReport:
         """Compile as the run says, or as it did before it was resumed.
@@ -204,7 +204,7 @@ class Trainer:
         One process measures for all, so that they do the same.
         """
         mode = self.state.compiled or self.run.compile
-        measure, place = None, self.setting.place
+        measure, place = None, self.context.place
         self.model.train()
         measured = mode == "auto" and place.device.type == "cuda" and self.run.parallel.tensor == 1
         if measured and self.world.is_main_process:
@@ -213,7 +213,7 @@ class Trainer:
 
             def measure() -> None:
                 with place.autocast():
-                    self.setting.task.loss(self.model, moved).loss.backward()
+                    self.context.task.loss(self.model, moved).loss.backward()
                 self.model.zero_grad(set_to_none=True)
 
         if self.world.is_main_process:
@@ -226,19 +226,19 @@ class Trainer:
 
     def _stream_micro_batches(self) -> Iterator[MicroBatches]:
         return stream_micro_batches(
-            self.setting.corpus,
+            self.context.corpus,
             self.run.batch,
             self.run.seed,
             accumulate=self.run.accumulate,
             at=(self.state.epoch, self.state.position),
-            pad=self.setting.pad,
-            eos=self.setting.eos,
+            pad=self.context.pad,
+            eos=self.context.eos,
             share=(self.world.data_parallel_rank, self.world.data_parallel_size),
         )
 
     def _update(self, micro_batches: MicroBatches) -> Tensor:
         """Make one update; return loss, nll and the graph's own losses per target token."""
-        state, run, place = self.state, self.run, self.setting.place
+        state, run, place = self.state, self.run, self.context.place
         number = state.update + 1
         for module, share in self._dropping:
             module.dropout = share if number >= run.dropout_from else 0.0
@@ -271,7 +271,7 @@ class Trainer:
         return summed / total
 
     def _rate(self, update: int) -> float:
-        d_model = self.setting.graph.params.get("d_model")
+        d_model = self.context.graph.params.get("d_model")
         return learning_rate(update, self.run.schedule, d_model)
 
     def _refuse_infinite(self, sums: Tensor) -> None:
@@ -283,11 +283,11 @@ class Trainer:
         if bool(torch.isfinite(sums).all()):
             return
         self.history.close()
-        newest = checkpoints(self.setting.folder)
+        newest = checkpoints(self.context.folder)
         kept = f"; the last good checkpoint is {newest[-1]}" if newest else ""
         raise InputError(
             f"the loss or its gradient is not finite at update {self.state.update + 1}{kept}",
-            place=str(self.setting.folder),
+            place=str(self.context.folder),
             help="lower the learning rate, raise the warmup, or set optimizer.clip",
         )
 
@@ -296,8 +296,8 @@ class Trainer:
         state, seconds = self.state, time.monotonic() - window.since
         self._refuse_infinite(window.sums)
         loss, nll, auxiliary = (window.sums / window.updates).tolist()
-        full = self.setting.full_speed
-        has_own = any(type_.kind == "loss" for type_ in self.setting.graph.outputs.values())
+        full = self.context.full_speed
+        has_own = any(type_.kind == "loss" for type_ in self.context.graph.outputs.values())
         seen = Progress(
             update=state.update,
             updates=self.run.updates,
@@ -321,23 +321,23 @@ class Trainer:
             data_wait_share=window.waited / seconds,
             seconds=state.seconds,
         )
-        self.setting.listener.progress(seen)
+        self.context.listener.progress(seen)
 
     def _validate(self) -> None:
         """Measure the model, keep it when it is the best, stop when it no longer gets better."""
         run, state = self.run, self.state
         values: dict[str, Any] = {}
-        with self.engine.evaluated() as model, self.setting.place.autocast():
+        with self.engine.evaluated() as model, self.context.place.autocast():
             if model is not None:
-                values = self.setting.validate(model)
+                values = self.context.validate(model)
         values = self.world.broadcast(values)
         self.history.write(type="valid", update=state.update, seconds=state.seconds, **values)
-        self.setting.listener.validated(state.update, values)
+        self.context.listener.validated(state.update, values)
         value = values[run.best]
         worth = -value if run.best == "nll" else value
         if state.best is None or worth > state.best:
             state.best, state.best_update, state.stale = worth, state.update, 0
-            self._write(self.setting.folder / "best", self._contents())
+            self._write(self.context.folder / "best", self._contents())
         else:
             state.stale += 1
         if self._patience_is_out():
@@ -350,11 +350,11 @@ class Trainer:
     def _contents(self, *, optimizer: bool = False, weights: bool = True) -> Contents:
         """Return what a checkpoint holds; all processes must ask, one gets the tensors."""
         return Contents(
-            graph=self.setting.graph,
+            graph=self.context.graph,
             weights=self.engine.weights() if weights else {},
             run=self.run.model_dump(mode="json"),
             state=self.state.as_json(),
-            tokenizers=self.setting.tokenizers,
+            tokenizers=self.context.tokenizers,
             optimizer=self.engine.moments(self.optimizer) if optimizer else None,
             metrics=self.history.path,
         )
@@ -365,7 +365,7 @@ class Trainer:
 
     def _save(self) -> None:
         """Write a checkpoint, and drop what older ones no longer need."""
-        folder = self.setting.folder
+        folder = self.context.folder
         path = folder / "checkpoints" / f"{self.state.update:06d}"
         if self.run.checkpoint.sharded:
             self.engine.save(path, self._contents(weights=False), self.optimizer)
@@ -377,7 +377,7 @@ class Trainer:
 
     def _finish(self) -> Result:
         """Write the mean of the last checkpoints when the run is done."""
-        state, run, folder = self.state, self.run, self.setting.folder
+        state, run, folder = self.state, self.run, self.context.folder
         self.history.close()
         contents = self._contents(weights=False)
         with self.world.main_process_first():

@@ -21,15 +21,15 @@ from ....graphs.passes.select import chosen
 from .subclass import like
 
 if TYPE_CHECKING:
-    from ..context import Setting
+    from ..context import TrainingContext
 
 
-def checkpoint_activations_of_run(model: nn.Module, setting: Setting) -> None:
+def checkpoint_activations_of_run(model: nn.Module, context: TrainingContext) -> None:
     """Let the modules that a run selects recompute what lies inside them, and say it."""
-    wanted = setting.run.activation_checkpointing
+    wanted = context.run.activation_checkpointing
     selections = (wanted,) if isinstance(wanted, str) else wanted
-    if again := checkpoint_activations(model, setting.graph, selections):
-        setting.listener.log(f"activation checkpointing: {len(again)} modules, from {again[0]}")
+    if again := checkpoint_activations(model, context.graph, selections):
+        context.listener.log(f"activation checkpointing: {len(again)} modules, from {again[0]}")
 
 
 def checkpoint_activations(

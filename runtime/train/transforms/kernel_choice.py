@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from ...compile.autotune import Kernels, as_kept, choose_kernels
-from ..context import Setting, State
+from ..context import State, TrainingContext
 
 
-def chosen_kernels(setting: Setting, state: State) -> Kernels:
+def chosen_kernels(context: TrainingContext, state: State) -> Kernels:
     """Return the kernels of a run, and say which; a resumed run goes on with those it had.
 
     Args:
-        setting: gives the place, the run's wishes, and who hears.
+        context: gives the place, the run's wishes, and who hears.
         state: remembers the choice.
 
     Raises:
         InputError: the run asks for a kernel that is not there.
     """
-    place, requested = setting.place, setting.run.kernels
+    place, requested = context.place, context.run.kernels
     kernels = as_kept(state.kernels or {}) or choose_kernels(
         place.device,
         half=place.half,
@@ -24,5 +24,5 @@ def chosen_kernels(setting: Setting, state: State) -> Kernels:
         attention_kernel=requested.attention,
     )
     state.kernels = kernels.as_json()
-    setting.listener.log(str(kernels))
+    context.listener.log(str(kernels))
     return kernels

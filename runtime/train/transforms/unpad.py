@@ -26,7 +26,7 @@ from .subclass import like
 if TYPE_CHECKING:
     from ...data.settings import BatchSettings
     from ...data.shards.corpus import Corpus
-    from ..context import Setting
+    from ..context import TrainingContext
 
 WORTH = 0.05
 """Share of positions that are padding from which `auto` packs; see docs/decisions/0025."""
@@ -73,15 +73,15 @@ def unpad(model: nn.Module, graph: Graph, *, pad: int) -> UnpadPlan:
     return plan
 
 
-def unpad_for_run(model: nn.Module, setting: Setting) -> None:
+def unpad_for_run(model: nn.Module, context: TrainingContext) -> None:
     """Pack a model where its run says so, or says `auto` and it is worth while, and say it."""
-    run, graph = setting.run, setting.graph
+    run, graph = context.run, context.graph
     if run.padding == "padded" or (run.padding == "auto" and not plan_unpad(graph).axes):
         return
-    share = padding_of(setting.corpus, run.batch, run.seed)
+    share = padding_of(context.corpus, run.batch, run.seed)
     if run.padding == "unpadded" or share >= WORTH:
-        plan = unpad(model, graph, pad=setting.pad)
-        setting.listener.log(
+        plan = unpad(model, graph, pad=context.pad)
+        context.listener.log(
             f"unpadded: {' and '.join(plan.axes)}, of which {share:.1%} is padding"
         )
 
