@@ -1,1 +1,1 @@
-"""From text files to batches."""
+"""Data pipeline: text files, tokenizers, prepared corpora and batches."""

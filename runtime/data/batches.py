@@ -1,13 +1,14 @@
-"""Batches: pairs of like length, in an order that can be resumed.
+"""Batches of sentence pairs of similar length, in a resumable order.
 
 Axes in this file:
 
     B  pairs in the batch    S  longest source + 1    T  longest target + 1
 
-The + 1 is the end token, which corpora do not store.  Which pairs meet in
-which batch is a pure function of (lengths, settings, seed, epoch), so the place
-in the data is two numbers: the epoch, and how many of its batches are used.
-It may differ between versions of numpy, whose generators make no promise.
+The + 1 is the end token, which corpora do not store.  The assignment of pairs to
+batches is a pure function of (lengths, settings, seed, epoch), so the position in
+the data is two numbers: the epoch, and the number of its batches already used.
+The assignment may differ between versions of numpy, which does not guarantee that
+its random generators stay the same.
 """
 
 from __future__ import annotations
@@ -34,44 +35,44 @@ if TYPE_CHECKING:
     from .shards.corpus import Corpus
 
 Rows = NDArray[np.int64]
-"""Rows of a corpus."""
+"""Row numbers in a corpus."""
 Item = TypeVar("Item")
 
 _WIDE = 1 << 31
-"""More than any length: two lengths as one number to sort by."""
+"""Greater than any length; combines two lengths into one sort key."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some pairs, each sentence ended and then padded."""
+    """Sentence pairs; each sentence has an end token and is padded."""
 
     source: Tensor
     """Ids, B x S, int64."""
     target: Tensor
-    """Ids, B x T, int64; no beginning token."""
+    """Ids, B x T, int64; without a beginning token."""
     rows: Rows
-    """Where the pairs are in the corpus; shape (B,)."""
+    """Rows of the pairs in the corpus; shape (B,)."""
     pad: int = 0
-    """Id that fills short rows."""
+    """Padding id."""
 
     @cached_property
     def source_tokens(self) -> int:
-        """Source tokens, end tokens counted, padding not."""
+        """Number of source tokens, including end tokens and excluding padding."""
         return int((self.source != self.pad).sum())
 
     @cached_property
     def target_tokens(self) -> int:
-        """Target tokens, end tokens counted, padding not."""
+        """Number of target tokens, including end tokens and excluding padding."""
         return int((self.target != self.pad).sum())
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """Return the batch on another device; tokens are counted before it moves."""
+        """Return the batch on another device; tokens are counted before the move."""
         moved = replace(
             self,
             source=self.source.to(device, non_blocking=non_blocking),
             target=self.target.to(device, non_blocking=non_blocking),
         )
-        # A count on an accelerator would wait for it.
+        # Counting on an accelerator would synchronize with it.
         vars(moved).update(source_tokens=self.source_tokens, target_tokens=self.target_tokens)
         return moved
 
@@ -84,23 +85,24 @@ def plan_epoch(
     epoch: int,
     rows: Rows | None = None,
 ) -> list[Rows]:
-    """Return the batches of one epoch, as rows; every row exactly once unless told otherwise.
+    """Return the batches of one epoch, each an array of rows.
 
-    Rows are shuffled, cut into pools, sorted within each pool by the longer
-    side and then by the difference of the sides, cut into batches, and the
-    batches shuffled.  The difference runs up and down in turn, so neighbors
-    are alike across steps of the longer side too.
+    Rows are shuffled, split into pools, sorted within each pool by the longer
+    side and then by the difference of the sides, and split into batches; then the
+    batches are shuffled.  The difference is sorted alternately in ascending and
+    descending order, so neighbors are also similar where the longer side changes.
 
     Args:
-        source_lengths: tokens without the end token; shape (pairs,).
-        target_lengths: the same of the other side.
-        settings: bounds of a batch.
-        seed: which shuffle; the same for all epochs.
+        source_lengths: source tokens without the end token; shape (pairs,).
+        target_lengths: target tokens without the end token; shape (pairs,).
+        settings: limits of a batch.
+        seed: seed of the shuffle; the same for all epochs.
         epoch: counts from 0.
-        rows: those of the epoch, some perhaps several times; each once when left out.
+        rows: rows of the epoch, with repetitions where pairs are oversampled; by
+            default every row once.
 
     Raises:
-        InputError: a pair is longer than a batch may be; nothing is dropped here.
+        InputError: a pair is longer than the token limit of a batch; no pair is dropped.
     """
     source, target = _ended(source_lengths), _ended(target_lengths)
     widest = np.maximum(source, target)
@@ -110,14 +112,15 @@ def plan_epoch(
     longest = int(widest.max())
     if longest > settings.tokens:
         msg = (
-            f"pair {int(widest.argmax())} has {longest} tokens, and a batch only {settings.tokens}"
+            f"pair {int(widest.argmax())} has {longest} tokens,"
+            f" more than the batch limit of {settings.tokens}"
         )
         raise InputError(
             msg,
             help=f"set batch tokens to at least {longest},"
             f" or filter max_length to at most {settings.tokens - 1}",
         )
-    # Seeds of numpy are not negative; those of torch may be.
+    # numpy seeds cannot be negative, torch seeds can.
     random = np.random.default_rng((seed % (1 << 64), epoch))
     order = random.permutation(pairs if rows is None else rows)
     per_batch = settings.tokens / float(widest.mean())
@@ -135,10 +138,10 @@ def plan_epoch(
 def plan_in_order(
     source_lengths: NDArray[Any], target_lengths: NDArray[Any], settings: BatchSettings
 ) -> list[Rows]:
-    """Return batches of all rows from short to long, without any chance.
+    """Return batches of all rows from short to long, deterministically.
 
-    A pair longer than a batch may be is a batch of its own: text that is
-    measured is never left out.
+    A pair that exceeds the token limit becomes a batch of its own, because
+    evaluation must not drop text.
     """
     source, target = _ended(source_lengths), _ended(target_lengths)
     order = _by_length(source, target).astype(np.int64)
@@ -146,13 +149,13 @@ def plan_in_order(
 
 
 def collate(corpus: Corpus, rows: Rows, pad: int, eos: int) -> Batch:
-    """Read some pairs, and end and pad them.
+    """Read pairs, append the end token to each sentence, and pad.
 
     Args:
-        corpus: where they are.
-        rows: which; shape (B,), not empty.
-        pad: id that fills short rows.
-        eos: id that ends each sentence.
+        corpus: corpus to read from.
+        rows: rows of the pairs; shape (B,), not empty.
+        pad: padding id.
+        eos: end token id.
     """
     return Batch(
         source=torch.from_numpy(corpus.padded("source", rows, pad=pad, eos=eos)),
@@ -163,12 +166,12 @@ def collate(corpus: Corpus, rows: Rows, pad: int, eos: int) -> Batch:
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad: int, eos: int) -> Tensor:
-    """Return ids [B, T] of sentences that are in no corpus, each ended and then padded.
+    """Append the end token to each sentence and pad; return ids [B, T].
 
     Args:
         rows: ids of each sentence, without the end token; not empty.
-        pad: id that fills short rows.
-        eos: id that ends each sentence.
+        pad: padding id.
+        eos: end token id.
     """
     longest = max(map(len, rows)) + 1
     return torch.tensor([[*ids, eos, *([pad] * (longest - len(ids) - 1))] for ids in rows])
@@ -184,22 +187,22 @@ def stream(
     pad: int,
     eos: int,
 ) -> Iterator[tuple[int, int, Batch]]:
-    """Yield (epoch, position, batch) without end, epoch after epoch.
+    """Yield (epoch, position, batch) indefinitely, epoch after epoch.
 
-    Called with a pair (epoch, position) that it yielded, it goes on with the
-    very batch that followed.
+    When called with an (epoch, position) that it yielded before, it resumes with the
+    batch that followed.
 
     Args:
-        corpus: what to read.
-        settings: bounds of a batch.
-        seed: which shuffle.
-        epoch: where to begin; counts from 0.
-        position: batches of that epoch that are already used.
-        pad: id that fills short rows.
-        eos: id that ends each sentence.
+        corpus: corpus to read.
+        settings: limits of a batch.
+        seed: seed of the shuffle.
+        epoch: first epoch; counts from 0.
+        position: number of batches of that epoch that are already used.
+        pad: padding id.
+        eos: end token id.
 
     Yields:
-        The epoch, how many of its batches are used once this one is, the batch.
+        The epoch, the number of its batches used including this one, and the batch.
 
     Raises:
         InputError: as `stream_rows`.
@@ -211,14 +214,14 @@ def stream(
 def stream_rows(
     corpus: Corpus, settings: BatchSettings, seed: int, *, epoch: int = 0, position: int = 0
 ) -> Iterator[tuple[int, int, Rows]]:
-    """Yield what `stream` does, without reading the pairs: the rows of each batch.
+    """Yield (epoch, position, rows) as `stream` does, without reading the pairs.
 
     Args:
-        corpus: its lengths decide.
-        settings: bounds of a batch.
-        seed: which shuffle.
-        epoch: where to begin; counts from 0.
-        position: batches of that epoch that are already used.
+        corpus: corpus whose lengths determine the batches.
+        settings: limits of a batch.
+        seed: seed of the shuffle.
+        epoch: first epoch; counts from 0.
+        position: number of batches of that epoch that are already used.
 
     Raises:
         InputError: the corpus is empty, a pair does not fit, or the epoch has
@@ -229,17 +232,17 @@ def stream_rows(
         raise InputError(
             msg,
             place=str(corpus.folder),
-            help="look at the filter's report; loosen the filter or name other files",
+            help="check the filter's report; relax the filter or use other files",
         )
     while True:
         rows = rows_of_epoch(corpus.parts, seed, epoch) if corpus.parts else None
         plan = plan_epoch(corpus.source_lengths, corpus.target_lengths, settings, seed, epoch, rows)
         if position > len(plan):
-            msg = f"cannot go on at batch {position}: epoch {epoch} has {len(plan)}"
+            msg = f"cannot resume at batch {position}: epoch {epoch} has {len(plan)} batches"
             raise InputError(
                 msg,
                 place=str(corpus.folder),
-                help="go on with the data and batch settings of the first run",
+                help="resume with the data and batch settings of the original run",
             )
         while position < len(plan):
             position += 1
@@ -248,28 +251,28 @@ def stream_rows(
 
 
 def in_order(corpus: Corpus, settings: BatchSettings, pad: int, eos: int) -> Iterator[Batch]:
-    """Yield every pair once, from short to long, always the same."""
+    """Yield every pair once, from short to long, in a fixed order."""
     for rows in plan_in_order(corpus.source_lengths, corpus.target_lengths, settings):
         yield collate(corpus, rows, pad, eos)
 
 
 def prefetch(items: Iterator[Item], depth: int = 4) -> Iterator[Item]:
-    """Yield the same items in the same order, made ahead by another thread.
+    """Yield the same items in the same order, produced ahead of time by another thread.
 
-    An exception of `items` is raised at its place in the order.  Closing the
-    generator ends the thread.
+    An exception raised by `items` is raised again at the same position.  Closing the
+    generator stops the thread.
 
     Args:
-        items: used up by the thread; nobody else may.
-        depth: items that may wait, at most.
+        items: iterator to consume; only the thread may advance it.
+        depth: maximum number of items in the queue.
     """
     waiting: queue.Queue[tuple[bool, Any]] = queue.Queue(maxsize=depth)
     stop = threading.Event()
 
-    def put(made: tuple[bool, Any]) -> bool:
+    def put(entry: tuple[bool, Any]) -> bool:
         while not stop.is_set():
             try:
-                waiting.put(made, timeout=0.1)
+                waiting.put(entry, timeout=0.1)
             except queue.Full:
                 continue
             return True
@@ -281,53 +284,53 @@ def prefetch(items: Iterator[Item], depth: int = 4) -> Iterator[Item]:
                 if not put((True, item)):
                     return
             put((False, None))
-        except BaseException as error:  # noqa: BLE001 - handed on, not swallowed
+        except BaseException as error:  # noqa: BLE001 - raised again by the consumer
             put((False, error))
 
     thread = threading.Thread(target=work, name="prefetch", daemon=True)
     thread.start()
     try:
         while True:
-            more, made = waiting.get()
-            if more:
-                yield made
-            elif made is not None:
-                raise made
+            is_item, item = waiting.get()
+            if is_item:
+                yield item
+            elif item is not None:
+                raise item
             else:
                 return
     finally:
         stop.set()
         with suppress(queue.Empty):
-            waiting.get_nowait()  # a thread that waits for room goes on, and sees it
-        thread.join(timeout=1.0)  # at the interpreter's end the thread may be frozen
+            waiting.get_nowait()  # unblocks a thread that waits for a free slot
+        thread.join(timeout=1.0)  # the thread may be frozen while the interpreter exits
 
 
 def _ended(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """Return lengths with the end token counted."""
+    """Return lengths including the end token."""
     return np.asarray(lengths).astype(np.int64) + 1
 
 
 def _by_length(source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the order by the longer side, then by the difference, up and down in turn."""
+    """Sort by the longer side, then by the difference, alternately ascending and descending."""
     widest, difference = np.maximum(source, target), source - target
     ties = np.where(widest % 2 == 0, difference, -difference)
     return np.argsort(widest * _WIDE + ties, kind="stable")
 
 
 def _cut(rows: Rows, widest: NDArray[np.int64], settings: BatchSettings) -> list[Rows]:
-    """Cut rows into batches, each as long as its bounds allow, in the given order.
+    """Split rows into batches in the given order, each as large as the limits allow.
 
     Args:
-        rows: in the order they are to be cut.
-        widest: the longer side of each, end token counted; same shape, never falling.
-        settings: bounds; a row that alone exceeds them is a batch of its own.
+        rows: rows in the order in which they are split.
+        widest: longer side of each row, including the end token; same shape, ascending.
+        settings: limits; a single row that exceeds them becomes a batch of its own.
     """
     most = len(rows) if settings.max_sentences is None else settings.max_sentences
     batches, start = [], 0
     while start < len(rows):
-        # The first row, the shortest, bounds how many can fit; the last one decides.
-        room = max(1, min(most, settings.tokens // int(widest[start])))
-        longest = widest[start : start + room]
+        # The shortest row gives an upper bound; the longest row of the batch decides.
+        capacity = max(1, min(most, settings.tokens // int(widest[start])))
+        longest = widest[start : start + capacity]
         sizes = longest * np.arange(1, len(longest) + 1)
         fits = max(1, int(np.count_nonzero(sizes <= settings.tokens)))
         batches.append(rows[start : start + fits])

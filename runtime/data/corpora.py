@@ -1,9 +1,9 @@
-"""Corpora by name: parallel text that the mtdata library knows where to fetch.
+"""Named corpora: parallel text that the mtdata library downloads.
 
-Each comes once into a folder of its own below the cache folder, as two files and a note of
-their lines, bytes and SHA-256; the same names then mean the same text.  The library runs as
-a command in an empty folder, because it would import files of its own name from the one
-that it is called in.
+Each corpus is fetched once into its own folder below the cache folder, as two files and a
+record of their lines, bytes and SHA-256, so the same name always means the same text.  The
+library runs as a command in an empty folder, because it would otherwise import modules from
+the current folder that shadow its own.
 
 Source: Gowda et al. 2021, Many-to-English Machine Translation Tools, Data, and Pretrained
 Models, section 2.1, https://aclanthology.org/2021.acl-demo.37
@@ -37,44 +37,44 @@ NO_NETWORK = re.compile(r"ConnectionError|Timeout|Max retries|NameResolution|unr
 
 
 def fetched(files: Files, log: Callable[[str], None] | None = None) -> list[tuple[Path, Path]]:
-    """Return the source and target file of each named corpus; fetched where it is not there.
+    """Return the source and target file of each named corpus, fetching missing ones.
 
     Args:
-        files: names, languages and, where they are given, digests.
-        log: hears what is fetched.
+        files: names, languages and, optionally, digests.
+        log: called with a message for each corpus that is fetched.
 
     Raises:
         InputError: the library is missing, does not know a name, or cannot fetch it; or
-            what came, or was kept, is not what it should be.
+            the fetched or cached text does not have the expected content.
     """
     if files.languages is None:
         return []
-    callback = log or (lambda _: None)
+    write_log = log or (lambda _: None)
     found = []
     for name in files.mtdata:
         folder = cache_folder() / "corpora" / f"{name}.{'-'.join(files.languages)}"
         note = _kept(folder)
         if note is None:
-            callback(f"fetching {name} through {LIBRARY}")
+            write_log(f"fetching {name} through {LIBRARY}")
             note = _fetch(name, files.languages, folder)
-            callback(f"{name}: {note['lines']:,} pairs in {folder}")
+            write_log(f"{name}: {note['lines']:,} pairs in {folder}")
         wanted = files.digests.get(name)
         if wanted is not None and wanted != note["sha256"]:
             raise InputError(
-                f"corpus '{name}' has another digest than the run says: {note['sha256']}",
+                f"corpus '{name}' does not have the digest given in the run, but {note['sha256']}",
                 place=str(folder),
-                help="delete the folder to fetch it again; if it stays so, the text has changed"
-                " where it comes from: take the digest out of the run, or name files of your own",
+                help="delete the folder to fetch it again; if the digest still differs, the text"
+                " has changed at its origin: remove the digest from the run, or use your own files",
             )
         found.append((folder / "source.txt", folder / "target.txt"))
     return found
 
 
 def _kept(folder: Path) -> dict[str, Any] | None:
-    """Return the note of a corpus that is there, or None.
+    """Return the record of a cached corpus, or None if there is none.
 
     Raises:
-        InputError: its files are not as long as they were.
+        InputError: its files do not have the recorded sizes.
     """
     try:
         note: dict[str, Any] = json.loads((folder / NOTE).read_text())
@@ -88,21 +88,21 @@ def _kept(folder: Path) -> dict[str, Any] | None:
         raise InputError(
             "a fetched corpus is damaged",
             place=str(folder),
-            help="delete the folder, and it is fetched again",
+            help="delete the folder to fetch the corpus again",
         )
     return note
 
 
 def _fetch(name: str, languages: tuple[str, str], folder: Path) -> dict[str, Any]:
-    """Fetch one corpus, and return its note.
+    """Fetch one corpus and return its record.
 
     Raises:
-        InputError: that cannot be done.
+        InputError: the corpus cannot be fetched.
     """
     if importlib.util.find_spec(LIBRARY) is None:
         raise InputError(
             f"corpus '{name}' needs the library {LIBRARY}, which is not installed",
-            help="pip install 'weft[corpora]', or name files of your own by 'source' and 'target'",
+            help="pip install 'weft[corpora]', or give your own files as 'source' and 'target'",
         )
     with building(folder, NOTE) as fresh, tempfile.TemporaryDirectory(dir=folder.parent) as work:
         out = Path(work) / "out"
@@ -111,11 +111,11 @@ def _fetch(name: str, languages: tuple[str, str], folder: Path) -> dict[str, Any
         for path, side in zip(sides, ("source", "target"), strict=True):
             path.replace(fresh / f"{side}.txt")
         paths = fresh / "source.txt", fresh / "target.txt"
-        lines, digest = _looked_through(paths)
+        lines, digest = _count_and_hash(paths)
         if lines[0] != lines[1] or lines[0] == 0:
             raise InputError(
-                f"corpus '{name}' came with {lines[0]} source lines for {lines[1]} target lines",
-                help="fetch it again, or name another one",
+                f"corpus '{name}' has {lines[0]} source lines but {lines[1]} target lines",
+                help="fetch it again, or use another corpus",
             )
         note = {
             "name": name,
@@ -129,10 +129,10 @@ def _fetch(name: str, languages: tuple[str, str], folder: Path) -> dict[str, Any
 
 
 def _run(name: str, languages: tuple[str, str], work: Path, out: Path) -> None:
-    """Let the library fetch one corpus.
+    """Fetch one corpus with the library.
 
     Raises:
-        InputError: it cannot.
+        InputError: the library failed.
     """
     pair = "-".join(languages)
     command = [sys.executable, "-m", LIBRARY, "get", "-l", pair, "-tr", name, "-o", str(out)]
@@ -152,24 +152,24 @@ def _run(name: str, languages: tuple[str, str], work: Path, out: Path) -> None:
     )
     if done.returncode == 0:
         return
-    said = done.stderr.strip().splitlines() or ["it said nothing"]
+    output = done.stderr.strip().splitlines() or ["no error output"]
     if NO_NETWORK.search(done.stderr):
         raise InputError(
-            f"corpus '{name}' cannot be fetched: {said[-1][:300]}",
-            help="repeat with a network; or copy its folder from a machine that has it into"
-            f" {cache_folder() / 'corpora'}; or name files by 'source' and 'target'",
+            f"corpus '{name}' cannot be fetched: {output[-1][:300]}",
+            help="try again with a network connection; or copy its folder from a machine that"
+            f" has it into {cache_folder() / 'corpora'}; or give files as 'source' and 'target'",
         )
     raise InputError(
-        f"{LIBRARY} cannot give corpus '{name}': {said[-1][:300]}",
-        help=f"'{LIBRARY} list -id -l {pair}' lists the names that it knows",
+        f"{LIBRARY} cannot fetch corpus '{name}': {output[-1][:300]}",
+        help=f"'{LIBRARY} list -id -l {pair}' lists the known names",
     )
 
 
 def _side(folder: Path, name: str, language: str) -> Path:
-    """Return the file of one language; `eng` is also that of `eng_US`.
+    """Return the file of one language; `eng` also matches `eng_US`.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such file.
     """
     files = {
         path.name.removeprefix(f"{name}."): path
@@ -181,19 +181,19 @@ def _side(folder: Path, name: str, language: str) -> Path:
     if language not in files and len(near) != 1:
         has = ", ".join(sorted(files)) or "none"
         raise InputError(
-            f"corpus '{name}' has no language '{language}', but {has}",
-            help="give 'languages' as codes of three letters, such as eng and deu",
+            f"corpus '{name}' has no language '{language}'; available: {has}",
+            help="give 'languages' as three-letter codes, such as eng and deu",
         )
     return files[language if language in files else near[0]]
 
 
-def _looked_through(paths: tuple[Path, Path]) -> tuple[list[int], str]:
-    """Return the lines of both files, and the SHA-256 of one after the other."""
+def _count_and_hash(paths: tuple[Path, Path]) -> tuple[list[int], str]:
+    """Return the line counts of both files, and the SHA-256 of their concatenation."""
     digest, lines = hashlib.sha256(), []
     for path in paths:
         lines.append(0)
         with path.open("rb") as file:
             while block := file.read(BLOCK):
                 digest.update(block)
-                lines[-1] += block.count(b"\n")  # the library ends every line
+                lines[-1] += block.count(b"\n")  # the library ends every line with a line feed
     return lines, digest.hexdigest()

@@ -1,6 +1,6 @@
-"""Folders that appear whole or not at all: written beside, then renamed.
+"""Atomic folders: filled next to their final place, then renamed.
 
-`building` begins anew each time; `resuming` goes on where a killed process was.
+`building` starts over each time; `resuming` continues the work of a killed process.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCK = "lock"
-"""File in a folder of work that its process holds."""
+"""Lock file in a working folder, held by the process that uses the folder."""
 
 
 @contextmanager
 def building(folder: Path, marker: str) -> Iterator[Path]:
-    """Give a new folder to fill; at the end it takes the place of `folder`.
+    """Yield a new folder to fill; it replaces `folder` when the block ends.
 
-    When the body raises, the new folder is removed and the old one stays.  A
-    process that is killed may leave a hidden folder `.NAME.*` beside.
+    If the block raises, the new folder is removed and the old one stays.  A
+    killed process may leave a hidden folder `.NAME.*` next to `folder`.
 
     Args:
-        folder: the final place; what is there is replaced when it is empty or
-            holds a file named `marker`.
-        marker: name of the file by which a folder of this kind is known.
+        folder: final path; an existing folder is replaced if it is empty or
+            contains a file named `marker`.
+        marker: name of the file that identifies a folder of this kind.
 
     Raises:
-        InputError: something else is at the place.
+        InputError: the path is taken by something else.
     """
     folder = _free(folder, marker)
     fresh = _beside(folder)
@@ -54,30 +54,30 @@ def building(folder: Path, marker: str) -> Iterator[Path]:
 def resuming(
     folder: Path, marker: str, key: str, log: Callable[[str], None]
 ) -> Iterator[tuple[Path, Path]]:
-    """Give a hidden folder to work in, kept by a kill, for one process at a time.
+    """Yield a hidden working folder that survives a kill, for one process at a time.
 
-    Beside `folder` stands `.NAME.work` while it is made.  It is there again for the next
-    call with the same key, and is removed when the work is done or the input is wrong.
+    The working folder `.NAME.work` is next to `folder`.  The next call with the same key
+    finds it again; it is removed when the work is done or the input is wrong.
 
     Args:
-        folder: the final place, as for `building`.
-        marker: name of the file by which a folder of this kind is known.
-        key: what is made; work on anything else is thrown away.
-        log: hears that another process is waited for, or that work goes on.
+        folder: final path, as for `building`.
+        marker: name of the file that identifies a folder of this kind.
+        key: identifies the work; a working folder with another key is emptied.
+        log: called with a message when the call waits for another process or resumes work.
 
     Yields:
-        The folder to work in, and a folder in it that takes the place of `folder` at the
-        end if the marker is in it by then.
+        The working folder, and a folder inside it that replaces `folder` when the block
+        ends, provided that it contains the marker by then.
 
     Raises:
-        InputError: something else is at the place.
+        InputError: the path is taken by something else.
     """
     folder = _free(folder, marker)
     work = folder.parent / f".{folder.name}.work"
     with _locked(work, log):
         note = work / "key"
         if note.is_file() and note.read_text() == key:
-            log(f"going on with the preparation begun in {work}")
+            log(f"resuming the preparation in {work}")
         else:
             for path in work.iterdir():
                 if path.is_dir():
@@ -87,7 +87,7 @@ def resuming(
             note.write_text(key)
         fresh = work / "out"
         fresh.mkdir(exist_ok=True)
-        for path in fresh.glob(".*"):  # what a killed process was just writing
+        for path in fresh.glob(".*"):  # left unfinished by a killed process
             if path.is_dir():
                 shutil.rmtree(path)
             else:
@@ -105,24 +105,24 @@ def resuming(
 
 @contextmanager
 def _locked(work: Path, log: Callable[[str], None]) -> Iterator[None]:
-    """Hold a folder for this process, and make it where it is not there."""
-    told = False
+    """Lock a folder for this process; create it if it is missing."""
+    is_logged = False
     while True:
         work.mkdir(exist_ok=True)
         with suppress(FileNotFoundError), (work / LOCK).open("w") as file:
             if not _lock(file, wait=False):
-                if not told:
+                if not is_logged:
                     log(f"waiting for another process that prepares {work}")
-                told = True
+                is_logged = True
                 _lock(file, wait=True)
-            # The one that had it may have removed it: then the lock holds nothing.
+            # The previous holder may have removed the folder: then the locked file is deleted.
             if (work / LOCK).stat().st_ino == os.fstat(file.fileno()).st_ino:
                 yield
                 return
 
 
 def _lock(file: IO[str], *, wait: bool) -> bool:
-    """Lock a file until it is closed; say whether that could be done."""
+    """Lock a file until it is closed; return whether the lock was obtained."""
     if sys.platform == "win32":
         return True
     try:
@@ -133,19 +133,19 @@ def _lock(file: IO[str], *, wait: bool) -> bool:
 
 
 def _free(folder: Path, marker: str) -> Path:
-    """Return the absolute path of a folder whose place may be taken, its parent made.
+    """Check that a path may be replaced, create its parent, and return the absolute path.
 
     Raises:
-        InputError: something else is at the place.
+        InputError: the path is taken by something else.
     """
     folder = folder.absolute()
     if folder.exists() and not (folder / marker).is_file():
         if not folder.is_dir() or any(folder.iterdir()):
-            msg = f"'{folder.name}' exists and has no {marker}"
+            msg = f"'{folder.name}' exists and does not contain {marker}"
             raise InputError(
                 msg,
                 place=str(folder),
-                help="name another folder, or move this one away",
+                help="choose another folder, or move this one away",
             )
         folder.rmdir()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -153,7 +153,7 @@ def _free(folder: Path, marker: str) -> Path:
 
 
 def _put(fresh: Path, folder: Path) -> None:
-    """Put a folder in the place of another, which is removed."""
+    """Move a folder to a path; remove the folder that was there."""
     if not folder.exists():
         fresh.rename(folder)
         return

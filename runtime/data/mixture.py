@@ -1,8 +1,8 @@
-"""Mixture: how often the pairs of each file are in an epoch.
+"""Mixture weights: how often the pairs of each file occur in an epoch.
 
-A file of weight w gives w times its pairs: whole copies, and for the rest of w a part of
-them that is another one in every epoch, so that after E epochs each pair was seen E w
-times, rounded down or up.
+A file of weight w contributes w times its pairs: complete copies for the integer part of w,
+and for the fraction a subset that changes every epoch, so that after E epochs each pair was
+seen E w times, rounded down or up.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 
 class Part(NamedTuple):
-    """Pairs of a corpus that came from one file; they stand together."""
+    """Consecutive pairs of a corpus that came from one file."""
 
     pairs: int
     weight: float
 
 
 def rows_of_epoch(parts: Sequence[Part], seed: int, epoch: int) -> NDArray[np.int64]:
-    """Return the rows of one epoch, as often as each is seen; a function of the arguments.
+    """Return the rows of one epoch, with repetitions; a pure function of its arguments.
 
     Args:
-        parts: of the corpus, in its order.
-        seed: decides which pairs belong to which epoch, where a weight is not whole.
+        parts: parts of the corpus, in order.
+        seed: decides which pairs belong to which epoch where a weight is fractional.
         epoch: counts from 0.
     """
     chosen, begin = [np.empty(0, dtype=np.int64)], 0

@@ -1,14 +1,14 @@
-"""Preparing data: text files to tokenizers and binary corpora, once.
+"""Data preparation: train tokenizers and write binary corpora from text files.
 
 A prepared folder:
 
     prepared.json                 fingerprint of settings and files, report
-    tokenizer.model               of both sides, or source.model and target.model,
+    tokenizer.model               for both sides, or source.model and target.model,
                                   or source.model and target.symbols.json
-    train/, valid/                corpora, see `corpus.py`
+    train/, valid/                corpora, see `shards/corpus.py`
 
-Text is read twice: lines for the tokenizer, then all of it, in shards that worker
-processes tokenize.  Test text is not written: it is read from its files when it is measured.
+Text is read twice: a sample of lines for the tokenizer, then all of it, in shards that worker
+processes tokenize.  Test text is not prepared; it is read from its files for evaluation.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 MARKER = "prepared.json"
 Report = Callable[[str, int, int | None], None]
-"""Called with the stage, pairs done, and pairs in all where known."""
+"""Called with the stage, the number of pairs done, and the total if it is known."""
 
 
 @dataclass(frozen=True)
@@ -50,28 +50,28 @@ class Prepared:
     """Data ready for training."""
 
     folder: Path
-    """Where it is."""
+    """The prepared folder."""
     source_tokenizer: Tokenizer
-    """Of the source side."""
+    """Tokenizer of the source side."""
     target_tokenizer: Vocabulary
-    """Of the target side; the same object when shared."""
+    """Vocabulary of the target side; the same object when shared."""
     train: Corpus
     """Filtered training pairs."""
     valid: Corpus
-    """Every validation pair that is not empty."""
+    """All non-empty validation pairs."""
     report: dict[str, Any]
     """Pairs read, kept and dropped of `train` and `valid`; vocabulary sizes."""
     data: DataSettings
-    """Where the text is."""
+    """Settings that name the text files."""
     reading: Reading
-    """How it is read."""
+    """Reader of the text files."""
 
     def valid_text(self) -> tuple[list[str], list[str]]:
-        """Return every validation line, source and target, as the files have them."""
+        """Return all validation lines, source and target, unprocessed."""
         return self._text(self.data.valid)
 
     def test_text(self, name: str) -> tuple[list[str], list[str]]:
-        """Return every line of a test set, source and target, as the files have them.
+        """Return all lines of a test set, source and target, unprocessed.
 
         Raises:
             InputError: there is no test set of that name.
@@ -97,84 +97,84 @@ def prepare(
     workers: int | None = None,
     log: Callable[[str], None] | None = None,
 ) -> Prepared:
-    """Train the tokenizers and write the corpora, or open what was made before.
+    """Train the tokenizers and write the corpora, or open existing prepared data.
 
-    What is there is opened when it was made with the same settings from files
-    of the same names, sizes and times, and is replaced otherwise.  The folder
-    changes only when all is done.  A call that was killed leaves `.NAME.work`
-    beside it, and the next one goes on from there.
+    Existing data is reused if it was prepared with the same settings from files
+    with the same names, sizes and modification times; otherwise it is replaced.
+    The folder is replaced only when the preparation is complete.  A killed call
+    leaves `.NAME.work` next to the folder, and the next call resumes from it.
 
     Args:
         data: files and filter.
         tokenizer: kind and size.
-        folder: where to write; nothing else may be in it.
-        reading: how files are read; as parallel text when left out.
-        report: hears of progress.
-        workers: processes that tokenize; None is one for each core.  They change
-            nothing in what comes out.
-        log: hears single lines.
+        folder: output folder; it may contain only prepared data.
+        reading: reader of the files; defaults to parallel text.
+        report: called with the progress.
+        workers: number of tokenizing processes; defaults to one per core.  The
+            result does not depend on it.
+        log: called with single lines of text.
 
     Raises:
-        InputError: a file is missing or bad, the sides do not align, the
-            vocabulary does not fit the text, no training pair is left, or the
-            folder is damaged or not ours.
+        InputError: a file is missing or invalid, the sides do not align, the
+            vocabulary size does not fit the text, no training pair is left, or the
+            folder is damaged or contains something else.
     """
-    folder, reads = Path(folder), reading or Parallel()
-    tell, callback = report or _nobody, log or _nobody
+    folder, reader = Path(folder), reading or Parallel()
+    progress, write_log = report or _ignore, log or _ignore
     if workers is not None and workers < 1:
-        raise InputError(f"{workers} workers cannot work", help="give 1 or more, or none at all")
+        raise InputError(f"{workers} is not a valid number of workers", help="give 1 or more")
     for files in (data.train, data.valid, *data.test.values()):
-        fetched(files, callback)
-    for files in data.test.values():  # better now than after training
-        for _ in reads.pairs(files, data.root):
+        fetched(files, write_log)
+    for files in data.test.values():  # fail now rather than after training
+        for _ in reader.pairs(files, data.root):
             pass
-    fingerprint = _fingerprint(data, tokenizer, reads)
+    fingerprint = _fingerprint(data, tokenizer, reader)
     if (folder / MARKER).is_file():
         found = _read_marker(folder)
         if found["fingerprint"] == fingerprint:
-            return _open(folder, found, data, reads)
-        callback(f"{folder}: made from other text or settings, or by an older version; made anew")
-    with resuming(folder, MARKER, f"{fingerprint} {SHARD}", callback) as (work, fresh):
-        # Another process may have made it while this one waited.
-        if not _is_made(folder, fingerprint):
+            return _open(folder, found, data, reader)
+        write_log(f"{folder}: text, settings or the format have changed; preparing the data again")
+    with resuming(folder, MARKER, f"{fingerprint} {SHARD}", write_log) as (work, fresh):
+        # Another process may have finished it while this one waited.
+        if not _is_prepared(folder, fingerprint):
             count = workers or default_workers()
-            _Making(data, tokenizer, reads, work, fresh, tell, count).make(fingerprint)
-    return _open(folder, _read_marker(folder), data, reads)
+            _Preparation(data, tokenizer, reader, work, fresh, progress, count).run(fingerprint)
+    return _open(folder, _read_marker(folder), data, reader)
 
 
-def _nobody(*_: object) -> None:
-    """Hear and do nothing."""
+def _ignore(*_: object) -> None:
+    """Do nothing."""
 
 
-def _is_made(folder: Path, fingerprint: str) -> bool:
-    known = (folder / MARKER).is_file()
-    return known and bool(_read_marker(folder)["fingerprint"] == fingerprint)
+def _is_prepared(folder: Path, fingerprint: str) -> bool:
+    exists = (folder / MARKER).is_file()
+    return exists and bool(_read_marker(folder)["fingerprint"] == fingerprint)
 
 
 @dataclass(frozen=True)
-class _Making:
-    """One preparation, from the beginning or from where it was."""
+class _Preparation:
+    """One preparation, started from scratch or resumed."""
 
     data: DataSettings
     tokenizer: TokenizerSettings
-    reads: Reading
+    reader: Reading
     work: Path
-    """Holds what only a preparation that goes on needs."""
+    """Intermediate files, needed only to resume."""
     fresh: Path
-    """What will be the prepared folder."""
-    tell: Report
+    """Folder that becomes the prepared folder."""
+    progress: Report
     workers: int
 
-    def make(self, fingerprint: str) -> None:
-        """Fill the fresh folder."""
+    def run(self, fingerprint: str) -> None:
+        """Fill the `fresh` folder."""
         paths = {
-            "train": self.reads.paths(self.data.train, self.data.root, self.work / "train"),
-            "valid": self.reads.paths(self.data.valid, self.data.root, self.work / "valid"),
+            "train": self.reader.paths(self.data.train, self.data.root, self.work / "train"),
+            "valid": self.reader.paths(self.data.valid, self.data.root, self.work / "valid"),
         }
         lines = {split: self._count(split, paths[split]) for split in paths}
         tokenizers = self._tokenizers(paths["train"], lines["train"])
         reports: dict[str, Any] = dict.fromkeys(paths)
-        for split in ("valid", "train"):  # the short one first: it may be wrong too
+        for split in ("valid", "train"):  # the short split first, to find its errors early
             reports[split] = self._binarize(split, paths[split], lines[split], tokenizers)
             _refuse_empty(split, reports[split])
         sizes = [each.vocab_size for each in tokenizers]
@@ -189,11 +189,11 @@ class _Making:
 
     @property
     def _shared(self) -> bool:
-        """Whether one tokenizer is for both sides."""
+        """Whether both sides share one tokenizer."""
         return self.tokenizer.shared and self.tokenizer.target != "symbols"
 
     def _count(self, split: str, paths: list[tuple[Path, Path]]) -> list[int]:
-        """Return the lines of each pair of files; both sides are counted at a time."""
+        """Return the line count of each pair of files; both sides are counted in parallel."""
         note = self.work / f"{split}.lines"
         if note.is_file():
             return [int(each) for each in note.read_text().split()]
@@ -205,7 +205,7 @@ class _Making:
                 counts.append(left)
                 if split == "train":
                     more = len(counts) < len(paths)
-                    self.tell("count", sum(counts), None if more else sum(counts))
+                    self.progress("count", sum(counts), None if more else sum(counts))
         _write_text(note, " ".join(map(str, counts)))
         return counts
 
@@ -223,11 +223,11 @@ class _Making:
                 groups,
                 lines,
                 self.tokenizer.sentences,
-                lambda done: self.tell("tokenizer", done, total),
+                lambda done: self.progress("tokenizer", done, total),
             )
-            made = train_tokenizer(text, self.tokenizer, path)
+            model = train_tokenizer(text, self.tokenizer, path)
             give_back_memory()
-            return made
+            return model
 
         if self._shared:
             both = trained("tokenizer", paths)
@@ -238,13 +238,13 @@ class _Making:
         return source, trained("target", [(target,) for _, target in paths])
 
     def _symbols(self, paths: Sequence[Path], source: Tokenizer) -> Symbols:
-        """Return the vocabulary of whole symbols; what is no symbol is spelled as the source."""
+        """Return the symbol vocabulary; other tokens are encoded by the source tokenizer."""
         path = self.fresh / SYMBOLS
         if not path.is_file():
             counts = count_symbols(line for each in paths for line in read_lines(each))
-            symbols = self.reads.symbols(counts)
-            spells = len(symbols) < len(counts)
-            path.write_bytes(Symbols(symbols, source if spells else None).bytes)
+            symbols = self.reader.symbols(counts)
+            has_others = len(symbols) < len(counts)
+            path.write_bytes(Symbols(symbols, source if has_others else None).bytes)
         return open_symbols(path, source)
 
     def _binarize(
@@ -254,7 +254,7 @@ class _Making:
         lines: list[int],
         tokenizers: tuple[Tokenizer, Vocabulary],
     ) -> dict[str, Any]:
-        """Tokenize, filter and write one split; return what the filter counted."""
+        """Tokenize, filter and write one split; return the filter's counts."""
         folder = self.fresh / split
         if (folder / HEADER).is_file():
             return Corpus.open(folder).report
@@ -274,11 +274,11 @@ class _Making:
         done = {number for number in range(len(sizes)) if is_whole(recipe.path(number))}
         read = sum(sizes[number] for number in done)
         if done:
-            self.tell(split, read, total)
+            self.progress(split, read, total)
         workers = max(1, min(self.workers, len(sizes) - len(done)))
         for piece in make_shards(recipe, pieces(paths, lines, done), workers):
             read += piece.pairs
-            self.tell(split, read, total)
+            self.progress(split, read, total)
         many = len(sizes) > 1
         weights = self.data.train.weights if split == "train" else None
         counts = [len(shards_in([each])) for each in lines]
@@ -289,17 +289,17 @@ class _Making:
             tokenizers={"source": tokenizers[0].digest, "target": tokenizers[1].digest},
             unique=unique,
             files=list(zip(counts, weights, strict=True)) if weights else (),
-            tell=lambda pairs: self.tell(f"{split} corpus", pairs, total) if many else None,
+            tell=lambda pairs: self.progress(f"{split} corpus", pairs, total) if many else None,
         )
         shutil.rmtree(recipe.folder)
         return count.as_dict()
 
 
-def _open(folder: Path, marker: dict[str, Any], data: DataSettings, reads: Reading) -> Prepared:
+def _open(folder: Path, marker: dict[str, Any], data: DataSettings, reader: Reading) -> Prepared:
     """Open a prepared folder.
 
     Raises:
-        InputError: a part is missing, damaged, or of another tokenizer.
+        InputError: a part is missing or damaged, or was made with another tokenizer.
     """
     source = Tokenizer.open(folder / f"{'tokenizer' if marker['shared'] else 'source'}.model")
     target: Vocabulary = source
@@ -320,7 +320,7 @@ def _open(folder: Path, marker: dict[str, Any], data: DataSettings, reads: Readi
         valid=corpora["valid"],
         report=marker["report"],
         data=data,
-        reading=reads,
+        reading=reader,
     )
 
 
@@ -334,28 +334,28 @@ def _read_marker(folder: Path) -> dict[str, Any]:
     try:
         marker: dict[str, Any] = json.loads(path.read_text())
         if not {"fingerprint", "shared", "report"} <= marker.keys():
-            raise KeyError(MARKER)  # noqa: TRY301 - all damage is reported in one place
+            raise KeyError(MARKER)  # noqa: TRY301 - the handler below reports all damage
     except (OSError, ValueError, KeyError, AttributeError) as error:
         msg = f"{MARKER} is damaged"
         raise InputError(msg, place=str(path), help=AGAIN) from error
     return marker
 
 
-def _fingerprint(data: DataSettings, tokenizer: TokenizerSettings, reads: Reading) -> str:
-    """Return a hash of all that decides what is written.
+def _fingerprint(data: DataSettings, tokenizer: TokenizerSettings, reader: Reading) -> str:
+    """Return a hash of everything that determines the prepared data.
 
-    Files count by name, size and time of last change: reading 36 million pairs
-    to see whether they changed would take minutes.
+    Files enter by name, size and modification time, because reading 36 million
+    pairs to detect changes would take minutes.
 
     Raises:
-        InputError: a file leaves the root.
+        InputError: a path leaves the root.
     """
     stats = {}
     for files in (data.train, data.valid):
         named = chain.from_iterable(fetched(files))
         known_as = {name: resolve(data.root, name) for name in files.names}
         for name, path in (known_as | {str(path): path for path in named}).items():
-            if path.is_file():  # a missing one is refused when it is read, with its neighbors
+            if path.is_file():  # the reader reports a missing file and suggests similar names
                 stat = path.stat()
                 stats[name] = (stat.st_size, stat.st_mtime_ns)
     known: dict[str, Any] = {
@@ -368,17 +368,17 @@ def _fingerprint(data: DataSettings, tokenizer: TokenizerSettings, reads: Readin
         },
         "files": stats,
     }
-    if data.filter.duplicates == "keep":  # as it was before there was a choice
+    if data.filter.duplicates == "keep":  # data prepared before this setting existed stays valid
         del known["data"]["filter"]["duplicates"]
-    if reads.settings:
-        known["reading"] = dict(reads.settings)
+    if reader.settings:
+        known["reading"] = dict(reader.settings)
     if tokenizer.target in (None, "pieces"):
         del known["tokenizer"]["target"]
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
 
 
 def _refuse_empty(split: str, report: Mapping[str, Any]) -> None:
-    """Refuse a split of which nothing is left.
+    """Raise if no pair of a split is left.
 
     Raises:
         InputError: no pair was kept.
@@ -386,14 +386,14 @@ def _refuse_empty(split: str, report: Mapping[str, Any]) -> None:
     if report["kept"] == 0:
         dropped = ", ".join(f"{number} {reason}" for reason, number in report["dropped"].items())
         raise InputError(
-            f"no pair of '{split}' is left of {report['read']}"
+            f"none of the {report['read']} pairs of '{split}' is left"
             + (f": {dropped}" if dropped else ""),
-            help="loosen the filter, or look whether the files are the right ones",
+            help="relax the filter, or check that the files are the right ones",
         )
 
 
 def _write_text(path: Path, text: str) -> None:
-    """Write a file beside and rename it."""
+    """Write a file atomically."""
     partial = path.with_suffix(".partial")
     partial.write_text(text)
     partial.replace(path)

@@ -1,6 +1,6 @@
-"""Reading: how files become pairs of text.
+"""Readers: turn files into pairs of text.
 
-What a file holds is the task's to know: here are only the question and the usual answer.
+Each task chooses its reader.  This file has the interface and the default, parallel text.
 """
 
 from __future__ import annotations
@@ -19,53 +19,53 @@ Pair = tuple[str, str]
 
 
 class Reading(Protocol):
-    """Knows how files are read as pairs."""
+    """Reader that turns files into pairs of text."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What decides the pairs, as plain data: they are made anew when it changes."""
+        """Settings that affect the pairs, as plain data; a change prepares the data again."""
 
     def pairs(self, files: Files, root: str) -> Iterator[Pair]:
         """Yield the pairs of all files, file by file.
 
         Raises:
-            InputError: a file cannot be read, or holds something else.
+            InputError: a file cannot be read, or has the wrong kind of content.
         """
 
     def paths(self, files: Files, root: str, work: Path) -> list[tuple[Path, Path]]:
-        """Return parallel files with these pairs, one for each file; made where there are none.
+        """Return parallel text files with the same pairs, creating them where necessary.
 
         Args:
-            files: what is to be read.
-            root: folder they must lie in.
-            work: a folder for what is made; it may not be there yet, or hold what an
-                earlier call made that was killed.
+            files: files to read.
+            root: folder that must contain the files.
+            work: folder for created files; it may be missing, or contain files created by
+                an earlier call that was killed.
 
         Raises:
             InputError: as for `pairs`.
         """
 
     def symbols(self, counts: Mapping[str, int]) -> list[str]:
-        """Return the tokens of targets that are whole symbols, in the order of their ids.
+        """Return the target tokens that become whole symbols, in the order of their ids.
 
-        Others, if any, are spelled as the source is.
+        The source tokenizer encodes the other tokens, if there are any.
 
         Args:
-            counts: how often each token is there.
+            counts: number of occurrences of each token.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """Two files, line by line."""
+    """Parallel text: two files, aligned line by line."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Nothing: the files say all."""
+        """Empty: the pairs depend on the files only."""
         return {}
 
     def pairs(self, files: Files, root: str) -> Iterator[Pair]:
-        """Yield line n of a source file with line n of its target file.
+        """Yield line n of each source file with line n of its target file.
 
         Raises:
             InputError: as for `read_parallel`, or the files are trees.
@@ -83,29 +83,29 @@ class Parallel:
         return pair_paths(files, root)
 
     def symbols(self, counts: Mapping[str, int]) -> list[str]:
-        """Return every token, the commonest first."""
+        """Return every token, most frequent first."""
         return sorted(counts, key=lambda token: (-counts[token], token))
 
 
 def _refuse_trees(files: Files) -> None:
     if files.trees:
         raise InputError(
-            "trees are no parallel text",
+            "trees cannot be read as parallel text",
             place=", ".join(files.trees),
-            help="set the run's task to 'parsing', or name source and target files",
+            help="set the run's task to 'parsing', or give source and target files",
         )
 
 
 def write_pairs(pairs: Iterator[Pair], work: Path, name: str) -> tuple[Path, Path]:
-    """Write pairs as two parallel files, unless they are there; return their paths.
+    """Write pairs as two parallel files unless they exist; return their paths.
 
     Args:
-        pairs: texts without line feeds; read only when they must be.
-        work: the folder; made when missing.
-        name: of the files, without an ending.
+        pairs: texts without line feeds; consumed only if the files are missing.
+        work: output folder; created if missing.
+        name: file name without a suffix.
     """
     source, target = work / f"{name}.source", work / f"{name}.target"
-    # The target takes its name last, so where it is both are whole.
+    # The target is renamed last, so if it exists both files are complete.
     if target.is_file():
         return source, target
     work.mkdir(exist_ok=True)
@@ -114,9 +114,9 @@ def write_pairs(pairs: Iterator[Pair], work: Path, name: str) -> tuple[Path, Pat
         partial[0].open("w", encoding="utf-8", newline="\n") as left,
         partial[1].open("w", encoding="utf-8", newline="\n") as right,
     ):
-        for one, other in pairs:
-            left.write(one + "\n")
-            right.write(other + "\n")
+        for source_text, target_text in pairs:
+            left.write(source_text + "\n")
+            right.write(target_text + "\n")
     partial[0].replace(source)
     partial[1].replace(target)
     return source, target

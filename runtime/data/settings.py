@@ -1,7 +1,7 @@
-"""Settings of the data of a run: files, tokenizer, filter, batches.
+"""Data settings of a run: files, tokenizer, filter and batches.
 
-Plain data with units.  Nothing is opened here; what the files hold is checked
-in `text.py`, and `prepare.py` puts the pieces together.
+The settings are plain data; this module opens no files.  `text_files.py` checks the
+content of the files, and `prepare.py` uses all of the settings.
 """
 
 from __future__ import annotations
@@ -14,54 +14,55 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>", "<s>")
 """Names of the pieces with ids 0 to 3: padding, end, unknown, beginning."""
 CORPUS = r"^\w[\w.]*-\w[\w.]*-\w[\w.]*-\w+-\w+$"
-"""Form of a corpus's name: group, name, version and two languages."""
+"""Pattern of a corpus name: group, name, version and two languages."""
 Language = Annotated[str, Field(pattern=r"^[a-z]{3}(_[A-Za-z]+){0,2}$")]
-"""Code of a language as ISO 639-3 has it, and perhaps of its script and region."""
+"""ISO 639-3 language code, optionally followed by a script and a region."""
 
 
 class Settings(BaseModel):
-    """A frozen record that refuses keys it does not know."""
+    """Frozen settings; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class TokenizerSettings(Settings):
-    """How text becomes ids; all of it is written into the model file."""
+    """Tokenizer settings; all of them are stored in the model file."""
 
     type: Literal["bpe", "unigram"] = "bpe"
     """Kind of SentencePiece model."""
     vocab_size: int = Field(gt=len(SPECIAL_TOKENS))
-    """Pieces in all: special ones, characters, bytes and user symbols included."""
+    """Vocabulary size, including special tokens, characters, bytes and user symbols."""
     shared: bool = True
-    """One model for both sides; otherwise one for each, of `vocab_size` pieces each."""
+    """Train one model for both sides; otherwise one per side, each with `vocab_size` pieces."""
     byte_fallback: bool = False
-    """Spell characters never seen in training as bytes (256 pieces) rather than unknown."""
+    """Encode characters not seen in training as bytes (256 pieces) instead of as unknown."""
     user_symbols: tuple[str, ...] = ()
     """Strings that are always one piece, such as brackets of a tree; without white space."""
     character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
-    """Share of the characters of the training text that get a piece of their own."""
+    """Fraction of the characters of the training text that get their own piece."""
     lowercase: bool = False
-    """Fold case before encoding; text that was folded cannot be unfolded."""
+    """Fold case before encoding; decoded text stays folded."""
     target: Literal["pieces", "symbols"] | None = None
-    """What targets are made of: pieces, or whole symbols parted by spaces, which then have a
-    vocabulary of their own; None is what the task says."""
+    """Units of the target side: pieces, or whole symbols separated by spaces, which get a
+    vocabulary of their own; None uses the default of the task."""
     sentences: int = Field(default=1_000_000, ge=1)
-    """Most sentences to train on, both sides together; of more, a fixed random sample.
+    """Maximum number of training sentences, both sides together; larger text is sampled with
+    a fixed seed.
 
-    A million take about 1 GB while the model is trained.
+    A million sentences take about 1 GB during training.
     """
 
     @field_validator("user_symbols")
     @classmethod
     def _check_symbols(cls, symbols: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse symbols that SentencePiece would take for something else.
+        """Check that SentencePiece can treat each symbol as one piece.
 
         Raises:
-            ValueError: a symbol is empty, has white space, is special, or comes twice.
+            ValueError: a symbol is empty, has white space, is a special token, or is repeated.
         """
         for symbol, times in Counter(symbols).items():
             if not symbol or any(letter.isspace() for letter in symbol):
-                msg = f"user symbol {symbol!r} is empty or has white space"
+                msg = f"user symbol {symbol!r} is empty or contains white space"
                 raise ValueError(msg)
             if symbol in SPECIAL_TOKENS or times > 1:
                 msg = f"user symbol {symbol!r} is already defined"
@@ -70,35 +71,35 @@ class TokenizerSettings(Settings):
 
 
 class Files(Settings):
-    """Text of both sides: parallel files, corpora by name, or treebanks."""
+    """Text of both sides: parallel files, named corpora, or treebanks."""
 
     source: tuple[str, ...] = ()
-    """Paths below the data root, plain or gzip, one sentence a line."""
+    """Source files below the data root, plain or gzip, one sentence per line."""
     target: tuple[str, ...] = ()
-    """As many paths, in the order of `source`; line n belongs to line n of the source."""
+    """Target files in the order of `source`; line n is the translation of source line n."""
     trees: tuple[str, ...] = ()
-    """Instead of the two, paths of bracketed trees, for the task `parsing`."""
+    """Files of bracketed trees, instead of `source` and `target`, for the task `parsing`."""
     weights: tuple[Annotated[float, Field(gt=0, le=1000)], ...] | None = None
-    """How often the pairs of each file are in an epoch of training, 1 each when left out;
-    0.1 takes a tenth of them, another one each time."""
+    """How often the pairs of each file occur in a training epoch (default: 1 each); 0.1 uses
+    a tenth of them, a different tenth each epoch."""
     mtdata: tuple[Annotated[str, Field(pattern=CORPUS)], ...] = ()
-    """Instead of paths, names by which the mtdata library fetches corpora."""
+    """Names of corpora to fetch with the mtdata library, instead of paths."""
     languages: tuple[Language, Language] | None = None
-    """Source and target of those, such as `eng` and `deu`."""
+    """Source and target language of the named corpora, such as `eng` and `deu`."""
     digests: dict[str, str] = Field(default_factory=dict)
-    """SHA-256 that named corpora must have, by name; those of others are not looked at."""
+    """Required SHA-256 of named corpora, by name; corpora without an entry are not checked."""
 
     @model_validator(mode="after")
     def _check_counts(self) -> Self:
-        """Refuse files without a partner.
+        """Check that the kinds of files are not mixed and that the counts agree.
 
         Raises:
-            ValueError: no file, not as many targets as sources, or both kinds of files;
-                not as many weights as files; or names of corpora without languages, or
-                beside files.
+            ValueError: there are no files, different numbers of targets and sources, both
+                kinds of files, or a different number of weights; or named corpora lack
+                languages or are combined with files.
         """
         if self.trees and (self.source or self.target):
-            raise ValueError("either 'trees', or 'source' and 'target'")
+            raise ValueError("give either 'trees', or 'source' and 'target'")
         if self.mtdata or self.languages or self.digests:
             self._check_names()
         elif len(self.source) != len(self.target) or not (self.source or self.trees):
@@ -112,73 +113,73 @@ class Files(Settings):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every path."""
+        """All paths."""
         return (*self.source, *self.target, *self.trees)
 
     def parts(self) -> list[Files]:
-        """Return the files one by one, or pair by pair, without their weights."""
+        """Return each file or pair of files on its own, without weights."""
         if self.trees:
             return [Files(trees=(one,)) for one in self.trees]
         both = zip(self.source, self.target, strict=True)
         return [Files(source=(source,), target=(target,)) for source, target in both]
 
     def _check_names(self) -> None:
-        """Refuse what does not name corpora.
+        """Check the settings of named corpora.
 
         Raises:
-            ValueError: there are files too, a part is missing, or a digest is of no name.
+            ValueError: files are given too, a setting is missing, or a digest has no corpus.
         """
         if self.source or self.target or self.trees:
-            msg = "'mtdata' and 'source' are two ways to say where text is: give one of them"
+            msg = "'mtdata' cannot be combined with 'source', 'target' or 'trees'"
             raise ValueError(msg)
         if not self.mtdata or self.languages is None:
-            msg = "'mtdata' and 'languages' belong together: names, and source and target"
+            msg = "'mtdata' and 'languages' must be given together"
             raise ValueError(msg)
         if unknown := self.digests.keys() - set(self.mtdata):
-            msg = f"'digests' has '{min(unknown)}', which 'mtdata' does not name"
+            msg = f"'digests' has '{min(unknown)}', which is not in 'mtdata'"
             raise ValueError(msg)
 
     def as_written(self) -> dict[str, Any]:
-        """Return what was set, as plain data."""
+        """Return the settings that differ from their defaults, as plain data."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
 class FilterSettings(Settings):
-    """Which training pairs are left out; empty ones always are."""
+    """Which training pairs are dropped; empty pairs are always dropped."""
 
     max_length: int = Field(default=250, ge=1)
-    """Most tokens of one side, without the end token."""
+    """Maximum number of tokens on each side, excluding the end token."""
     max_ratio: float | None = Field(default=None, ge=1.0)
-    """Most tokens of the longer side for one of the shorter; None is no limit."""
+    """Maximum ratio of the longer side to the shorter side in tokens; None is no limit."""
     duplicates: Literal["keep", "drop"] = "keep"
-    """Whether of pairs with the same tokens on both sides only the first is kept."""
+    """With `drop`, only the first of the pairs with equal tokens on both sides is kept."""
 
 
 class DataSettings(Settings):
-    """Where the text is, and what of it is used."""
+    """Text files of a run, and the filter of training pairs."""
 
     root: str = "."
-    """Folder that every file must lie in, links followed."""
+    """Folder that must contain every file, after resolving links."""
     train: Files
-    """Text to learn from; tokenizers are trained on it too."""
+    """Training text; the tokenizers are trained on it too."""
     valid: Files
-    """Text to watch the training with."""
+    """Validation text."""
     test: dict[str, Files] = Field(default_factory=dict)
-    """Text to measure with, by name; it stays text."""
+    """Test sets by name; they are not tokenized in advance."""
     filter: FilterSettings = FilterSettings()
-    """Which training pairs are left out."""
+    """Which training pairs are dropped."""
 
 
 class BatchSettings(Settings):
-    """How many sentences make a batch."""
+    """Size of a batch."""
 
     tokens: int = Field(default=4096, ge=2)
-    """Most tokens on each side, padding and end tokens counted: rows * longest."""
+    """Maximum number of tokens on each side, including padding and end tokens: rows * longest."""
     max_sentences: int | None = Field(default=None, ge=1)
-    """Most pairs in a batch; None is no limit."""
+    """Maximum number of pairs in a batch; None is no limit."""
     pool: int = Field(default=1000, ge=1)
-    """Batches' worth of random pairs that are sorted by length together.
+    """Size of the random pools that are sorted by length, in batches.
 
-    More pads less, fewer mixes lengths more freely.  At 4096 tokens, pairs of
-    about 30 tokens: 100 pads 8 %, 1000 pads 2 %.
+    Larger pools need less padding; smaller pools mix lengths more.  At 4096 tokens
+    and pairs of about 30 tokens, 100 gives 8 % padding and 1000 gives 2 %.
     """

@@ -1,8 +1,8 @@
-"""Symbols: a vocabulary of whole symbols, kept as JSON.
+"""Vocabulary of whole symbols, stored as JSON.
 
-Where a text is made of few kinds of tokens, parted by spaces, each is one id: none can be
-misspelt.  A token that is no symbol may be spelled in the pieces of a tokenizer; the ids
-are then those of the pieces, and after them those of the symbols.
+For text with few distinct tokens, separated by spaces: each token is one id and cannot be
+misspelled.  Other tokens may be encoded as the pieces of a tokenizer; the ids of the pieces
+then come first, followed by the ids of the symbols.
 
 Ids 0 to 3 are padding, end, unknown and beginning, as in every tokenizer.
 """
@@ -23,15 +23,15 @@ from .tokenizer import BOS, EOS, PAD, UNK, UNKNOWN, Tokenizer
 
 FORMAT = 1
 SYMBOLS = "target.symbols.json"
-"""File of the symbols of targets, in prepared data and in checkpoints."""
+"""File of the target symbols, in prepared data and in checkpoints."""
 Content = bytes
-"""What a file holds; its name inside classes that have a property `bytes`."""
+"""Alias of `bytes`, for use inside classes that have a property `bytes`."""
 SPACE = "\u2581"
-"""With it a piece begins that begins a word."""
+"""First character of a piece that begins a word."""
 
 
 class Vocabulary(Protocol):
-    """Text to ids and back, by pieces or by whole symbols."""
+    """Conversion of text to ids and back, by pieces or whole symbols."""
 
     vocab_size: int
     pad: int
@@ -41,11 +41,11 @@ class Vocabulary(Protocol):
 
     @property
     def spells_all(self) -> bool:
-        """Whether anything can be written, so that nothing is unknown."""
+        """Whether every text can be encoded without unknown tokens."""
 
     @property
     def bytes(self) -> Content:
-        """What its file holds."""
+        """Serialized content of the file."""
 
     @property
     def digest(self) -> str:
@@ -55,49 +55,49 @@ class Vocabulary(Protocol):
         """Return the ids of a text, without an end token."""
 
     def encode_many(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """Return the ids of each text; `threads` work at it."""
+        """Return the ids of each text, computed by `threads` threads."""
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids: up to the first end, without padding and beginning."""
+        """Return the text of ids up to the first end token, without padding and beginning."""
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return the piece or symbol of each id, special ones too."""
+        """Return the piece or symbol of each id, including special tokens."""
 
 
 class Symbols:
-    """A vocabulary of whole symbols; immutable."""
+    """Vocabulary of whole symbols; immutable."""
 
     def __init__(self, symbols: Sequence[str], spelling: Tokenizer | None = None) -> None:
-        """Number the symbols in their order.
+        """Assign ids to the symbols in the given order.
 
         Args:
-            symbols: different texts, without white space, none of them empty.
-            spelling: spells tokens that are no symbols; without it they are unknown.
+            symbols: distinct non-empty strings without white space.
+            spelling: tokenizer for all other tokens; without it they are unknown.
 
         Raises:
-            InputError: a symbol is empty, has white space or comes twice.
+            InputError: a symbol is empty, has white space or is repeated.
         """
         twice = [symbol for symbol, count in Counter(symbols).items() if count > 1]
         bad = twice or [one for one in symbols if not one or " " in one or "\n" in one]
         if bad:
-            problem = f"symbol {bad[0]!r} comes twice, is empty or has white space"
+            problem = f"symbol {bad[0]!r} is repeated, empty or contains white space"
             raise InputError(problem, help="prepare the data again")
         self.symbols, self.spelling = tuple(symbols), spelling
         first = len(SPECIAL_TOKENS) if spelling is None else spelling.vocab_size
         self.pad, self.eos, self.unk, self.bos = PAD, EOS, UNK, BOS
         self.vocab_size = first + len(self.symbols)
-        """Number of ids; ids are below it."""
+        """Number of ids; all ids are smaller."""
         self._first = first
         self._ids = {symbol: first + place for place, symbol in enumerate(self.symbols)}
 
     @property
     def spells_all(self) -> bool:
-        """Whether anything can be written, so that nothing is unknown."""
+        """Whether every text can be encoded without unknown tokens."""
         return self.spelling is not None and self.spelling.spells_all
 
     @cached_property
     def bytes(self) -> Content:
-        """What the file holds."""
+        """Serialized content of the file."""
         value = {
             "format": FORMAT,
             "spelled": self.spelling is not None,
@@ -107,21 +107,21 @@ class Symbols:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the file and of what spells, in hexadecimal."""
+        """SHA-256 of the file and the spelling tokenizer, in hexadecimal."""
         spelled = b"" if self.spelling is None else self.spelling.bytes
         return hashlib.sha256(self.bytes + spelled).hexdigest()
 
     @classmethod
     def from_bytes(cls, data: Content, source: Tokenizer, place: str = "") -> Symbols:
-        """Read a file.
+        """Load a serialized vocabulary.
 
         Args:
-            data: what it holds.
-            source: the tokenizer that spells what is no symbol, if the file says so.
-            place: where it came from, for messages.
+            data: content of the file.
+            source: tokenizer for other tokens, used if the file requires one.
+            place: origin of the data, for messages.
 
         Raises:
-            InputError: it is damaged.
+            InputError: the data is damaged.
         """
         try:
             value = json.loads(data)
@@ -129,15 +129,15 @@ class Symbols:
             symbols, spelled = value["symbols"], value["spelled"]
             sound = isinstance(symbols, list) and all(isinstance(one, str) for one in symbols)
         except (ValueError, KeyError, TypeError) as error:
-            msg = "file of symbols is damaged"
+            msg = "symbol file is damaged"
             raise InputError(msg, place=place, help="prepare the data again") from error
         if not (known and sound and isinstance(spelled, bool)):
-            msg = "file of symbols is damaged, or of another version"
+            msg = "symbol file is damaged or has another version"
             raise InputError(msg, place=place, help="prepare the data again")
         return cls(symbols, source if spelled else None)
 
     def id_of(self, symbol: str) -> int | None:
-        """Return the id of a symbol; None when it is none."""
+        """Return the id of a symbol, or None if it is not in the vocabulary."""
         return self._ids.get(symbol)
 
     def encode(self, text: str) -> list[int]:
@@ -145,8 +145,8 @@ class Symbols:
         return self.encode_many([text])[0]
 
     def encode_many(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """Return the ids of each text; `threads` work at what is spelled."""
-        tokens = [_parted(text) for text in texts]
+        """Return the ids of each text; `threads` threads encode the tokens that are not symbols."""
+        tokens = [_split(text) for text in texts]
         unknown = sorted({one for row in tokens for one in row if one not in self._ids})
         spelled: dict[str, list[int]] = {}
         if self.spelling is not None:
@@ -164,7 +164,7 @@ class Symbols:
         ]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return the symbol or piece of each id, special ones too."""
+        """Return the symbol or piece of each id, including special tokens."""
         return [self._piece(int(each)) for each in ids]
 
     def _piece(self, number: int) -> str:
@@ -178,7 +178,7 @@ class Symbols:
         )
 
     def tokens(self, ids: Iterable[int]) -> list[tuple[str, bool]]:
-        """Return the tokens of ids, up to the first end, each with whether it was spelled."""
+        """Return the tokens up to the first end token, each with whether it was spelled."""
         found: list[tuple[str, bool]] = []
         within = False
         for number in map(int, ids):
@@ -196,7 +196,7 @@ class Symbols:
         return [token for token in found if token[0]]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the tokens of ids, parted by spaces.
+        """Return the tokens of ids, separated by spaces.
 
         Raises:
             IndexError: an id is not in the vocabulary.
@@ -204,23 +204,23 @@ class Symbols:
         return " ".join(text for text, _ in self.tokens(ids))
 
 
-def _parted(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     return [token for token in text.split(" ") if token]
 
 
 def count_symbols(lines: Iterable[str]) -> Counter[str]:
-    """Count the tokens of lines, parted by spaces."""
+    """Count the tokens of lines, separated by spaces."""
     counts: Counter[str] = Counter()
     for line in lines:
-        counts.update(_parted(line))
+        counts.update(_split(line))
     return counts
 
 
 def open_symbols(path: Path, source: Tokenizer) -> Symbols:
-    """Read a file of symbols.
+    """Read a symbol file.
 
     Raises:
-        InputError: it cannot be read or is damaged.
+        InputError: the file cannot be read or is damaged.
     """
     try:
         data = path.read_bytes()

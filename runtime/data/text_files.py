@@ -1,10 +1,9 @@
-"""Text files: lines, plain or gzip, strictly UTF-8, inside one folder.
+"""Lines of text files: plain or gzip, strict UTF-8, inside one folder.
 
-A line ends at a line feed and nowhere else: U+0085, U+2028, form feeds and
-tabs are characters of the line.  One carriage return before the line feed
-belongs to the ending (files from Windows) and is taken off; so is a byte order
-mark at the beginning of a file.  What a line feed ends is a line, and so is a
-non-empty rest after the last one.
+A line ends only at a line feed: U+0085, U+2028, form feeds and tabs are ordinary
+characters.  One carriage return before the line feed (files from Windows) is removed,
+and so is a byte order mark at the beginning of a file.  Non-empty text after the last
+line feed is a line too.
 """
 
 from __future__ import annotations
@@ -26,53 +25,54 @@ if TYPE_CHECKING:
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLOCK = 1 << 20
-"""Bytes that are counted at a time."""
+"""Bytes per read when counting lines."""
 
 
 def resolve(root: str | Path, name: str | Path) -> Path:
     """Return the real path of `name` below `root`.
 
     Args:
-        root: folder that may be read.
+        root: folder that must contain the file.
         name: path of a file, relative to `root`; it need not exist.
 
     Raises:
-        InputError: the path, links followed, leaves the folder.
+        InputError: the path, after resolving links, is outside the folder.
     """
     try:
         inside = Path(root).resolve()
         path = (inside / name).resolve()
     except (OSError, RuntimeError, ValueError) as error:
-        problem = f"path {str(name)!r} cannot be followed: {error}"
+        problem = f"path {str(name)!r} cannot be resolved: {error}"
         raise InputError(problem, place=str(root)) from error
     if not path.is_relative_to(inside):
-        msg = f"path '{name}' leaves the data root"
+        msg = f"path '{name}' is outside the data root"
         raise InputError(
             msg,
             place=str(inside),
-            help="put the file, not a link to it, below the root, or set root to a folder above",
+            help="put the file itself, not a link to it, below the root, or set 'root' to a"
+            " folder above it",
         )
     return path
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """Yield the lines of a file, without their endings.
+    """Yield the lines of a file, without line endings.
 
-    Whether the file is gzip is seen from its first two bytes, not its name.
+    Gzip files are detected by their first two bytes, not by name.
 
     Raises:
-        InputError: there is no such file, it cannot be read, it is damaged
-            gzip, or a line is not UTF-8; the place names file and line.
+        InputError: the file is missing, cannot be read or is damaged gzip, or a
+            line is not UTF-8; the place names file and line.
     """
     for number, raw in enumerate(raw_lines(path), start=1):
         yield decode(raw, path, number)
 
 
 def raw_lines(path: str | Path) -> Iterator[bytes]:
-    """Yield the lines of a file as bytes, with their endings.
+    """Yield the lines of a file as bytes, with line endings.
 
     Raises:
-        InputError: as for `read_lines`, but that bytes may be anything.
+        InputError: as for `read_lines`, except that any bytes are accepted.
     """
     path = Path(path)
     number = 0
@@ -85,7 +85,7 @@ def raw_lines(path: str | Path) -> Iterator[bytes]:
         raise InputError(
             msg,
             place=f"{path}:{number + 1}",
-            help=f"fetch the file again; 'gzip -t {path.name}' tests it",
+            help=f"download or copy the file again; 'gzip -t {path.name}' tests it",
         ) from error
     except OSError as error:
         problem = f"cannot read the file: {error.strerror or error}"
@@ -93,7 +93,7 @@ def raw_lines(path: str | Path) -> Iterator[bytes]:
 
 
 def count_lines(path: str | Path) -> int:
-    """Return the number of lines of a file; blocks are read, so it is quick.
+    """Return the number of lines of a file, reading it in blocks.
 
     Raises:
         InputError: as for `raw_lines`.
@@ -106,7 +106,7 @@ def count_lines(path: str | Path) -> int:
                 lines += block.count(b"\n")
                 last = block[-1:]
     except (EOFError, OSError, zlib.error):
-        return sum(1 for _ in raw_lines(path))  # slower, and it says at which line
+        return sum(1 for _ in raw_lines(path))  # slower, but its error names the line
     return lines + (last != b"\n")
 
 
@@ -125,11 +125,11 @@ def pair_paths(files: Files, root: str | Path) -> list[tuple[Path, Path]]:
 
 
 def read_parallel(files: Files, root: str | Path) -> Iterator[tuple[str, str]]:
-    """Yield (source line, target line) of all files, pair of files by pair.
+    """Yield (source line, target line) of all files, in order.
 
     Raises:
-        InputError: as for `resolve` and `read_lines`, or a source file has not
-            as many lines as its target file; both counts are named.
+        InputError: as for `resolve` and `read_lines`, or a source file and its target
+            file have different numbers of lines; the message has both counts.
     """
     for source, target in pair_paths(files, root):
         number = 0
@@ -149,21 +149,22 @@ def read_parallel(files: Files, root: str | Path) -> Iterator[tuple[str, str]]:
 
 
 def refuse_unequal(paths: tuple[Path, Path], lines: tuple[int, int]) -> None:
-    """Refuse parallel files that have not as many lines as each other.
+    """Check that parallel files have the same number of lines.
 
     Raises:
-        InputError: they have not; both counts are named.
+        InputError: the numbers differ; the message has both.
     """
     if lines[0] != lines[1]:
         raise InputError(
-            f"{lines[0]} source lines for {lines[1]} target lines",
+            f"{lines[0]} source lines but {lines[1]} target lines",
             place=f"{paths[0]} and {paths[1]}",
-            help=f"line {min(lines) + 1} has no partner; parallel files align line by line",
+            help=f"line {min(lines) + 1} has no counterpart; parallel files must align line by"
+            " line",
         )
 
 
 def _open(path: Path) -> IO[bytes]:
-    """Open a file for reading bytes, through gzip where its magic says so."""
+    """Open a file for reading bytes, decompressing it if it starts with the gzip magic."""
     if not path.is_file():
         _refuse_missing(path)
     file = path.open("rb")
@@ -180,10 +181,10 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _refuse_missing(path: Path) -> None:
-    """Raise the error for a path that is no file, naming the nearest that is one."""
+    """Raise the error for a path that is not a file, suggesting similar names."""
     if path.is_dir():
-        msg = "a folder, not a file"
-        raise InputError(msg, place=str(path), help="name a file in it")
+        msg = "path is a folder, not a file"
+        raise InputError(msg, place=str(path), help="give a file in it")
     if not path.parent.is_dir():
         msg = f"no folder '{path.parent}'"
         raise InputError(msg, place=str(path))
@@ -193,15 +194,15 @@ def _refuse_missing(path: Path) -> None:
 
 
 def decode(raw: bytes, path: str | Path, number: int) -> str:
-    """Return one line as text, without its ending.
+    """Return one line as text, without its line ending.
 
     Args:
-        raw: the line, with its ending.
-        path: where it is from, for the message.
-        number: which line of the file; counts from 1.
+        raw: the line, with its line ending.
+        path: file of the line, for the message.
+        number: line number in the file; counts from 1.
 
     Raises:
-        InputError: it is not UTF-8.
+        InputError: the line is not UTF-8.
     """
     raw = raw.removesuffix(b"\n").removesuffix(b"\r") if raw.endswith(b"\n") else raw
     if number == 1:
@@ -213,5 +214,5 @@ def decode(raw: bytes, path: str | Path, number: int) -> str:
         raise InputError(
             msg,
             place=f"{path}:{number}",
-            help=f"save the file as UTF-8, such as: iconv -f latin1 -t utf-8 {Path(path).name}",
+            help=f"convert the file to UTF-8, such as: iconv -f latin1 -t utf-8 {Path(path).name}",
         ) from error

@@ -1,9 +1,9 @@
-"""Tokenizers: text to ids and back, by SentencePiece.
+"""SentencePiece tokenizers: text to ids and back.
 
-The ids 0 to 3 are padding, end, unknown and beginning in every model made
-here.  Normalization (NFKC, white space, case where asked for) is part of the
-model file, so the file alone says how text is read.  The end token is not
-added here: `batches.py` does that.
+The ids 0 to 3 are padding, end, unknown and beginning in every model trained
+here.  Normalization (NFKC, white space and, optionally, case) is stored in the model
+file, so the file fully determines the encoding.  The tokenizer does not add the end
+token; `batches.py` does.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ if TYPE_CHECKING:
 PAD, EOS, UNK, BOS = range(4)
 
 UNKNOWN = "\u2047"
-"""How an unknown piece shows in decoded text."""
+"""Decoded text of an unknown piece."""
 
 LONGEST = 2000
-"""Characters of a training sentence; a longer one is cut at spaces, and no part is lost."""
+"""Maximum characters of a training sentence; longer ones are split at spaces, losslessly."""
 
 FEWEST = 101
-"""SentencePiece draws a sample of no fewer sentences."""
+"""Smallest sample size that SentencePiece accepts."""
 
 ERRORS_ONLY = 2
-"""Level of SentencePiece's own log, which goes to the terminal."""
+"""Log level of SentencePiece, which logs to the terminal."""
 
 RESERVED = str.maketrans({"\u2585": " ", "\0": " "})
-"""Characters for which SentencePiece would leave a training sentence out."""
+"""Characters that would make SentencePiece skip a training sentence."""
 
 
 class Tokenizer:
-    """A trained SentencePiece model; immutable."""
+    """Trained SentencePiece model; immutable."""
 
     def __init__(self, model: bytes, *, place: str = "", own_ids: bool = True) -> None:
         """Load a serialized model.
 
         Args:
             model: content of a `.model` file.
-            place: where it came from, for messages.
-            own_ids: whether its special ids must be those of the models made here; one
-                that a model of others lacks is then -1.
+            place: origin of the model, for messages.
+            own_ids: whether the special ids must be those of the models trained here;
+                otherwise, a missing special id is -1.
 
         Raises:
-            InputError: the bytes are no model, or its special ids are not 0 to 3.
+            InputError: the bytes are not a model, or `own_ids` and its special ids are not 0 to 3.
         """
-        # An empty model would load, and then write to the terminal at each use.
+        # SentencePiece would load an empty model and then print an error at each use.
         if not model:
             msg = "tokenizer file is empty"
             raise InputError(msg, place=place)
@@ -71,9 +71,9 @@ class Tokenizer:
                 help="copy it again, or prepare the data again",
             ) from error
         self.bytes = model
-        """The serialized model: what a `.model` file holds."""
+        """The serialized model, as in a `.model` file."""
         self.vocab_size = int(self._model.vocab_size())
-        """Number of pieces; ids are below it."""
+        """Number of pieces; all ids are smaller."""
         self.pad, self.eos = int(self._model.pad_id()), int(self._model.eos_id())
         self.unk, self.bos = int(self._model.unk_id()), int(self._model.bos_id())
         codes = {self._model.piece_to_id(f"<0x{code:02X}>"): code for code in range(256)}
@@ -82,7 +82,7 @@ class Tokenizer:
         if own_ids and (self.pad, self.eos, self.unk, self.bos) != (PAD, EOS, UNK, BOS):
             msg = (
                 f"special ids are pad {self.pad}, eos {self.eos}, unk {self.unk}, bos {self.bos};"
-                f" wanted {PAD}, {EOS}, {UNK}, {BOS}"
+                f" expected {PAD}, {EOS}, {UNK}, {BOS}"
             )
             raise InputError(
                 msg,
@@ -95,7 +95,7 @@ class Tokenizer:
         """Read a `.model` file.
 
         Raises:
-            InputError: there is no such file, or it is damaged.
+            InputError: the file is missing or damaged.
         """
         path = Path(path)
         try:
@@ -110,10 +110,10 @@ class Tokenizer:
 
     @classmethod
     def from_bytes(cls, model: bytes) -> Tokenizer:
-        """Load what `.bytes` gave.
+        """Load a model serialized by `.bytes`.
 
         Raises:
-            InputError: the bytes are no model.
+            InputError: the bytes are not a model.
         """
         return cls(model)
 
@@ -126,16 +126,16 @@ class Tokenizer:
         """Return the ids of a text, without an end token.
 
         Raises:
-            InputError: the text has surrogates, so it came from bytes that are not UTF-8.
+            InputError: the text contains surrogates, which come from bytes that are not UTF-8.
         """
         return self.encode_many([text])[0]
 
     def encode_many(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """Return the ids of each text; faster than one by one.
+        """Return the ids of each text; faster than repeated calls of `encode`.
 
         Args:
-            texts: without line feeds.
-            threads: how many work at it; None is as many as there are cores.
+            texts: texts without line feeds.
+            threads: number of threads; None is one per core.
 
         Raises:
             InputError: as for `encode`.
@@ -153,10 +153,10 @@ class Tokenizer:
         return cast("list[list[int]]", ids)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids: up to the first end, without padding and beginning.
+        """Return the text of ids up to the first end token, without padding and beginning.
 
-        Unknown pieces show as U+2047.  Bytes that are no whole character, as where an
-        output was cut inside one, are left out.
+        Unknown pieces become U+2047.  Bytes of an incomplete character, such as at the
+        end of a truncated output, are dropped.
 
         Raises:
             IndexError: an id is not in the vocabulary.
@@ -171,19 +171,19 @@ class Tokenizer:
                 raise IndexError(msg)
             if number not in (self.pad, self.bos):
                 kept.append(number)
-        return str(self._model.decode(self._whole(kept)))
+        return str(self._model.decode(self._drop_incomplete(kept)))
 
     def prompt(self, text: str) -> list[int]:
-        """Return the ids from which a decoder goes on after a text: the beginning comes first."""
+        """Return the ids of a prompt, starting with the beginning token if there is one."""
         return [*([self.bos] if self.bos >= 0 else []), *self.encode(text)]
 
     @property
     def spells_all(self) -> bool:
-        """Whether any character can be written, if need be byte by byte: none is unknown."""
+        """Whether every character can be encoded, using byte pieces if necessary."""
         return bool(self._byte_of)
 
-    def _whole(self, ids: list[int]) -> list[int]:
-        """Return ids without those of bytes that are no whole character."""
+    def _drop_incomplete(self, ids: list[int]) -> list[int]:
+        """Return ids without the byte pieces of incomplete characters."""
         kept = list[int]()
         for is_byte, run in groupby(ids, self._byte_of.__contains__):
             if is_byte:
@@ -195,7 +195,7 @@ class Tokenizer:
         return kept
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return the piece of each id, special ones too; U+2581 stands for a space."""
+        """Return the piece of each id, including special tokens; U+2581 stands for a space."""
         return [str(self._model.id_to_piece(int(each))) for each in ids]
 
 
@@ -205,13 +205,13 @@ def train_tokenizer(
     """Train a model and write it; the same lines and settings give the same bytes.
 
     Args:
-        lines: training sentences, in any order; read once, held by SentencePiece.
+        lines: training sentences, in any order; read once, stored by SentencePiece.
         settings: kind and size.
-        model_path: file to write, beside and then renamed.
+        model_path: output file; written atomically.
 
     Raises:
         InputError: there is no text, or the vocabulary is too large or too
-            small for it; the largest or smallest possible size is named.
+            small for it; the message has the largest or smallest possible size.
     """
     feed = _Feed(lines)
     buffer = io.BytesIO()
@@ -228,7 +228,7 @@ def train_tokenizer(
             input_sentence_size=max(settings.sentences, FEWEST),
             shuffle_input_sentence=True,  # a sample from a fixed seed, not the first lines
             max_sentence_length=8 * LONGEST,  # bytes; never reached
-            num_threads=16,  # the sums of `unigram` depend on it: fixed, not the machine's
+            num_threads=16,  # fixed, because the sums of `unigram` depend on it
             minloglevel=ERRORS_ONLY,
             pad_id=PAD,
             eos_id=EOS,
@@ -250,16 +250,16 @@ def train_tokenizer(
 
 
 class _Feed:
-    """Training sentences on their way into SentencePiece, which swallows exceptions."""
+    """Iterable of training sentences that records exceptions, which SentencePiece swallows."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        """Keep the lines; `failure` and `words` are known after the run."""
+        """Store the lines; `failure` and `words` are set during iteration."""
         self.lines = lines
         self.failure: BaseException | None = None
         self.words = False
 
     def __iter__(self) -> Iterator[str]:
-        """Yield sentences short enough, without reserved characters."""
+        """Yield the sentences without reserved characters, split to the maximum length."""
         try:
             for line in self.lines:
                 clean = line.translate(RESERVED)
@@ -271,7 +271,7 @@ class _Feed:
 
 
 def _cut(line: str) -> Iterator[str]:
-    """Yield parts of at most LONGEST characters, cut at a space where there is one."""
+    """Yield parts of at most LONGEST characters, split at a space if possible."""
     start = 0
     while len(line) - start > LONGEST:
         space = line.rfind(" ", start, start + LONGEST)
@@ -282,29 +282,29 @@ def _cut(line: str) -> Iterator[str]:
 
 
 def _explain(message: str, settings: TokenizerSettings, feed: _Feed) -> InputError:
-    """Turn an error of SentencePiece into one with a way out."""
+    """Turn an error of SentencePiece into one that says how to fix it."""
     size = settings.vocab_size
     if not feed.words:
-        return InputError("no text to train a tokenizer on", help="name files that have lines")
+        return InputError("no text to train a tokenizer on", help="use files that are not empty")
     if largest := re.search(r"too high .*value <= (\d+)", message):
         return InputError(
-            f"vocab_size {size} is more than the training text gives",
+            f"vocab_size {size} is too large for the training text",
             help=f"set vocab_size to at most {largest[1]}, or train on more text",
         )
     if smallest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
         return InputError(
-            f"vocab_size {size} is less than the characters of the training text need",
+            f"vocab_size {size} is too small for the characters of the training text",
             help=f"set vocab_size to at least {smallest[1]}, or lower character_coverage",
         )
     return InputError(f"SentencePiece cannot train: {message.strip()}")
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file beside and rename it, so that it is never half there."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_bytes(content)
-        beside.replace(path)
+        partial.write_bytes(content)
+        partial.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Sample: lines for a tokenizer, evenly from all files, never held."""
+"""Sample of lines for tokenizer training, drawn evenly from all files in a stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BLOCK = 10_000
-"""Pairs from which a fixed share of lines is drawn."""
+"""Pairs per block; a fixed share of lines is drawn from each block."""
 
 
 def sampled(
@@ -22,19 +22,19 @@ def sampled(
     most: int,
     tell: Callable[[int], None],
 ) -> Iterator[str]:
-    """Yield lines in the order of the files, sides in turn: all, or `most` of them by chance.
+    """Yield all lines, or a random sample of `most` lines, in file order with sides alternating.
 
-    From each block of pairs comes its share, drawn by a generator whose seed is the number
-    of the block: the same files give the same lines.
+    Each block of pairs contributes its share, drawn by a generator that is seeded with the
+    block number: the same files give the same lines.
 
     Args:
-        paths: files that are read side by side, as often as there are such groups.
-        lines: how many lines each file of a group has.
-        most: lines to yield, at most.
-        tell: hears how many lines of a side are done.
+        paths: groups of files that are read in parallel.
+        lines: number of lines in each file, per group.
+        most: maximum number of lines to yield.
+        tell: progress callback, called with the number of lines done per side.
 
     Raises:
-        InputError: a file cannot be read, or a chosen line is not UTF-8.
+        InputError: a file cannot be read, or a sampled line is not UTF-8.
     """
     total = sum(len(group) * count for group, count in zip(paths, lines, strict=True))
     most = min(most, total)

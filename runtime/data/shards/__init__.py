@@ -1,1 +1,1 @@
-"""Prepared corpora: shards of token ids on disk, and the processes that write them."""
+"""Prepared corpora: shards of token ids on disk and the processes that write them."""

@@ -1,14 +1,15 @@
-"""A tokenized parallel corpus on disk: opens at once, whatever its size.
+"""Memory-mapped tokenized parallel corpus on disk.
 
-A folder of five files; numbers are little-endian:
+A corpus is a folder of five files; numbers are little-endian:
 
-    source.bin, target.bin          ids of all sentences, one after another,
+    source.bin, target.bin          concatenated ids of all sentences,
                                     uint16 or uint32, without end tokens
     source.offsets, target.offsets  int64, pairs + 1: where each sentence
                                     begins in its .bin, and where the last ends
-    header.json                     format, counts, kind of numbers, tokenizers
+    header.json                     format, counts, dtype, tokenizers
 
-The files are mapped into memory, so the operating system reads what is used.
+The files are mapped into memory, so a corpus of any size opens immediately and the
+operating system reads only the used parts.
 """
 
 from __future__ import annotations
@@ -36,40 +37,40 @@ FORMAT = 1
 HEADER = "header.json"
 SIDES = ("source", "target")
 FLUSH = 1 << 20
-"""Numbers held in memory before they are written."""
+"""Numbers buffered in memory before they are written."""
 OFFSET = np.dtype("<i8")
 AGAIN = "delete the folder and prepare the data again"
 STRIDE = 1 << 20
-"""Offsets that become lengths at a time."""
+"""Offsets per block when computing lengths."""
 
 
 def id_dtype(vocab_size: int) -> np.dtype[Any]:
-    """Return the kind of numbers that ids below `vocab_size` are written as."""
+    """Return the dtype in which ids below `vocab_size` are stored."""
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
 class CorpusWriter:
-    """Writes a corpus pair by pair, in bounded memory; used in a `with` block.
+    """Context manager that writes a corpus pair by pair, in bounded memory.
 
-    The folder appears when the block ends, and not at all when it raises.
+    The folder appears when the block ends; if the block raises, it is not created.
     """
 
     def __init__(
         self, folder: str | Path, *, vocab_size: int, tokenizers: Mapping[str, str] | None = None
     ) -> None:
-        """Prepare to write.
+        """Initialize the writer.
 
         Args:
-            folder: where the corpus will be; an older corpus there is replaced.
-            vocab_size: ids are below it, on both sides; decides 2 or 4 bytes an id.
+            folder: output folder; an older corpus there is replaced.
+            vocab_size: upper bound of the ids of both sides; selects 2 or 4 bytes per id.
             tokenizers: digest of the tokenizer of each side.
         """
         self.folder = Path(folder)
         self.vocab_size = vocab_size
         self.report: dict[str, object] = {}
-        """What to say in the header about how the corpus was made; may be set any time."""
+        """Report stored in the header; may be set at any time before the block ends."""
         self.parts: Sequence[Part] = ()
-        """Pairs and weight of each file, when files have weights; may be set any time."""
+        """Pairs and weight of each file if files have weights; may be set until the block ends."""
         self._dtype = id_dtype(vocab_size).str
         self._tokenizers = dict(tokenizers or {})
         self._open = ExitStack()
@@ -91,19 +92,19 @@ class CorpusWriter:
         """Append one pair of sentences, as ids without end tokens.
 
         Raises:
-            OverflowError: an id does not fit into the numbers of the corpus.
+            OverflowError: an id does not fit the dtype of the corpus.
         """
         self._sides[0].add(source)
         self._sides[1].add(target)
         self._pairs += 1
 
     def extend(self, side: int, ids: NDArray[Any], lengths: NDArray[Any]) -> None:
-        """Append many sentences to one side; the other side gets as many.
+        """Append many sentences to one side; the caller adds as many to the other side.
 
         Args:
             side: 0 for source, 1 for target.
-            ids: of all of them, one after another, without end tokens.
-            lengths: ids of each.
+            ids: concatenated ids of the sentences, without end tokens.
+            lengths: number of ids of each sentence.
         """
         self._sides[side].extend(ids, lengths)
         if side == 0:
@@ -115,7 +116,7 @@ class CorpusWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Write what is left and the header, and put the folder in its place."""
+        """Flush the buffers, write the header, and move the folder to its final path."""
         with self._open as closing:
             if error is not None:
                 closing.__exit__(kind, error, trace)
@@ -136,10 +137,10 @@ class CorpusWriter:
 
 
 class _Side:
-    """The two files of one side while they are written."""
+    """Writer of the two files of one side."""
 
     def __init__(self, folder: Path, side: str, dtype: str, files: ExitStack) -> None:
-        """Open the files; `files` closes them."""
+        """Open the files and register them with `files`, which closes them."""
         self.tokens = 0
         self._dtype = np.dtype(dtype)
         self._bin = files.enter_context((folder / f"{side}.bin").open("wb"))
@@ -164,31 +165,31 @@ class _Side:
         self.tokens += len(ids)
 
     def _flush(self) -> None:
-        """Write what is held."""
+        """Write the buffered numbers."""
         self._bin.write(np.array(self._ids, dtype=self._dtype).tobytes())
         self._offsets.write(np.array(self._ends, dtype=OFFSET).tobytes())
         del self._ids[:]
         del self._ends[:]
 
     def finish(self) -> None:
-        """Write the rest and close."""
+        """Flush and close the files."""
         self._flush()
         self._bin.close()
         self._offsets.close()
 
 
 class Corpus:
-    """A tokenized parallel corpus, read from disk as it is used."""
+    """Tokenized parallel corpus, read from disk on demand."""
 
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
-        """Map the files; `open` is the way to get one.
+        """Map the files; use `open` to open a corpus.
 
         Raises:
-            InputError: a file is not as long as the header says.
+            InputError: a file does not have the length given in the header.
         """
         self.folder = folder
         self.header = header
-        """What `header.json` says."""
+        """Content of `header.json`."""
         self.report: dict[str, Any] = dict(header["report"])
         """How the corpus was made: pairs read, kept and dropped."""
         pairs, dtype = int(header["pairs"]), np.dtype(header["dtype"])
@@ -199,19 +200,19 @@ class Corpus:
         self._target_offsets = _map(folder / "target.offsets", OFFSET, pairs + 1)
         for side, offsets in zip(SIDES, (self._source_offsets, self._target_offsets), strict=True):
             if offsets[0] != 0 or offsets[-1] != int(tokens[side]):
-                raise _damaged(folder / f"{side}.offsets", "do not fit the header")
+                raise _damaged(folder / f"{side}.offsets", "does not match the header")
         self._pairs = pairs
         self.parts = [Part(int(count), float(weight)) for count, weight in header.get("parts", ())]
-        """Pairs and weight of each file; empty when every pair is in every epoch once."""
+        """Pairs and weight of each file; empty if every pair occurs once in every epoch."""
         if self.parts and sum(part.pairs for part in self.parts) != pairs:
-            raise _damaged(folder / HEADER, "counts other pairs in its parts")
+            raise _damaged(folder / HEADER, "has parts that do not add up to its pairs")
 
     @classmethod
     def open(cls, folder: str | Path) -> Corpus:
         """Open a corpus.
 
         Raises:
-            InputError: the folder is no corpus, of another format, or damaged.
+            InputError: the folder is not a corpus, has another format, or is damaged.
         """
         folder = Path(folder)
         path = folder / HEADER
@@ -219,13 +220,13 @@ class Corpus:
             header = json.loads(path.read_text())
             written = header["format"]
         except OSError as error:
-            msg = f"no corpus here: {error.strerror}"
+            msg = f"the folder is not a corpus: {error.strerror}"
             raise InputError(msg, place=str(path), help="prepare the data first") from error
         except (ValueError, KeyError, TypeError) as error:
             msg = "header is damaged"
             raise InputError(msg, place=str(path), help=AGAIN) from error
         if written != FORMAT:
-            msg = f"corpus has format {written}, this version reads {FORMAT}"
+            msg = f"corpus has format {written}, but this version reads format {FORMAT}"
             raise InputError(
                 msg,
                 place=str(path),
@@ -263,10 +264,10 @@ class Corpus:
         """Return the ids of both sides of one pair, without end tokens.
 
         Raises:
-            IndexError: there is no such row; they count from 0.
+            IndexError: the row is out of range; rows count from 0.
         """
         if not 0 <= row < self._pairs:
-            msg = f"row {row} of a corpus of {self._pairs} pairs"
+            msg = f"row {row} is out of range for a corpus of {self._pairs} pairs"
             raise IndexError(msg)
         return (
             self._source[self._source_offsets[row] : self._source_offsets[row + 1]],
@@ -276,13 +277,13 @@ class Corpus:
     def padded(
         self, side: str, rows: NDArray[np.int64], *, pad: int, eos: int
     ) -> NDArray[np.int64]:
-        """Return sentences of one side as a table, each ended and then padded.
+        """Return sentences of one side as a table, each with an end token and padding.
 
         Args:
             side: "source" or "target".
-            rows: which pairs; shape (B,), not empty.
-            pad: id that fills short rows.
-            eos: id that ends each sentence.
+            rows: rows of the pairs; shape (B,), not empty.
+            pad: padding id.
+            eos: end token id.
 
         Returns:
             Ids, B x (longest + 1).
@@ -321,17 +322,17 @@ def _lengths(offsets: NDArray[np.int64], path: Path) -> NDArray[np.int32]:
     """Return the differences of the offsets.
 
     Raises:
-        InputError: the offsets do not rise.
+        InputError: the offsets decrease.
     """
     lengths = np.empty(len(offsets) - 1, dtype=np.int32)
     for start in range(0, len(lengths), STRIDE):
         part = np.diff(offsets[start : start + STRIDE + 1])
         if part.min() < 0:
-            raise _damaged(path, "do not rise")
+            raise _damaged(path, "has decreasing offsets")
         lengths[start : start + STRIDE] = part
     return lengths
 
 
 def _damaged(path: Path, how: str) -> InputError:
-    """Return the error for a file that is not what the header says."""
+    """Return the error for a file that does not match the header."""
     return InputError(f"corpus is damaged: {path.name} {how}", place=str(path), help=AGAIN)

@@ -1,4 +1,4 @@
-"""Filters: which pairs are worth training on, and a count of those left out."""
+"""Filters of training pairs, and counts of the dropped pairs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from ..settings import FilterSettings
 
 Reason = Literal["empty_source", "empty_target", "too_long", "ratio"]
-"""Why a pair is left out; the first that applies, in this order."""
+"""Reason for dropping a pair; the first that applies, in this order."""
 
 
 def refuse(source: int, target: int, settings: FilterSettings) -> Reason | None:
-    """Return why a pair is left out, or None when it is kept.
+    """Return the reason for dropping a pair, or None if the pair is kept.
 
     Args:
-        source: length in tokens, without the end token.
-        target: the same of the other side.
-        settings: the limits; a length or ratio equal to its limit is kept.
+        source: source length in tokens, without the end token.
+        target: target length in tokens, without the end token.
+        settings: limits; a length or ratio equal to its limit is kept.
     """
     if source == 0:
         return "empty_source"
@@ -36,27 +36,27 @@ def refuse(source: int, target: int, settings: FilterSettings) -> Reason | None:
 
 @dataclass
 class FilterCount:
-    """How many pairs were read, and what became of them."""
+    """Counts of pairs read, kept and dropped."""
 
     read: int = 0
-    """Pairs seen."""
+    """Pairs read."""
     kept: int = 0
     """Pairs written."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Pairs left out, by reason."""
+    """Pairs dropped, by reason."""
     spared: dict[str, int] = field(default_factory=dict)
-    """Pairs written although training would leave them out, by reason."""
+    """Pairs written although training would drop them, by reason."""
 
     def keep(
         self, source: int, target: int, settings: FilterSettings, *, only_empty: bool = False
     ) -> bool:
-        """Count one pair and say whether it is kept.
+        """Count one pair and return whether it is kept.
 
         Args:
-            source: length in tokens, without the end token.
-            target: the same of the other side.
+            source: source length in tokens, without the end token.
+            target: target length in tokens, without the end token.
             settings: the limits.
-            only_empty: leave out empty pairs only, but count the others.
+            only_empty: drop only empty pairs; count other violations as spared.
         """
         self.read += 1
         reason = refuse(source, target, settings)
@@ -69,13 +69,13 @@ class FilterCount:
         return kept
 
     def leave_out(self, reason: str, pairs: int) -> None:
-        """Count pairs that were kept and are left out after all."""
+        """Move pairs from the kept to the dropped counts."""
         if pairs:
             self.kept -= pairs
             self.dropped[reason] = self.dropped.get(reason, 0) + pairs
 
     def add(self, counts: Mapping[str, Any]) -> None:
-        """Add what another count gave by `as_dict`."""
+        """Add the counts that another instance returned from `as_dict`."""
         self.read += counts["read"]
         self.kept += counts["kept"]
         for mine, theirs in ((self.dropped, counts["dropped"]), (self.spared, counts["spared"])):

@@ -1,4 +1,4 @@
-"""Gather: shards, in their order, become one corpus, in bounded memory."""
+"""Merging of shards, in order, into one corpus, in bounded memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ROOM = 1 << 22
-"""Hashes that are sorted at a time: 36 million pairs take nine rounds."""
+"""Hashes sorted at a time: 36 million pairs take nine rounds."""
 
 
 def gather(
@@ -32,16 +32,16 @@ def gather(
     files: Sequence[tuple[int, float]] = (),
     tell: Callable[[int], None],
 ) -> FilterCount:
-    """Write a corpus of shards; its header has what the filter counted.
+    """Merge shards into a corpus; its header has the filter's counts.
 
     Args:
-        shards: their files, in order.
-        folder: where the corpus will be.
+        shards: shard files, in order.
+        folder: output folder.
         vocab_size: see `CorpusWriter`.
-        tokenizers: the same.
-        unique: whether of equal pairs only the first is kept.
-        files: shards and weight of each file of text, where files have weights.
-        tell: hears how many pairs of text are done.
+        tokenizers: see `CorpusWriter`.
+        unique: whether to keep only the first of equal pairs.
+        files: number of shards and weight of each text file, if files have weights.
+        tell: progress callback, called with the number of text pairs done.
     """
     count = FilterCount()
     mask = first_of_each(shards) if unique else None
@@ -66,9 +66,9 @@ def gather(
 
 
 def first_of_each(shards: Sequence[Path]) -> NDArray[np.bool_]:
-    """Return which pairs of all shards are the first with their hash.
+    """Return a mask of the pairs that are the first with their hash, over all shards.
 
-    Hashes are sorted by parts, those with one remainder at a time, so memory is bounded.
+    Hashes are sorted in parts, one residue class at a time, so memory is bounded.
     """
     sizes = [len(read_shard(path, only_hashes=True).hashes) for path in shards]
     mask = np.zeros(sum(sizes), dtype=np.bool_)
@@ -89,7 +89,7 @@ def first_of_each(shards: Sequence[Path]) -> NDArray[np.bool_]:
 def _chosen(
     ids: NDArray[Any], lengths: NDArray[np.uint32], kept: NDArray[np.bool_] | None
 ) -> tuple[NDArray[Any], NDArray[np.uint32]]:
-    """Return ids and lengths of the sentences that are kept."""
+    """Return ids and lengths of the kept sentences."""
     if kept is None or kept.all():
         return ids, lengths
     return ids[np.repeat(kept, lengths)], lengths[kept]

@@ -1,15 +1,15 @@
-"""Shards: text becomes ids in pieces, so that processes share the work and a kill costs little.
+"""Shards: independently tokenized parts of a text, for parallel and resumable preparation.
 
-A shard is one file: a line of JSON (pairs, tokens of each side, counts of the filter,
-digest of the rest) and then, one after another, little-endian,
+A shard is one file: a line of JSON (dtype, tokens of each side, counts of the filter,
+digest of the rest) followed by these little-endian arrays:
 
-    ids of the source sentences, ids of the target sentences    as the corpus has them
+    ids of the source sentences, ids of the target sentences    dtype of the corpus
     tokens of each source sentence, of each target sentence     uint32
-    hash of each pair, where duplicates are to be found         uint64
+    hash of each pair, if duplicates are dropped                uint64
 
-Which pairs are in which shard follows from the files alone, so what comes out is the same
-for any number of processes.  Not here: who makes them (`workers.py`), how they become a
-corpus (`gather.py`).
+The assignment of pairs to shards depends only on the files, so the result is the same for
+any number of processes.  `workers.py` runs the processes, `merge_shards.py` merges the
+shards into a corpus.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from ..settings import FilterSettings
 
 SHARD = 50_000
-"""Pairs of text in a shard, at most."""
+"""Maximum pairs of text in a shard."""
 AT_ONCE = 5_000
-"""Pairs tokenized at a time: ids as Python has them take much memory."""
+"""Pairs tokenized at a time: Python lists of ids take much memory."""
 LENGTH, HASH = np.dtype("<u4"), np.dtype("<u8")
 
 
@@ -52,30 +52,31 @@ class Piece:
     """Text of one shard."""
 
     number: int
-    """Of the shard, from 0."""
+    """Number of the shard, from 0."""
     pairs: int
     paths: tuple[Path, Path]
-    """Files it is from."""
+    """Source and target file of the text."""
     first: int
-    """Line of those files with which it begins, from 1."""
+    """Number of the first line in these files, from 1."""
     source: bytes
-    """Lines with their endings, one after another."""
+    """Concatenated source lines with line endings."""
     target: bytes
+    """Concatenated target lines with line endings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How text becomes shards; goes to other processes."""
+    """Settings for making shards; sent to the worker processes."""
 
     folder: Path
-    """Where shards are written."""
+    """Output folder of the shards."""
     tokenizers: tuple[Path, Path]
-    """Files of source and target; may be one."""
+    """Tokenizer files of source and target; may be the same."""
     limits: FilterSettings
     spare: bool = False
-    """Keep all but empty pairs."""
+    """Drop only empty pairs."""
     hashes: bool = False
-    """Whether duplicates are to be found."""
+    """Store a hash of each pair, to find duplicates."""
 
     def path(self, number: int) -> Path:
         """Return the file of a shard."""
@@ -84,14 +85,14 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What a shard holds."""
+    """Content of a shard."""
 
     counts: dict[str, Any]
     """See `FilterCount.as_dict`."""
     ids: tuple[NDArray[Any], NDArray[Any]]
     lengths: tuple[NDArray[np.uint32], NDArray[np.uint32]]
     hashes: NDArray[np.uint64]
-    """Empty where duplicates are kept."""
+    """Empty if duplicates are kept."""
 
 
 def pieces(
@@ -101,11 +102,11 @@ def pieces(
 
     Args:
         paths: parallel files.
-        lines: how many lines each pair of them has.
-        done: shards to pass over.
+        lines: number of lines of each pair of files.
+        done: numbers of the shards to skip.
 
     Raises:
-        InputError: a file cannot be read, or has other lines than it had.
+        InputError: a file cannot be read, or its number of lines changed.
     """
     number = 0
     for both, count in zip(paths, lines, strict=True):
@@ -118,7 +119,7 @@ def pieces(
             else:
                 blobs = [list(islice(side, pairs)) for side in sides]
                 if {len(blob) for blob in blobs} != {pairs}:
-                    problem = "a file changed while it was read"
+                    problem = "a file changed while it was being read"
                     raise InputError(problem, place=f"{both[0]} and {both[1]}")
                 source, target = (b"".join(blob) for blob in blobs)
                 yield Piece(number, pairs, both, start + 1, source, target)
@@ -126,12 +127,12 @@ def pieces(
 
 
 def shards_in(lines: Sequence[int]) -> list[int]:
-    """Return the pairs of text in each shard of files that have so many lines."""
+    """Return the number of text pairs in each shard, given the number of lines per file."""
     return [min(SHARD, count - start) for count in lines for start in range(0, count, SHARD)]
 
 
 class Maker:
-    """Makes shards; one in each process."""
+    """Tokenizes, filters and writes shards; each process has one instance."""
 
     def __init__(self, recipe: Recipe) -> None:
         """Load the tokenizers.
@@ -148,7 +149,7 @@ class Maker:
         self._dtype = id_dtype(max(self._source.vocab_size, self._target.vocab_size))
 
     def make(self, piece: Piece) -> None:
-        """Tokenize and filter one piece, and write its shard.
+        """Tokenize and filter one piece and write its shard.
 
         Raises:
             InputError: a line is not UTF-8.
@@ -195,7 +196,7 @@ class Maker:
 
 
 def is_whole(path: Path) -> bool:
-    """Say whether a shard is there with the very bytes that were written."""
+    """Return whether a shard exists and matches its digest."""
     try:
         with path.open("rb") as file:
             header = json.loads(file.readline())
@@ -205,11 +206,11 @@ def is_whole(path: Path) -> bool:
 
 
 def read_shard(path: Path, *, only_hashes: bool = False) -> Shard:
-    """Read a shard that is whole.
+    """Read a complete shard.
 
     Args:
-        path: its file.
-        only_hashes: leave ids and lengths empty.
+        path: shard file.
+        only_hashes: skip the ids and lengths, which are then empty.
     """
     with path.open("rb") as file:
         header = json.loads(file.readline())
@@ -231,9 +232,9 @@ def _lines(blob: bytes, path: Path, first: int) -> Iterator[str]:
 
 
 def _hash(source: Sequence[int], target: Sequence[int]) -> int:
-    """Return 64 bits that tell pairs apart: of 36 million, two meet with chance 4e-5."""
-    told = array("I", [len(source), *source, *target]).tobytes()
-    return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little")
+    """Return a 64-bit hash; the collision probability among 36 million pairs is 4e-5."""
+    content = array("I", [len(source), *source, *target]).tobytes()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
 def _digest(content: Sequence[bytes]) -> str:

@@ -1,8 +1,8 @@
-"""Workers: processes that make shards, fed and watched by this one.
+"""Worker processes that make shards.
 
-Each has a pipe of its own, which ends when this process does: nothing is left behind by a
-kill.  They are started by command, so a script that prepares data needs no guard around
-its own code.
+Each worker has its own pipe, which closes when the parent process ends, so a kill leaves
+no orphans.  Workers are started as commands, so a script that prepares data does not need
+an `if __name__ == "__main__"` guard.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 
 
 class WorkerDiedError(InputError):
-    """A worker process is gone: what is done stays, and the same command goes on."""
+    """A worker process died; finished shards are kept, so the same command can resume."""
 
     passing = True
-    """The input is not at fault."""
+    """Whether the error is transient, so that the working folder is kept."""
 
 
 def default_workers() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     known = getattr(os, "sched_getaffinity", None)
     return len(known(0)) if known is not None else os.cpu_count() or 1
 
 
 def make_shards(recipe: Recipe, pieces: Iterable[Piece], workers: int) -> Iterator[Piece]:
-    """Make a shard of each piece; yield the pieces as they are done, in any order.
+    """Make a shard of each piece; yield the pieces in the order of completion.
 
     Args:
-        recipe: how.
-        pieces: text, read as it is needed.
-        workers: processes; one works in this process.
+        recipe: settings of the shards.
+        pieces: text, consumed on demand.
+        workers: number of processes; with 1, the work is done in this process.
 
     Raises:
-        InputError: a line is not UTF-8: the first such, whatever the number of workers.
+        InputError: a line is not UTF-8; the first such line, for any number of workers.
         WorkerDiedError: a worker was killed.
     """
     if workers == 1:
@@ -62,10 +62,10 @@ def make_shards(recipe: Recipe, pieces: Iterable[Piece], workers: int) -> Iterat
 
 
 class _Crew:
-    """Some worker processes."""
+    """Pool of worker processes."""
 
     def __init__(self, recipe: Recipe, workers: int) -> None:
-        """Start them."""
+        """Start the processes."""
         self._processes: dict[Connection, subprocess.Popen[bytes]] = {}
         for _ in range(workers):
             ours, theirs = Pipe()
@@ -81,24 +81,24 @@ class _Crew:
                 },
             )
             theirs.close()
-            with suppress(OSError):  # told when its first answer is missing
+            with suppress(OSError):  # a dead worker is reported at its first missing answer
                 ours.send(recipe)
 
     def __enter__(self) -> _Crew:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End them: each finishes its shard first."""
+        """Close the pipes and wait; each worker finishes its current shard first."""
         for pipe in self._processes:
             pipe.close()
         for process in self._processes.values():
             process.wait()
 
     def work(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
-        """Hand out the pieces; yield those that are done."""
+        """Distribute the pieces to the workers; yield the finished pieces."""
         idle, busy = list(self._processes), dict[Connection, "Piece"]()
         failures: dict[int, InputError] = {}
-        piece = next(pieces, None)  # read ahead while all are busy
+        piece = next(pieces, None)  # read ahead while all workers are busy
         while busy or (piece is not None and not failures):
             if idle and piece is not None and not failures:
                 pipe = idle.pop()
@@ -115,7 +115,7 @@ class _Crew:
                     yield done
                 else:
                     failures[done.number] = InputError(answer[0], place=answer[1], help=answer[2])
-        if failures:  # earlier pieces were handed out earlier, so the first is among them
+        if failures:  # pieces are sent in order, so the first failing one is among these
             raise failures[min(failures)]
 
     def _send(self, pipe: Connection, piece: Piece) -> None:
@@ -135,17 +135,18 @@ class _Crew:
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         return WorkerDiedError(
             f"a worker process ended: {how}",
-            help="the same command goes on from here; fewer --workers need less memory",
+            help="run the same command again to resume; fewer --workers need less memory",
         )
 
 
 def serve(descriptor: int) -> None:
-    """Be a worker: make shards of what comes through a pipe until it ends.
+    """Run a worker: make a shard of each piece received through a pipe, until the pipe closes.
 
     Args:
-        descriptor: of the pipe; gets None for each shard that is done, or what went wrong.
+        descriptor: file descriptor of the pipe; the worker sends None for each finished
+            shard, or the parts of the error.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the one who began it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles interrupts
     with Connection(descriptor) as pipe, suppress(EOFError, BrokenPipeError, ConnectionError):
         maker = Maker(pipe.recv())
         while True:
@@ -159,7 +160,7 @@ def serve(descriptor: int) -> None:
 
 
 def give_back_memory() -> None:
-    """Hand freed memory to the system, where the C library can: workers need it next."""
+    """Return freed memory to the operating system, for the workers, if the C library can."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:

@@ -1,1 +1,1 @@
-"""Treebanks: constituency trees, their files, and the symbols they are written as."""
+"""Constituency treebanks: trees, their files, and their encodings as symbols."""

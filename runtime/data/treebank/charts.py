@@ -1,11 +1,11 @@
-"""Chart: a tree as labelled spans, and back.
+"""Charts: conversion between trees and labeled spans.
 
-Constituents over the same words are one span with the chain of their labels; a tree of
-any arity is a binary one in which spans without a label vanish: so nothing is binarized,
-and every choice of labels for the spans of a binary tree is a tree.  The outer TOP is
-left out.  As symbols, for a vocabulary, a tree is written depth first:
+Constituents over the same words form one span, labeled with the chain of their labels.  A
+tree of any arity corresponds to binary trees whose unlabeled spans are removed: trees need
+no binarization, and every labeling of the spans of a binary tree gives a tree.  The outer
+TOP is omitted.  As vocabulary symbols, a tree is written depth first:
 
-    (S→VP =VB (NP =DT =NN ) )     a chain opens, tags are leaves, closings are bare
+    (S→VP =VB (NP =DT =NN ) )     chains open, tags are leaves, closing brackets are bare
 
 Source: Stern et al. 2017, sections 2 and 4.1; Gaddy et al. 2018, section 3.
 """
@@ -22,24 +22,24 @@ from .trees import Leaf, Tree
 _JOIN, _ESCAPED = "→", "\\j"
 _OPEN, _CLOSE, _LEAF = "(", ")", "="
 Span = tuple[int, int]
-"""First and last word."""
+"""First and last word, inclusive."""
 Labelled = Mapping[Span, str]
-"""The chain of labels of each span that has one."""
+"""Chain of labels of each labeled span."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A tree, as what is to be told of its sentence."""
+    """Tags and labeled spans of a tree: the prediction target for its sentence."""
 
     tags: tuple[str, ...]
-    """Of each word."""
+    """Tag of each word."""
     spans: Labelled
     binary: float
-    """Log of how many binary trees become this tree when spans without a label vanish."""
+    """Log of the number of binary trees that reduce to this tree without unlabeled spans."""
 
 
 def chain_of(labels: Iterable[str]) -> str:
-    """Return labels, the outer first, as one.
+    """Join labels, outermost first, into one chain.
 
     >>> chain_of(["S", "VP"])
     'S→VP'
@@ -48,7 +48,7 @@ def chain_of(labels: Iterable[str]) -> str:
 
 
 def labels_of(chain: str) -> list[str]:
-    """Return the labels of a chain, the outer first."""
+    """Return the labels of a chain, outermost first."""
     return [
         "\\".join(part.replace(_ESCAPED, _JOIN) for part in one.split("\\\\"))
         for one in chain.split(_JOIN)
@@ -56,7 +56,7 @@ def labels_of(chain: str) -> list[str]:
 
 
 def collapsed(part: Tree) -> tuple[str, tuple[Tree | Leaf, ...]]:
-    """Return the chain that begins with a constituent, and what is inside its last one."""
+    """Return the unary chain that starts at a constituent, and the children of its last one."""
     labels = [part.label]
     while len(part.children) == 1 and isinstance(part.children[0], Tree):
         part = part.children[0]
@@ -65,7 +65,7 @@ def collapsed(part: Tree) -> tuple[str, tuple[Tree | Leaf, ...]]:
 
 
 def symbols(tree: Tree) -> list[str]:
-    """Return a tree whose label is TOP as symbols."""
+    """Return the symbols of a tree whose label is TOP."""
     return [symbol for child in tree.children for symbol in _symbols(child)]
 
 
@@ -81,15 +81,15 @@ def _symbols(part: Tree | Leaf) -> Iterator[str]:
 
 
 def chart_of(written: Sequence[str]) -> Chart:
-    """Return what symbols of a tree say.
+    """Parse the symbols of a tree into a chart.
 
     Raises:
-        ValueError: they are not those of a tree.
+        ValueError: the symbols do not form a tree.
     """
     tags: list[str] = []
     spans: dict[Span, str] = {}
     stack: list[list[int | str]] = [["", 0, 0]]
-    """Chain, first word and parts of what is open; the root has no chain."""
+    """Chain, first word and number of parts of each open bracket; the root has no chain."""
     binary = 0.0
     for symbol in written:
         if symbol[:1] == _OPEN:
@@ -101,7 +101,7 @@ def chart_of(written: Sequence[str]) -> Chart:
         elif symbol == _CLOSE and len(stack) > 1:
             chain, first, parts = stack.pop()
             if not parts:
-                raise ValueError("a bracket holds nothing")
+                raise ValueError("a bracket is empty")
             spans[int(first), len(tags) - 1] = str(chain)
             binary += _log_catalan(int(parts))
         else:
@@ -113,25 +113,25 @@ def chart_of(written: Sequence[str]) -> Chart:
 
 
 def binary_trees(tree: Tree) -> float:
-    """Return the log of how many binary trees become a tree when spans without a label vanish."""
+    """Return the log of the number of binary trees that reduce to a tree (see `Chart`)."""
     return chart_of(symbols(tree)).binary
 
 
 def _log_catalan(parts: int) -> float:
-    """Return the log of how many binary trees there are over so many parts."""
+    """Return the log of the number of binary trees over `parts` leaves."""
     n = parts - 1
     return math.lgamma(2 * n + 1) - math.lgamma(n + 1) - math.lgamma(n + 2)
 
 
 def tree_of(spans: Labelled, leaves: Sequence[Leaf]) -> Tree:
-    """Return the tree of labelled spans over the leaves.
+    """Return the tree of labeled spans over the leaves.
 
     Args:
-        spans: none crosses another.
-        leaves: the sentence, at least one word.
+        spans: labeled spans; they must not cross.
+        leaves: leaves of the sentence, at least one.
     """
     stack: list[tuple[int, str, list[Tree | Leaf]]] = [(len(leaves) - 1, "", [])]
-    """Last word, chain and parts of what is open."""
+    """Last word, chain and children of each open constituent."""
     openings: dict[int, list[tuple[int, str]]] = {}
     for (first, last), chain in spans.items():
         openings.setdefault(first, []).append((last, chain))
@@ -149,13 +149,14 @@ def tree_of(spans: Labelled, leaves: Sequence[Leaf]) -> Tree:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What a vocabulary of symbols can tell: chains of labels, and tags."""
+    """Chains of labels and tags of a symbol vocabulary."""
 
     chains: tuple[str, ...]
     tags: tuple[str, ...]
     chain_number: Mapping[str, int]
-    """Where each chain is in `chains`."""
+    """Index of each chain in `chains`."""
     tag_number: Mapping[str, int]
+    """Index of each tag in `tags`."""
 
     @staticmethod
     def among(vocabulary: Iterable[str]) -> Labels:
@@ -167,7 +168,7 @@ class Labels:
         return Labels(chains, tags, *numbers)
 
     def know(self, chart: Chart) -> bool:
-        """Say whether every label and tag of a chart is among these."""
+        """Return whether every label and tag of a chart is in the vocabulary."""
         return self.chain_number.keys() >= {*chart.spans.values()} and self.tag_number.keys() >= {
             *chart.tags
         }

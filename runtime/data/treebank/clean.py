@@ -1,4 +1,4 @@
-"""Clean: what parsers are trained on, made of trees as they are annotated."""
+"""Cleaning of annotated trees for training parsers, and treebank statistics."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from .trees import OUTER, Leaf, Tree
 
 TRACE = "-NONE-"
-"""Tag of what is understood but not said."""
+"""Tag of traces and other empty elements."""
 
 
 def bare(label: str) -> str:
     """Return a constituent's label without function tags and indices.
 
-    A label that begins with the mark, such as `-LRB-`, stays whole.
+    A label that begins with `-` or `=`, such as `-LRB-`, is unchanged.
 
     >>> bare("NP-SBJ-1"), bare("NP=2"), bare("-LRB-")
     ('NP', 'NP', '-LRB-')
@@ -24,12 +24,12 @@ def bare(label: str) -> str:
 
 
 def clean(tree: Tree) -> Tree | None:
-    """Return a tree without traces, function tags and constituents of no words.
+    """Return a tree without traces, function tags and empty constituents.
 
-    Its outer label is TOP, put around it when it has none.
+    The outer label of the result is TOP, which is added if the tree has no outer label.
 
     Returns:
-        The tree, or None when no word is left.
+        The tree, or None if no word is left.
     """
     if tree.label not in OUTER:
         tree = Tree("TOP", (tree,))
@@ -50,21 +50,21 @@ def _kept(children: Iterable[Tree | Leaf]) -> tuple[Tree | Leaf, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a treebank holds."""
+    """Statistics of a treebank."""
 
     trees: int
     words: int
     longest: int
     """Words of the longest tree."""
     deepest: int
-    """Constituents inside one another, in the deepest tree."""
+    """Nesting depth of constituents in the deepest tree."""
     labels: Counter[str]
     tags: Counter[str]
     unaries: int
-    """Constituents, the outermost aside, whose only part is a constituent."""
+    """Constituents, except outermost ones, whose only child is a constituent."""
 
     def render(self) -> str:
-        """Return the statistics as text, commonest labels and tags first."""
+        """Return the statistics as text, most frequent labels and tags first."""
 
         def common(counts: Counter[str]) -> str:
             shown = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(12))
@@ -79,7 +79,7 @@ class Statistics:
 
 
 def statistics(trees: Iterable[Tree]) -> Statistics:
-    """Count what trees hold; outer labels are not counted as constituents."""
+    """Compute statistics of trees; outer labels do not count as constituents."""
     labels: Counter[str] = Counter()
     tags: Counter[str] = Counter()
     count = longest = deepest = unaries = 0

@@ -1,4 +1,4 @@
-"""Drawing: a tree as a picture, the words in their order below it."""
+"""Drawing of trees with graphviz, with the words in order at the bottom."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def draw_tree(tree: Tree, out: Path) -> Path:
     """Draw a tree into a file.
 
     Args:
-        tree: what to draw.
-        out: its suffix is .svg, .png, .pdf or .dot.
+        tree: tree to draw.
+        out: output file with suffix .svg, .png, .pdf or .dot.
 
     Raises:
         InputError: the suffix is unknown, `dot` is missing, or the file cannot be written.
@@ -27,8 +27,8 @@ def draw_tree(tree: Tree, out: Path) -> Path:
 
 
 def picture(tree: Tree) -> graphviz.Digraph:
-    """Return the picture of a tree."""
-    made = graphviz.Digraph(
+    """Return the drawing of a tree as a graph."""
+    graph = graphviz.Digraph(
         graph_attr={"ordering": "out", "nodesep": "0.15", "ranksep": "0.25"},
         node_attr={"shape": "plain", "fontname": "Helvetica", "fontsize": "12"},
         edge_attr={"arrowhead": "none", "color": _LINE},
@@ -37,22 +37,22 @@ def picture(tree: Tree) -> graphviz.Digraph:
 
     def add(part: Tree | Leaf, name: str) -> None:
         if isinstance(part, Leaf):
-            made.node(name, graphviz.escape(part.tag), fontcolor=_TAG)
+            graph.node(name, graphviz.escape(part.tag), fontcolor=_TAG)
             word = f"{name}w"
-            made.node(word, graphviz.escape(plain(part.word)), fontname="Helvetica-Bold")
-            made.edge(name, word, style="dotted")
+            graph.node(word, graphviz.escape(plain(part.word)), fontname="Helvetica-Bold")
+            graph.edge(name, word, style="dotted")
             words.append(word)
             return
-        made.node(name, graphviz.escape(part.label), fontcolor=_LABEL)
+        graph.node(name, graphviz.escape(part.label), fontcolor=_LABEL)
         for place, child in enumerate(part.children):
             add(child, f"{name}_{place}")
-            made.edge(name, f"{name}_{place}")
+            graph.edge(name, f"{name}_{place}")
 
     add(tree, "t")
-    with made.subgraph() as line:
+    with graph.subgraph() as line:
         line.attr(rank="same")
         for word in words:
             line.node(word)
     for left, right in pairwise(words):
-        made.edge(left, right, style="invis")
-    return made
+        graph.edge(left, right, style="invis")
+    return graph

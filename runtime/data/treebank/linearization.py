@@ -1,19 +1,18 @@
-"""Linearization: a tree as a sequence of symbols, and back.
+"""Linearization: conversion between trees and sequences of symbols.
 
-Three forms, named as a run file names them; `VP` over `VBZ NP` is
+There are three forms, named as in a run file; `VP` over `VBZ NP` is written as
 
-    vinyals      (VP XX (NP XX )NP )VP    tags are one symbol, closings are labelled
-    tensor2tensor VP VBZ NP NN /NP /VP    tags stay, labels open bare
-    top_down     (VP sees (NP it ) )      words are copied, closings are bare
+    vinyals      (VP XX (NP XX )NP )VP    one symbol for all tags, labeled closings
+    tensor2tensor VP VBZ NP NN /NP /VP    tags as leaves, unmarked openings
+    top_down     (VP sees (NP it ) )      words as leaves, unlabeled closings
 
-The outer TOP is left out where it says nothing.  What a form leaves out, words and
-perhaps tags, comes back from the leaves of the sentence: so each form has an exact
-inverse on them.
+An outer TOP is omitted where it is redundant.  Words, and tags in some forms, are
+restored from the leaves of the sentence, so given the leaves each form is invertible.
 
 Source: Vinyals et al. 2015, section 2.2; Vaswani et al. 2017, section 6.3, for the
 form of its code; Dyer et al. 2016, section 2.1, for top-down order.
 
-Not here: making a tree of symbols that are none (`repair.py`).
+`decode/parsing/tree_repair.py` repairs malformed sequences of symbols.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from .trees import Leaf, Tree
 
 TOP = "TOP"
 WORD = "XX"
-"""The one symbol of all tags, in the form of Vinyals et al."""
+"""The symbol of all tags, in the form of Vinyals et al."""
 _LABEL, _TAG = "\\", "="
-"""Put before a bare label, and before a tag, that would read as something else."""
+"""Escape prefixes of an ambiguous unmarked label and an ambiguous tag."""
 _MARKS = ("/", _LABEL, _TAG)
 
 
 class Action(NamedTuple):
-    """What a symbol does to the tree under construction."""
+    """Effect of a symbol on the tree under construction."""
 
     kind: Literal["open", "close", "leaf"]
     label: str = ""
-    """Of the constituent; empty for a leaf and for a closing that names none."""
+    """Label of the constituent; empty for a leaf and for an unlabeled closing."""
 
 
 class SymbolError(ValueError):
@@ -46,19 +45,19 @@ class SymbolError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Linearization:
-    """One way to write trees as symbols."""
+    """One form of writing trees as symbols."""
 
     name: str
     open: Callable[[str], str]
     close: Callable[[str], str]
     leaf: Callable[[Leaf, frozenset[str]], str]
-    """From a leaf and the labels of its tree."""
+    """Maps a leaf and the labels of its tree to a symbol."""
     actions: Callable[[Sequence[str]], list[Action | None]]
-    """What each symbol does; None for one that is no symbol of this form."""
+    """Maps symbols to their actions; None for a symbol that is not part of this form."""
     copies: bool = False
     """Whether a leaf is written as its word."""
     tag: Callable[[str], str] | None = None
-    """From the symbol of a leaf to its tag, where it tells it."""
+    """Maps the symbol of a leaf to its tag; None if symbols do not contain tags."""
 
     def write(self, tree: Tree) -> list[str]:
         """Return the symbols of a tree."""
@@ -66,24 +65,24 @@ class Linearization:
         return list(self._symbols(_inside(tree), labels))
 
     def read(self, symbols: Sequence[str], leaves: Sequence[Leaf]) -> Tree:
-        """Return the tree that symbols and leaves make.
+        """Return the tree of symbols and leaves.
 
         Raises:
-            SymbolError: they make none.
+            SymbolError: they do not form a tree.
         """
         root: list[Tree | Leaf] = []
         stack: list[tuple[str, list[Tree | Leaf]]] = [(TOP, root)]
         given = iter(leaves)
         for place, action in enumerate(self.actions(symbols)):
             if action is None:
-                msg = f"symbol {place}, '{symbols[place]}', is none of {self.name}"
+                msg = f"symbol {place}, '{symbols[place]}', is not a symbol of {self.name}"
                 raise SymbolError(msg)
             _do(action, stack, given, f"symbol {place}, '{symbols[place]}'")
         if len(stack) > 1:
             msg = f"'{stack[-1][0]}' is never closed"
             raise SymbolError(msg)
         if next(given, None) is not None:
-            raise SymbolError("words are left over")
+            raise SymbolError("there are fewer leaf symbols than words")
         if not root:
             raise SymbolError("there are no symbols")
         return wrapped(root)
@@ -104,38 +103,38 @@ def _do(
     leaves: Iterator[Leaf],
     place: str,
 ) -> None:
-    """Let one symbol change the tree under construction."""
+    """Apply one symbol to the tree under construction."""
     if action.kind == "open":
         stack.append((action.label, []))
     elif action.kind == "leaf":
         leaf = next(leaves, None)
         if leaf is None:
-            msg = f"{place}: there are fewer words"
+            msg = f"{place}: there are more leaf symbols than words"
             raise SymbolError(msg)
         stack[-1][1].append(leaf)
     else:
         if len(stack) == 1:
-            msg = f"{place} closes what was not opened"
+            msg = f"{place} closes a bracket that was not opened"
             raise SymbolError(msg)
         label, children = stack.pop()
         if action.label not in ("", label):
             msg = f"{place} closes '{label}'"
             raise SymbolError(msg)
         if not children:
-            msg = f"{place} closes '{label}', which holds no word"
+            msg = f"{place} closes '{label}', which contains no word"
             raise SymbolError(msg)
         stack[-1][1].append(Tree(label, tuple(children)))
 
 
 def _inside(tree: Tree) -> Tree:
-    """Return what is written: without an outer TOP that `wrapped` puts back."""
+    """Return a tree without an outer TOP that `wrapped` can restore."""
     only = tree.children[0]
-    alone = tree.label == TOP and len(tree.children) == 1
-    return only if alone and isinstance(only, Tree) and only.label != TOP else tree
+    is_wrapper = tree.label == TOP and len(tree.children) == 1
+    return only if is_wrapper and isinstance(only, Tree) and only.label != TOP else tree
 
 
 def wrapped(children: Sequence[Tree | Leaf]) -> Tree:
-    """Return the tree over what stands outermost; a TOP alone is the tree itself."""
+    """Return the tree over the outermost constituents; a single TOP is returned unchanged."""
     only = children[0]
     if len(children) == 1 and isinstance(only, Tree) and only.label == TOP:
         return only
@@ -154,18 +153,18 @@ def _vinyals_actions(symbols: Sequence[str]) -> list[Action | None]:
 
 
 def _t2t_label(label: str) -> str:
-    """Return a label, marked where it would read as a closing or as marked."""
+    """Return a label, escaped if it looks like a closing or an escaped symbol."""
     return _LABEL + label if label[:1] in _MARKS else label
 
 
 def _t2t_leaf(leaf: Leaf, labels: frozenset[str]) -> str:
-    """Return a tag, marked where it would read as a label or a closing."""
-    amiss = leaf.tag in labels or leaf.tag[:1] in _MARKS
-    return _TAG + leaf.tag if amiss else leaf.tag
+    """Return a tag, escaped if it looks like a label or a closing."""
+    is_ambiguous = leaf.tag in labels or leaf.tag[:1] in _MARKS
+    return _TAG + leaf.tag if is_ambiguous else leaf.tag
 
 
 def _t2t_actions(symbols: Sequence[str]) -> list[Action | None]:
-    """Read symbols; a bare one opens a label if that is ever closed."""
+    """Return the actions of symbols; an unmarked symbol is an opening if it is closed anywhere."""
     closed = {symbol[1:] for symbol in symbols if symbol[:1] == "/"} - {""}
 
     def action(symbol: str) -> Action | None:
@@ -216,4 +215,4 @@ LINEARIZATIONS: Mapping[str, Linearization] = {
         ),
     )
 }
-"""Every form, by the name that a run file gives."""
+"""Every form, by its name in a run file."""

@@ -1,7 +1,7 @@
-"""Reading of treebanks: trees as pairs of text, words on one side and symbols on the other.
+"""Treebank reader: trees as pairs of text, with words as source and symbols as target.
 
-The words of a sentence are written so that every word begins a piece with U+2581 and
-nothing else does: so word boundaries are known from the pieces (`word_starts`).
+The words of a sentence are written such that a piece begins with U+2581 if and only if it
+begins a word, so the pieces determine the word boundaries (`word_starts`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from .settings import ParsingSettings
 from .trees import Leaf, Malformed, Tree, plain, read_all
 
 NOTHING = "?"
-"""What stands for a word of which a tokenizer would see nothing."""
+"""Replacement for a word that the tokenizer would drop completely."""
 _ESCAPES = str.maketrans({"\uff08": "-LRB-", "\uff09": "-RRB-"})
 _WIDE = str.maketrans("()", "\uff08\uff09")
 Write = Callable[[Tree], list[str]]
-"""From a tree to what is written on the target side, without spaces."""
+"""Maps a tree to its target symbols, which contain no spaces."""
 
 
 def word_text(word: str) -> str:
-    """Return a word as the tokenizer gets it: as in plain text, and surely one word.
+    """Return a word as given to the tokenizer: as in plain text, and always one word.
 
     >>> word_text("-LRB-"), word_text("New\u00a0York"), word_text("\u200b")
     ('(', 'NewYork', '?')
@@ -47,7 +47,7 @@ def word_text(word: str) -> str:
 
 
 def _is_visible(letter: str) -> bool:
-    """Say whether a tokenizer neither drops a character nor takes it for a space."""
+    """Return whether a tokenizer neither drops a character nor treats it as a space."""
     kind = unicodedata.category(letter)
     return kind[0] not in "ZC" and letter not in (SPACE, "\ufffd", "\u2585")
 
@@ -58,22 +58,22 @@ def source_text(words: Iterable[str]) -> str:
 
 
 def word_starts(source: Vocabulary) -> Tensor:
-    """Return which ids begin a word, [V]."""
+    """Return a mask of the ids that begin a word, [V]."""
     pieces = source.pieces(range(source.vocab_size))
     return torch.tensor([piece.startswith(SPACE) for piece in pieces])
 
 
 def read_bank(files: Files, root: str, settings: ParsingSettings) -> Iterator[Tree | None]:
-    """Yield the trees of all files, in order; None for one that is left out.
+    """Yield the trees of all files, in order; None for a tree that is skipped.
 
     Raises:
-        InputError: a file cannot be read, or, unless they are skipped, a tree is malformed.
+        InputError: a file cannot be read, or a tree is malformed and `malformed` is 'refuse'.
     """
     if not files.trees:
         raise InputError(
-            "parsing learns from trees, not from parallel text",
+            "the task 'parsing' needs trees, not parallel text",
             place=", ".join(files.names),
-            help='name treebanks: {"trees": ["train.trees.gz"]}',
+            help='give treebanks: {"trees": ["train.trees.gz"]}',
         )
     for name in files.trees:
         path = resolve(root, name)
@@ -86,27 +86,27 @@ def read_bank(files: Files, root: str, settings: ParsingSettings) -> Iterator[Tr
                 raise InputError(
                     f"malformed tree: {tree.problem}",
                     place=f"{path}:{tree.line}:{tree.column}",
-                    help='mend it, or leave such trees out: "parsing": {"malformed": "skip"}',
+                    help='fix it, or skip malformed trees: "parsing": {"malformed": "skip"}',
                 )
 
 
 def read_file(path: Path) -> Iterator[Tree | Malformed]:
-    """Yield the trees of a file, one a line or over many, and what is malformed.
+    """Yield the trees of a file, which may span several lines, and the malformed ones.
 
-    A tree is read when its brackets are closed, so a large file needs little memory.
+    Each tree is parsed as soon as its brackets are closed, so a large file needs little memory.
 
     Raises:
         InputError: the file cannot be read.
     """
-    held: list[str] = []
+    pending: list[str] = []
     begin, depth = 1, 0
     for number, line in enumerate(read_lines(path), 1):
-        held.append(line)
+        pending.append(line)
         depth += line.count("(") - line.count(")")
         if depth <= 0:
-            yield from _shifted("\n".join(held), begin - 1)
-            held, begin, depth = [], number + 1, 0
-    yield from _shifted("\n".join(held), begin - 1)
+            yield from _shifted("\n".join(pending), begin - 1)
+            pending, begin, depth = [], number + 1, 0
+    yield from _shifted("\n".join(pending), begin - 1)
 
 
 def _shifted(text: str, lines: int) -> Iterator[Tree | Malformed]:
@@ -115,7 +115,7 @@ def _shifted(text: str, lines: int) -> Iterator[Tree | Malformed]:
 
 
 def writer(settings: ParsingSettings) -> Write:
-    """Return what writes trees on the target side, by decoder and linearization."""
+    """Return the function that converts trees to target symbols, by decoder and linearization."""
     return WRITERS[settings.decoder](settings)
 
 
@@ -133,13 +133,13 @@ WRITERS: Mapping[str, Callable[[ParsingSettings], Write]] = {
     "chart": lambda _: chart.symbols,
     "tags": lambda _: tetra.tags_of,
 }
-"""By decoder, from settings to what is written for a tree."""
+"""Factory of the `Write` function of each decoder."""
 COPYING = ("sequence",)
-"""Decoders that may write words on the target side."""
+"""Decoders that may copy words to the target side."""
 
 
 def _as_spelled(tree: Tree) -> Tree:
-    """Return a tree whose words are as a target spells them."""
+    """Return a tree whose words are spelled as on the target side."""
     return Tree(
         tree.label,
         tuple(
@@ -150,33 +150,33 @@ def _as_spelled(tree: Tree) -> Tree:
 
 
 def spelled(word: str) -> str:
-    """Return a word as a target that copies words has it.
+    """Return a word as spelled in a target that copies words.
 
-    Brackets are wide ones, which no symbol has and of which a tokenizer makes plain ones: so
-    a word has the same pieces on both sides.
+    Brackets become full-width brackets, which no symbol contains and which the tokenizer
+    normalizes to plain ones, so a word has the same pieces on both sides.
     """
     return word_text(word).translate(_WIDE)
 
 
 @dataclass(frozen=True, slots=True)
 class TreeReading:
-    """Treebanks as pairs of text."""
+    """Reader of treebanks as pairs of text."""
 
     parsing: ParsingSettings
     pieces: bool = False
-    """Whether targets are text for a tokenizer, which would make plain brackets of wide ones."""
+    """Whether targets are tokenized into pieces, which normalizes full-width brackets."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What decides the pairs."""
+        """Settings that affect the pairs."""
         known = self.parsing.model_dump(mode="json", exclude={"constrained"})
         return {**known, "pieces": self.pieces}
 
     def pairs(self, files: Files, root: str) -> Iterator[tuple[str, str]]:
-        """Yield words and symbols of each tree; two empty texts for one that is left out.
+        """Yield the words and symbols of each tree; two empty texts for a skipped tree.
 
         Raises:
-            InputError: as for `read_bank`, or a symbol has a space.
+            InputError: as for `read_bank`.
         """
         write, escapes = writer(self.parsing), _ESCAPES if self.pieces else {}
         for tree in read_bank(files, root, self.parsing):
@@ -187,7 +187,7 @@ class TreeReading:
                 yield source_text(leaf.word for leaf in tree.leaves()), target
 
     def paths(self, files: Files, root: str, work: Path) -> list[tuple[Path, Path]]:
-        """Return parallel files of words and symbols, made in `work`.
+        """Return parallel files of words and symbols, created in `work`.
 
         Raises:
             InputError: as for `read_bank`.
@@ -198,7 +198,7 @@ class TreeReading:
         ]
 
     def symbols(self, counts: Mapping[str, int]) -> list[str]:
-        """Return the tokens that are whole symbols, the commonest first: all but copied words."""
+        """Return the tokens that become symbols, most frequent first: all except copied words."""
         copies = LINEARIZATIONS[self.parsing.linearization].copies
         copies = copies and self.parsing.decoder in COPYING
         kept = [token for token in counts if not copies or token[0] in "()"]

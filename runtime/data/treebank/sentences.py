@@ -1,4 +1,4 @@
-"""Sentences: lines of text as the words of a treebank."""
+"""Splitting of text lines into words as in a treebank."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _SPACES = str.maketrans("\t\r\n\v\f", "     ")
 
 class _Cutter(Protocol):
     def tokenize(self, text: str) -> list[str]:
-        """Cut a text into words."""
+        """Split a text into words."""
 
 
 def words_of(line: str) -> list[Leaf]:
-    """Return the words of a line, parted by ASCII white space; brackets are escaped.
+    """Return the words of a line, separated by ASCII white space; brackets are escaped.
 
     >>> [leaf.word for leaf in words_of("Dogs ( big ) bark")]
     ['Dogs', '-LRB-', 'big', '-RRB-', 'bark']
@@ -26,12 +26,12 @@ def words_of(line: str) -> list[Leaf]:
 
 
 def raw_words_of(line: str) -> list[Leaf]:
-    """Return the words of a sentence of plain text, as the Penn Treebank cuts them.
+    """Return the words of a plain-text sentence, tokenized as in the Penn Treebank.
 
     Raises:
-        InputError: nltk, which knows how, is not installed.
+        InputError: nltk is not installed.
     """
-    # What it makes of quotation marks and dashes is as in a treebank too.
+    # nltk also converts quotation marks and dashes as in a treebank.
     return [word for text in _cutter().tokenize(line) for word in words_of(text)]
 
 
@@ -41,8 +41,8 @@ def _cutter() -> _Cutter:
         from nltk.tokenize.treebank import TreebankWordTokenizer  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise InputError(
-            "cutting plain text into words needs nltk, which is not installed",
-            help="pip install 'weft[parsing]', or give words parted by spaces without --raw",
+            "splitting plain text into words needs nltk, which is not installed",
+            help="pip install 'weft[parsing]', or give words separated by spaces without --raw",
         ) from error
-    made: _Cutter = TreebankWordTokenizer()
-    return made
+    cutter: _Cutter = TreebankWordTokenizer()
+    return cutter

@@ -1,4 +1,4 @@
-"""Settings of parsing: what trees are made into, and how they come back."""
+"""Settings of parsing: the encoding of trees as prediction targets, and their decoding."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from ..settings import Settings
 
 
 class ParsingSettings(Settings):
-    """What the task `parsing` makes of trees."""
+    """Settings of the task `parsing`."""
 
     decoder: Literal["sequence", "chart", "tags"] = "sequence"
     """`sequence`: an encoder-decoder writes the tree symbol by symbol.  `chart`: an encoder
-    scores every span, and CKY finds the tree.  `tags`: it tags every word, and tags are a tree."""
+    scores every span, and CKY finds the tree.  `tags`: an encoder tags every word, and the
+    tags encode the tree."""
     linearization: Literal["vinyals", "tensor2tensor", "top_down"] = "vinyals"
     """The form in which a `sequence` decoder writes trees; see docs/parsing.md."""
     clean: bool = True
-    """Take out traces and function tags, and put TOP around each tree."""
+    """Remove traces and function tags, and put TOP around each tree."""
     malformed: Literal["refuse", "skip"] = "refuse"
-    """What to do with a malformed tree of a treebank: stop and tell, or leave it out."""
+    """How to treat a malformed tree of a treebank: stop with an error, or skip the tree."""
     constrained: bool = True
-    """Whether the search writes nothing but trees over exactly the words; of symbols alone."""
+    """Restrict the search to trees over exactly the given words; needs a symbol vocabulary."""

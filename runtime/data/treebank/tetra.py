@@ -1,12 +1,12 @@
-"""Tetra: a tree as tags of its words, and back.
+"""Tetratagging: conversion between trees and tags of their words.
 
-A binary tree over n words has n leaves and n - 1 inner nodes, one between each two words
-when it is walked in order.  Whether each is a left or a right child is enough to know the
-tree: so word i gets the tag of its leaf and that of the node after it.  As symbols:
+In an in-order traversal, a binary tree over n words has n leaves and n - 1 inner nodes, one
+between each two adjacent words.  Whether each is a left or a right child determines the
+tree, so word i gets the tag of its leaf and the tag of the node after it.  As symbols:
 
-    =NN l:NP L:S        tag, leaf, node: with the chain of labels, or nothing
+    =NN l:NP L:S        part of speech, leaf, node; the last two with the label chain, if any
 
-Constituents of more parts are binary ones that branch to the right, without labels.
+Constituents with more than two children are binarized to the right, without labels.
 
 Axes: N words, D open nodes at most.
 
@@ -26,12 +26,12 @@ from .trees import Leaf, Tree
 
 POS = "="
 LEAVES, NODES = ("l:", "r:"), ("L:", "R:")
-"""What a left child's symbol begins with, and a right one's."""
+"""Prefixes of the symbols of a left and of a right child."""
 
 
 @dataclass(frozen=True, slots=True)
 class TagSets:
-    """The symbols of a vocabulary by what they tell, in its order."""
+    """Symbols of a vocabulary by kind, in vocabulary order."""
 
     pos: tuple[str, ...]
     leaves: tuple[str, ...]
@@ -46,7 +46,7 @@ class TagSets:
 
 
 def tags_of(tree: Tree) -> list[str]:
-    """Return the symbols of a tree whose label is TOP, three a word but for the last: two."""
+    """Return the symbols of a tree whose label is TOP: three per word, two for the last word."""
     chain, parts = "", tree.children
     if len(parts) == 1 and isinstance(parts[0], Tree):
         chain, parts = collapsed(parts[0])
@@ -54,7 +54,7 @@ def tags_of(tree: Tree) -> list[str]:
 
 
 def _walk(chain: str, parts: Sequence[Tree | Leaf], side: int) -> Iterator[str]:
-    """Yield the symbols of a constituent in order."""
+    """Yield the symbols of a constituent, in order."""
     if len(parts) == 1 and isinstance(parts[0], Leaf):
         yield POS + parts[0].tag
         yield LEAVES[side] + chain
@@ -68,18 +68,18 @@ def _walk(chain: str, parts: Sequence[Tree | Leaf], side: int) -> Iterator[str]:
 
 
 def spans_of(leaves: Sequence[str], nodes: Sequence[str]) -> dict[Span, str]:
-    """Return the labelled spans of a tree.
+    """Return the labeled spans of a tree.
 
     Args:
-        leaves: the symbol of each word's leaf.
-        nodes: the symbol of the node after each word but the last.
+        leaves: symbol of each word's leaf.
+        nodes: symbol of the node after each word except the last.
 
     Raises:
-        ValueError: they are not those of a tree.
+        ValueError: the symbols do not form a tree.
     """
     spans: dict[Span, str] = {}
     stack: list[tuple[int, list[tuple[int, str]]]] = []
-    """Of each tree under construction its first word, and its nodes that end where it ends."""
+    """First word of each tree under construction, and its nodes that end where the tree ends."""
     for place, leaf in enumerate(leaves):
         if leaf.startswith(LEAVES[0]):
             stack.append((place, []))
@@ -105,14 +105,14 @@ def spans_of(leaves: Sequence[str], nodes: Sequence[str]) -> dict[Span, str]:
 
 
 def best_sides(leaf_N2: NDArray[np.float64], node_N2: NDArray[np.float64]) -> list[int]:
-    """Return the sides, 0 left and 1 right, of leaves and nodes in turn, that make a tree.
+    """Return the highest-scoring sides that form a tree: 0 left, 1 right, leaves and nodes in turn.
 
-    Of all trees they are those of the greatest sum.  What may follow depends only on how
-    many trees are under construction: a left leaf begins one more, a right node joins two.
+    Dynamic program over the number of trees under construction, which determines the valid
+    continuations: a left leaf starts a new tree, a right node joins two.
 
     Args:
-        leaf_N2: what each word's leaf is worth as left and as right child.
-        node_N2: the same for the node after each word; that of the last counts for nothing.
+        leaf_N2: score of each word's leaf as a left and as a right child.
+        node_N2: the same for the node after each word; the last row is ignored.
     """
     n = len(leaf_N2)
     worth_D = np.full(n + 2, -np.inf)

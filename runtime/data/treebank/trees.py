@@ -1,7 +1,7 @@
-"""Trees: constituents over words, read from and written as Penn Treebank brackets.
+"""Constituency trees, read and written as Penn Treebank brackets.
 
-A file holds one tree a line or trees over many lines.  Only ASCII white space parts
-words: treebanks hold tokens with other spaces inside.
+A file has one tree per line, or trees that span several lines.  Only ASCII white space
+separates words, because treebanks contain tokens with other spaces inside.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from ....specs.findings import InputError
 
 MAX_DEPTH = 500
-"""Brackets inside one another that are read at most."""
+"""Maximum nesting depth of brackets."""
 OUTER = ("", "TOP", "ROOT", "S1")
-"""Labels that stand around a whole tree and name no constituent."""
+"""Labels of the root node around a tree, which do not name a constituent."""
 
 _SHOWN = 100
-"""Characters of a malformed line that are shown."""
-_TOLD = 3
-"""Malformed trees that are told one by one."""
+"""Characters of a malformed line shown in messages."""
+_REPORTED = 3
+"""Malformed trees listed individually in a message."""
 _TOKEN = re.compile(r"[()]|[^ \t\r\n()]+")
 _ESCAPED = {
     "-LRB-": "(",
@@ -50,7 +50,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A constituent: a label over constituents and leaves, at least one."""
+    """A constituent: a label with at least one child constituent or leaf."""
 
     label: str
     children: tuple[Tree | Leaf, ...]
@@ -72,7 +72,7 @@ class Tree:
                 yield from child.leaves()
 
     def constituents(self) -> Iterator[Tree]:
-        """Yield this constituent and all inside it, each before its parts."""
+        """Yield this constituent and all its descendants, parents before children."""
         yield self
         for child in self.children:
             if isinstance(child, Tree):
@@ -81,7 +81,7 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """What stands where a tree was expected."""
+    """Malformed text in place of a tree."""
 
     line: int
     """From 1."""
@@ -89,19 +89,19 @@ class Malformed:
     """From 1, in characters."""
     problem: str
     text: str
-    """The line in which it was found out, shortened."""
+    """The line of the problem, shortened."""
 
     def __str__(self) -> str:
-        """Say where and what.
+        """Return the position and the problem.
 
-        >>> str(Malformed(3, 7, "tag 'NN' holds 2 words", "(NP (NN Xpd TTD))"))
-        "line 3, column 7: tag 'NN' holds 2 words"
+        >>> str(Malformed(3, 7, "tag 'NN' has 2 words", "(NP (NN Xpd TTD))"))
+        "line 3, column 7: tag 'NN' has 2 words"
         """
         return f"line {self.line}, column {self.column}: {self.problem}"
 
 
 class _BracketError(ValueError):
-    """Something at an offset of the text is wrong."""
+    """Malformed brackets at an offset of the text."""
 
     def __init__(self, at: int, problem: str) -> None:
         super().__init__(problem)
@@ -110,7 +110,7 @@ class _BracketError(ValueError):
 
 @dataclass(slots=True)
 class _Open:
-    """A bracket that was opened."""
+    """An open bracket."""
 
     at: int
     label: str | None
@@ -118,28 +118,28 @@ class _Open:
     words: list[str]
 
     def closed(self) -> Tree | Leaf:
-        """Return what the bracket held."""
+        """Return the content of the bracket as a leaf or tree."""
         label, words = self.label or "", self.words
         if not words and not self.children:
-            raise _BracketError(self.at, f"an empty bracket '({label})'")
+            raise _BracketError(self.at, f"bracket '({label})' is empty")
         if not words:
             return Tree(label, tuple(self.children))
         if self.children:
-            raise _BracketError(self.at, f"'{label}' holds the word '{words[0]}' beside brackets")
+            raise _BracketError(self.at, f"'{label}' has both the word '{words[0]}' and brackets")
         if len(words) > 1:
-            raise _BracketError(self.at, f"tag '{label}' holds {len(words)} words")
+            raise _BracketError(self.at, f"tag '{label}' has {len(words)} words")
         return Leaf(label, words[0])
 
 
 def _begin(token: re.Match[str]) -> int:
-    """Return where the bracket is that a tree begins with."""
+    """Return the offset of the bracket that begins a tree."""
     if token.group() != "(":
-        raise _BracketError(token.start(), f"'{token.group()[:_SHOWN]}' where a tree should begin")
+        raise _BracketError(token.start(), f"expected a tree, found '{token.group()[:_SHOWN]}'")
     return token.start()
 
 
 def _one(text: str, start: int) -> tuple[Tree | Leaf, int]:
-    """Read the bracket that opens at an offset; return it and the offset after it."""
+    """Parse the bracket that opens at an offset; return it and the offset after it."""
     stack: list[_Open] = []
     opened = False
     """Whether the last token was an opening bracket, so that a label may follow."""
@@ -155,7 +155,7 @@ def _one(text: str, start: int) -> tuple[Tree | Leaf, int]:
                 return done, token.end()
             stack[-1].children.append(done)
         elif opened:
-            # A label touches its bracket or not; what follows it is a word.
+            # White space may precede a label; a token after the label is a word.
             stack[-1].label = written
         elif stack[-1].label is None:
             raise _BracketError(at, f"the word '{written}' has no tag")
@@ -166,10 +166,10 @@ def _one(text: str, start: int) -> tuple[Tree | Leaf, int]:
 
 
 def read_all(text: str) -> Iterator[Tree | Malformed]:
-    """Yield every tree of a text; in the place of a malformed one, what is wrong.
+    """Yield every tree of a text; yield a `Malformed` in place of a malformed tree.
 
-    After a malformed tree reading goes on at the next line that begins with a bracket.
-    A leaf outside any constituent becomes a tree with the label TOP.
+    After a malformed tree, parsing continues at the next line that begins with a bracket.
+    A leaf outside of any constituent becomes a tree with the label TOP.
     """
     at = 0
     while (token := _TOKEN.search(text, at)) is not None:
@@ -193,24 +193,24 @@ def read_trees(text: str, place: str) -> list[Tree]:
     """Return every tree of a text.
 
     Raises:
-        InputError: one is malformed; the first few are told with line and column.
+        InputError: a tree is malformed; the message has line and column of the first few.
     """
     found = list(read_all(text))
     bad = [tree for tree in found if isinstance(tree, Malformed)]
     if bad:
-        more = f", and {len(bad) - _TOLD} more" if len(bad) > _TOLD else ""
+        more = f", and {len(bad) - _REPORTED} more" if len(bad) > _REPORTED else ""
         raise InputError(
             f"{len(bad)} of {len(found)} trees are malformed: "
-            + "; ".join(str(one) for one in bad[:_TOLD])
+            + "; ".join(str(one) for one in bad[:_REPORTED])
             + more,
             place=place,
-            help="mend these lines, or leave them out",
+            help="fix or remove these lines",
         )
     return [tree for tree in found if isinstance(tree, Tree)]
 
 
 def read_line(line: str) -> list[Tree | Leaf]:
-    """Return all brackets of one line, in order; none of an empty line.
+    """Return all brackets of one line, in order; an empty list for an empty line.
 
     Raises:
         ValueError: the line is malformed.
@@ -223,7 +223,7 @@ def read_line(line: str) -> list[Tree | Leaf]:
 
 
 def pretty(tree: Tree, *, width: int = 100) -> str:
-    """Write a tree over several lines, each constituent that does not fit on lines of its own."""
+    """Return a tree as text, breaking constituents that are wider than `width` into lines."""
 
     def lines(part: Tree | Leaf, indent: int) -> list[str]:
         flat = " " * indent + str(part)
@@ -237,7 +237,7 @@ def pretty(tree: Tree, *, width: int = 100) -> str:
 
 
 def plain(word: str) -> str:
-    r"""Return a word as it stood in the text: brackets and slashes were escaped.
+    r"""Return a word as in the original text, with brackets and slashes unescaped.
 
     >>> plain("-LRB-"), plain(r"1\/2")
     ('(', '1/2')
@@ -246,7 +246,7 @@ def plain(word: str) -> str:
 
 
 def escaped(word: str) -> str:
-    """Return a word as a treebank writes it: without brackets.
+    """Return a word as written in a treebank, with brackets escaped.
 
     >>> escaped("("), escaped("f(x)")
     ('-LRB-', 'f-LRB-x-RRB-')

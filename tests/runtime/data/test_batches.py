@@ -166,7 +166,7 @@ def test_a_pair_longer_than_a_batch_is_refused_in_training() -> None:
         plan_epoch(source, target, BatchSettings(tokens=20), 0, 0)
 
     assert str(caught.value) == (
-        "pair 1 has 21 tokens, and a batch only 20\n"
+        "pair 1 has 21 tokens, more than the batch limit of 20\n"
         "  help: set batch tokens to at least 21, or filter max_length to at most 19"
     )
     assert len(plan_epoch(source, target, BatchSettings(tokens=21), 0, 0)) == 2
@@ -243,7 +243,7 @@ def test_positions_count_the_batches_of_an_epoch(corpus: Corpus) -> None:
 
 def test_a_place_that_is_not_in_the_epoch_is_refused(corpus: Corpus) -> None:
     """Other settings make other batches; going on silently would repeat or skip."""
-    with pytest.raises(InputError, match=r"cannot go on at batch 10000: epoch 0 has \d+"):
+    with pytest.raises(InputError, match=r"cannot resume at batch 10000: epoch 0 has \d+"):
         next(stream(corpus, BatchSettings(), 0, position=10_000, pad=0, eos=1))
 
 

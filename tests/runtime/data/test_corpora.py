@@ -95,7 +95,7 @@ def test_a_digest_holds_the_text_to_what_it_was() -> None:
     digest = json.loads((source.parent / "corpus.json").read_text())["sha256"]
 
     assert fetched(named("eng", "deu", digests={NAME: digest}))
-    with pytest.raises(InputError, match="another digest than the run says") as caught:
+    with pytest.raises(InputError, match="does not have the digest given in the run") as caught:
         fetched(named("eng", "deu", digests={NAME: "0" * 64}))
     assert "delete the folder" in caught.value.help
 
@@ -114,7 +114,7 @@ def test_a_damaged_corpus_is_refused() -> None:
     ("text", "problem", "way_out"),
     [
         ("requests.exceptions.ConnectionError: no host", "cannot be fetched", "with a network"),
-        ("Exception: Could not find it", "mtdata cannot give", "mtdata list -id -l eng-deu"),
+        ("Exception: Could not find it", "mtdata cannot fetch", "mtdata list -id -l eng-deu"),
     ],
 )
 def test_what_the_library_cannot_do_is_told(
@@ -134,7 +134,7 @@ def test_what_the_library_cannot_do_is_told(
 @pytest.mark.usefixtures("library")
 def test_a_language_that_it_has_not_is_told() -> None:
     """With those that it has."""
-    with pytest.raises(InputError, match="has no language 'fra', but deu, eng"):
+    with pytest.raises(InputError, match="has no language 'fra'; available: deu, eng"):
         fetched(named("eng", "fra"))
 
 
@@ -151,10 +151,10 @@ def test_a_missing_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ({"mtdata": [NAME]}, "belong together"),
-        ({"languages": ["eng", "deu"]}, "belong together"),
-        ({"mtdata": [NAME], "languages": ["eng", "deu"], "source": ["a"]}, "two ways"),
-        ({"mtdata": [NAME], "languages": ["eng", "deu"], "digests": {"x": "0"}}, "does not name"),
+        ({"mtdata": [NAME]}, "must be given together"),
+        ({"languages": ["eng", "deu"]}, "must be given together"),
+        ({"mtdata": [NAME], "languages": ["eng", "deu"], "source": ["a"]}, "cannot be combined"),
+        ({"mtdata": [NAME], "languages": ["eng", "deu"], "digests": {"x": "0"}}, "not in 'mtdata'"),
         ({"mtdata": ["../x-a-1-deu-eng"], "languages": ["eng", "deu"]}, "pattern"),
         ({"mtdata": ["--help"], "languages": ["eng", "deu"]}, "pattern"),
         ({"mtdata": [NAME], "languages": ["eng", "-o"]}, "pattern"),

@@ -63,7 +63,7 @@ def test_anything_else_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
 
     for name in ("papers", "file"):
-        with pytest.raises(InputError, match="exists and has no marker"):  # noqa: SIM117
+        with pytest.raises(InputError, match="exists and does not contain marker"):  # noqa: SIM117
             with building(tmp_path / name, "marker"):
                 pytest.fail("the body must not run")
     with building(tmp_path / "empty", "marker") as fresh:

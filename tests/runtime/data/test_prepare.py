@@ -165,7 +165,7 @@ def test_an_error_leaves_what_was_there(data: DataSettings, tmp_path: Path) -> N
     prepare(data, SMALL, tmp_path / "out")
     write(Path(data.root) / "valid.de", ["eins"])
 
-    with pytest.raises(InputError, match="4 source lines for 1 target lines"):
+    with pytest.raises(InputError, match="4 source lines but 1 target lines"):
         prepare(data, SMALL, tmp_path / "out")
 
     assert (tmp_path / "out" / "prepared.json").is_file()
@@ -186,7 +186,7 @@ def test_a_split_of_which_nothing_is_left_is_refused(data: DataSettings, tmp_pat
     """With the reasons, so that it is clear which limit to loosen."""
     strict = data.model_copy(update={"filter": FilterSettings(max_length=1)})
 
-    with pytest.raises(InputError, match="no pair of 'train' is left of 49: 49 too_long"):
+    with pytest.raises(InputError, match="none of the 49 pairs of 'train' is left: 49 too_long"):
         prepare(strict, SMALL, tmp_path / "out")
 
 
@@ -196,7 +196,7 @@ def test_a_folder_with_other_things_is_not_touched(data: DataSettings, tmp_path:
     out.mkdir()
     (out / "thesis").touch()
 
-    with pytest.raises(InputError, match=r"'out' exists and has no prepared\.json"):
+    with pytest.raises(InputError, match=r"'out' exists and does not contain prepared\.json"):
         prepare(data, SMALL, out)
 
     assert list(out.iterdir()) == [out / "thesis"]

@@ -75,7 +75,7 @@ def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path: Path) -> No
     assert str(caught.value) == (
         "byte 0xfc at offset 2 of the line is not UTF-8\n"
         f"  --> {path}:2\n"
-        "  help: save the file as UTF-8, such as: iconv -f latin1 -t utf-8 a.de"
+        "  help: convert the file to UTF-8, such as: iconv -f latin1 -t utf-8 a.de"
     )
 
 
@@ -130,9 +130,9 @@ def test_a_path_stays_below_the_root(tmp_path: Path) -> None:
     beside.mkdir()
 
     for name in ("../secret", str(outside), "link", "../root2", "sub/../../secret"):
-        with pytest.raises(InputError, match="leaves the data root"):
+        with pytest.raises(InputError, match="is outside the data root"):
             resolve(root, name)
-    with pytest.raises(InputError, match="cannot be followed"):
+    with pytest.raises(InputError, match="cannot be resolved"):
         resolve(root, "a\0b")
     assert resolve(root, "sub/../a") == root.resolve() / "a"
 
@@ -158,9 +158,9 @@ def test_files_are_read_pair_by_pair(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "target", "said"),
     [
-        (b"1\n2\n3\n4\n5\n", b"1\n2\n", "5 source lines for 2 target lines"),
-        (b"1\n2\n", b"1\n2\n3\n4\n5\n", "2 source lines for 5 target lines"),
-        (b"", b"\n", "0 source lines for 1 target lines"),
+        (b"1\n2\n3\n4\n5\n", b"1\n2\n", "5 source lines but 2 target lines"),
+        (b"1\n2\n", b"1\n2\n3\n4\n5\n", "2 source lines but 5 target lines"),
+        (b"", b"\n", "0 source lines but 1 target lines"),
     ],
 )
 def test_sides_of_unequal_length_are_refused_with_both_counts(
@@ -174,7 +174,7 @@ def test_sides_of_unequal_length_are_refused_with_both_counts(
         list(read_parallel(Files(source=("a",), target=("b",)), tmp_path))
 
     shorter = min(source.count(b"\n"), target.count(b"\n"))
-    assert f"line {shorter + 1} has no partner" in caught.value.help
+    assert f"line {shorter + 1} has no counterpart" in caught.value.help
 
 
 def test_lengths_are_compared_file_by_file(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_lengths_are_compared_file_by_file(tmp_path: Path) -> None:
     for name, content in {"a": b"1\n2\n", "b": b"3\n", "x": b"1\n", "y": b"2\n3\n"}.items():
         write(tmp_path / name, content)
 
-    with pytest.raises(InputError, match="2 source lines for 1 target lines"):
+    with pytest.raises(InputError, match="2 source lines but 1 target lines"):
         list(read_parallel(Files(source=("a", "b"), target=("x", "y")), tmp_path))
 
 

@@ -57,7 +57,7 @@ def test_malformed_trees_are_told_and_left_out(
 
     assert out.read_text(encoding="utf-8").count("\n") == 2
     told = capsys.readouterr().err
-    assert "bad.trees: line 2, column 5: tag 'NN' holds 2 words" in told
+    assert "bad.trees: line 2, column 5: tag 'NN' has 2 words" in told
     assert "1 malformed" in told
 
 

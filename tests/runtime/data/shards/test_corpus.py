@@ -112,7 +112,7 @@ def test_rows_are_bounded(tmp_path: Path) -> None:
     corpus = written(tmp_path / "c", PAIRS)
 
     for row in (-1, 3):
-        with pytest.raises(IndexError, match=f"row {row} of a corpus of 3 pairs"):
+        with pytest.raises(IndexError, match=f"row {row} is out of range for a corpus of 3 pairs"):
             corpus.pair(row)
 
 
@@ -140,10 +140,10 @@ def test_offsets_that_are_nonsense_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c" / "source.offsets"
 
     np.array([0, 3, 2, 4], dtype="<i8").tofile(path)
-    with pytest.raises(InputError, match="do not rise"):
+    with pytest.raises(InputError, match="has decreasing offsets"):
         _ = Corpus.open(tmp_path / "c").source_lengths
     np.array([0, 3, 3, 5], dtype="<i8").tofile(path)
-    with pytest.raises(InputError, match="do not fit the header"):
+    with pytest.raises(InputError, match="does not match the header"):
         Corpus.open(tmp_path / "c")
 
 
@@ -163,9 +163,9 @@ def test_other_formats_and_other_folders_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c" / "header.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
 
-    with pytest.raises(InputError, match="format 2, this version reads 1"):
+    with pytest.raises(InputError, match="format 2, but this version reads format 1"):
         Corpus.open(tmp_path / "c")
-    with pytest.raises(InputError, match="no corpus here"):
+    with pytest.raises(InputError, match="the folder is not a corpus"):
         Corpus.open(tmp_path)
 
 

@@ -113,7 +113,7 @@ def test_a_stopped_preparation_goes_on(
     prepare(data, TOKENIZER, out, workers=1, log=said.append)
 
     assert numbers == [1, 3, 4, 5, 6, 7, 8]
-    assert said == [f"going on with the preparation begun in {work}"]
+    assert said == [f"resuming the preparation in {work}"]
     assert content(out) == content(tmp_path / "whole")
     assert not work.exists()
 
@@ -187,7 +187,7 @@ def test_a_killed_worker_costs_only_its_shard(
 
 def test_workers_are_counted_from_one(data: DataSettings, tmp_path: Path) -> None:
     """Nobody cannot work."""
-    with pytest.raises(InputError, match="0 workers cannot work"):
+    with pytest.raises(InputError, match="0 is not a valid number of workers"):
         prepare(data, TOKENIZER, tmp_path / "out", workers=0)
 
 

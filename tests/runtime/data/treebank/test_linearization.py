@@ -115,12 +115,12 @@ def test_repairs_by_hand(symbols: str, tree: str, counts: dict[str, int]) -> Non
     ("symbols", "problem"),
     [
         ("(S XX )NP", r"symbol 2, '\)NP' closes 'S'"),
-        ("(S XX XX XX )S", "there are fewer words"),
-        ("(S XX )S", "words are left over"),
+        ("(S XX XX XX )S", "there are more leaf symbols than words"),
+        ("(S XX )S", "there are fewer leaf symbols than words"),
         ("(S XX XX", "'S' is never closed"),
-        ("(S XX XX )S )S", "closes what was not opened"),
-        ("(S (NP )NP XX XX )S", "'NP', which holds no word"),
-        ("(S what XX )S", "'what', is none of vinyals"),
+        ("(S XX XX )S )S", "closes a bracket that was not opened"),
+        ("(S (NP )NP XX XX )S", "'NP', which contains no word"),
+        ("(S what XX )S", "'what', is not a symbol of vinyals"),
     ],
 )
 def test_reading_refuses_what_is_no_tree(symbols: str, problem: str) -> None:

@@ -93,7 +93,7 @@ def test_malformed_trees_are_told_with_their_line_or_left_out(tmp_path: Path) ->
 
     bad = [one for one in read_file(tmp_path / "bad") if isinstance(one, Malformed)]
     assert [one.line for one in bad] == [3, 5]
-    with pytest.raises(InputError, match="holds 2 words") as caught:
+    with pytest.raises(InputError, match="has 2 words") as caught:
         list(read_bank(files, str(tmp_path), ParsingSettings()))
     assert caught.value.place.endswith("bad:3:6")
     kept = list(read_bank(files, str(tmp_path), ParsingSettings(malformed="skip")))

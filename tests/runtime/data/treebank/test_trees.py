@@ -56,13 +56,13 @@ def test_a_word_may_hold_other_spaces() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "column", "problem"),
     [
-        ("(NP (DT the)\n  (NN Xpd TTD))", 2, 3, "tag 'NN' holds 2 words"),
-        ("(NP (DT the) dog)", 1, 1, "'NP' holds the word 'dog' beside brackets"),
-        ("(NP ())", 1, 5, "an empty bracket '()'"),
-        ("(NP (NN))", 1, 5, "an empty bracket '(NN)'"),
+        ("(NP (DT the)\n  (NN Xpd TTD))", 2, 3, "tag 'NN' has 2 words"),
+        ("(NP (DT the) dog)", 1, 1, "'NP' has both the word 'dog' and brackets"),
+        ("(NP ())", 1, 5, "bracket '()' is empty"),
+        ("(NP (NN))", 1, 5, "bracket '(NN)' is empty"),
         ("(TOP (NP (NN dog))", 1, 1, "a bracket is never closed"),
-        ("\n (NP (NN dog)))", 2, 15, "')' where a tree should begin"),
-        ("(NP ((NN a)) b)", 1, 1, "'NP' holds the word 'b' beside brackets"),
+        ("\n (NP (NN dog)))", 2, 15, "expected a tree, found ')'"),
+        ("(NP ((NN a)) b)", 1, 1, "'NP' has both the word 'b' and brackets"),
         ("( ((NN a) b))", 1, 11, "the word 'b' has no tag"),
     ],
 )
