@@ -1,1 +1,1 @@
-"""What a model is, as data: the JSON specs, their form, their reader, findings."""
+"""Model definitions as data: JSON specs, their schema, their reader, and findings."""

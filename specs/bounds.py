@@ -1,9 +1,9 @@
-"""Bounds: how much a spec may hold as written, told before anything is made of it.
+"""Size limits of a spec as written, checked before the spec is interpreted.
 
-A file of a quarter of a megabyte is read in no time, but what it means may take
-long: thousands of nodes that read each other, a type of ten thousand axes, a list
-that every node reads.  These bounds keep every check below a second, and lie far
-above what models need: 96 layers, each written out, have about 800 nodes.
+A file of a quarter of a megabyte is read quickly, but checking it may take long: it may
+contain thousands of nodes that read each other, a type of ten thousand axes, or a list that
+every node reads.  These limits keep every check below a second and are far above the needs
+of real models: 96 layers, each written out, have about 800 nodes.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any
 from .findings import Finding, pointer
 
 MOST_WRITTEN = 1_000
-"""Nodes that a spec may have as written, what stands in slots counted; and the entries
-that any one object or list of it may have."""
+"""Maximum number of nodes as written, including blocks in slots; also the maximum number of
+entries in one object or list."""
 LONGEST_TEXT = 1_000
-"""Characters of a key, and of a text other than `doc`."""
+"""Maximum number of characters in a key, and in a string other than `doc`."""
 LARGEST_VALUE = 1_000
-"""Values inside the value of one param, and characters of its texts, in all."""
+"""Maximum total of nested values and string characters in the value of one param."""
 
 _Path = tuple[Any, ...]
-"""The way to a value: `(way to what holds it, key)`; `()` is the root."""
+"""Path to a value: `(path to its container, key)`; `()` is the root."""
 
 
 def beyond_bounds(value: Mapping[str, Any], source: str) -> Iterator[Finding]:
-    """Yield a finding for each part of a spec that is larger than it may be.
+    """Yield a finding for each part of a spec that exceeds a limit.
 
     Args:
-        value: the spec, or the child of one, as JSON; it need not have the right form.
+        value: the spec or child spec as JSON; it need not be valid.
         source: the file's name, for findings.
     """
     yield from _too_many_nodes(value, source)
@@ -52,14 +52,14 @@ def _too_many_nodes(value: Mapping[str, Any], source: str) -> Iterator[Finding]:
             code="S09",
             at=largest,
             problem=f"the spec has {total:,} nodes as written, more than {MOST_WRITTEN:,}",
-            evidence=(f"{written[largest]:,} of them stand here",),
-            help="write nodes that recur as a template, and repeat it",
+            evidence=(f"{written[largest]:,} of them are here",),
+            help="move recurring nodes into a template, and repeat it",
             source=source,
         )
 
 
 def _uses(nodes: Any) -> int:
-    """Return how many nodes stand in an object, what stands in their slots counted."""
+    """Return the number of nodes in an object, including the blocks in their slots."""
     if not isinstance(nodes, dict):
         return 0
     inner = (node["fill"] for node in nodes.values() if isinstance(node, dict) and "fill" in node)
@@ -67,12 +67,12 @@ def _uses(nodes: Any) -> int:
 
 
 def _too_large(value: Any) -> Iterator[tuple[_Path, str, str, str]]:
-    """Walk what is too large, as way, code, problem and help."""
-    long = "S10", f"a text is longer than {LONGEST_TEXT:,} characters"
-    shorter = "shorten it; only 'doc' may be as long as the file"
+    """Yield path, code, problem and help of each part that is too large."""
+    long = "S10", f"a string is longer than {LONGEST_TEXT:,} characters"
+    shorter = "shorten it; only 'doc' may be longer"
     large = "S11", f"the value of a param is larger than {LARGEST_VALUE:,} characters and values"
-    simpler = "a param is a number, a flag, a word or a block choice"
-    many = "S11", f"more than {MOST_WRITTEN:,} entries stand in one object or list"
+    simpler = "write a number, a boolean, a string or a block choice"
+    many = "S11", f"an object or a list has more than {MOST_WRITTEN:,} entries"
     waiting: list[tuple[_Path, Any]] = [((), value)]
     while waiting:
         path, here = waiting.pop()
@@ -92,7 +92,7 @@ def _too_large(value: Any) -> Iterator[tuple[_Path, str, str, str]]:
 
 
 def larger(value: Any, most: int) -> bool:
-    """Say whether a value holds more than so many values and characters, stopping there."""
+    """Return whether a value has more than `most` nested values and string characters."""
     waiting, found = [value], 0
     while waiting and found <= most:
         here = waiting.pop()
@@ -105,7 +105,7 @@ def larger(value: Any, most: int) -> bool:
 
 
 def _steps(path: _Path) -> list[str | int]:
-    """Return the keys of a way, outermost first."""
+    """Return the keys of a path, outermost first."""
     steps: list[str | int] = []
     while path:
         path, key = path

@@ -1,8 +1,8 @@
-"""Expressions: small arithmetic over params, with its own bounded parser.
+"""Parser and evaluator of arithmetic expressions over params.
 
-An expression is a string such as `4*d_model` or `d_model % heads == 0`.  It knows
-integers, floats, names, `+ - * / // % **`, brackets and comparisons; it has no
-attribute, call, index or string, so nothing in a file can reach code.
+An expression is a string such as `4*d_model` or `d_model % heads == 0`.  It may contain
+integers, floats, names, `+ - * / // % **`, parentheses and comparisons.  It has no
+attributes, calls, indices or strings, so an expression cannot execute code.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 LONGEST = 200
-"""Characters that an expression may have."""
+"""Maximum number of characters in an expression."""
 DEEPEST = 24
-"""Brackets and signs that may stand inside one another."""
+"""Maximum nesting depth of parentheses and signs."""
 LARGEST = 2**53
-"""Largest magnitude of any number met on the way."""
+"""Largest magnitude of the value and of every intermediate result."""
 HIGHEST_POWER = 64
 """Largest exponent."""
 
@@ -28,7 +28,7 @@ _TOKEN = re.compile(
     re.ASCII,
 )
 WORD = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
-"""A number, in which letters are no word, or a word."""
+"""A number, whose letters are not a word, or a word."""
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
@@ -47,25 +47,25 @@ _PRODUCT: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class ExpressionError(ValueError):
-    """An expression cannot be read or has no value."""
+    """An expression cannot be parsed or has no value."""
 
 
 class UnknownNameError(ExpressionError):
-    """An expression uses a name that nothing defines."""
+    """An expression uses an undefined name."""
 
     def __init__(self, name: str) -> None:
-        """Keep the name, for the nearest-name search of the caller."""
+        """Store the name, so that the caller can suggest a similar one."""
         self.name = name
         super().__init__(f"unknown name '{name}'")
 
 
 def is_expression(value: object) -> bool:
-    """Say whether a JSON value is an expression: a string that begins with `=`."""
+    """Return whether a JSON value is an expression: a string that begins with `=`."""
     return isinstance(value, str) and value.startswith("=")
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """Return the names that an expression reads, in order of appearance.
+    """Return the names in an expression, in order of appearance.
 
     >>> names_in("4*d_model + d_k")
     ('d_model', 'd_k')
@@ -74,7 +74,7 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def words_in(text: str) -> frozenset[str]:
-    """Return every word of a text that may be no expression at all.
+    """Return every word of a text, which need not be a valid expression.
 
     >>> sorted(words_in("f[B S 4*d_model"))
     ['B', 'S', 'd_model', 'f']
@@ -85,11 +85,12 @@ def words_in(text: str) -> frozenset[str]:
 def evaluate(text: str, values: Mapping[str, Any]) -> Any:
     """Return the value of an expression (without its leading `=`).
 
-    A lone name gives whatever it stands for, be it a number, a word or a block
-    choice; arithmetic needs numbers.
+    A single name gives its value of any kind: a number, a string or a block choice.
+    Arithmetic needs numbers.
 
     Raises:
-        ExpressionError: not an expression, an unknown name, or no bounded value.
+        ExpressionError: the text is not an expression, has an unknown name, or its value is
+            out of bounds.
 
     >>> evaluate("4*d_model", {"d_model": 512})
     2048
@@ -100,7 +101,7 @@ def evaluate(text: str, values: Mapping[str, Any]) -> Any:
     parser = _Parser(tokens, values)
     result = parser.comparison(0)
     if parser.at < len(tokens):
-        msg = f"'{tokens[parser.at][1]}' is not expected there"
+        msg = f"'{tokens[parser.at][1]}' is unexpected here"
         raise ExpressionError(msg)
     return result
 
@@ -115,11 +116,11 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
-            msg = f"'{text[at:].strip()[:1]}' has no meaning in an expression"
+            msg = f"'{text[at:].strip()[:1]}' is not allowed in an expression"
             raise ExpressionError(msg)
         kind = found.lastgroup or ""
         if found.group(kind) == "(" and tokens and tokens[-1][0] == "name":
-            msg = f"'{tokens[-1][1]}(' would be a call"
+            msg = f"'{tokens[-1][1]}(' is a call, and expressions have no calls"
             raise ExpressionError(msg)
         tokens.append((kind, found.group(kind)))
         at = found.end()
@@ -144,7 +145,7 @@ def _number(value: Any, name: str) -> int | float:
 
 
 def _real(value: Any) -> Any:
-    """Refuse the truth of a comparison where a number must stand."""
+    """Reject the result of a comparison where a number is needed."""
     if isinstance(value, bool):
         msg = "a comparison is not a number"
         raise ExpressionError(msg)
@@ -152,7 +153,7 @@ def _real(value: Any) -> Any:
 
 
 def _bounded(value: Any) -> Any:
-    """Refuse numbers too large to be meant, and results that are not real."""
+    """Reject numbers beyond `LARGEST` and results that are not finite real numbers."""
     if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
         msg = "the value is not a finite number"
         raise ExpressionError(msg)
@@ -163,19 +164,19 @@ def _bounded(value: Any) -> Any:
 
 
 class _Parser:
-    """Recursive descent with Python's precedence: compare, sum, product, sign, power."""
+    """Recursive-descent parser with Python's precedence: compare, sum, product, sign, power."""
 
     def __init__(self, tokens: list[tuple[str, str]], values: Mapping[str, Any]) -> None:
         self.tokens, self.values, self.at = tokens, values, 0
 
     def peek(self) -> str:
-        """Return the operator that stands next, or nothing."""
+        """Return the next token if it is an operator, else an empty string."""
         if self.at < len(self.tokens) and self.tokens[self.at][0] == "operator":
             return self.tokens[self.at][1]
         return ""
 
     def comparison(self, depth: int) -> Any:
-        """Parse a sum, or two sums and the comparison between them."""
+        """Parse a sum, or two sums with a comparison between them."""
         left = self.binary(_SUM, lambda: self.binary(_PRODUCT, lambda: self.sign(depth)))
         compare = _COMPARE.get(self.peek())
         if compare is None:
@@ -188,7 +189,7 @@ class _Parser:
     def binary(
         self, table: Mapping[str, Callable[[Any, Any], Any]], part: Callable[[], Any]
     ) -> Any:
-        """Parse parts joined by the operators of one precedence, left to right."""
+        """Parse operands joined by operators of one precedence, left to right."""
         left = part()
         while self.peek() in table:
             symbol = self.peek()
@@ -203,7 +204,7 @@ class _Parser:
     def sign(self, depth: int) -> Any:
         """Parse an optional sign and a power."""
         if depth > DEEPEST:
-            msg = f"nested deeper than {DEEPEST}"
+            msg = f"nested more than {DEEPEST} levels deep"
             raise ExpressionError(msg)
         if self.peek() == "-":
             self.at += 1
@@ -223,7 +224,7 @@ class _Parser:
             raise ExpressionError(msg) from error
 
     def atom(self, depth: int) -> Any:
-        """Parse a number, a name or a bracket."""
+        """Parse a number, a name or an expression in parentheses."""
         if self.at >= len(self.tokens):
             msg = "the expression ends too early"
             raise ExpressionError(msg)
@@ -234,11 +235,11 @@ class _Parser:
         if kind == "name":
             return _number(_lookup(text, self.values), text)
         if text != "(":
-            msg = f"'{text}' is not expected there"
+            msg = f"'{text}' is unexpected here"
             raise ExpressionError(msg)
         value = self.comparison(depth + 1)
         if self.peek() != ")":
-            msg = "a bracket is not closed"
+            msg = "a parenthesis is not closed"
             raise ExpressionError(msg)
         self.at += 1
         return value

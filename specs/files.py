@@ -1,4 +1,4 @@
-"""Files: what a command writes, whole or not at all."""
+"""Atomic file writes: a file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from .findings import InputError
 
 
 def write_beside(out: Path, content: bytes, what: str) -> None:
-    """Write a file beside and rename it, so that one that has its name is complete.
+    """Write a temporary file and rename it, so that a file at `out` is always complete.
 
     Args:
-        out: where; its folder is made.
-        content: what the file holds.
-        what: the word for it in the finding.
+        out: destination path; its folder is created.
+        content: bytes to write.
+        what: name of this kind of file in the error message.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: the file cannot be written.
     """
-    beside = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         try:
-            beside.write_bytes(content)
-            beside.replace(out)
+            temporary.write_bytes(content)
+            temporary.replace(out)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         problem = f"cannot write the {what}: {error.strerror}"
-        raise InputError(problem, place=str(out), help="choose another place") from error
+        raise InputError(problem, place=str(out), help="choose another path") from error

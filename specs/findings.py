@@ -1,7 +1,7 @@
-"""Findings: what is wrong with an input, where, and the way out.
+"""Findings: what is wrong with an input, where, and how to fix it.
 
-Every mistake a person can make in a spec, a run file, a corpus or a checkpoint
-reaches them as one of these, and the command line turns it into exit code 1.
+Weft reports every mistake in a spec, a run file, a corpus or a checkpoint as a finding,
+and the command line then exits with code 1.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 MOST = 200
-"""Findings after which looking for more would help nobody."""
+"""Maximum number of findings in one report."""
 _SHOWN = 12
-"""Known names that a help line lists at most."""
+"""Maximum number of known names that a help line lists."""
 _LONGEST = 300
-"""Characters of one line that a finding shows."""
+"""Maximum number of characters in one line of a finding."""
 _COMPARED = 1_000
-"""Letters of a misspelt name that are compared at most, counted anew for each known one."""
+"""Limit on the length of a misspelled name times the number of names it is compared with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing wrong with a spec or a run file."""
+    """One problem in a spec or a run file."""
 
     code: str
     """Stable identifier such as ``"T03"``; `docs/errors.md` has a paragraph for each."""
     at: str
-    """JSON Pointer (RFC 6901) to the offending value; ``""`` is the whole file."""
+    """JSON Pointer (RFC 6901) to the offending value; ``""`` is the file itself."""
     problem: str
-    """One lower-case clause, no full stop, naming what the reader wrote."""
+    """One lower-case clause without a full stop, quoting names as the user wrote them."""
     evidence: tuple[str, ...] = ()
-    """The two sides that disagree, one line each."""
+    """The two conflicting sides, one line each."""
     help: str = ""
-    """An edit that would mend it, or ``""`` when none can be known."""
+    """An edit that would fix the problem, or ``""`` when none is known."""
     source: str = ""
     """The file, as the user named it."""
 
     def render(self) -> str:
-        """Return the finding as text for a person."""
+        """Return the finding as human-readable text."""
         lines = [f"error[{self.code}]: {_shown(self.problem)}"]
         lines.append(f"  --> {_shown(f'{self.source}#{self.at}')}")
         lines += [f"      {_shown(line)}" for line in self.evidence]
@@ -50,7 +50,7 @@ class Finding:
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, object]:
-        """Return the finding as plain data for an editor."""
+        """Return the finding as JSON data, for editors and other programs."""
         return {
             "code": self.code,
             "source": self.source,
@@ -62,25 +62,25 @@ class Finding:
 
 
 def _shown(text: str) -> str:
-    """Return one line of a stranger's text that a terminal shows and does not obey."""
+    """Return one line of untrusted text, shortened, with control characters escaped."""
     clipped = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in clipped)
 
 
 class InputError(Exception):
-    """Something given from outside is wrong: a file, a line, a value.
+    """An input is wrong: a file, a line or a value.
 
-    The message names the place; `help` is the way out.  Commands print both and
-    exit with 1.
+    The message names the place, and `help` says how to fix it.  Commands print both and
+    exit with code 1.
     """
 
-    def __init__(self, problem: str, *, place: str = "", help: str = "") -> None:  # noqa: A002 - the finding's own word
-        """Keep the three parts, and join them for `str()`.
+    def __init__(self, problem: str, *, place: str = "", help: str = "") -> None:  # noqa: A002 - as Finding.help
+        """Store the three parts and join them for `str()`.
 
         Args:
-            problem: one lower-case clause, no full stop.
-            place: file, line, or pointer.
-            help: an edit or a command that would mend it.
+            problem: one lower-case clause without a full stop.
+            place: file, line or pointer.
+            help: an edit or a command that would fix the problem.
         """
         self.problem, self.place, self.help = problem, place, help
         lines = [problem]
@@ -92,33 +92,33 @@ class InputError(Exception):
 
 
 class SpecError(InputError):
-    """A spec or run file has findings; all of them are here."""
+    """A spec or run file has findings; `findings` contains all of them."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
-        """Keep every finding; the message is all of them rendered."""
+        """Store every finding; the message contains all of them as text."""
         self.findings = tuple(findings)
         super().__init__("\n\n".join(finding.render() for finding in self.findings))
 
 
 def too_many(source: str) -> Finding:
-    """Return the last finding of a list that was cut off at `MOST`."""
+    """Return the finding that ends a list truncated at `MOST`."""
     return Finding(
         code="S08",
         at="",
-        problem=f"more than {MOST} findings; the rest is left out",
-        help="mend these first",
+        problem=f"more than {MOST} findings; the rest are omitted",
+        help="fix these first",
         source=source,
     )
 
 
 def at_most(findings: Iterable[Finding], source: str) -> list[Finding]:
-    """Return findings, cut off at `MOST`."""
+    """Return the findings; a list longer than `MOST` is truncated and says so at its end."""
     kept = list(itertools.islice(findings, MOST + 1))
     return kept if len(kept) <= MOST else [*kept[:MOST], too_many(source)]
 
 
 def pointer(*parts: str | int) -> str:
-    """Return the JSON Pointer of a path of keys.
+    """Return the JSON Pointer for a path of keys.
 
     >>> pointer("nodes", "a/b", "in")
     '/nodes/a~1b/in'
@@ -127,7 +127,7 @@ def pointer(*parts: str | int) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known name most like `word`, or ``""`` when none is near.
+    """Return the known name most similar to `word`, or ``""`` when none is similar.
 
     >>> nearest("hedas", ["heads", "d_model"])
     'heads'
@@ -137,7 +137,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _nearest(word: str, names: tuple[str, ...]) -> str:
-    """Return the nearest of sorted names; among very many, only those about as they begin."""
+    """Return the nearest of sorted names; in a long list, compare only its neighbors there."""
     side = max(8, _COMPARED // max(1, len(word)) // 2)
     at = bisect.bisect(names, word)
     close = difflib.get_close_matches(word, names[max(0, at - side) : at + side], n=1, cutoff=0.6)
@@ -145,7 +145,7 @@ def _nearest(word: str, names: tuple[str, ...]) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a help line: the nearest known name, or the list of them.
+    """Return a help line with the nearest known name, or with a list of known names.
 
     >>> did_you_mean("hedas", ["heads", "d_model"])
     "did you mean 'heads'?"

@@ -1,8 +1,8 @@
-"""The spec as written: frozen records with no meaning yet.
+"""Pydantic records of a spec file, before its strings are interpreted.
 
-Order of keys carries nothing: names are identity, and order comes from the
-wiring.  What the strings mean (types, references, expressions) is decided in
-`graphs/`; here only their place is fixed.
+The order of keys has no meaning: nodes are identified by name, and the execution order
+follows from the wires.  These records only define which keys exist; `graphs/` interprets
+the types, references and expressions in them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ FORMAT = 2
 """The version of the spec language, and of run files, that this code writes."""
 
 USE, REPEAT = "(use)", "(repeat)"
-"""Marks of the two forms of a node in pydantic's locations; no key can look so."""
+"""Tags of the two node forms in pydantic's error locations; no JSON name can equal one."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
-"""An identifier: it becomes an attribute of a module, so it is one in Python too."""
+"""An identifier that is also valid in Python, because it becomes a module attribute."""
 
 
 class Record(BaseModel):
-    """A frozen record that refuses keys it does not know."""
+    """A frozen record that rejects unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -35,38 +35,38 @@ class Use(Record):
     params: dict[str, Any] = {}
     """Parameters of the block; a string that begins with `=` is an expression."""
     fill: dict[Name, Use] = {}
-    """What stands in the block's slots, by slot."""
+    """Slot name to the use of a block that fills it."""
     doc: str = ""
 
 
 class UseNode(Use):
-    """A node that is one block."""
+    """A node that uses one block."""
 
     in_: dict[Name, str] = Field(default={}, alias="in")
     """Wires: port to the value it reads, `node.port` or the name of an input."""
 
 
 class RepeatNode(Record):
-    """A node that is one local template, several times in a row."""
+    """A node that applies one local template several times in a row."""
 
     repeat: Any
-    """How many times: a whole number, or an expression."""
+    """Number of copies: an integer or an expression."""
     block: str
-    """The local template."""
+    """Name of the local template."""
     carry: tuple[Name, ...] = ()
-    """Ports whose output is the next copy's input; the other inputs go to every copy."""
+    """Ports whose output becomes the next copy's input; every copy receives the other inputs."""
     collect: tuple[Name, ...] = ()
-    """Outputs of the template of which those of all copies are stacked, along a new first axis."""
+    """Outputs of the template that are stacked over all copies, along a new first axis."""
     share: StrictBool = False
-    """Whether all copies have one set of weights."""
+    """Whether all copies share one set of weights."""
     instead: dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,4})$")], str] = {}
-    """Copies that are another template, by index; patches of one copy write this."""
+    """Copies that use another template, by index; a patch of one copy writes this key."""
     in_: dict[Name, str] = Field(default={}, alias="in")
     doc: str = ""
 
 
 def _node_form(value: Any) -> str:
-    """Tell the two forms of a node apart by the key that only one has."""
+    """Distinguish the two node forms by the keys that only one of them has."""
     if isinstance(value, dict):
         return REPEAT if "repeat" in value or ("block" in value and "use" not in value) else USE
     return REPEAT if isinstance(value, RepeatNode) else USE
@@ -79,12 +79,12 @@ Node = Annotated[
 
 
 class Template(Record):
-    """A local block: declared ports around a few nodes."""
+    """A local block: nodes with declared input and output ports."""
 
     inputs: dict[Name, str]
     """Port to its type; a trailing `?` makes it optional."""
     outputs: Annotated[dict[Name, str], Field(min_length=1)]
-    """Port to the value that it gives."""
+    """Port to the value that it outputs."""
     nodes: dict[Name, Node]
     doc: str = ""
 
@@ -93,26 +93,26 @@ class Step(Record):
     """How the model decodes."""
 
     axis: str
-    """The axis along which outputs are made one at a time."""
+    """The axis along which the model generates one position at a time."""
 
 
 class Spec(Record):
-    """A model, whole."""
+    """A complete model spec."""
 
     format: Literal[2]
     """Version of the spec language."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
     doc: str = ""
     params: dict[Name, Any] = {}
-    """Numbers, flags, words or block choices that the rest refers to as `=name`."""
+    """Numbers, booleans, strings or block choices; the rest of the spec reads them as `=name`."""
     require: tuple[str, ...] = ()
     """Comparisons of params that must hold."""
     axes: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]{0,15}$")], Literal["batch", "time"]]
-    """The graph's axes, in upper case; never equal to one another."""
+    """The graph's axes, in upper case; the checker never treats two of them as equal."""
     inputs: dict[Name, str]
     outputs: Annotated[dict[Name, str], Field(min_length=1)]
     blocks: dict[Name, Template] = {}
     nodes: dict[Name, Node]
     tie: tuple[tuple[str, ...], ...] = ()
-    """Groups of parameter paths that are one tensor."""
+    """Groups of parameter paths that share one tensor."""
     step: Step | None = None

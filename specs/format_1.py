@@ -1,9 +1,9 @@
-"""Format 1: its files rewritten as format 2.
+"""Upgrade of format 1 files to format 2.
 
-Format 2 calls an attention mask by the field's name.  The kind `keep` is now `mask`, and so
-are the ports and inputs that were called `keep` or ended in `_keep`; two blocks have new names
-for the same reason.  A run spells `packed` as `unpadded` and `recompute` as
-`activation_checkpointing`.  Nothing else changed: nodes, params and paths of weights are the same.
+Format 2 renames attention masks.  The kind `keep` is now `mask`; ports and inputs that were
+called `keep` or ended in `_keep` are renamed accordingly, and so are two blocks.  In a run
+file, `packed` is now `unpadded` and `recompute` is now `activation_checkpointing`.  Nodes,
+params and parameter paths are unchanged.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 BLOCKS = {"keep_to_bias@1": "mask_to_bias@1", "lengths_to_keep@1": "lengths_to_mask@1"}
-"""Blocks of format 1 to their names in format 2."""
+"""Block names of format 1 to those of format 2."""
 RUN_KEYS = {"recompute": "activation_checkpointing"}
-"""Keys of a run of format 1 to those of format 2."""
+"""Keys of a run file of format 1 to those of format 2."""
 _KIND = re.compile(r"^(\s*)keep(\s*\[)")
 _NAME = re.compile(r"(?:[A-Za-z][A-Za-z0-9_]*_)?keep")
 _PREDICATE = re.compile(r"\[(port|use)=([^\[\]]*)\]")
 _PORTS = ("in", "inputs", "outputs")
-"""Records whose keys are names of ports."""
+"""Records whose keys are port names."""
 
 
 def upgrade_spec(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec file of format 1, whole or a child, in the words of format 2."""
-    return _Words(_other_meanings(value)).in_spec(value)
+    """Return a spec file of format 1 (standalone or a child) in format 2."""
+    return _Renamer(_other_inputs(value)).in_spec(value)
 
 
 def upgrade_run(value: dict[str, Any]) -> dict[str, Any]:
-    """Return a run file of format 1 in the words of format 2."""
+    """Return a run file of format 1 in format 2."""
     made = {RUN_KEYS.get(key, key): inner for key, inner in value.items()}
     if made.get("padding") == "packed":
         made["padding"] = "unpadded"
@@ -44,7 +44,7 @@ def upgrade_run(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _renamed(name: str) -> str:
-    """Return a port's name in format 2.
+    """Return the name of a port in format 2.
 
     >>> _renamed("source_keep"), _renamed("keeper")
     ('source_mask', 'keeper')
@@ -53,7 +53,7 @@ def _renamed(name: str) -> str:
 
 
 def _selection(text: str) -> str:
-    """Return a selection whose predicates name today's ports and blocks.
+    """Return a selection whose predicates use the port and block names of format 2.
 
     >>> _selection("**[use=keep_to_bias@1]"), _selection("*.keep[port=keep]")
     ('**[use=mask_to_bias@1]', '*.keep[port=mask]')
@@ -66,8 +66,8 @@ def _selection(text: str) -> str:
     return _PREDICATE.sub(predicate, text)
 
 
-def _other_meanings(value: Mapping[str, Any]) -> frozenset[str]:
-    """Return names that look like a mask's but belong to an input of another kind."""
+def _other_inputs(value: Mapping[str, Any]) -> frozenset[str]:
+    """Return the input names that look like a mask but whose input is of another kind."""
     blocks = value.get("blocks")
     records = [value, *(blocks.values() if isinstance(blocks, dict) else ())]
     return frozenset(
@@ -83,15 +83,15 @@ def _items(record: Any, key: str) -> Iterator[tuple[str, Any]]:
     yield from inner.items() if isinstance(inner, dict) else ()
 
 
-class _Words:
-    """A walk over a spec that rewrites names of ports, kinds and blocks."""
+class _Renamer:
+    """Walks a spec and renames ports, kinds and blocks."""
 
     def __init__(self, others: frozenset[str]) -> None:
-        """Leave names in `others` as they are: inputs of another kind have them."""
+        """Do not rename the names in `others`, which are inputs of another kind."""
         self.others = others
 
     def in_spec(self, value: dict[str, Any]) -> dict[str, Any]:
-        """Return a whole spec or a child."""
+        """Return a standalone spec or a child, renamed."""
         made: dict[str, Any] = self.in_template(value, root=True)
         if isinstance(made.get("blocks"), dict):
             made["blocks"] = {
@@ -104,7 +104,7 @@ class _Words:
         return made
 
     def in_template(self, template: Any, *, root: bool = False) -> Any:
-        """Return the ports and nodes of a spec or a template; a spec keeps its outputs' names."""
+        """Return a spec or a template with renamed ports; the spec's own output names stay."""
         if not isinstance(template, dict):
             return template
         made = dict(template)
@@ -122,7 +122,7 @@ class _Words:
         return made
 
     def in_use(self, use: Any) -> Any:
-        """Return one node, or what stands in a slot."""
+        """Return one use of a block, as a node or in a slot, renamed."""
         if not isinstance(use, dict):
             return use
         made = dict(use)
@@ -140,7 +140,7 @@ class _Words:
         return made
 
     def in_param(self, value: Any) -> Any:
-        """Return the value of a param, with the block choices in it."""
+        """Return the value of a param, with the block choices in it renamed."""
         if isinstance(value, list):
             return [self.in_param(inner) for inner in value]
         if not isinstance(value, dict):
@@ -149,7 +149,7 @@ class _Words:
         return {**made, "use": BLOCKS.get(made["use"], made["use"])} if _chooses(made) else made
 
     def in_patch(self, patch: Any) -> Any:
-        """Return one patch: its selection, and what it writes or removes."""
+        """Return one patch with its selection and its changes renamed."""
         if not isinstance(patch, dict):
             return patch
         made = dict(patch)
@@ -170,7 +170,7 @@ class _Words:
         return made
 
     def in_key(self, dotted: Any, value: Any) -> tuple[Any, Any]:
-        """Return a dotted key of a patch, and the value that it writes there."""
+        """Return a dotted key of a patch and the value that it writes, both renamed."""
         if not isinstance(dotted, str):
             return dotted, value
         names = dotted.split(".")
@@ -181,30 +181,30 @@ class _Words:
         elif last == "use" and isinstance(value, str):
             value = BLOCKS.get(value, value)
         elif last in (*_PORTS, "carry", "collect", "params", "fill", "nodes"):
-            whole = {"nodes": {"": {last: value}}} if last != "inputs" else {last: value}
-            made = self.in_template(whole)
+            record = {"nodes": {"": {last: value}}} if last != "inputs" else {last: value}
+            made = self.in_template(record)
             value = made["inputs"] if last == "inputs" else made["nodes"][""][last]
         elif isinstance(value, dict):
             value = self.in_use(value)
         return ".".join(names), value
 
     def port(self, name: Any) -> Any:
-        """Return the name of a port or an input."""
+        """Return the new name of a port or an input."""
         renames = isinstance(name, str) and name not in self.others
         return _renamed(name) if renames else name
 
     def value(self, value: Any) -> Any:
-        """Return what a wire reads: an input, or a port of a node."""
+        """Return the renamed source of a wire: an input, or a port of a node."""
         if not isinstance(value, str):
             return value
         node, dot, port = value.rpartition(".")
         return f"{node}{dot}{self.port(port)}"
 
     def type(self, text: Any) -> Any:
-        """Return the type of an input."""
+        """Return the type of an input, with its kind renamed."""
         return _KIND.sub(r"\1mask\2", text) if isinstance(text, str) else text
 
 
 def _chooses(value: Mapping[str, Any]) -> bool:
-    """Say whether a param's value names a block."""
+    """Return whether the value of a param names a block."""
     return isinstance(value.get("use"), str)

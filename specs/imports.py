@@ -1,9 +1,9 @@
-"""Imports: a whole spec as a template of another, its params and templates renamed.
+"""Import a complete spec as a template of another spec.
 
-`"blocks": {"tower": {"spec": "encoder", "params": {"layers": 2}}}` takes the nodes of
-the spec `encoder` as the template `tower`.  Its params become `tower__layers` and so
-on, its templates `tower__layer`; its axes become free names, so that the template can
-be used over any axis.
+`"blocks": {"tower": {"spec": "encoder", "params": {"layers": 2}}}` imports the nodes of
+the spec `encoder` as the template `tower`.  Its params are renamed to `tower__layers` and so
+on, its templates to `tower__layer`.  Its axes become free names, so that the template can be
+used over any axis.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from .origins import Origins
 
 Json = dict[str, Any]
 Read = Callable[[str, Path], tuple[Json, Origins] | Finding]
-"""From the name of a spec and the file that names it, to its value, or what is wrong."""
+"""Maps a spec name and the file that names it to the spec's value, or to a finding."""
 
 BUDGETS = frozenset({"parameters"})
-"""What a requirement may read besides params: sizes of the whole graph."""
+"""Names in a requirement that are not params: sizes of the complete graph."""
 _KEYS = ("spec", "params", "doc")
 _KIND = re.compile(r"\s*[a-z]+")
 
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """What the words of an imported spec become."""
+    """New names of the params, templates and axes of an imported spec."""
 
     params: Mapping[str, str]
     templates: Mapping[str, str]
     axes: Mapping[str, str]
     taken: Collection[str]
-    """Params of the spec that takes it in, which no free word may be."""
+    """Params of the importing spec, with which free names must not collide."""
 
 
 def is_import(entry: Any) -> bool:
-    """Say whether an entry of `blocks` takes in a whole spec."""
+    """Return whether an entry of `blocks` imports a spec."""
     return isinstance(entry, dict) and "spec" in entry
 
 
 def take_in(value: Json, origins: Origins, path: Path, read: Read) -> tuple[Json, Origins]:
-    """Return a spec's value with the specs that its `blocks` name written out.
+    """Return a spec's value with the specs that its `blocks` import written out.
 
     Args:
-        value: the value; nothing of it is changed.
+        value: the value; it is not modified.
         origins: where its parts were written.
         path: its file.
-        read: gives the value of a spec by name.
+        read: returns the value of a spec by name.
 
     Raises:
-        SpecError: what is wrong with the entries.
+        SpecError: an entry is invalid.
     """
     blocks = value.get("blocks")
     if not isinstance(blocks, dict) or not any(map(is_import, blocks.values())):
@@ -73,7 +73,7 @@ def take_in(value: Json, origins: Origins, path: Path, read: Read) -> tuple[Json
             found = [_moved(base, name, str(path))]
         elif base is not None:
             found = _misfits(name, entry, base[0], str(path))
-            found += _twice(name, base[0], *taken, str(path))
+            found += _name_collisions(name, base[0], *taken, str(path))
         findings += found
         if not found and base is not None and not isinstance(base, Finding):
             _add(full, merged, name, entry, base)
@@ -83,7 +83,7 @@ def take_in(value: Json, origins: Origins, path: Path, read: Read) -> tuple[Json
 
 
 def _moved(finding: Finding, name: str, source: str) -> Finding:
-    """Return a finding of the reader at the place that names the spec."""
+    """Return a finding about an imported spec, moved to the key that names the spec."""
     return Finding(
         code=finding.code,
         at=pointer("blocks", name, "spec"),
@@ -94,13 +94,13 @@ def _moved(finding: Finding, name: str, source: str) -> Finding:
 
 
 def _form_findings(name: str, entry: Mapping[str, Any], source: str) -> list[Finding]:
-    """Return what is wrong with the form of one entry."""
+    """Return the findings about the keys of one entry."""
     at = pointer("blocks", name)
     found = [
         Finding(
             code="S03",
             at=at + pointer(key),
-            problem=f"unknown key '{key}' beside 'spec'",
+            problem=f"unknown key '{key}' in an entry with 'spec'",
             help=did_you_mean(key, _KEYS),
             source=source,
         )
@@ -122,7 +122,7 @@ def _form_findings(name: str, entry: Mapping[str, Any], source: str) -> list[Fin
 
 
 def _misfits(name: str, entry: Mapping[str, Any], base: Json, source: str) -> list[Finding]:
-    """Return what keeps a spec from being this template."""
+    """Return the reasons why a spec cannot be imported as this template."""
     at, known = pointer("blocks", name), base.get("params", {})
     found = [
         Finding(
@@ -140,18 +140,18 @@ def _misfits(name: str, entry: Mapping[str, Any], base: Json, source: str) -> li
             Finding(
                 code="W12",
                 at=at + pointer("spec"),
-                problem=f"'{entry['spec']}' ties parameters, which a template cannot",
-                help="take in a spec without 'tie', and tie where the template is used",
+                problem=f"'{entry['spec']}' ties parameters, so it cannot be a template",
+                help="import a spec without 'tie', and tie where the template is used",
                 source=source,
             )
         )
     return found
 
 
-def _twice(
+def _name_collisions(
     name: str, base: Json, params: Collection[str], templates: Collection[str], source: str
 ) -> list[Finding]:
-    """Return what is written under a name that the params or templates of a spec take here."""
+    """Return findings for params and templates whose new names are already in use."""
     parts = (
         ("param", base.get("params", {}), params),
         ("template", base.get("blocks", {}), templates),
@@ -160,8 +160,8 @@ def _twice(
         Finding(
             code="X04",
             at=pointer("blocks", name),
-            problem=f"{what} '{key}' of the spec is '{name}__{key}' here, which is written already",
-            help=f"give it in 'params' of '{name}'" if what == "param" else "rename one of the two",
+            problem=f"{what} '{key}' is imported as '{name}__{key}', a name that exists already",
+            help=f"set it in 'params' of '{name}'" if what == "param" else "rename one of the two",
             source=source,
         )
         for what, inner, taken in parts
@@ -177,7 +177,7 @@ def _add(
     entry: Mapping[str, Any],
     base: tuple[Json, Origins],
 ) -> None:
-    """Write one imported spec into the value that takes it in."""
+    """Write one imported spec into the importing value."""
     inner, places = base
     params, templates = inner.get("params", {}), inner.get("blocks", {})
     own_names = {key: f"{name}__{key}" for key in params}
@@ -189,9 +189,9 @@ def _add(
         taken,
     )
     place = merged.of(("blocks", name))
-    whole: Json = {key: inner[key] for key in ("inputs", "outputs", "nodes") if key in inner}
+    template: Json = {key: inner[key] for key in ("inputs", "outputs", "nodes") if key in inner}
     doc = entry.get("doc") or inner.get("doc", "")
-    full["blocks"][name] = _template(whole | ({"doc": doc} if doc else {}), names)
+    full["blocks"][name] = _template(template | ({"doc": doc} if doc else {}), names)
     merged.at(("blocks",)).inner[name] = places.copied(())
     for key, template in templates.items():
         full["blocks"][names.templates[key]] = _template(template, names)
@@ -205,7 +205,7 @@ def _add(
     require = list(full.get("require", ()))
     for index, text in enumerate(inner.get("require", ())):
         if words_in(text) & BUDGETS:
-            continue  # It measures that spec alone, and here it would measure the whole.
+            continue  # A budget of the imported spec would apply to the complete model here.
         merged.put(("require", str(len(require))), places.of(("require", str(index))))
         require.append(_replaced(text, names.params))
     if require:
@@ -213,7 +213,7 @@ def _add(
 
 
 def _free_axes(axes: Iterable[str], taken: set[str]) -> dict[str, str]:
-    """Return a lower-case name for each axis, like no param and no other."""
+    """Return a lower-case name for each axis, different from all params and from each other."""
     free: dict[str, str] = {}
     for axis in axes:
         name = f"axis_{axis.lower()}"
@@ -224,7 +224,7 @@ def _free_axes(axes: Iterable[str], taken: set[str]) -> dict[str, str]:
 
 
 def _free_words(words: Collection[str], taken: Collection[str]) -> dict[str, str]:
-    """Return another name for each free word of a type that is a param outside."""
+    """Return a name for each free word of a type, different from the params in `taken`."""
     found: dict[str, str] = {}
     for word in sorted(words):
         name = word
@@ -235,14 +235,14 @@ def _free_words(words: Collection[str], taken: Collection[str]) -> dict[str, str
 
 
 def _replaced(text: Any, names: Mapping[str, str]) -> Any:
-    """Return a text with its words replaced; what is no text is left to the form's check."""
+    """Return a text with its words replaced; leave other values to validation."""
     if not isinstance(text, str):
         return text
     return WORD.sub(lambda found: names.get(found[0], found[0]), text)
 
 
 def _expressions(value: Any, names: _Names) -> Any:
-    """Return a value with the expressions in it in new names."""
+    """Return a value with the names in its expressions replaced."""
     if isinstance(value, dict):
         return {key: _expressions(inner, names) for key, inner in value.items()}
     if isinstance(value, list):
@@ -251,7 +251,7 @@ def _expressions(value: Any, names: _Names) -> Any:
 
 
 def _param(value: Any, names: _Names) -> Any:
-    """Return the value of a param; one that chooses a template names it anew."""
+    """Return the value of a param with its names replaced, including a chosen template."""
     value = _expressions(value, names)
     if isinstance(value, dict) and value.get("use") in names.templates:
         return {**value, "use": names.templates[value["use"]]}
@@ -259,7 +259,7 @@ def _param(value: Any, names: _Names) -> Any:
 
 
 def _type(text: str, names: _Names) -> str:
-    """Return a type in new names; the kind before its axes is no name."""
+    """Return a type with its names replaced, except the kind before its axes."""
     kind = _KIND.match(text)
     head = kind[0] if kind else ""
     rest = text[len(head) :]
@@ -269,14 +269,14 @@ def _type(text: str, names: _Names) -> str:
 
 
 def _template(template: Json, names: _Names) -> Json:
-    """Return a template in new names."""
+    """Return a template with its names replaced."""
     inputs = {key: _type(text, names) for key, text in template.get("inputs", {}).items()}
     nodes = {key: _node(node, names) for key, node in template.get("nodes", {}).items()}
     return {**template, "inputs": inputs, "nodes": nodes}
 
 
 def _node(node: Json, names: _Names) -> Json:
-    """Return a node, or what stands in a slot, in new names."""
+    """Return a node or the block in a slot with its names replaced."""
     new = {key: inner if key == "in" else _expressions(inner, names) for key, inner in node.items()}
     for key in ("use", "block"):
         if new.get(key) in names.templates:

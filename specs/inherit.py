@@ -1,4 +1,4 @@
-"""Inherit: the value of a spec file with its parents' taken in, and where each part came from."""
+"""Merge a spec file with the specs it extends, recording where each part was written."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from .reader import FOR_EDITORS, parse, read_value, shipped_names
 FOLDERS = ("models", "variants")
 """Folders of `specs/` that hold specs."""
 LONGEST_CHAIN = 16
-"""Specs that may extend one another in a row."""
+"""Maximum number of specs in a chain of `extends`."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _CHILD_KEYS = ("format", "extends", "name", "doc", "params", "blocks", "patch")
 
 
 def inherit(path: Path) -> tuple[Any, Origins]:
-    """Return the value of a file, its parents taken in, and where each part was written.
+    """Return the value of a file merged with its parents, and where each part was written.
 
     Raises:
         InputError: a file cannot be read.
-        SpecError: what is wrong with a text, a chain or a patch.
+        SpecError: a text, a chain of `extends` or a patch is invalid.
     """
     return inherited(read_value(path), path, ())
 
 
 def inherited(value: Any, path: Path, below: tuple[Path, ...] = ()) -> tuple[Any, Origins]:
-    """Do the same for a value that stands, or is to stand, in a file.
+    """Do the same as `inherit` for the value of a file, which need not exist.
 
     Args:
         value: the file's JSON value.
-        path: the file.
-        below: the files that extend it, one another in a row.
+        path: path of the file.
+        below: the chain of files that extend this one, from the loaded file on.
 
     Raises:
         InputError: a file cannot be read.
-        SpecError: what is wrong with a text, a chain or a patch.
+        SpecError: a text, a chain of `extends` or a patch is invalid.
     """
     source = str(path)
     if not isinstance(value, dict):
@@ -59,7 +59,7 @@ def inherited(value: Any, path: Path, below: tuple[Path, ...] = ()) -> tuple[Any
         raise SpecError([parent])
     written = read_value(parent)
     base, origins = inherited(written, parent, (*below, path.resolve()))
-    # What is wrong with the form of a parent is wrong there, not in its children.
+    # Validate the parent first, so that its mistakes are reported in its own file.
     if (
         not isinstance(base, dict)
         or "extends" not in written
@@ -71,7 +71,7 @@ def inherited(value: Any, path: Path, below: tuple[Path, ...] = ()) -> tuple[Any
 
 
 def _named(name: str, path: Path, below: tuple[Path, ...]) -> Path | Finding:
-    """Return the file of the spec that another one names, or why there is none."""
+    """Return the file of a spec that another spec names, or a finding if there is none."""
     chain = (*below, path.resolve())
 
     def fail(code: str, problem: str, help_: str) -> Finding:
@@ -80,19 +80,19 @@ def _named(name: str, path: Path, below: tuple[Path, ...]) -> Path | Finding:
     parent = parent_of(name, path)
     if parent is None:
         known = [*shipped_names(*FOLDERS), *(p.stem for p in path.parent.glob("*.json"))]
-        # A path is no name, but its last piece may be one.
+        # A path is not a valid name, but its last part may be one.
         near = did_you_mean(name.rpartition("/")[2], set(known) - {path.stem})
         return fail("N08", f"unknown spec '{name}'", near)
     if parent.resolve() in chain:
-        return fail("S07", f"'{name}' extends this spec in turn", "extend a spec that stands alone")
+        return fail("S07", f"'{name}' itself extends this spec", "extend a spec that does not")
     if len(chain) >= LONGEST_CHAIN:
-        problem = f"more than {LONGEST_CHAIN} specs extend one another"
-        return fail("S07", problem, "extend one nearer to the root")
+        problem = f"the chain of 'extends' is longer than {LONGEST_CHAIN} specs"
+        return fail("S07", problem, "extend a spec nearer to the root")
     return parent
 
 
 def _importer(below: tuple[Path, ...]) -> Read:
-    """Return what reads a spec that is to be a template of another."""
+    """Return a function that reads a spec to be imported as a template."""
 
     def read(name: str, path: Path) -> tuple[dict[str, Any], Origins] | Finding:
         file = _named(name, path, below)
@@ -112,17 +112,17 @@ def extended(
     source: str,
     below: tuple[Path, ...] = (),
 ) -> tuple[dict[str, Any], Origins]:
-    """Return a parent's value as a child changes it, and where each part was written.
+    """Apply a child to its parent's value, and record where each part was written.
 
     Args:
-        base: the parent's value, of the right form.
+        base: the parent's value, already validated.
         origins: where its parts were written.
-        child: the child's own value.
+        child: the child's JSON value.
         source: the child's file.
-        below: the files that extend it, one another in a row.
+        below: the chain of files that extend the child, from the loaded file on.
 
     Raises:
-        SpecError: what is wrong with its params, templates and patches.
+        SpecError: params, templates or patches of the child are invalid.
     """
     findings: list[Finding] = []
 
@@ -145,7 +145,7 @@ def extended(
             report(
                 code="X04",
                 at=pointer("blocks", key),
-                problem=f"'{child['extends']}' has a template '{key}' already",
+                problem=f"'{child['extends']}' already has a template '{key}'",
                 help=f"give it another name, or patch '/blocks/{key}'",
             )
     patches = read_patches(child.get("patch", []), report)
@@ -167,10 +167,10 @@ def extended(
 
 
 def parse_placed(value: Any, source: str, origins: Origins) -> Spec:
-    """Return a merged value in its form.
+    """Validate a merged value.
 
     Raises:
-        SpecError: every place where it has not that form, in the file that wrote it.
+        SpecError: every invalid place, in the file in which it was written.
     """
     try:
         return parse(Spec, value, source)
@@ -179,7 +179,7 @@ def parse_placed(value: Any, source: str, origins: Origins) -> Spec:
 
 
 def place(finding: Finding, origins: Origins) -> Finding:
-    """Return a finding with the file in which it was written, and the place there."""
+    """Return a finding with the file, and the pointer in it, where its value was written."""
     file, at = origins.of(parts_of(finding.at))
     return Finding(
         code=finding.code,
@@ -192,7 +192,7 @@ def place(finding: Finding, origins: Origins) -> Finding:
 
 
 def _words(value: Any, *, typed: bool = False) -> Iterator[str]:
-    """Walk the words of the expressions inside a value, those of types and requirements too."""
+    """Yield the words of all expressions, types and requirements inside a value."""
     if isinstance(value, dict):
         for key, inner in value.items():
             plain = key.partition(".")[0] in ("inputs", "require")
@@ -205,12 +205,12 @@ def _words(value: Any, *, typed: bool = False) -> Iterator[str]:
 
 
 def _form_findings(value: Mapping[str, Any], source: str) -> list[Finding]:
-    """Return what is wrong with the form of a spec that extends another."""
+    """Return the findings about the keys of a spec that extends another."""
     found = [
         Finding(
             code="S03",
             at=pointer(key),
-            problem=f"unknown key '{key}' beside 'extends'",
+            problem=f"unknown key '{key}' in a spec with 'extends'",
             help=did_you_mean(key, _CHILD_KEYS),
             source=source,
         )
@@ -249,11 +249,11 @@ def _form_findings(value: Mapping[str, Any], source: str) -> list[Finding]:
 
 
 def parent_of(name: str, child: Path) -> Path | None:
-    """Return the file of a parent: beside the child, or shipped; never elsewhere."""
+    """Return the file of a parent: in the child's folder or shipped, never elsewhere."""
     if not _NAME.fullmatch(name):
         return None
-    beside = child.parent / f"{name.removesuffix('.json')}.json"
-    own = beside.resolve() == child.resolve()
-    if beside.is_file() and not beside.is_symlink() and not own:
-        return beside
-    return shipped_names(*FOLDERS).get(name) or (beside if own else None)
+    sibling = child.parent / f"{name.removesuffix('.json')}.json"
+    own = sibling.resolve() == child.resolve()
+    if sibling.is_file() and not sibling.is_symlink() and not own:
+        return sibling
+    return shipped_names(*FOLDERS).get(name) or (sibling if own else None)

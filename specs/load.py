@@ -1,7 +1,7 @@
-"""Load: from the name of a spec to its form, parents and overrides taken in.
+"""Load a spec by name or path, merged with the specs it extends and with overrides.
 
-A spec may extend another, which is named, or lies in the same folder as the child; no
-path leads out of there.  What a child may change stands in `inherit.py`.
+A spec may extend a shipped spec or a spec in its own folder; `extends` cannot contain a path
+to another folder.  `inherit.py` defines what a child may change.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from .reader import find, parse, read_json
 __all__ = ["FOLDERS", "LONGEST_CHAIN", "LoadedSpec", "load", "loaded", "parse_overrides"]
 
 OVERRIDES = "overrides"
-"""What a finding names as its file when the value was set from outside."""
+"""File name in a finding about a value that was set by an override."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSpec:
-    """A spec with the values that were set from outside, ready to be checked."""
+    """A spec and its overrides, ready to be checked."""
 
     form: Spec
     source: str
     """The file, as the user named it."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    """Values of params set from outside."""
+    """Param to the value set for it by `--set` or by the caller."""
     origins: Origins | None = field(default=None, compare=False)
-    """Where each part of the merged value was written; None where `source` holds all of it."""
+    """Where each part of the merged value was written; None if all of it is in `source`."""
 
     def place(self, finding: Finding) -> Finding:
-        """Return a finding with the file in which its pointer can be followed."""
+        """Return a finding with the file and pointer where its value was written."""
         if self._overridden(finding.at):
             return replace(finding, source=OVERRIDES)
         return place(finding, self.origins or Origins((self.source, "")))
 
     def place_all(self, findings: Iterable[Finding]) -> list[Finding]:
-        """Return findings in their files; a patch that is wrong in several places is one."""
+        """Return findings in their files, without duplicates caused by one patch."""
         return list(dict.fromkeys(self.place(finding) for finding in findings))
 
     def origin_of(self, at: str) -> Place:
-        """Return the file, and the pointer in it, at which a part of the value was written."""
+        """Return the file and the pointer in it where a part of the value was written."""
         if self._overridden(at):
             return OVERRIDES, at
         return (self.origins or Origins((self.source, ""))).of(parts_of(at))
 
     def value(self) -> dict[str, Any]:
-        """Return the spec as a JSON value, as it was written once its parents are taken in."""
+        """Return the merged spec as a JSON value, with only the keys that were written."""
         return self.form.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def _overridden(self, at: str) -> bool:
@@ -60,7 +60,7 @@ class LoadedSpec:
 
 
 def _lies_in(at: str, outer: str) -> bool:
-    """Say whether a pointer is another, or leads further."""
+    """Return whether a pointer equals another or points inside it."""
     return at == outer or at.startswith(f"{outer}/")
 
 
@@ -69,11 +69,11 @@ def load(name: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded
 
     Args:
         name: a path, or a shipped name such as `transformer-base`.
-        overrides: param to value, winning over the file's own.
+        overrides: param to value; these replace the values in the file.
 
     Raises:
-        InputError: no such file.
-        SpecError: the text or its form is wrong.
+        InputError: the file does not exist.
+        SpecError: the file is invalid.
     """
     path = find(str(name), *FOLDERS)
     value, origins = inherit(path)
@@ -82,16 +82,16 @@ def load(name: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded
 
 
 def loaded(value: Mapping[str, Any], source: str = "<memory>") -> LoadedSpec:
-    """Take a spec that is already a JSON value."""
+    """Return a loaded spec for a JSON value."""
     return LoadedSpec(parse(Spec, dict(value), source), source)
 
 
 def load_as(value: Any, path: Path, overrides: Mapping[str, Any] | None = None) -> LoadedSpec:
-    """Take a value as if it stood in a file, parents and all.
+    """Load a value as if it were the content of a file, with its parents.
 
     Raises:
         InputError: a parent cannot be read.
-        SpecError: its form is wrong.
+        SpecError: the value is invalid.
     """
     merged, origins = inherited(value, path)
     return LoadedSpec(
@@ -100,10 +100,10 @@ def load_as(value: Any, path: Path, overrides: Mapping[str, Any] | None = None) 
 
 
 def load_child(parent: LoadedSpec, child: Mapping[str, Any], source: str) -> LoadedSpec:
-    """Take a child of a spec that is already loaded, whose overrides stay.
+    """Load a child of a loaded spec; the parent's overrides still apply.
 
     Raises:
-        SpecError: what is wrong with the child.
+        SpecError: the child is invalid.
     """
     base = parent.origins or Origins((parent.source, ""))
     merged, origins = extended(parent.value(), base, child, source)
@@ -112,11 +112,11 @@ def load_child(parent: LoadedSpec, child: Mapping[str, Any], source: str) -> Loa
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:
-    """Return the values of `--set path=value` texts; a value is JSON, or else a word.
+    """Parse `--set path=value` arguments; a value that is not JSON is a string.
 
     Raises:
-        InputError: a text without `=`.
-        SpecError: a JSON value with a key that stands twice, or nested too deep.
+        InputError: an argument has no `=`.
+        SpecError: a JSON value has a duplicate key or is nested too deeply.
 
     >>> parse_overrides(["layers=4", "order=pre"])
     {'layers': 4, 'order': 'pre'}

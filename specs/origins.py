@@ -1,4 +1,4 @@
-"""Origins: for each part of a merged value, the file and the place where it was written."""
+"""Record the file and the place where each part of a merged spec was written."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from .findings import pointer
 
 Place = tuple[str, str]
-"""A file, and the JSON Pointer in it."""
+"""A file and a JSON Pointer in it."""
 
 
 def parts_of(at: str) -> tuple[str, ...]:
-    """Return the keys that a JSON Pointer goes through.
+    """Return the keys in a JSON Pointer.
 
     >>> parts_of("/nodes/a~1b")
     ('nodes', 'a/b')
@@ -20,20 +20,20 @@ def parts_of(at: str) -> tuple[str, ...]:
 
 
 class Origins:
-    """A sparse tree beside a value: where its parts were written.
+    """A sparse tree with the places where the parts of a value were written.
 
-    What has no place of its own lies where the record that holds it lies.
+    A part without its own place has the place of the record that contains it.
     """
 
     __slots__ = ("inner", "place")
 
     def __init__(self, place: Place | None = None) -> None:
-        """Start with one place for everything, or none."""
+        """Create a tree with one place for the complete value, or none."""
         self.place = place
         self.inner: dict[str, Origins] = {}
 
     def of(self, path: Iterable[str]) -> Place:
-        """Return file and pointer of what a path of keys leads to."""
+        """Return the file and the pointer of the value at a path of keys."""
         here: Origins | None = self
         (file, base), rest = self.place or ("", ""), list[str]()
         for part in path:
@@ -44,27 +44,27 @@ class Origins:
         return file, base + pointer(*rest)
 
     def at(self, path: Iterable[str]) -> Origins:
-        """Return the tree below a path, making it where there is none."""
+        """Return the subtree at a path, creating it if necessary."""
         here = self
         for part in path:
             here = here.inner.setdefault(part, Origins())
         return here
 
     def put(self, path: Iterable[str], place: Place) -> None:
-        """Note that all that lies below a path was written at a place."""
+        """Record that the complete value at a path was written at a place."""
         tree = self.at(path)
         tree.place = place
         tree.inner.clear()
 
     def pin(self, path: tuple[str, ...], keys: Iterable[str], place: Place) -> None:
-        """Note that a record was written at a place, while some of its keys stay where they are."""
+        """Record that a record was written at a place; `keys` keep their own places."""
         tree = self.at(path)
         for key in keys:
             tree.at((key,)).place = self.of((*path, key))
         tree.place = place
 
     def copied(self, path: tuple[str, ...]) -> Origins:
-        """Return a tree for a copy of what lies below a path."""
+        """Return the tree for a copy of the value at a path."""
         found: Origins | None = self
         for part in path:
             found = found.inner.get(part) if found else None
@@ -73,7 +73,7 @@ class Origins:
         return tree
 
     def twin(self) -> Origins:
-        """Return a copy that can be changed by itself."""
+        """Return an independent copy."""
         tree = Origins(self.place)
         tree.inner = {key: inner.twin() for key, inner in self.inner.items()}
         return tree

@@ -1,7 +1,7 @@
-"""Reader: JSON text to a checked form, with every textual mistake at once.
+"""Read JSON files into validated records, reporting every mistake of form at once.
 
-A file from a stranger runs nothing: JSON only, bounded in bytes and depth,
-duplicate keys refused, names never reach an import.
+Reading an untrusted file never executes anything: only JSON of limited size and depth is
+accepted, duplicate keys are errors, and no name in a file is imported.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from .form import FORMAT, REPEAT, USE, RepeatNode, Spec, UseNode
 from .upgrade import FORMATS, Upgrader, upgrade_format
 
 LARGEST = 384 << 10
-"""Bytes that a spec or run file may have; 1,000 nodes, written out in full, take 300,000."""
+"""Maximum bytes of a spec or run file; 1,000 nodes, written out in full, take 300,000."""
 DEEPEST = 64
-"""Objects and lists that may stand inside one another."""
+"""Maximum nesting depth of objects and lists."""
 SHIPPED = Path(__file__).parent
-"""Where the shipped specs and runs lie."""
+"""Directory of the shipped specs and runs."""
 LONGEST_SHOWN = 80
-"""Characters of a wrong value that a finding shows."""
+"""Maximum number of characters of a wrong value in a finding."""
 LONGEST_NUMBER = 400
-"""Characters that one number may have."""
+"""Maximum number of characters in a number."""
 FOR_EDITORS = "$schema"
-"""A key of a spec file that names its JSON Schema for an editor; it means nothing here."""
+"""A key of a spec file that names its JSON Schema for editors; the reader ignores it."""
 
 _MARK = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
-"""A string, which counts as no depth, or a bracket."""
+"""A string, whose brackets do not count, or a bracket."""
 
 Form = TypeVar("Form", bound=BaseModel)
 
 
 def shipped_names(*folders: str) -> dict[str, Path]:
-    """Return the shipped files of `specs/<room>/` by name."""
+    """Return the shipped files of the folders `specs/<folder>/` by name."""
     return {
         path.stem: path for folder in folders for path in sorted((SHIPPED / folder).glob("*.json"))
     }
 
 
 def find(name: str, *folders: str) -> Path:
-    """Return the file that a person means: a path, or the name of a shipped one.
+    """Return the file at a path, or the shipped file of that name.
 
     Raises:
         InputError: neither exists.
@@ -59,27 +59,27 @@ def find(name: str, *folders: str) -> Path:
         if path.is_file():
             return path
         if path.is_dir() and name not in known:
-            raise InputError("this is a folder", place=name, help="name a file in it")
-        beside = [str(p) for p in path.parent.glob("*.json")] if path.parent.is_dir() else []
+            raise InputError("this is a folder", place=name, help="give the path of a file in it")
+        siblings = [str(p) for p in path.parent.glob("*.json")] if path.parent.is_dir() else []
     except (OSError, ValueError) as error:
-        raise InputError("this cannot be the name of a file", place=name[:80]) from error
+        raise InputError("this is not a valid file name", place=name[:80]) from error
     if name in known:
         return known[name]
-    meant = [file for file in beside if Path(file) == Path(f"{name}.json")]
-    beside = [file for file in beside if Path(file) != path]
-    help_ = f"did you mean '{meant[0]}'?" if meant else ""
+    matches = [file for file in siblings if Path(file) == Path(f"{name}.json")]
+    siblings = [file for file in siblings if Path(file) != path]
+    help_ = f"did you mean '{matches[0]}'?" if matches else ""
     if "/" in name or name.endswith(".json") or not folders:
-        raise InputError("no such file", place=name, help=help_ or did_you_mean(name, beside))
+        raise InputError("no such file", place=name, help=help_ or did_you_mean(name, siblings))
     problem = f"'{name}' is neither a file nor shipped with weft"
     raise InputError(problem, help=help_ or did_you_mean(name, known))
 
 
 def read_text(path: Path, largest: int = LARGEST) -> str:
-    """Return the text of a JSON file, bounded.
+    """Return the text of a JSON file of limited size.
 
     Args:
         path: the file.
-        largest: bytes that it may have.
+        largest: maximum size in bytes.
 
     Raises:
         InputError: the file cannot be read, is too large or is not UTF-8.
@@ -99,37 +99,37 @@ def read_text(path: Path, largest: int = LARGEST) -> str:
 
 
 def read_json(text: str, source: str) -> Any:
-    """Return the JSON value of a text.
+    """Parse a JSON text.
 
     Args:
-        text: the whole file.
-        source: its name, for findings.
+        text: content of the file.
+        source: name of the file, for findings.
 
     Raises:
-        SpecError: not JSON, nested too deep, or a key that stands twice.
+        SpecError: the text is not JSON, is nested too deeply, or has a duplicate key.
     """
 
     def fail(code: str, problem: str, help_: str) -> SpecError:
         return SpecError([Finding(code=code, at="", problem=problem, help=help_, source=source)])
 
     if _depth(text) > DEEPEST:
-        help_ = "put what lies inside into a template of its own"
-        raise fail("S06", f"nested deeper than {DEEPEST}", help_)
-    doubles: list[tuple[str, dict[str, Any]]] = []
+        help_ = "move the inner part into a template"
+        raise fail("S06", f"nested more than {DEEPEST} levels deep", help_)
+    duplicates: list[tuple[str, dict[str, Any]]] = []
 
-    def keep_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def collect_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         record: dict[str, Any] = {}
         for key, value in pairs:
             if key in record:
-                doubles.append((key, record))
+                duplicates.append((key, record))
             record[key] = value
         return record
 
     try:
         value = json.loads(
             text,
-            object_pairs_hook=keep_doubles,
-            parse_int=_whole,
+            object_pairs_hook=collect_duplicates,
+            parse_int=_integer,
             parse_float=_real,
             parse_constant=_refuse,
         )
@@ -138,26 +138,26 @@ def read_json(text: str, source: str) -> Any:
         help_ = f"look at line {error.lineno}, column {error.colno}"
         raise fail("S01", f"not JSON: {message} at {place}", help_) from error
     except ValueError as error:
-        raise fail("S01", f"not JSON: {error}", "write an ordinary number") from error
-    if doubles:
+        raise fail("S01", f"not JSON: {error}", "write a finite number") from error
+    if duplicates:
         places = _records(value)
-        doubled = (
+        findings = (
             Finding(
                 code="S02",
                 at=places[id(record)] + pointer(key),
-                problem=f"key '{key}' stands twice",
+                problem=f"duplicate key '{key}'",
                 help="keep one of the two",
                 source=source,
             )
-            for key, record in doubles
-            if id(record) in places  # else it lies below a key that itself stands twice
+            for key, record in duplicates
+            if id(record) in places  # otherwise a later duplicate replaced its parent
         )
-        raise SpecError(at_most(doubled, source))
+        raise SpecError(at_most(findings, source))
     return value
 
 
 def _depth(text: str) -> int:
-    """Return how deep objects and lists stand inside one another, at least when too deep."""
+    """Return the nesting depth of objects and lists; stop counting above `DEEPEST`."""
     depth = deepest = 0
     for mark in _MARK.finditer(text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark[0], 0)
@@ -167,7 +167,7 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def _whole(digits: str) -> int:
+def _integer(digits: str) -> int:
     if len(digits) > LONGEST_NUMBER:
         msg = "a number is too long"
         raise ValueError(msg)
@@ -187,7 +187,7 @@ def _refuse(word: str) -> None:
 
 
 def _records(value: Any) -> dict[int, str]:
-    """Return the pointer of every object inside a value, by its identity."""
+    """Return the pointer of every object inside a value, by `id`."""
     waiting, found = [("", value)], {}
     while waiting:
         at, here = waiting.pop()
@@ -205,19 +205,19 @@ def parse(
     source: str,
     formats: Mapping[int, Upgrader] = FORMATS,
 ) -> Form:
-    """Return a JSON value in the given form, upgraded from an older format where it has one.
+    """Validate a JSON value as the given record, after upgrading it from an older format.
 
     Args:
-        form: what the value is to be.
+        form: class of the record.
         value: any JSON value.
-        source: the file it came from, for findings.
-        formats: older format to what upgrades it; that of specs when left out.
+        source: name of its file, for findings.
+        formats: older format to its upgrader; by default the upgraders of specs.
 
     Raises:
-        SpecError: every place where the value has not that form, or is too large.
+        SpecError: every invalid place in the value, or every part that is too large.
     """
     if not isinstance(value, dict):
-        finding = Finding(code="S04", at="", problem="the file is not an object", source=source)
+        finding = Finding(code="S04", at="", problem="the file is not a JSON object", source=source)
         raise SpecError([finding])
     if "format" in form.model_fields:
         value, _ = upgrade_format(value, formats)
@@ -228,14 +228,14 @@ def parse(
                 Finding(
                     code="S05",
                     at="/format",
-                    problem=f"format {json.dumps(found)[:20]} is not known",
+                    problem=f"unknown format {json.dumps(found)[:20]}",
                     evidence=(f"this version of weft reads format {FORMAT}",),
-                    help="a file of a newer format needs a newer weft",
+                    help="update weft to read a newer format",
                     source=source,
                 )
             ]
         )
-    if "format" in form.model_fields:  # a file of its own
+    if "format" in form.model_fields:  # only complete files have this key
         value = {key: inner for key, inner in value.items() if key != FOR_EDITORS}
     if form is Spec:
         _bounded(value, source)
@@ -247,11 +247,11 @@ def parse(
 
 
 def read_value(path: Path) -> Any:
-    """Return the JSON value of a spec file, whole or a child, in today's format.
+    """Return the JSON value of a spec file (standalone or a child) in the current format.
 
     Raises:
         InputError: the file cannot be read.
-        SpecError: the text is wrong, or the value too large.
+        SpecError: the text is not valid JSON, or the value is too large.
     """
     value = read_json(read_text(path), str(path))
     if not isinstance(value, dict):
@@ -261,37 +261,37 @@ def read_value(path: Path) -> Any:
 
 
 def _bounded(value: dict[str, Any], source: str) -> None:
-    """Refuse a spec of which something is larger than it may be."""
+    """Raise SpecError if a part of a spec exceeds a size limit."""
     beyond = at_most(beyond_bounds(value, source), source)
     if beyond:
         raise SpecError(beyond)
 
 
 def read_spec(path: Path) -> Spec:
-    """Read one spec file into its form."""
+    """Read and validate one spec file."""
     return parse(Spec, read_value(path), str(path))
 
 
 _WORDS = {
     "model_type": "an object",
     "dict_type": "an object",
-    "string_type": "a text",
+    "string_type": "a string",
     "tuple_type": "a list",
     "bool_type": "true or false",
     "too_short": "an object with at least one key",
 }
-"""Kinds of pydantic's errors, and what should stand there instead."""
+"""Types of pydantic errors, and the expected value of each."""
 _NAMES = {
-    "": "a name is a letter, then letters, digits and underscores, 64 in all",
-    "axes": "an axis is a capital letter, then letters and digits, 16 in all",
-    "name": "the name of a spec is letters, digits, '_', '.' and '-', 100 in all",
+    "": "start with a letter; use letters, digits and '_', at most 64 in all",
+    "axes": "start with a capital letter; use letters and digits, at most 16 in all",
+    "name": "start with a letter or digit; use letters, digits and '_.-', at most 100 in all",
     "instead": "write the number of a copy, counted from 0, such as '4'",
 }
-"""What names look like, by the key under which they stand."""
+"""Rules for names, by the key that contains them."""
 
 
 def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source: str) -> Finding:
-    """Turn one of pydantic's errors into a finding in our words."""
+    """Convert one pydantic error into a finding."""
     place, known = _place(error["loc"], form, value)
     at, last = pointer(*place), str(place[-1]) if place else ""
     if error["type"] == "extra_forbidden":
@@ -314,7 +314,7 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
         return Finding(
             code="N06",
             at=at,
-            problem=f"'{error['input']}' cannot be a name"[:120],
+            problem=f"'{error['input']}' is not a valid name"[:120],
             help=_NAMES.get(_key_above(place), _NAMES[""]),
             source=source,
         )
@@ -331,14 +331,14 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
 
 
 def _key_above(place: list[int | str]) -> str:
-    """Return the key that says what the name at a place is the name of."""
+    """Return the key that determines which rule applies to the name at a place."""
     if place[-2:-1] == ["instead"]:
         return "instead"
     return str(place[0]) if place else ""
 
 
 def _json(value: Any) -> str:
-    """Return a value as JSON, cut short."""
+    """Return a value as JSON, shortened."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 4]} ..."
 
@@ -346,7 +346,7 @@ def _json(value: Any) -> str:
 def _place(
     location: tuple[int | str, ...], form: type[BaseModel], value: Any
 ) -> tuple[list[int | str], list[str]]:
-    """Drop pydantic's own marks from a location, and list the keys known at its end."""
+    """Remove pydantic's own tags from a location, and list the known keys at its end."""
     place: list[int | str] = []
     records: list[Any] = [form]
     known: list[str] = []
@@ -376,7 +376,7 @@ def _keys(form: type[BaseModel]) -> dict[str, Any]:
 
 
 def _inside(annotation: Any, part: int | str) -> list[Any]:
-    """Return the annotations that may stand under a key of an annotated value."""
+    """Return the possible annotations of the value under a key of an annotated value."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         keys = _keys(annotation)
         return _choices(keys[part]) if part in keys else []
@@ -387,7 +387,7 @@ def _inside(annotation: Any, part: int | str) -> list[Any]:
 
 
 def _choices(annotation: Any) -> list[Any]:
-    """Return the members of a union, marks taken off."""
+    """Return the members of a union, without `Annotated` wrappers."""
     if get_origin(annotation) is Annotated:
         return _choices(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):

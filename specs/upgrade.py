@@ -1,9 +1,9 @@
-"""Upgrade: specs of older formats, and uses of older blocks, become today's.
+"""Upgrade specs of older formats and uses of older blocks to the current ones.
 
-An upgrader is a function from one JSON object to another.  A format's takes a file
-of that format, whole spec or child, to one of the next; a block's takes a use of the
-major before to one of its own.  Both leave alone what they do not know, for a file
-may be a stranger's: what is wrong with it the reader and the checker say afterwards.
+An upgrader is a function from one JSON object to another.  A format's upgrader converts a
+file of that format (a standalone spec or a child) to the next format; a block's upgrader
+converts a use of the previous major version to its own.  Files are untrusted, so upgraders
+leave unknown parts unchanged; the reader and the checker report what is wrong with them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from .findings import pointer
 from .form import FORMAT, Spec
 
 Upgrader = Callable[[dict[str, Any]], dict[str, Any]]
-"""From an object of one version to one of the next; it may change its argument."""
+"""Converts an object of one version to the next; it may modify its argument."""
 
 FORMATS: Mapping[int, Upgrader] = {1: format_1.upgrade_spec}
 """Format of a spec to the function that upgrades it to the next format."""
 RUN_FORMATS: Mapping[int, Upgrader] = {1: format_1.upgrade_run}
 """The same for run files."""
 TABLE_FORMATS: Mapping[int, Upgrader] = {1: dict}
-"""The same for tables of imports, which format 2 left as they were."""
+"""The same for import tables, which format 2 did not change."""
 
 _FAILURES = (LookupError, TypeError, ValueError, AttributeError)
-"""What an upgrader may raise over an object of a form that it does not know."""
+"""Exceptions that an upgrader may raise for an object of an unexpected form."""
 _SINGLE_USES = ("replace",)
 _NAMED_USES = ("insert_before", "insert_after")
 
 
 class Versioned(Protocol):
-    """What is asked of a block type here."""
+    """The attributes of a block type that upgrades need."""
 
     @property
     def name(self) -> str:
@@ -43,7 +43,7 @@ class Versioned(Protocol):
 
     @property
     def major(self) -> int:
-        """Its version."""
+        """The block's major version."""
 
     @property
     def key(self) -> str:
@@ -51,11 +51,11 @@ class Versioned(Protocol):
 
     @property
     def upgrade(self) -> Upgrader | None:
-        """From a use of the major before to one of this."""
+        """Function that converts a use of the previous major version, if there is one."""
 
 
 Blocks = Mapping[str, tuple[str, Upgrader]]
-"""Key of an older block to the next key, and what makes a use of the one a use of the other."""
+"""Key of an older block to the next key and the upgrader between the two."""
 
 
 def older_blocks(known: Iterable[Versioned], *, registered: bool = False) -> Blocks:
@@ -63,7 +63,7 @@ def older_blocks(known: Iterable[Versioned], *, registered: bool = False) -> Blo
 
     Args:
         known: the registered blocks.
-        registered: also those that are themselves still registered, to reach the newest.
+        registered: include older blocks that are still registered, to reach the newest version.
     """
     blocks = {block.key: block for block in known}
     found: dict[str, tuple[str, Upgrader]] = {}
@@ -77,18 +77,18 @@ def older_blocks(known: Iterable[Versioned], *, registered: bool = False) -> Blo
 def upgrade(
     value: Mapping[str, Any], formats: Mapping[int, Upgrader], blocks: Blocks
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return a spec file's value in today's format, of today's blocks.
+    """Return a spec file's value in the current format, with the current blocks.
 
     Args:
-        value: the file's JSON value; it stays as it is.
+        value: the file's JSON value; it is not modified.
         formats: format to its upgrader.
-        blocks: older blocks with theirs.
+        blocks: older blocks with their upgraders.
 
     Returns:
-        The new value, and one line for each change; none when there was nothing to do.
+        The new value, and one line for each change; no lines if nothing changed.
     """
     made, changes = upgrade_format(value, formats)
-    walk = _Uses(blocks, changes)
+    walk = _UseUpgrader(blocks, changes)
     made = walk.in_spec(made)
     return made, changes
 
@@ -96,9 +96,9 @@ def upgrade(
 def upgrade_format(
     value: Mapping[str, Any], formats: Mapping[int, Upgrader] = FORMATS
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return a spec file's value in today's format, and one line for each change.
+    """Return a spec file's value in the current format, and one line for each change.
 
-    A value that cannot be upgraded stays what it is, for the reader to refuse.
+    A value that cannot be upgraded is returned unchanged; the reader then rejects it.
     """
     made, changes = dict(value), list[str]()
     while (old := _format_of(made)) is not None and old < FORMAT and old in formats:
@@ -118,15 +118,15 @@ def _format_of(value: Mapping[str, Any]) -> int | None:
 def upgrade_uses(
     form: Spec, overrides: Mapping[str, Any], blocks: Blocks
 ) -> tuple[Spec, Mapping[str, Any]]:
-    """Return a spec and the values set from outside with no use of an older block left.
+    """Return a spec and its overrides with every use of an older block upgraded.
 
-    Both come back as they are where there is none, which is nearly always, and where a
-    use cannot be upgraded: the checker then says that there is no such block.
+    Both are returned unchanged if there is no such use, which is nearly always the case,
+    or if a use cannot be upgraded; the checker then reports the block as unknown.
     """
     if not blocks:
         return form, overrides
     changes = list[str]()
-    walk = _Uses(blocks, changes)
+    walk = _UseUpgrader(blocks, changes)
     chosen = {key: walk.in_value(inner, pointer("params", key)) for key, inner in overrides.items()}
     value = walk.in_spec(form.model_dump(mode="json", by_alias=True, exclude_unset=True))
     if not changes:
@@ -137,14 +137,14 @@ def upgrade_uses(
         return form, overrides
 
 
-class _Uses:
-    """A walk over everything in a spec that may name a block."""
+class _UseUpgrader:
+    """Walks every part of a spec that may name a block, and upgrades the uses."""
 
     def __init__(self, blocks: Blocks, changes: list[str]) -> None:
         self.blocks, self.changes = blocks, changes
 
     def in_spec(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a spec, or the child of one, with its uses upgraded."""
+        """Return a standalone spec or a child with its uses upgraded."""
         made = dict(value)
         if "nodes" in made:
             made["nodes"] = self.in_uses(made["nodes"], "/nodes")
@@ -163,19 +163,19 @@ class _Uses:
         return made
 
     def in_template(self, template: Any, at: str) -> Any:
-        """Return a template with its nodes' uses upgraded."""
+        """Return a template with the uses in its nodes upgraded."""
         if not isinstance(template, dict) or "nodes" not in template:
             return template
         return {**template, "nodes": self.in_uses(template["nodes"], at + "/nodes")}
 
     def in_uses(self, uses: Any, at: str) -> Any:
-        """Return uses by name, as nodes or slots hold them."""
+        """Return an object of nodes or slots with its uses upgraded."""
         if not isinstance(uses, dict):
             return uses
         return {name: self.in_use(use, at + pointer(name)) for name, use in uses.items()}
 
     def in_use(self, use: Any, at: str) -> Any:
-        """Return one use, what stands in its slots upgraded first."""
+        """Return one use upgraded, after the uses in its slots."""
         if not isinstance(use, dict):
             return use
         if "fill" in use:
@@ -185,7 +185,7 @@ class _Uses:
         return self.step(use, at)
 
     def in_value(self, value: Any, at: str) -> Any:
-        """Return a param's value with the block choices in it upgraded."""
+        """Return the value of a param with the block choices in it upgraded."""
         if isinstance(value, list):
             return [self.in_value(inner, at + pointer(i)) for i, inner in enumerate(value)]
         if not isinstance(value, dict):
@@ -194,7 +194,7 @@ class _Uses:
         return self.step(inner, at)
 
     def in_patch(self, patch: Any, at: str) -> Any:
-        """Return a patch with the uses that it writes upgraded; what it selects stays."""
+        """Return a patch with the uses that it writes upgraded; its selection is unchanged."""
         if not isinstance(patch, dict):
             return patch
         made = dict(patch)
@@ -209,14 +209,14 @@ class _Uses:
         return made
 
     def in_keys(self, keys: dict[str, Any], at: str) -> dict[str, Any]:
-        """Return what a patch sets, upgraded if it names a block."""
+        """Return the keys that a patch sets, upgraded if they name a block."""
         if "params" in keys:
             return self.step(keys, at)
         made = self.step(_undotted(keys), at)
         return _dotted(made) if made.get("use") != keys.get("use") else keys
 
     def step(self, use: dict[str, Any], at: str) -> dict[str, Any]:
-        """Return a use brought up by as many majors as there are upgraders for."""
+        """Return a use upgraded through every major version that has an upgrader."""
         while isinstance(key := use.get("use"), str) and key in self.blocks:
             after, upgrader = self.blocks[key]
             try:
@@ -228,7 +228,7 @@ class _Uses:
 
 
 def _undotted(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a patch sets as a use of a block would hold it; other keys stay dotted."""
+    """Return the keys of a patch nested as in a use of a block; other keys stay dotted."""
     use: dict[str, Any] = {}
     for key, value in keys.items():
         record, dot, name = key.partition(".")
@@ -240,7 +240,7 @@ def _undotted(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _dotted(use: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a use as what a patch sets: one param at a time."""
+    """Return a use as dotted keys of a patch, one key for each param."""
     keys: dict[str, Any] = {}
     for key, value in use.items():
         if key == "params" and isinstance(value, dict):

@@ -1,1 +1,1 @@
-"""Patches: how a spec that extends another changes it."""
+"""Patches: the changes that a child spec makes to the spec it extends."""

@@ -1,8 +1,8 @@
-"""Edits: what the patches of a file write in one scope, whichever comes first.
+"""Collect the changes that the patches of a file make in one scope, independent of order.
 
-Every patch reads the scope as the parent wrote it and says which keys it writes.  Two
-that write one key, or of which one writes inside what the other writes, conflict; the
-rest can be written in any order.
+Every patch reads the scope as the parent wrote it and records the keys that it writes.  Two
+patches conflict if they write the same key, or if one writes inside a value that the other
+writes; all other changes can be applied in any order.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .patch import INTERCEPTED, Patch
 from .sites import Site, is_repeat
 
 GONE: Any = object()
-"""Stands for a key that is removed."""
+"""Value of an edit that removes a key."""
 _OWN = ("format", "name", "doc", "params", "blocks")
-"""Keys of a spec that a child writes beside 'extends'."""
+"""Keys that a child sets at its top level, not in a patch."""
 
 Fail = Callable[..., None]
-"""Called with a patch, a key in it, and code, problem and help of a finding."""
+"""Called with a patch, a pointer in it, and the code, problem and help of a finding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Edit:
     """JSON Pointer in the file of the patch."""
     patch: Patch
     again: bool = False
-    """Whether the same patch has written the record around it, this included."""
+    """Whether the same patch also wrote the record that contains this key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A place on which a patch counts without writing it."""
+    """A place that a patch depends on without writing it."""
 
     path: Site
     at: str
@@ -49,8 +49,8 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class _Instead:
-    """A value that is read instead of another."""
+class _Replacement:
+    """A value whose readers are rewired to it from another value."""
 
     value: str
     at: str
@@ -58,60 +58,60 @@ class _Instead:
 
 
 class ScopeEdits:
-    """All that patches do in one version of a scope."""
+    """The changes that patches make in one version of a scope."""
 
     def __init__(self, scope: str, record: Mapping[str, Any], fail: Fail) -> None:
-        """Start with nothing to do.
+        """Create an empty collection of changes.
 
         Args:
             scope: the template's name; `""` is the spec itself.
             record: the scope as the parent wrote it.
-            fail: takes what cannot be done.
+            fail: called for each change that is impossible.
         """
         self.scope, self.record, self._fail = scope, record, fail
         self.edits: list[Edit] = []
         self.claims: list[Claim] = []
         self.owners: dict[Site, str] = {}
-        """Records that are another block now, to the place in a patch that made them so."""
-        self._instead: dict[str, _Instead] = {}
-        self._gone: set[str] = set()
+        """Records whose block was replaced, to the pointer of the patch that did so."""
+        self._replacements: dict[str, _Replacement] = {}
+        self._removed: set[str] = set()
         self._read: dict[str, set[str]] | None = None
-        """Node to what is read of it, once it is asked for."""
+        """Node to the values that are read from it; computed on first use."""
 
     def add(self, patch: Patch, site: Site) -> None:
-        """Take in what one patch does at one site."""
+        """Add the changes of one patch at one site."""
         record: Any = self.record
         for key in site:
             record = record[key]
         getattr(self, f"_{patch.action}")(patch, site, record)
 
     def finish(self) -> None:
-        """Rewire what reads a value for which another is read now."""
+        """Rewire the readers of every value that has a replacement."""
         ends: dict[str, str] = {}
         for path, value in self._wires():
-            stays = path[0] == "outputs" or path[1] not in self._gone
-            if value in self._instead and stays:
-                first = self._instead[value]
+            stays = path[0] == "outputs" or path[1] not in self._removed
+            if value in self._replacements and stays:
+                first = self._replacements[value]
                 end = self._end(value, ends)
                 self.edits.append(Edit(path, end, first.at, first.patch))
 
     def _end(self, value: str, ends: dict[str, str]) -> str:
-        """Return what is read at last in place of a value; in a circle, any of it.
+        """Follow the replacements of a value to the end; in a cycle, return any of its values.
 
         Args:
-            value: something for which another is read.
-            ends: what has been followed already; added to.
+            value: a value with a replacement.
+            ends: cache of results, updated here.
         """
         chain: dict[str, None] = {}
-        while value in self._instead and value not in chain and value not in ends:
+        while value in self._replacements and value not in chain and value not in ends:
             chain[value] = None
-            value = self._instead[value].value
+            value = self._replacements[value].value
         end = ends.get(value, value)
         ends |= dict.fromkeys(chain, end)
         return end
 
     def _wires(self) -> Iterator[tuple[Site, str]]:
-        """Walk the wires of the scope as the parent wrote it, its outputs among them."""
+        """Yield the wires of the scope as the parent wrote it, including its outputs."""
         for name, node in self.record["nodes"].items():
             for port, value in node.get("in", {}).items():
                 yield ("nodes", name, "in", port), value
@@ -126,8 +126,8 @@ class ScopeEdits:
             for part in key[:-1]:
                 here = here.get(part, {}) if isinstance(here, dict) else here
             if not isinstance(here, dict):
-                problem = f"'{'.'.join(key)}' leads into a value that is no object"
-                self._fail(patch, at, "X07", problem, f"set '{key[0]}' whole")
+                problem = f"'{'.'.join(key)}' goes through a value that is not an object"
+                self._fail(patch, at, "X07", problem, f"set all of '{key[0]}'")
                 continue
             self.edits.append(Edit((*site, *key), value, at, patch))
             if site and key in (("use",), ("block",)):
@@ -135,16 +135,16 @@ class ScopeEdits:
 
     def _may_set(self, patch: Patch, key: tuple[str, ...]) -> bool:
         if key[0] in _OWN:
-            help_ = f"write '{key[0]}' beside 'extends'"
+            help_ = f"write '{key[0]}' next to 'extends'"
             if key[0] == "blocks":
-                help_ = "select '/blocks/NAME', or write a new template beside 'extends'"
+                help_ = "select '/blocks/NAME', or write a new template next to 'extends'"
             problem = f"a patch of '/' cannot write '{key[0]}'"
             self._fail(patch, patch.at(patch.action), "X07", problem, help_)
         return key[0] not in _OWN
 
     def _remove(self, patch: Patch, site: Site, record: Mapping[str, Any]) -> None:
         if patch.value is True:
-            self._remove_whole(patch, site, record)
+            self._remove_record(patch, site, record)
             return
         for key, at in patch.keys:
             here: Any = record
@@ -164,7 +164,7 @@ class ScopeEdits:
                 continue
             self.edits.append(Edit((*site, *key), GONE, at, patch))
 
-    def _remove_whole(self, patch: Patch, site: Site, record: Mapping[str, Any]) -> None:
+    def _remove_record(self, patch: Patch, site: Site, record: Mapping[str, Any]) -> None:
         at = patch.at("remove")
         if not site and not self.scope:
             self._fail(patch, at, "X07", "the spec itself cannot be removed", "select a node")
@@ -172,10 +172,10 @@ class ScopeEdits:
         self.edits.append(Edit(site, GONE, at, patch))
         if len(site) != _NODE:
             if patch.through:
-                self._fail(patch, patch.at("through"), "X07", _NO_WIRES, "drop 'through'")
+                self._fail(patch, patch.at("through"), "X07", _NO_WIRES, "remove 'through'")
             return
         name, wires = site[1], record.get("in", {})
-        self._gone.add(name)
+        self._removed.add(name)
         if not patch.through:
             return
         if patch.through not in wires:
@@ -183,13 +183,13 @@ class ScopeEdits:
             help_ = did_you_mean(patch.through, wires)
             self._fail(patch, patch.at("through"), "X07", problem, help_)
             return
-        given = _Instead(wires[patch.through], patch.at("through"), patch)
-        self._instead |= dict.fromkeys(self._values_of(name), given)
+        replacement = _Replacement(wires[patch.through], patch.at("through"), patch)
+        self._replacements |= dict.fromkeys(self._values_of(name), replacement)
 
     def _replace(self, patch: Patch, site: Site, record: Mapping[str, Any]) -> None:
         at = patch.at("replace")
         if not site and not self.scope:
-            help_ = "write a spec that stands alone"
+            help_ = "write a spec without 'extends'"
             self._fail(patch, at, "X07", "the spec itself cannot be replaced", help_)
             return
         kept = {"in"} if len(site) == _NODE and "in" not in patch.value else set()
@@ -209,7 +209,7 @@ class ScopeEdits:
                 f"{len(read)} outputs of '{name}' are read" if read else f"nothing reads '{name}'"
             )
             known = ", ".join(f'"port": "{text.partition(".")[2]}"' for text in read)
-            help_ = f"say which one: {known}" if read else "say at which one, as 'port'"
+            help_ = f"name one: {known}" if read else "name an output that is read in 'port'"
             self._fail(patch, patch.at("insert_after"), "X07", problem, help_)
             return
         if value not in read:
@@ -217,9 +217,10 @@ class ScopeEdits:
             outputs = [text.partition(".")[2] for text in read]
             self._fail(patch, patch.at("port"), "X07", problem, did_you_mean(patch.port, outputs))
             return
-        given = self._insert(patch, value)
+        output = self._insert(patch, value)
         self.claims.append(Claim((*site, "(out)", value), patch.at("insert_after"), patch))
-        self._instead[value] = _Instead(given, patch.at("insert_after", patch.inserted[0]), patch)
+        at = patch.at("insert_after", patch.inserted[0])
+        self._replacements[value] = _Replacement(output, at, patch)
 
     def _insert_before(self, patch: Patch, site: Site, record: Mapping[str, Any]) -> None:
         if not self._has_wires(patch, site):
@@ -232,17 +233,17 @@ class ScopeEdits:
             self._fail(patch, patch.at(key), "X07", problem, did_you_mean(port, wires))
             return
         at = patch.at("insert_before", patch.inserted[0])
-        given = self._insert(patch, wires[port])
-        self.edits.append(Edit((*site, "in", port), given, at, patch))
+        output = self._insert(patch, wires[port])
+        self.edits.append(Edit((*site, "in", port), output, at, patch))
 
     def _insert(self, patch: Patch, value: str) -> str:
-        """Add the node that a patch inserts; return the value to be read in place of another."""
+        """Add the node that a patch inserts; return its output, which replaces `value`."""
         name, record = patch.inserted
         at = patch.at(patch.action, name)
-        twice = any(edit.path == ("nodes", name) and edit.patch is patch for edit in self.edits)
-        if name in self.record["nodes"] or twice:
+        inserted = any(edit.path == ("nodes", name) and edit.patch is patch for edit in self.edits)
+        if name in self.record["nodes"] or inserted:
             where = f"in template '{self.scope}'" if self.scope else "in the spec"
-            problem = f"node '{name}' would stand twice {where}"
+            problem = f"node '{name}' exists already {where}"
             self._fail(patch, at, "X04", problem, "give it another name, or select one place")
             return f"{name}.{patch.output}"
         wires = record.get("in", {"x": INTERCEPTED})
@@ -261,7 +262,7 @@ class ScopeEdits:
         return False
 
     def _values_of(self, name: str) -> list[str]:
-        """Return what the scope reads of a node, each once."""
+        """Return the values of a node that the scope reads, without duplicates."""
         if self._read is None:
             self._read = {}
             for _, value in self._wires():
@@ -269,15 +270,15 @@ class ScopeEdits:
         return sorted(self._read.get(name, ()))
 
     def enter(self, patch: Patch, name: str) -> None:
-        """Note that a patch selects something inside a node's template."""
+        """Record that a patch selects something inside a node's template."""
         node = self.record["nodes"][name]
         keys = ("block", "instead", "share") if is_repeat(node) else ("use",)
         self.claims += [Claim(("nodes", name, key), patch.at("select"), patch) for key in keys]
 
     def conflicts(self) -> Iterator[tuple[Edit | Claim, Edit | Claim]]:
-        """Walk the pairs of which one writes what the other writes, or what lies around it.
+        """Yield the pairs in which one item writes the other's place or a record around it.
 
-        A patch that selects a record and what stands in its slots may be both.
+        Both items may belong to one patch, if it selects a record and a slot inside it.
         """
         writers: dict[Site, dict[int, Edit | Claim]] = {}
         all_: list[Edit | Claim] = [*self.edits, *self.claims]
@@ -285,19 +286,19 @@ class ScopeEdits:
             if isinstance(item, Edit) or "(out)" in item.path:
                 writers.setdefault(item.path, {}).setdefault(item.patch.index, item)
         for item in all_:
-            alone = isinstance(item, Edit) and not item.again
+            separate = isinstance(item, Edit) and not item.again
             for length in range(len(item.path) + 1):
                 for index, other in writers.get(item.path[:length], {}).items():
-                    inside = alone and length < len(item.path) and isinstance(other, Edit)
+                    inside = separate and length < len(item.path) and isinstance(other, Edit)
                     if index != item.patch.index or inside:
                         yield other, item
 
 
 _NODE = 2
-"""Keys that lead from a scope to a node."""
+"""Number of keys from a scope to a node."""
 _PARAM = 2
-"""Names in the dotted key of a spec's param."""
-_NO_WIRES = "what stands in a slot has no wires of its own"
+"""Number of names in the dotted key of a spec's param."""
+_NO_WIRES = "a block in a slot has no wires"
 _KEYS = {
     field.alias or name
     for form in (UseNode, RepeatNode, Template)

@@ -1,7 +1,7 @@
-"""Merge: the patches of a file brought into its parent, templates split where they must be.
+"""Apply the patches of a file to its parent, splitting templates where necessary.
 
-A template that selections reach through some of its uses only is written again under a
-new name for those; versions that end up equal are one template.
+If selections reach a template through only some of its uses, those uses get a copy of the
+template under a new name.  Versions with equal results share one template.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .report import report_conflict, report_selection
 from .sites import Run, TooMuchError, Version, Walk, is_repeat
 
 MOST_WRITTEN = 4 * LARGEST
-"""Characters that a parent and what patches write may have, copies of templates counted."""
+"""Maximum characters of a parent plus all that patches write, including template copies."""
 MOST_EDITS = 4_000
-"""Changes that the patches of one file may make, each key at each site."""
+"""Maximum number of changes by the patches of a file, counting each key at each site."""
 _MOST_COMPARED = 32
-"""Findings from which on nearest paths are no longer looked for."""
+"""Number of findings after which similar paths are no longer searched for."""
 _KEY = 32
-"""Characters for which each key that is written counts, besides its value."""
+"""Number of characters that each written key counts as, in addition to its value."""
 LONGEST_NAME = 64
-"""Characters of a name."""
+"""Maximum number of characters in a name."""
 
 
 def patched(
@@ -38,17 +38,17 @@ def patched(
     source: str,
     taken: Sequence[str] = (),
 ) -> tuple[dict[str, Any], Origins]:
-    """Return a parent's value with patches brought in, and where its parts were written.
+    """Return a parent's value with patches applied, and where its parts were written.
 
     Args:
-        base: the parent's value, of the right form.
+        base: the parent's value, already validated.
         origins: where its parts were written.
-        patches: the changes; their order does not count.
+        patches: the patches; their order does not matter.
         source: the file of the patches.
-        taken: names of templates that may not be given to new ones.
+        taken: names that new templates must not use.
 
     Raises:
-        SpecError: selections that are empty or too large, and patches that conflict.
+        SpecError: a selection is empty or too large, or patches conflict.
     """
     merge = _Merge(base, origins, patches, source, taken)
     merge.run()
@@ -57,13 +57,13 @@ def patched(
 
 @dataclass(slots=True)
 class _Made:
-    """One version of a scope, written out."""
+    """One version of a scope with its patches applied."""
 
     record: Any
     origins: Origins
     label: str
     key: str = ""
-    """Equal for equal records."""
+    """Comparison key: equal for equal records."""
 
 
 class _Merge:
@@ -82,22 +82,22 @@ class _Merge:
         self._taken = {*self.blocks, *taken}
         self._findings: dict[tuple[Any, ...], Finding] = {}
         self._touched: dict[int, frozenset[int]] = {}
-        """Patches that do something in a version, or in those inside, by its identity."""
+        """Patches that change a version or the versions inside it, by `id` of the version."""
         self._names: dict[int, str] = {}
-        """Template that a version became, by its identity; not there if it was removed."""
+        """Name of the template for a version, by `id` of the version; removed ones are absent."""
         self._left = MOST_WRITTEN - len(json.dumps(base))
         self._sizes: dict[int, tuple[Any, int]] = {}
 
     def run(self) -> None:
-        """Bring every patch in.
+        """Apply every patch.
 
         Raises:
-            SpecError: all that is wrong with the patches.
+            SpecError: the patches have findings.
         """
         try:
             walk = Walk(self.base, [patch.selection for patch in self.patches])
         except TooMuchError:
-            self._too_much("the selections of these patches take too long to follow")
+            self._too_much("the selections of these patches need too many comparisons")
             return
         for patch, found in zip(self.patches, walk.found, strict=True):
             compare = len(self._findings) < _MOST_COMPARED
@@ -136,12 +136,12 @@ class _Merge:
             code="X08",
             at="/patch",
             problem=problem,
-            help="let one selection name many nodes, or extend in two steps",
+            help="select several nodes with one patch, or extend in two steps",
         )
         self._raise()
 
     def _make_template(self, name: str, versions: Sequence[Version]) -> None:
-        """Write the versions of a template, the first or the unchanged one under its own name."""
+        """Write the versions of a template; the unchanged or first one retains its name."""
         written = self.base["blocks"][name]
         plain = json.dumps(written, sort_keys=True) if versions[1:] else ""
         made: dict[tuple[Any, ...], _Made | None] = {}
@@ -157,23 +157,23 @@ class _Merge:
                 by_key[key] = len(groups)
                 groups.append((one, []))
             groups[by_key[key]][1].append(version)
-        whole = by_key.get(plain, next((i for i, g in enumerate(groups) if self._free(g[1])), 0))
+        original = by_key.get(plain, next((i for i, g in enumerate(groups) if self._free(g[1])), 0))
         for index, (one, members) in enumerate(groups):
             if one is None:
                 self.blocks.pop(name, None)
                 continue
-            named = name if index == whole else self._new_name(name, one.label)
+            named = name if index == original else self._new_name(name, one.label)
             self._names |= {id(version): named for version in members}
             if one.record is not written:
                 self.blocks[named] = one.record
                 self.origins.at(("blocks",)).inner[named] = one.origins
 
     def _free(self, versions: Sequence[Version]) -> bool:
-        """Say whether one of some versions has no patch that another version may lack."""
+        """Return whether one of the versions is not changed by any patch."""
         return not all(map(self._inside, versions))
 
     def _mark(self, version: Version) -> tuple[Any, ...]:
-        """Return what tells versions of a scope apart: what is done in them, and inside."""
+        """Return a key that identifies a version by the changes in it and inside it."""
         inside = tuple(
             (name, run.low, run.high, self._names.get(id(run.version), run.template))
             for name, runs in version.runs.items()
@@ -183,7 +183,7 @@ class _Merge:
         return chosen, self._inside(version), inside
 
     def _inside(self, version: Version) -> frozenset[int]:
-        """Return the patches that do something in a version or in those inside."""
+        """Return the patches that change a version or the versions inside it."""
         if id(version) not in self._touched:
             below = [
                 self._inside(run.version)
@@ -191,14 +191,14 @@ class _Merge:
                 for run in runs
                 if run.version is not None
             ]
-            whole = {i for i, sites in version.chosen.items() if sites != [()]}
-            self._touched[id(version)] = frozenset(whole).union(*below)
+            changing = {i for i, sites in version.chosen.items() if sites != [()]}
+            self._touched[id(version)] = frozenset(changing).union(*below)
         return self._touched[id(version)]
 
     def _make(
         self, version: Version, written: Mapping[str, Any], at: tuple[str, ...]
     ) -> _Made | None:
-        """Write one version of a scope; None when a patch removes it."""
+        """Apply the patches to one version of a scope; return None if a patch removes it."""
         todo = ScopeEdits(version.scope, written, self._fail)
         for index, sites in version.chosen.items():
             for site in sites:
@@ -214,8 +214,8 @@ class _Merge:
             place = (self.source, self.patches[index].at("select"))
             _refer(made, node, keys, place)
         for site, where in todo.owners.items():
-            kept = [key for key in _value_at(written, site) if key not in ("use", "block")]
-            made.origins.pin(site, kept, (self.source, where))
+            others = [key for key in _value_at(written, site) if key not in ("use", "block")]
+            made.origins.pin(site, others, (self.source, where))
         for edit in sorted(todo.edits, key=lambda edit: edit.path):
             if edit.path == ():
                 return None
@@ -241,7 +241,7 @@ class _Merge:
             made.origins.put(edit.path, (self.source, edit.at))
 
     def _size(self, value: Any) -> int:
-        """Return the characters of a JSON value; the same one is measured once."""
+        """Return the number of characters of a JSON value; results are cached by `id`."""
         if id(value) not in self._sizes:
             self._sizes[id(value)] = value, 0 if value is GONE else len(json.dumps(value))
         return self._sizes[id(value)][1]
@@ -256,7 +256,7 @@ class _Merge:
         self._report(code=code, at=at, problem=problem, evidence=evidence, help=help_)
 
     def _find_conflicts(self, version: Version, todo: ScopeEdits) -> None:
-        """Report each pair of patches that cannot both be brought in, once."""
+        """Report each pair of conflicting patches once."""
         for index in sorted(self._inside(version)):
             for name, runs in version.runs.items():
                 if any(run.version and index in self._inside(run.version) for run in runs):
@@ -275,7 +275,7 @@ class _Merge:
     def _references(
         self, version: Version, written: Mapping[str, Any]
     ) -> dict[str, tuple[dict[str, Any], int]]:
-        """Return the nodes whose templates have other names now: keys, and a patch to blame."""
+        """Return each node whose template was renamed: its new keys and the responsible patch."""
         found: dict[str, tuple[dict[str, Any], int]] = {}
         for name, runs in version.runs.items():
             named = [(run, self._names.get(id(run.version), run.template)) for run in runs]
@@ -290,7 +290,7 @@ class _Merge:
         return found
 
     def _new_name(self, template: str, label: str) -> str:
-        """Return a name that no template has."""
+        """Return an unused template name."""
         stem, number = f"{template}_{label}"[: LONGEST_NAME - 6], 2
         name = stem
         while name in self._taken:
@@ -300,8 +300,8 @@ class _Merge:
 
 
 def _repeated(node: Mapping[str, Any], named: Sequence[tuple[Run, str]]) -> dict[str, Any]:
-    """Return the templates of a repeat: that of most copies, and of the others by index."""
-    main = named[0][1]  # runs come with the most copies first, and open ones before all
+    """Return the keys of a repeat: the template of most copies, and the others by index."""
+    main = named[0][1]  # the run with the most copies, or an open one, is first
     if not any(run.high is None for run, _ in named) and node["block"] in [now for _, now in named]:
         main = node["block"]
     instead = dict(node.get("instead", {}))
@@ -319,7 +319,7 @@ def _repeated(node: Mapping[str, Any], named: Sequence[tuple[Run, str]]) -> dict
 
 
 def _refer(made: _Made, node: str, keys: Mapping[str, Any], place: Place) -> None:
-    """Write the templates of a node, and that a patch did."""
+    """Write the template names of a node, and record the patch as their origin."""
     record = made.record["nodes"][node]
     before = record.get("instead", {})
     record.update(keys)
@@ -331,7 +331,7 @@ def _refer(made: _Made, node: str, keys: Mapping[str, Any], place: Place) -> Non
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of a JSON value, whose texts and numbers are shared."""
+    """Return a deep copy of the objects and lists of a JSON value."""
     if isinstance(value, Mapping):
         return {key: _copied(inner) for key, inner in value.items()}
     return [_copied(inner) for inner in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Patch: one change of a parent, as a child writes it, read strictly."""
+"""Parse and validate the patches of a child spec."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from ..findings import did_you_mean, pointer
 from .select import SelectError, Selection, read_selection
 
 MOST = 256
-"""Patches that one file may have."""
+"""Maximum number of patches in a file."""
 DEEPEST_KEY = 8
-"""Names that one dotted key may have."""
+"""Maximum number of names in a dotted key."""
 ACTIONS = ("set", "replace", "insert_before", "insert_after", "remove")
 INTERCEPTED = "@"
-"""In the wires of an inserted node: the value that went where it now stands."""
+"""In the wires of an inserted node: the value at the place where it is inserted."""
 
-_BESIDE = {
+_EXTRA_KEYS = {
     "insert_before": ("port", "output"),
     "insert_after": ("port", "output"),
     "remove": ("through",),
 }
-"""Keys that may stand beside an action, and no other."""
+"""Additional keys that each action allows."""
 
 Report = Callable[..., None]
-"""Called with the fields of a finding; the file is filled in."""
+"""Called with the fields of a finding, except its file."""
 Key = tuple[str, ...]
-"""A dotted key, taken apart."""
+"""The names of a dotted key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patch:
-    """One change: what it selects, and what it does there."""
+    """One patch: a selection and an action."""
 
     index: int
-    """Its place in the file's list."""
+    """Index in the file's list of patches."""
     selection: Selection
     action: str
     value: Any
-    """What stands under the action."""
+    """Value of the action's key."""
     expect: int | None = None
-    """How many sites there must be; None is any number but none."""
+    """Required number of selected places; None means at least one."""
     port: str = ""
-    """The wire or output at which a node is inserted; `""` where there is only one."""
+    """The wire or output at which a node is inserted; `""` if there is only one."""
     output: str = "y"
-    """What an inserted node gives in place of the value that it takes."""
+    """The output of an inserted node that replaces the intercepted value."""
     through: str = ""
-    """The port whose value the readers of a removed node read instead."""
+    """The port of a removed node whose value its readers read instead."""
 
     def at(self, *keys: str) -> str:
-        """Return the JSON Pointer of something inside it."""
+        """Return the JSON Pointer of a key inside the patch."""
         return pointer("patch", self.index, *keys)
 
     @property
     def keys(self) -> list[tuple[Key, str]]:
-        """The dotted keys that it sets or removes, each with its pointer."""
+        """The dotted keys that the patch sets or removes, each with its pointer."""
         texts = self.value if isinstance(self.value, Mapping | list) else ()
         return [
             (
@@ -67,13 +67,13 @@ class Patch:
 
     @property
     def inserted(self) -> tuple[str, dict[str, Any]]:
-        """Name and record of the node that it inserts."""
+        """Name and record of the inserted node."""
         [(name, record)] = self.value.items()
         return name, dict(record)
 
 
 def read_patches(value: Any, report: Report) -> list[Patch]:
-    """Return the patches of a file; what is wrong with one is reported, and it is left out."""
+    """Return the valid patches of a file; report and omit the invalid ones."""
     if not isinstance(value, list):
         report(code="S04", at="/patch", problem="'patch' is not a list", help="write a list")
         return []
@@ -81,8 +81,8 @@ def read_patches(value: Any, report: Report) -> list[Patch]:
         report(
             code="X08",
             at="/patch",
-            problem=f"{len(value)} patches, more than {MOST}",
-            help="let one selection name many nodes, or extend in two steps",
+            problem=f"the file has {len(value)} patches, more than {MOST}",
+            help="select several nodes with one patch, or extend in two steps",
         )
         return []
     read = [_read_patch(written, index, report) for index, written in enumerate(value)]
@@ -95,21 +95,21 @@ def _read_patch(written: Any, index: int, report: Report) -> Patch | None:
         report(code="S04", at=at, problem="a patch is not an object", help="write an object")
         return None
     actions = [key for key in ACTIONS if key in written]
-    beside = _BESIDE.get(actions[0], ()) if len(actions) == 1 else ("port", "output", "through")
-    known = ("select", "expect", *(actions or ACTIONS), *beside)
+    extra = _EXTRA_KEYS.get(actions[0], ()) if len(actions) == 1 else ("port", "output", "through")
+    known = ("select", "expect", *(actions or ACTIONS), *extra)
     sound = True
     for key in written:
         if key not in known:
-            place = f"beside '{actions[0]}'" if len(actions) == 1 else "in a patch"
+            place = f"in a patch with '{actions[0]}'" if len(actions) == 1 else "in a patch"
             _wrong(report, "S03", at + pointer(key), f"unknown key '{key}' {place}", key, known)
             sound = False
     if len(actions) != 1 and (sound or actions):
-        said = " and ".join(f"'{key}'" for key in actions) or "nothing"
+        present = " and ".join(f"'{key}'" for key in actions) or "none"
         report(
             code="X05",
             at=at,
-            problem=f"a patch does one thing, and this does {said}",
-            help=f"write one of {', '.join(ACTIONS)}" + "; more go into patches of their own",
+            problem=f"a patch has exactly one action, and this patch has {present}",
+            help=f"write one of {', '.join(ACTIONS)}; use one patch for each",
         )
     selection = _read_select(written, at, report)
     if len(actions) != 1 or not _sound_values(written, actions[0], at, report):
@@ -122,7 +122,7 @@ def _read_patch(written: Any, index: int, report: Report) -> Patch | None:
         expect=written.get("expect"),
         action=actions[0],
         value=written[actions[0]],
-        **{key: written[key] for key in beside if key in written},
+        **{key: written[key] for key in extra if key in written},
     )
 
 
@@ -137,7 +137,9 @@ def _read_select(written: Mapping[str, Any], at: str, report: Report) -> Selecti
     if "select" not in written:
         report(code="S04", at=at, problem="key 'select' is missing", help="add 'select'")
     elif not isinstance(text, str):
-        report(code="S04", at=f"{at}/select", problem="'select' is not a text", help="write a text")
+        report(
+            code="S04", at=f"{at}/select", problem="'select' is not a string", help="write a string"
+        )
     else:
         try:
             return read_selection(text)
@@ -147,11 +149,11 @@ def _read_select(written: Mapping[str, Any], at: str, report: Report) -> Selecti
 
 
 def _sound_values(written: Mapping[str, Any], action: str, at: str, report: Report) -> bool:
-    """Say whether what stands in a patch is of the right kind, reporting what is not."""
+    """Return whether the values of a patch have the right types, and report those that do not."""
     wrong: list[tuple[str, str]] = []
     expect = written.get("expect", 1)
     if isinstance(expect, bool) or not isinstance(expect, int) or expect < 1:
-        wrong.append(("expect", "a positive whole number"))
+        wrong.append(("expect", "a positive integer"))
     wrong += [
         (key, "the name of a port")
         for key in ("port", "output", "through")
@@ -173,11 +175,11 @@ def _sound_values(written: Mapping[str, Any], action: str, at: str, report: Repo
             problem=f"'{key}' is not {what}",
             help=f"write {what}",
         )
-    return not wrong and _one_inside_another(written[action], action, at, report)
+    return not wrong and _disjoint_keys(written[action], action, at, report)
 
 
-def _one_inside_another(value: Any, action: str, at: str, report: Report) -> bool:
-    """Report keys of one patch of which one holds the other; say whether there is none."""
+def _disjoint_keys(value: Any, action: str, at: str, report: Report) -> bool:
+    """Return whether no dotted key of a patch is inside another, and report one that is."""
     keys = {tuple(key.split(".")) for key in _dotted(value)} if action in _DOTTED else set()
     for key in sorted(keys):
         outer = next((key[:n] for n in range(1, len(key)) if key[:n] in keys), None)
@@ -185,8 +187,8 @@ def _one_inside_another(value: Any, action: str, at: str, report: Report) -> boo
             report(
                 code="X03",
                 at=at + pointer(action),
-                problem=f"'{'.'.join(key)}' lies inside '{'.'.join(outer)}', written beside it",
-                help="write the inner value into the outer one",
+                problem=f"'{'.'.join(key)}' is inside '{'.'.join(outer)}', also written here",
+                help="write the inner value inside the outer one",
             )
             return False
     return True

@@ -1,4 +1,4 @@
-"""Report: what is wrong with a patch's selection, and patches that conflict."""
+"""Findings about the selections of patches and about conflicts between patches."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from .patch import Patch, Report
 from .sites import Found, Site, Walk
 
 _SHOWN = 8
-"""Paths that a finding lists at most."""
+"""Maximum number of paths in a finding."""
 _COMPARED = 40
-"""Paths with which one that selects nothing is compared at most."""
+"""Maximum number of paths that an empty selection is compared with."""
 
 
 def report_selection(
     patch: Patch, found: Found, walk: Walk, report: Report, *, compare: bool
 ) -> None:
-    """Report a selection that names nothing, or another number than the patch expects.
+    """Report a selection that is empty, or whose number of places is not the expected one.
 
     Args:
-        patch: the change.
-        found: what it selects.
-        walk: the walk that found it.
-        report: takes the finding.
-        compare: whether to look for the paths most like one that is not there.
+        patch: the patch.
+        found: the places that it selects.
+        walk: the walk that found them.
+        report: called with the finding.
+        compare: whether to search for similar paths if the selection is empty.
     """
     text, at = patch.selection.text, patch.at("select")
     for why in found.misplaced:
-        help_ = "write '*' for every copy" if "share" not in why else "leave the number out"
+        help_ = "write '*' for every copy" if "share" not in why else "omit the number"
         report(code="X09", at=at, problem=why, help=help_)
     if found.misplaced:
         return
@@ -49,7 +49,7 @@ def report_selection(
         report(
             code="X02",
             at=at,
-            problem=f"'{text}' selects {count} and not {patch.expect}",
+            problem=f"'{text}' selects {count}, expected {patch.expect}",
             evidence=(f"selected {_listed(found.paths.values())}",),
             help=f'narrow the selection, or write "expect": {count}'
             if count > patch.expect
@@ -58,16 +58,16 @@ def report_selection(
 
 
 def _missed(patch: Patch, found: Found, walk: Walk) -> tuple[str, ...]:
-    """Return what those have that are on the path but not as the brackets want."""
+    """Return lines about the records that match the path but not the predicates."""
     lines = []
     for (scope, site), path in itertools.islice(found.near.items(), _SHOWN):
         record = walk.record(scope, site)
-        said = [
+        values = [
             f"{'.'.join(predicate.key)} = {_written(record, predicate.key)}"
             for predicate in patch.selection.predicates
             if not predicate.holds(record)
         ]
-        lines.append(f"'{path}' has {', '.join(said)}")
+        lines.append(f"'{path}' has {', '.join(values)}")
     return tuple(lines)
 
 
@@ -83,19 +83,19 @@ def _written(record: Any, key: tuple[str, ...]) -> str:
 
 def _nearest(patch: Patch, found: Found, walk: Walk, *, compare: bool) -> str:
     if found.near:
-        return "change what stands in brackets, or drop it"
+        return "change or remove the part in brackets"
     if patch.selection.target == "templates":
         known: list[str] = [f"/blocks/{name}" for name in walk.blocks]
     else:
-        known = found.beside
+        known = found.candidates
     wanted = patch.selection.path
     most = _COMPARED if len(wanted) <= _COMPARED else _SHOWN
     if len(known) > most:
         known = sorted(known, key=lambda path: (abs(len(path) - len(wanted)), path))[:most]
-    # What is most often forgotten is the piece for the copy of a repeat.
-    meant = [path for path in walk.paths.values() if path.replace(".*.", ".") == wanted]
-    if compare and meant:
-        return f"did you mean '{meant[0]}'?"
+    # The most common mistake is to omit the part for the copy of a repeat.
+    matches = [path for path in walk.paths.values() if path.replace(".*.", ".") == wanted]
+    if compare and matches:
+        return f"did you mean '{matches[0]}'?"
     near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5) if compare else []
     near = near or sorted(known)[:_SHOWN]
     return f"nearest: {', '.join(near)}" if near else "there is nothing to select"
@@ -107,13 +107,13 @@ def _listed(paths: Iterable[str]) -> str:
 
 
 def report_conflict(one: Edit | Claim, other: Edit | Claim, path: str, report: Report) -> None:
-    """Report two patches that cannot both be brought in.
+    """Report two changes that cannot both be applied.
 
     Args:
-        one: what the earlier patch does.
-        other: what the later patch does.
-        path: that of the scope, in front of the names of its nodes.
-        report: takes the finding.
+        one: change of the earlier patch.
+        other: change of the later patch.
+        path: path of the scope, which precedes the names of its nodes.
+        report: called with the finding.
     """
     pair = f"{one.patch.index} and {other.patch.index}"
     both = min(one.path, other.path, key=len)
@@ -121,21 +121,21 @@ def report_conflict(one: Edit | Claim, other: Edit | Claim, path: str, report: R
         report(
             code="X03",
             at=other.at,
-            problem=f"patch {one.patch.index} writes {shown(both, path)}, and inside of it",
-            evidence=(_said(one, path), _said(other, path)),
-            help="narrow the selection, so that no record lies inside another",
+            problem=f"patch {one.patch.index} writes {shown(both, path)} and a value inside it",
+            evidence=(_described(one, path), _described(other, path)),
+            help="narrow the selection, so that no record is inside another",
         )
         return
     report(
         code="X03",
         at=other.at,
         problem=f"patches {pair} conflict over {shown(both, path)}",
-        evidence=(_said(one, path), _said(other, path)),
+        evidence=(_described(one, path), _described(other, path)),
         help="narrow one of the two selections, or write one patch for both",
     )
 
 
-def _said(item: Edit | Claim, path: str) -> str:
+def _described(item: Edit | Claim, path: str) -> str:
     verb = "selects inside" if isinstance(item, Claim) else "writes"
     if isinstance(item, Claim) and "(out)" in item.path:
         verb = "inserts after"
@@ -146,7 +146,7 @@ def _said(item: Edit | Claim, path: str) -> str:
 
 
 def shown(site: Site, path: str) -> str:
-    """Return a place in a scope as a person would say it.
+    """Return a readable name of a place in a scope.
 
     >>> shown(("nodes", "norm", "fill", "f", "params", "heads"), "encoder.*.")
     "'params.heads' of 'encoder.*.norm/f'"

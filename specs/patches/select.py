@@ -1,11 +1,11 @@
-"""Select: a glob over the paths of nodes, as a patch writes it.
+"""Parse selections: glob patterns over node paths, as used in patches.
 
-    decoder.*.self_attention/f     what stands in slot f of a node of every copy
+    decoder.*.self_attention/f     the block in slot f of a node, in every copy
     decoder.0-2.**[use=sublayer@1] every sublayer of three copies
-    /blocks/*_layer                templates themselves; `/` alone is the spec itself
+    /blocks/*_layer                templates; `/` is the spec itself
 
-Here a text becomes segments; `sites.py` follows them through a spec.  A name is matched
-in at most the product of the two lengths: nothing is tried twice.
+This module parses a text into segments; `sites.py` matches them against a spec.  Matching a
+name takes at most the product of the two lengths, because the match never backtracks.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 LONGEST = 400
-"""Characters that a selection may have."""
+"""Maximum number of characters in a selection."""
 LONGEST_VALUE = 1000
-"""Characters of a written text that a predicate looks at."""
+"""Maximum length of a string that a predicate matches as a pattern."""
 
 _SEGMENT = re.compile(r"[A-Za-z*][A-Za-z0-9_*]*", re.ASCII)
 _INDEX = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", re.ASCII)
@@ -27,30 +27,30 @@ _PREDICATE = re.compile(r"\[([A-Za-z_][A-Za-z0-9_.]*)=([^\[\]]*)\]", re.ASCII)
 _HELP = "write a path such as 'decoder.*.self_attention/f', '**[use=linear@1]' or '/'"
 
 Kind = Literal["name", "slot", "index"]
-"""What a path is made of."""
+"""Kinds of path segments."""
 
 
 class SelectError(ValueError):
-    """A selection cannot be read; `help` is the way out."""
+    """A selection cannot be parsed; `help` says how to fix it."""
 
-    def __init__(self, problem: str, help: str = _HELP) -> None:  # noqa: A002 - the finding's word
-        """Keep problem and help."""
+    def __init__(self, problem: str, help: str = _HELP) -> None:  # noqa: A002 - as Finding.help
+        """Store problem and help."""
         self.help = help
         super().__init__(problem)
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One piece of a selection's path."""
+    """One segment of a selection's path."""
 
     kind: Literal["name", "slot", "index", "one", "any"]
-    """A name, a slot, a number of a copy, any one of them, or any number of them."""
+    """A name, a slot, a copy index, exactly one segment, or any number of segments."""
     text: str = ""
     low: int = 0
     high: int = 0
 
     def fits(self, kind: Kind, word: str, index: int) -> bool:
-        """Say whether it matches one piece of a path."""
+        """Return whether this matches one segment of a path."""
         if self.kind == "one":
             return True
         if self.kind == "index":
@@ -62,13 +62,13 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """What a record must hold: `[params.heads=8]`."""
+    """A condition on a record, such as `[params.heads=8]`."""
 
     key: tuple[str, ...]
     text: str
 
     def holds(self, record: Mapping[str, Any]) -> bool:
-        """Say whether a record, as written, has it."""
+        """Return whether a record, as written, satisfies the condition."""
         if self.key == ("port",):
             wires = record.get("in", {})
             return isinstance(wires, dict) and any(glob(self.text, port) for port in wires)
@@ -82,7 +82,7 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A selection that has been read."""
+    """A parsed selection."""
 
     text: str
     target: Literal["nodes", "spec", "templates"]
@@ -95,18 +95,18 @@ class Selection:
         return self.text.partition("[")[0]
 
     def holds(self, record: Mapping[str, Any]) -> bool:
-        """Say whether a record has all that the brackets want."""
+        """Return whether a record satisfies all predicates."""
         return all(predicate.holds(record) for predicate in self.predicates)
 
 
 def read_selection(text: str) -> Selection:
-    """Return the selection that a text means.
+    """Parse a selection.
 
     Raises:
-        SelectError: it means none.
+        SelectError: the text is not a valid selection.
     """
     if len(text) > LONGEST:
-        raise SelectError(f"a selection has at most {LONGEST} characters", "write a shorter one")
+        raise SelectError(f"a selection has at most {LONGEST} characters", "shorten it")
     path, bracket, rest = text.partition("[")
     predicates, at = [], 0
     while bracket and at <= len(rest):
@@ -114,7 +114,7 @@ def read_selection(text: str) -> Selection:
         if found is None:
             shown = f"[{rest}"[at:]
             raise SelectError(
-                f"'{shown}' is no predicate" if shown else "brackets end a selection",
+                f"'{shown}' is not a predicate" if shown else "predicates must end the selection",
                 "write '[key=value]', such as '[use=linear@1]', after the path",
             )
         predicates.append(Predicate(tuple(found[1].split(".")), found[2]))
@@ -135,7 +135,7 @@ def read_selection(text: str) -> Selection:
 
 
 def _segments(path: str) -> tuple[Segment, ...]:
-    """Return the pieces of a path; `**` at the end needs at least one piece inside."""
+    """Return the segments of a path; a final `**` matches at least one segment."""
     found: list[Segment] = []
     pieces = re.split(r"([./])", path)
     for mark, word in zip([".", *pieces[1::2]], pieces[::2], strict=True):
@@ -151,14 +151,14 @@ def _segments(path: str) -> tuple[Segment, ...]:
         elif _SEGMENT.fullmatch(word) and "**" not in word:
             found.append(Segment("slot" if mark == "/" else "name", word))
         else:
-            raise SelectError(f"'{word}' is no piece of a path" if word else "a piece is missing")
+            raise SelectError(f"'{word}' is not a path segment" if word else "a segment is missing")
     if found[-1].kind == "any":
         found[-1:] = [Segment("one"), Segment("any")]
     return tuple(found)
 
 
 def glob(pattern: str, text: str) -> bool:
-    """Say whether a text has the form of a pattern in which `*` is anything.
+    """Return whether a text matches a pattern in which `*` stands for any text.
 
     >>> glob("self_*", "self_attention"), glob("*_layer", "layers")
     (True, False)
@@ -182,7 +182,7 @@ def glob(pattern: str, text: str) -> bool:
 
 
 def _equals(text: str, value: Any) -> bool:
-    """Say whether a written value is what a predicate says: its text, or its JSON value."""
+    """Return whether a value equals a predicate's text, as a string pattern or as JSON."""
     if isinstance(value, str) and glob(text, value):
         return True
     try:

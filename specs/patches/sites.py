@@ -1,9 +1,9 @@
-"""Sites: the records of an unexpanded spec that selections name, and how uses reach them.
+"""Find the records of an unexpanded spec that selections match.
 
-A template may be used in several places, of which a selection may reach some only.
-So the walk keeps a template apart for each way in which selections can go on from
-there: a `Version`.  Each is visited once, so the cost is that of the spec times the
-selections, however many paths lead through it.
+A template may be used in several places, and a selection may match only some of them.  The
+walk therefore creates a separate `Version` of a template for each set of selections that can
+continue from it.  It visits each version once, so the cost is proportional to the size of the
+spec times the number of selections, and does not depend on the number of paths.
 """
 
 from __future__ import annotations
@@ -15,87 +15,87 @@ from typing import Any
 from .select import Kind, Selection
 
 DEEPEST = 32
-"""Templates inside one another that selections enter; deeper specs are refused anyway."""
+"""Maximum nesting of templates that selections enter; the checker rejects deeper specs."""
 MOST_STEPS = 1_000_000
-"""Comparisons of a piece of a path with a selection, in all."""
+"""Maximum total number of comparisons between path segments and selections."""
 _VISIT = 3
-"""Comparisons for which going to one node counts, besides those that are made there."""
-_MOST_BESIDE = 500
-"""Paths that are kept for a selection that may miss."""
+"""Number of comparisons that visiting one node counts as, besides those made there."""
+_MOST_CANDIDATES = 500
+"""Maximum number of candidate paths stored for a selection that may be empty."""
 
 Site = tuple[str, ...]
-"""Keys from a scope's record to a node, or to what stands in a slot; `()` is the scope."""
+"""Keys from a scope's record to a node or to a block in a slot; `()` is the scope."""
 State = tuple[tuple[int, int], ...]
-"""Selections that may go on from here, each with its positions as bits."""
+"""Selections that can continue from here, each with its positions as a bit mask."""
 
 Piece = tuple[int, int | None]
-"""First and last of some copies in a row; None where their number is not known."""
+"""First and last index of consecutive copies; None if the number of copies is unknown."""
 
 
 class TooMuchError(Exception):
-    """The selections of a file would take too long to follow."""
+    """The selections of a file need too many comparisons."""
 
 
 @dataclass(slots=True)
 class Version:
-    """A scope, as some of its uses reach it."""
+    """A scope as it is reached through some of its uses."""
 
     scope: str
     """The template; `""` is the spec itself."""
     label: str
-    """A word for the use that reached it first."""
+    """Label of the use that reached it first."""
     path: str
-    """The path through which it was first reached, up to its nodes."""
+    """Path through which it was first reached; the prefix of its nodes' paths."""
     chosen: dict[int, list[Site]] = field(default_factory=dict)
-    """What each selection names in it, by the selection's index."""
+    """Selection index to the sites that the selection matches here."""
     runs: dict[str, list[Run]] = field(default_factory=dict)
     """Node to the versions of its templates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Copies in a row that selections do not tell apart; any other use is one of them."""
+    """Consecutive copies that no selection distinguishes; a plain use has a single run."""
 
     low: int
     high: int | None
-    """The last copy; None where the number of copies is not known."""
+    """The last copy; None if the number of copies is unknown."""
     template: str
     version: Version | None
-    """None where the template is unknown, or lies too deep."""
+    """None if the template is unknown or nested too deeply."""
 
 
 @dataclass(slots=True)
 class Found:
-    """What one selection names."""
+    """The result of one selection."""
 
     paths: dict[tuple[str, Site], str] = field(default_factory=dict)
-    """Scope and site to the first path that leads there."""
+    """Scope and site of each match to the first path that reaches it."""
     near: dict[tuple[str, Site], str] = field(default_factory=dict)
-    """The same for those that have the path but not what the brackets want."""
+    """The same for records that match the path but not the predicates."""
     misplaced: list[str] = field(default_factory=list)
-    """Why a number of a copy means none."""
+    """Reasons why a copy index is invalid."""
     furthest: int = 0
-    """How many of its pieces found something."""
-    beside: list[str] = field(default_factory=list)
-    """Paths that stand where the next piece found nothing, or something else."""
+    """Number of segments that matched."""
+    candidates: list[str] = field(default_factory=list)
+    """Paths at which the next segment was compared, as suggestions."""
 
 
 def is_repeat(node: Mapping[str, Any]) -> bool:
-    """Say whether a written node is a repeat."""
+    """Return whether a node, as written, is a repeat."""
     return "repeat" in node or ("block" in node and "use" not in node)
 
 
 def templates_of(node: Mapping[str, Any]) -> list[str]:
-    """Return the names of templates that a written node uses; a block's name may be among them."""
+    """Return the names of templates that a node uses; some may be names of blocks."""
     if is_repeat(node):
         return [node.get("block", ""), *node.get("instead", {}).values()]
     return [node.get("use", "")]
 
 
 def bottom_up(blocks: Mapping[str, Any]) -> list[str]:
-    """Return the templates that can be entered, each after those that it uses.
+    """Return the templates that can be entered, each after the templates that it uses.
 
-    Templates that contain themselves, or stand too deep, are left out.
+    Templates that contain themselves or are nested too deeply are omitted.
     """
     uses = {
         name: {t for node in block["nodes"].values() for t in templates_of(node) if t in blocks}
@@ -105,20 +105,20 @@ def bottom_up(blocks: Mapping[str, Any]) -> list[str]:
     for name, used in uses.items():
         for other in used:
             users[other].append(name)
-    left = {name: len(used) for name, used in uses.items()}
-    depth = {name: 1 for name in blocks if not left[name]}
+    pending = {name: len(used) for name, used in uses.items()}
+    depth = {name: 1 for name in blocks if not pending[name]}
     order = sorted(depth)
     for name in order:
         for user in sorted(users[name]):
-            left[user] -= 1
+            pending[user] -= 1
             depth[user] = max(depth.get(user, 0), depth[name] + 1)
-            if not left[user]:
+            if not pending[user]:
                 order.append(user)
     return [name for name in order if depth[name] <= DEEPEST]
 
 
-def _used_apart(spec: Mapping[str, Any]) -> set[str]:
-    """Return what is used where no selection leads: in slots, and as the choice of a param."""
+def _used_elsewhere(spec: Mapping[str, Any]) -> set[str]:
+    """Return names used where selections do not enter: in slots and in block choices."""
     choices = spec.get("params", {}).values()
     found = [choice.get("use") for choice in choices if isinstance(choice, dict)]
     scopes = [spec["nodes"], *(block["nodes"] for block in spec.get("blocks", {}).values())]
@@ -134,29 +134,29 @@ class Walk:
     """Follows every selection of a file through a spec."""
 
     def __init__(self, spec: Mapping[str, Any], selections: Sequence[Selection]) -> None:
-        """Walk the whole spec.
+        """Walk the spec.
 
         Raises:
-            TooMuchError: the selections would take too long to follow.
+            TooMuchError: the selections need too many comparisons.
         """
         self.spec, self.blocks, self.selections = spec, spec.get("blocks", {}), selections
         self.found = [Found() for _ in selections]
         self.paths: dict[tuple[str, Site], str] = {}
-        """Every site to the first path that leads there."""
+        """Every site to the first path that reaches it."""
         self.order = bottom_up(self.blocks)
-        """Templates that are entered, each after those that it uses."""
+        """Templates that the walk enters, each after the templates that it uses."""
         self._open = frozenset(self.order)
         self._versions: dict[tuple[str, State], Version] = {}
         self._by_scope: dict[str, list[Version]] = {}
-        self._whole = [(i, s) for i, s in enumerate(selections) if s.target != "nodes"]
+        self._direct = [(i, s) for i, s in enumerate(selections) if s.target != "nodes"]
         self._steps = 0
         start = tuple(
             (i, self._closed(i, 1)) for i, s in enumerate(selections) if s.target == "nodes"
         )
         self._enter("", start, "", "")
-        apart = _used_apart(spec)
+        elsewhere = _used_elsewhere(spec)
         for name in self.order:
-            if name in apart or not self.versions(name):
+            if name in elsewhere or not self.versions(name):
                 self._enter(name, (), f"{name}: ", name)
 
     def versions(self, scope: str) -> list[Version]:
@@ -164,7 +164,7 @@ class Walk:
         return self._by_scope.get(scope, [])
 
     def record(self, scope: str, site: Site) -> Any:
-        """Return what was written at a site."""
+        """Return the record at a site, as written."""
         record: Any = self.blocks[scope] if scope else self.spec
         for key in site:
             record = record[key]
@@ -177,7 +177,7 @@ class Walk:
         version = self._versions[scope, state] = Version(scope, label, path)
         self._by_scope.setdefault(scope, []).append(version)
         record = self.blocks[scope] if scope else self.spec
-        for index, selection in self._whole:
+        for index, selection in self._direct:
             self._steps += 1
             if (
                 scope and selection.segments and selection.segments[0].fits("name", scope, 0)
@@ -194,7 +194,7 @@ class Walk:
     def _meet(
         self, version: Version, site: Site, record: Mapping[str, Any], state: State, path: str
     ) -> None:
-        """Look at a node or at what stands in a slot, and at the slots inside."""
+        """Match the selections against a node or a block in a slot, and against its own slots."""
         self.paths.setdefault((version.scope, site), path)
         for index, mask in state:
             if mask >> len(self.selections[index].segments) & 1:
@@ -205,13 +205,13 @@ class Walk:
             self._meet(version, (*site, "fill", slot), inner, after, f"{path}/{slot}")
 
     def _pass_by(self, state: State, path: str) -> None:
-        """Keep the paths at which a selection had come furthest, to name them if it misses."""
+        """Store the paths at which a selection got furthest, to suggest them if it is empty."""
         for index, mask in state:
             found, reached = self.found[index], mask.bit_length()
             if reached > found.furthest:
-                found.furthest, found.beside = reached, []
-            if reached == found.furthest and len(found.beside) < _MOST_BESIDE:
-                found.beside.append(path)
+                found.furthest, found.candidates = reached, []
+            if reached == found.furthest and len(found.candidates) < _MOST_CANDIDATES:
+                found.candidates.append(path)
 
     def _choose(
         self, version: Version, index: int, site: Site, record: Mapping[str, Any], path: str
@@ -224,7 +224,7 @@ class Walk:
             found.near.setdefault((version.scope, site), path)
 
     def _runs(self, name: str, node: Mapping[str, Any], state: State, path: str) -> Iterator[Run]:
-        """Walk the versions of a node's templates, those of the most copies first."""
+        """Yield the runs of a node's templates, starting with those of the most copies."""
         if not is_repeat(node):
             if node["use"] in self._open:
                 used = node["use"]
@@ -258,7 +258,7 @@ class Walk:
         return Run(low, high, used, version)
 
     def _step(self, state: State, kind: Kind, word: str, index: int = 0) -> State:
-        """Return where selections may go on after one more piece of a path."""
+        """Return the state after one more segment of a path."""
         after = []
         for which, mask in state:
             segments = self.selections[which].segments
@@ -280,14 +280,14 @@ class Walk:
         return tuple(after)
 
     def _closed(self, which: int, mask: int) -> int:
-        """Let `**` stand for nothing, too."""
+        """Extend a mask past each `**`, which also matches no segments."""
         for position, segment in enumerate(self.selections[which].segments):
             if segment.kind == "any" and mask >> position & 1:
                 mask |= 2 << position
         return mask
 
     def _indices(self, state: State) -> Iterator[tuple[int, int, int, bool]]:
-        """Walk the numbers that come next: selection, first, last, and whether `**` is before."""
+        """Yield the next copy indices: selection, first, last, and whether `**` precedes them."""
         for which, mask in state:
             segments = self.selections[which].segments
             for position, segment in enumerate(segments):
@@ -299,14 +299,16 @@ class Walk:
         return {cut for _, low, high, _ in self._indices(state) for cut in (low, high + 1)}
 
     def _check_indices(self, state: State, path: str, count: int | None, *, shared: bool) -> None:
-        """Note the numbers that are no copy of a repeat."""
+        """Record copy indices that do not exist in a repeat."""
         for which, _, high, loose in self._indices(state):
             if loose:
                 continue
             if shared:
-                why = f"the copies of '{path}' share their weights, so one cannot be selected"
+                why = (
+                    f"the copies of '{path}' share their weights, so they cannot be selected singly"
+                )
             elif count is not None and high >= count:
-                why = f"'{path}' has {count} copies, so none is number {high}"
+                why = f"'{path}' has {count} copies, so copy {high} does not exist"
             else:
                 continue
             if why not in self.found[which].misplaced:
@@ -314,20 +316,20 @@ class Walk:
 
 
 def _count(written: Any) -> int | None:
-    """Return how many copies a repeat has, where that is a plain number."""
+    """Return the number of copies of a repeat if it is a literal number."""
     if isinstance(written, bool) or not isinstance(written, int | float) or written < 1:
         return None
     return int(written)
 
 
 def _pieces(cuts: set[int], count: int | None) -> list[Piece]:
-    """Return the stretches between cuts, first and last; the last one may be open."""
+    """Return the intervals between cuts as first and last index; the last may be open."""
     starts = sorted(cut for cut in cuts if count is None or cut < count)
     ends: list[int | None] = [start - 1 for start in starts[1:]]
     return list(zip(starts, [*ends, None if count is None else count - 1], strict=True))
 
 
 def _rank(state: State, pieces: list[Piece]) -> tuple[float, int, Piece]:
-    """Order copies: most of them first, and of as many those that selections leave alone."""
+    """Return the sort key of a group of copies: most copies first, then fewest selections."""
     copies = sum(float("inf") if high is None else high - low + 1 for low, high in pieces)
     return -copies, sum(mask.bit_count() for _, mask in state), pieces[0]

@@ -166,7 +166,7 @@ def test_twelve_mistakes_give_twelve_findings(edit: Edit, findings_of: FindingsO
 
 WHOLE = {
     "a key twice": (
-        "error[S02]: key 'heads' stands twice\n"
+        "error[S02]: duplicate key 'heads'\n"
         "  --> spec.json#/params/heads\n"
         "  help: keep one of the two"
     ),
@@ -182,9 +182,9 @@ WHOLE = {
         "  help: change one of these params"
     ),
     "heads that do not divide the width": (
-        "error[P02]: attention@1: width 512 does not divide among 5 heads\n"
+        "error[P02]: attention@1: width 512 is not divisible by 5 heads\n"
         f"  --> spec.json#{DECODER}/self_attention/fill/f/params\n"
-        "  help: use 4 heads, or give d_k"
+        "  help: use 4 heads, or set d_k"
     ),
     "a port that is not wired": (
         "error[W01]: port 'x' of linear@1 is not wired\n"

@@ -61,7 +61,7 @@ def test_copies_that_share_weights_are_one_module() -> None:
         ("encodr.*", "'encodr.*' names nothing in 'transformer-base'", "did you mean 'encoder.*'?"),
         ("encoder.7", "'encoder.7' names nothing", ""),
         ("encoder.*[use=linear@1]", "not as the brackets want it", ""),
-        ("encoder..f", "a piece is missing: 'encoder..f'", "write a path such as"),
+        ("encoder..f", "a segment is missing: 'encoder..f'", "write a path such as"),
         ("/", "'/' is the whole model", "encoder.*"),
     ],
 )

@@ -112,11 +112,11 @@ def test_paths_go_through_templates_numbers_and_slots(text: str, paths: list[str
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("left.b.4.map", "'left.b' has 4 copies, so none is number 4"),
-        ("left.b.2-9.map", "'left.b' has 4 copies, so none is number 9"),
+        ("left.b.4.map", "'left.b' has 4 copies, so copy 4 does not exist"),
+        ("left.b.2-9.map", "'left.b' has 4 copies, so copy 9 does not exist"),
         (
             "shared.0.map",
-            "the copies of 'shared' share their weights, so one cannot be selected",
+            "the copies of 'shared' share their weights, so they cannot be selected singly",
         ),
     ],
 )
@@ -134,23 +134,23 @@ def test_a_number_that_may_be_a_copy_is_not(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "a piece is missing"),
-        ("a..b", "a piece is missing"),
-        ("a.", "a piece is missing"),
-        ("a b", "'a b' is no piece of a path"),
-        ("a.***", "'***' is no piece of a path"),
-        ("4.a", "'4' is no piece of a path"),
-        ("a/4", "'4' is no piece of a path"),
+        ("", "a segment is missing"),
+        ("a..b", "a segment is missing"),
+        ("a.", "a segment is missing"),
+        ("a b", "'a b' is not a path segment"),
+        ("a.***", "'***' is not a path segment"),
+        ("4.a", "'4' is not a path segment"),
+        ("a/4", "'4' is not a path segment"),
         ("a.3-1.b", "'3-1' counts backwards"),
         ("/nodes", "'/nodes' is neither '/' nor a template"),
         ("/blocks/", "'/blocks/' is neither '/' nor a template"),
         ("/blocks/a/b", "'/blocks/a/b' is neither '/' nor a template"),
-        ("a[use]", "'[use]' is no predicate"),
-        ("a[use=x", "'[use=x' is no predicate"),
-        ("a[use=x].b", "'.b' is no predicate"),
-        ("a[use=[1]]", "'[use=[1]]' is no predicate"),
+        ("a[use]", "'[use]' is not a predicate"),
+        ("a[use=x", "'[use=x' is not a predicate"),
+        ("a[use=x].b", "'.b' is not a predicate"),
+        ("a[use=[1]]", "'[use=[1]]' is not a predicate"),
         ("x" * 401, "a selection has at most 400 characters"),
-        ("a.b\n", "'b\n' is no piece of a path"),
+        ("a.b\n", "'b\n' is not a path segment"),
     ],
 )
 def test_what_is_no_selection_says_why(text: str, problem: str) -> None:

@@ -125,12 +125,12 @@ def test_the_output_as_data(tmp_path: Path, capsys: Capture) -> None:
         (["head", "--use", "liner@1"], "did you mean 'linear@1'?"),
         (["head", "--use", "embedding@1"], "param 'd_model' of embedding@1 is missing"),
         (["hed", "--use", "linear@1"], "nearest: head"),
-        (["head", "--use", "linear@1", "--expect", "2"], "selects 1 and not 2"),
+        (["head", "--use", "linear@1", "--expect", "2"], "selects 1, expected 2"),
         (["head", "--use", "linear@1", "--set", "d_uot=3"], "did you mean 'd_out'?"),
-        (["head", "--use", "linear@1", "--name", "a b"], "'a b' cannot be a name"),
+        (["head", "--use", "linear@1", "--name", "a b"], "'a b' is not a valid name"),
         (["encoder", "--use", "linear@1"], "'encoder' is a repeat, not a block"),
         (["/", "--use", "linear@1"], "'/' selects no block"),
-        (["a..b", "--use", "linear@1"], "a piece is missing"),
+        (["a..b", "--use", "linear@1"], "a segment is missing"),
     ],
 )
 def test_a_swap_that_does_not_check_writes_nothing(
