@@ -1,1 +1,1 @@
-"""From weights to output sequences."""
+"""Decoding: turn a trained model and its inputs into output sequences."""

@@ -1,11 +1,11 @@
-"""Held: the rows that a model still works on, of all that a search began with.
+"""Active rows: drop finished sentences from a batch while the others are decoded.
 
-Sentences of a batch are done at different times.  When at most half of those that a model
-holds go on, it lets go of the others: its state is copied for the rows that are left, which
-costs about what one step reads, and every later step is shorter.  A search goes on to think
-in all of its rows.
+Sentences of a batch end at different times.  When at most half of the sentences in a model's
+decoding state are unfinished, the finished sentences are removed from it: the state of the
+remaining rows is copied, which costs about as much as one step reads, and every later step
+is cheaper.  The search itself continues to work with all of its rows.
 
-Axes: N sentences, R rows of them, M of those that are held, V vocabulary.
+Axes: N sentences, R rows of the search, M active rows, V vocabulary.
 """
 
 from __future__ import annotations
@@ -17,61 +17,61 @@ import torch
 from torch import Tensor
 
 NARROW = 2
-"""Of so many sentences that are held, one at most must go on before the others are let go."""
+"""The state is narrowed when at most one in this many of its sentences is unfinished."""
 
 Cancelled = Callable[[], Collection[int]]
-"""Asked before each step which of the N sentences nobody waits for any more."""
+"""Called before each step; returns the indices of the sentences whose output is not needed."""
 
 
 class Stepper(Protocol):
-    """A model in the middle of N sentences, each begun with K equal rows."""
+    """A model that is decoding N sentences, each with K rows that start out equal."""
 
     rows: int
-    """Number of sentences N that it holds."""
+    """Number of sentences N in the decoding state."""
 
     def step(self, tokens_R: Tensor, position: int, /) -> Tensor:
-        """Append one token to every row and return the logits [R, V] of the next.
+        """Append one token to every row and return the logits [R, V] of the next token.
 
         Args:
-            tokens_R: for each row its last token, sentence by sentence; `bos` first.
-            position: how many tokens came before it.
+            tokens_R: the last token of every row, sentence by sentence; `bos` at the first step.
+            position: number of tokens before it.
         """
 
     def reorder(self, rows_R: Tensor, /) -> None:
-        """Let each row r go on from what row `rows_R[r]` of its sentence has written."""
+        """Make each row r continue from row `rows_R[r]`, which belongs to the same sentence."""
 
     def narrow(self, sentences_N: Tensor, /) -> None:
-        """Keep these sentences alone, in this order."""
+        """Keep only these sentences, in this order."""
 
 
 class ActiveRows:
-    """A stepper, and which of the rows of a search it still holds."""
+    """A stepper, together with the rows of a search that are still in its state."""
 
     def __init__(self, stepper: Stepper, rows: int, cancelled: Cancelled | None = None) -> None:
-        """Begin with all of them.
+        """Start with all rows active.
 
         Args:
-            stepper: in the middle of no sentence yet.
-            rows: how many a search has, as many for each sentence.
-            cancelled: sentences whose rows need not go on.
+            stepper: a stepper before its first step.
+            rows: rows of the search; every sentence has the same number.
+            cancelled: returns the sentences that need not be continued.
         """
         self._stepper, self._cancelled = stepper, cancelled
         self._all, self._sentences = rows, stepper.rows
         self._each = rows // max(1, stepper.rows)
         self._sentences_M: Tensor | None = None
         self.rows_M: Tensor | None = None
-        """The rows that are held; None for all."""
+        """The active rows; None for all."""
 
     def step(self, tokens_R: Tensor, position: int) -> Tensor:
-        """Append a token to every row; return the logits [M, V] of those that are held."""
+        """Append a token to every active row; return their logits [M, V]."""
         return self._stepper.step(self.taken(tokens_R), position)
 
     def taken(self, values_R: Tensor) -> Tensor:
-        """Return what belongs to the rows that are held."""
+        """Return the values of the active rows."""
         return values_R if self.rows_M is None else values_R[self.rows_M]
 
     def spread(self, values_M: Tensor) -> Tensor:
-        """Return values [R, ...]; zeros, which nobody may read, for rows that are not held."""
+        """Return values [R, ...]; rows that are not active get zeros, which must not be used."""
         if self.rows_M is None:
             return values_M
         return values_M.new_zeros(self._all, *values_M.shape[1:]).index_copy(
@@ -79,7 +79,7 @@ class ActiveRows:
         )
 
     def reorder(self, rows_R: Tensor) -> None:
-        """Let each row go on from what another row of its sentence has written."""
+        """Make each row continue from another row of its sentence."""
         if self.rows_M is None:
             self._stepper.reorder(rows_R)
             return
@@ -88,18 +88,18 @@ class ActiveRows:
         self._stepper.reorder(place_R[rows_R[self.rows_M]])
 
     def wanted(self, like_N: Tensor) -> Tensor:
-        """Return `like_N`, true for sentences that go on, without those that nobody waits for."""
+        """Return `like_N`, true for unfinished sentences, with cancelled sentences set to false."""
         cancelled = [] if self._cancelled is None else list(self._cancelled())
         if not cancelled:
             return like_N
         return like_N.index_fill(0, torch.tensor(cancelled, device=like_N.device), value=False)
 
     def narrow(self, open_N: Tensor, count: int) -> None:
-        """Let go of sentences that are done, when few enough are not.
+        """Remove finished sentences from the state, when few enough are unfinished.
 
         Args:
-            open_N: which go on.
-            count: how many that are, one at least.
+            open_N: whether each sentence is unfinished.
+            count: number of unfinished sentences, at least one.
         """
         if count * NARROW > self._stepper.rows:
             return
@@ -111,5 +111,5 @@ class ActiveRows:
 
 
 def rows_of(sentences_N: Tensor, each: int) -> Tensor:
-    """Return the rows [N * each] of some sentences, each of which has as many."""
+    """Return the rows [N * each] of some sentences that have `each` rows apiece."""
     return (sentences_N[:, None] * each + torch.arange(each, device=sentences_N.device)).flatten()

@@ -1,4 +1,4 @@
-"""Ids: from ids of sources to ids of outputs, without any text.
+"""Decode batches of source ids to output ids; text is handled elsewhere.
 
 Axes: N sentences, S positions of the sources.
 """
@@ -34,37 +34,40 @@ from .stepper import EnsembleStepper, ModelStepper
 
 
 class SpecialTokens(NamedTuple):
-    """Ids of an output that are no words."""
+    """Ids with a special role in the outputs."""
 
     begin: int
     end: int
     pad: int
     never: frozenset[int] = frozenset()
-    """Others that no output holds."""
+    """Further ids that are never written."""
 
     @classmethod
     def of(cls, target: Vocabulary) -> SpecialTokens:
-        """Return those of a vocabulary; what is never unknown is never written as if it were."""
+        """Return the special tokens of a vocabulary.
+
+        `unk` is never written if the vocabulary can spell every text.
+        """
         never = frozenset({target.unk}) if target.spells_all else frozenset[int]()
         return cls(target.bos, target.eos, target.pad, never)
 
 
 Constraint = Callable[[Sequence[int]], LogitsProcessor]
-"""From the most tokens of each of the N outputs to what may come next."""
+"""Takes the maximum number of tokens of each of the N outputs; returns a logits processor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be decoded, in ids."""
+    """One source to decode, with requirements on its output, in ids."""
 
     source: Sequence[int]
-    """With its end token, if the model wants one."""
+    """Source ids, with the end token if the model expects one."""
     begin: Sequence[int] = ()
-    """What the output begins with."""
+    """Forced prefix: tokens that the output must begin with."""
     include: Sequence[Sequence[int]] = ()
-    """Phrases that it holds, none of them empty."""
+    """Non-empty phrases that the output must contain."""
     room: int = 0
-    """Tokens, the end among them, for which there is room whatever the settings say."""
+    """Minimum length limit, including the end token; overrides smaller limits of the settings."""
 
 
 @torch.inference_mode()
@@ -82,16 +85,16 @@ def decode_ids(
     """Return the hypotheses of a batch of sources, best first.
 
     Args:
-        models: each reads `source` and `source_mask`, and is asked for the next of
-            `target`; their probabilities are averaged.
-        requests: sources, at least one id each, and what their outputs are to be like.
-        special_tokens: with which outputs begin and end, and what fills rows on either side.
-        search: how outputs are looked for.
-        avoidance: the phrases of `search.avoid`, which are text.
-        constraint: a task's own control.
-        half: whether matrix products run in bfloat16.
-        cancelled: sources for whose outputs nobody waits any more; what is returned for them
-            means nothing.
+        models: models with the inputs `source`, `source_mask` and `target`; their probabilities are
+            averaged.
+        requests: sources, each with at least one id, and the requirements on their outputs.
+        special_tokens: ids that begin, end and pad outputs; `pad` also fills the sources.
+        search: settings of the search.
+        avoidance: the banned phrases `search.avoid`, compiled for the vocabulary.
+        constraint: makes an additional logits processor, given by the task.
+        half: whether to run matrix products in bfloat16.
+        cancelled: returns the sources whose outputs are not needed; the hypotheses returned for
+            them are meaningless.
     """
     device = next(models[0].parameters()).device
     rows = [torch.tensor(one.source, dtype=torch.long, device=device) for one in requests]
@@ -110,7 +113,7 @@ def decode_ids(
         steppers = [ModelStepper(one, fixed, beams=search.beam, length=length) for one in models]
         reading: Reading = steppers[0] if len(steppers) == 1 else EnsembleStepper(steppers)
         stepper: Stepper = reading
-        # Other controls may forbid what an output is to begin with.
+        # Other logits processors may ban tokens of the prefix, so it is then fed step by step.
         free = avoidance is None and constraint is None and not search.no_repeat
         if free and (many := common([one.begin for one in requests], {*ids.values(), *never})):
             first = [[special_tokens.begin, *one.begin[:many]] for one in requests]
@@ -145,7 +148,7 @@ def decode_ids(
 
 
 def _limits(lengths_N: Tensor, requests: Sequence[Request], search: SearchSettings) -> Tensor:
-    """Return the most tokens of each output; there is room for what it must hold."""
+    """Return the maximum length of each output; required phrases and prefixes always fit."""
     limits_N = (lengths_N * search.max_factor).long() + search.max_extra
     if search.max_length is not None:
         limits_N = limits_N.clamp(max=search.max_length)
@@ -160,7 +163,7 @@ def _processor(
     avoidance: Avoidance | None,
     own: Sequence[LogitsProcessor],
 ) -> LogitsProcessor | None:
-    """Return what settings, requests and the task forbid, or None."""
+    """Return one logits processor for settings, requests and the task; None if none is needed."""
     processors = list[LogitsProcessor](own)
     limits_R = limits_N.repeat_interleave(search.beam)
     if search.repetition_penalty > 1:
@@ -184,37 +187,37 @@ def _inclusion(
 
 
 def check_ids(graph: Graph, sources: Sequence[Sequence[int]]) -> None:
-    """Refuse a graph or sources that `decode_ids` does not work with.
+    """Raise if a graph or its sources cannot be decoded by `decode_ids`.
 
     Raises:
-        InputError: the graph has other inputs, does not step, or a source is empty or has
-            an id that is not the model's.
+        InputError: the graph has other inputs or has no step axis, or a source is empty or has an
+            id outside the model's vocabulary.
     """
     kinds = {name: type_.kind for name, type_ in graph.inputs.items()}
     wanted = {"source": "ids", "source_mask": "mask", "target": "ids"}
     if kinds != wanted or graph.step_axis is None or "logits" not in graph.outputs:
         raise InputError(
-            "only an encoder-decoder of ids decodes sources, step by step",
+            "decoding sources needs an encoder-decoder over ids with a step axis",
             place=f"{graph.source}#/inputs",
-            help=f"its inputs are {', '.join(wanted)}, and 'step' names the axis of 'target'",
+            help=f"declare the inputs {', '.join(wanted)}, and set 'step' to the axis of 'target'",
         )
     refuse_ids("source", sources, int(graph.inputs["source"].size or 0))
 
 
 def refuse_ids(name: str, rows: Sequence[Sequence[int]], size: int) -> None:
-    """Refuse rows of ids that a vocabulary does not have.
+    """Raise if a row is empty or has an id outside the vocabulary.
 
     Args:
-        name: of a row, such as `source`.
+        name: what to call a row in messages, such as `source`.
         rows: ids.
-        size: of the vocabulary.
+        size: size of the vocabulary.
 
     Raises:
-        InputError: a row is empty or has another id.
+        InputError: a row is empty or has an id outside the vocabulary.
     """
     for number, ids in enumerate(rows, 1):
         outside = [one for one in ids if not 0 <= one < size]
         if outside or not ids:
             problem = f"has the id {outside[0]}" if outside else "is empty"
-            help_ = f"give ids from 0 to {size - 1}, one at least"
+            help_ = f"give at least one id, each from 0 to {size - 1}"
             raise InputError(f"{name} {number} {problem}", help=help_)

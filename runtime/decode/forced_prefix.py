@@ -1,9 +1,9 @@
-"""Foreseen: what every output begins with is read at once, not token by token.
+"""Forced prefix: read the tokens that every output must begin with in one step.
 
-A search goes on as ever, a position at a time, and its controls let nothing come but what
-was told.  The model has then read these tokens already, so its scores are there.
+The search still advances one position at a time, and its logits processors allow only the
+forced token.  The model has read these tokens already, so its logits are looked up.
 
-Axes: N sentences, R rows, T tokens that are known, V vocabulary.
+Axes: N sentences, R rows, T forced tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor
 from .active_rows import Stepper
 
 NUMBERS = 1 << 25
-"""Logits that are held at most, if that is more than those of one position; 128 MB."""
+"""Maximum number of logits stored at once (128 MB), unless one position has more."""
 
 
 class Reading(Stepper, Protocol):
-    """A stepper that takes several tokens at once."""
+    """A stepper that can append several tokens at once."""
 
     def steps(self, tokens_RT: Tensor, position: int, /) -> Tensor:
         """Append tokens to every row and return the logits [R, T, V] after each."""
@@ -31,9 +31,9 @@ def common(prefixes: Sequence[Sequence[int]], impossible: Collection[int]) -> in
     """Return how many tokens of every prefix can be read at once.
 
     Args:
-        prefixes: with which the outputs begin.
-        impossible: tokens that a search does not write whatever it is told; what comes
-            after one is not foreseen.
+        prefixes: forced prefix of each output.
+        impossible: tokens that a search never writes, even if they are forced; reading ahead stops
+            before the first of them.
 
     >>> common([[5, 6, 7], [8, 9]], {1})
     2
@@ -48,16 +48,16 @@ def common(prefixes: Sequence[Sequence[int]], impossible: Collection[int]) -> in
 
 
 class ForcedPrefix:
-    """A stepper whose rows all begin as told."""
+    """A stepper whose rows all begin with a forced prefix."""
 
     def __init__(self, stepper: Reading, first_NT: Tensor, *, beams: int, vocabulary: int) -> None:
-        """Take a stepper before its first step.
+        """Wrap a stepper before its first step.
 
         Args:
-            stepper: what reads.
-            first_NT: the tokens that every row of a sentence is fed first.
+            stepper: the model's stepper.
+            first_NT: the first tokens of every row of a sentence.
             beams: rows of each sentence.
-            vocabulary: how many logits there are for each of them.
+            vocabulary: number of logits per row.
         """
         self.rows = stepper.rows
         self._stepper, self._first_NT, self._beams = stepper, first_NT, beams
@@ -66,7 +66,7 @@ class ForcedPrefix:
         self._logits_RTV = torch.empty(0)
 
     def step(self, tokens_R: Tensor, position: int) -> Tensor:
-        """Return the logits [R, V] that follow one more token, which may have been read."""
+        """Append one token to every row and return the logits [R, V], stored if it was read."""
         if position >= self._first_NT.size(1):
             self._logits_RTV = self._logits_RTV[:0]
             return self._stepper.step(tokens_R, position)
@@ -81,12 +81,12 @@ class ForcedPrefix:
         return self._logits_RTV[:, position - self._start]
 
     def reorder(self, rows_R: Tensor) -> None:
-        """Let rows change places; those that begin alike need not."""
+        """Permute rows; within the prefix, the rows of a sentence are equal and need no copy."""
         if self._last + 1 >= self._first_NT.size(1):
             self._stepper.reorder(rows_R)
 
     def narrow(self, sentences_N: Tensor) -> None:
-        """Keep these sentences alone, in this order."""
+        """Keep only these sentences, in this order."""
         if len(self._logits_RTV):
             by_sentence = self._logits_RTV.unflatten(0, (-1, self._beams))
             self._logits_RTV = by_sentence[sentences_N].flatten(0, 1)

@@ -1,11 +1,11 @@
-"""Generate: go on from given tokens, one at a time, best first or drawn at random.
+"""Generate continuations of given tokens, greedily or by sampling.
 
-Rows begin together at their first token.  What all prompts have, up to the end of the
-shortest, is read at once.  While a row's prompt lasts it is fed from there, and from its
-end on with what the row writes itself; so prompts of different lengths stand in one
-batch, and no position is padding on the left.  Rows that have ended are let go (`active.py`).
+All rows begin at their first token.  The tokens up to the end of the shortest prompt are read
+at once.  After that, a row is fed from its prompt while the prompt lasts, and then with
+the tokens it generates; so prompts of different lengths share a batch without left padding.
+Rows that have ended are removed from the state (`active_rows.py`).
 
-Axes: R rows, P tokens of the longest prompt, V vocabulary, L tokens written at most.
+Axes: R rows, P tokens of the longest prompt, V vocabulary, L most tokens to generate.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ from .stepper import ModelStepper
 
 
 class GenerateSettings(BaseModel):
-    """How tokens are chosen."""
+    """How continuations are generated."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     max_new: int = Field(default=50, ge=1)
-    """Tokens written at most, those of the prompt not counted."""
+    """Maximum number of tokens to generate, not counting the prompt."""
     temperature: float = Field(default=0.0, ge=0.0)
-    """0 takes the most probable token; otherwise logits are divided by it, and one is drawn."""
+    """Sampling temperature: logits are divided by it; 0 takes the most probable token."""
     top_k: int | None = Field(default=None, ge=1)
-    """Most probable tokens of which one is drawn; null is all."""
+    """Sample from this many most probable tokens; null is all."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """One is drawn of the fewest best tokens that hold this much probability together."""
+    """Sample from the fewest most probable tokens whose probabilities sum to this much."""
     min_p: float = Field(default=0.0, ge=0, lt=1)
-    """One is drawn of the tokens at least this share as probable as the best."""
+    """Sample from the tokens with at least this fraction of the most probable token's probability.
+    """
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Decides what is drawn, together with the prompt."""
+    """Seed of the random numbers; they depend on it and on the prompt."""
     samples: int = Field(default=1, ge=1)
-    """Continuations of each prompt; without a temperature all of them are the same."""
+    """Continuations of each prompt; all are equal if the temperature is 0."""
 
     @property
     def draws(self) -> SampleSettings | None:
-        """How tokens are drawn; None when the best is taken."""
+        """Settings of the sampler; None for greedy decoding."""
         if self.temperature == 0:
             return None
         return SampleSettings(
@@ -63,21 +64,21 @@ class GenerateSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
-    """What was written after one prompt."""
+    """The text generated after one prompt."""
 
     tokens: tuple[int, ...]
-    """Ids, the prompt's left out, and so is the one that ended it."""
+    """Ids, without the prompt and without the end token."""
     log_probability: float
-    """Natural logarithm of the model's probability of them, with the one that ended it."""
+    """Natural logarithm of the model's probability of the tokens, including the end token."""
     finished: bool
-    """Whether it ended by itself."""
+    """Whether an end token ended it, rather than the length limit."""
 
 
 class Reader(Stepper, Protocol):
-    """A stepper that can be given many tokens at once."""
+    """A stepper that can read many tokens at once."""
 
     def read(self, tokens_RP: Tensor, /) -> None:
-        """Take in the first tokens of every row."""
+        """Append the first tokens of every row, without computing logits."""
 
 
 @torch.no_grad()
@@ -89,24 +90,28 @@ def generate(
     eos: Collection[int],
     device: torch.device,
 ) -> list[Continuation]:
-    """Go on from each prompt.
+    """Continue each prompt.
 
     Args:
-        stepper: begun with `samples` rows a prompt, and room for the longest and what follows.
+        stepper: a stepper with `samples` rows per prompt, and capacity for the longest prompt and
+            its continuation.
         prompts: ids, at least one each.
-        settings: how tokens are chosen.
-        eos: the tokens that end a row; with none, rows end at `max_new` tokens.
-        device: where the stepper computes.
+        settings: how continuations are generated.
+        eos: the tokens that end a row; if empty, rows end after `max_new` tokens.
+        device: the device of the stepper.
 
     Returns:
-        `samples` continuations of the first prompt, then those of the second, and so on.
-        What they become hangs on their own prompt and the seed, and on nothing else.
+        `samples` continuations of the first prompt, then those of the second, and so on. A
+        continuation depends only on its own prompt and the seed, not on the other rows.
 
     Raises:
-        ValueError: the rows are not those of the prompts, or one is empty.
+        ValueError: the stepper has a different number of rows, or a prompt is empty.
     """
     if len(prompts) * settings.samples != stepper.rows or not all(prompts):
-        msg = f"{stepper.rows} rows are not {settings.samples} for each prompt of a token at least"
+        msg = (
+            f"expected {settings.samples} rows for each of {len(prompts)} non-empty prompts, "
+            f"got {stepper.rows} rows"
+        )
         raise ValueError(msg)
     choose = _Choice(settings, prompts)
     prompts = [prompt for prompt in prompts for _ in range(settings.samples)]
@@ -151,7 +156,7 @@ def generate(
 
 
 class _Choice:
-    """Takes one token a row from its logits."""
+    """Chooses one token per row from its logits."""
 
     def __init__(self, settings: GenerateSettings, prompts: Sequence[Sequence[int]]) -> None:
         draws = settings.draws
@@ -176,19 +181,20 @@ def generate_with(
     eos: Collection[int] = (),
     half: bool = False,
 ) -> list[Continuation]:
-    """Go on from each prompt with a model that reads ids and nothing else.
+    """Continue each prompt with a model that has only ids as input.
 
     Args:
         model: in evaluation mode.
-        graph: of which it was built; its step axis is that of one input of ids, and
-            perhaps of a mask.
+        graph: the graph that the model was built from; its step axis belongs to one input of ids
+            and, optionally, to a mask.
         prompts: ids, at least one each; all are decoded in one batch.
-        settings: how tokens are chosen, and how many continuations each prompt has.
+        settings: how continuations are generated, and how many for each prompt.
         eos: the tokens that end a row.
-        half: whether matrix products run in bfloat16.
+        half: whether to run matrix products in bfloat16.
 
     Raises:
-        InputError: the graph does not decode so, or a prompt is empty or no list of its ids.
+        InputError: the graph does not support this, or a prompt is empty or has an id outside the
+            vocabulary.
     """
     moving, mask = _moving(graph)
     refuse_ids("prompt", prompts, int(graph.inputs[moving].size or 0))
@@ -209,7 +215,7 @@ def generate_with(
 
 
 def check_generates(graph: Graph) -> None:
-    """Refuse a graph that does not decode from ids alone.
+    """Raise if a graph cannot generate from ids only.
 
     Raises:
         InputError: it has other inputs, no step axis or no logits.
@@ -218,10 +224,10 @@ def check_generates(graph: Graph) -> None:
 
 
 def _moving(graph: Graph) -> tuple[str, str | None]:
-    """Return the inputs that move: ids, and their mask if there is one.
+    """Return the inputs that grow with each step: the ids, and their mask or None.
 
     Raises:
-        InputError: others are there, or the graph does not step.
+        InputError: there are other inputs, or the graph has no step axis.
     """
     kinds = {name: type_.kind for name, type_ in graph.inputs.items()}
     ids = [name for name, kind in kinds.items() if kind == "ids"]
@@ -230,8 +236,8 @@ def _moving(graph: Graph) -> tuple[str, str | None]:
     steps = all(graph.step_axis in type_.axes for type_ in graph.inputs.values())
     if graph.step_axis is None or not fits or not steps or "logits" not in graph.outputs:
         raise InputError(
-            "generation needs a spec that decodes step by step, from ids alone to 'logits'",
+            "generation needs a spec with a step axis, whose only input is ids, and 'logits'",
             place=graph.source,
-            help='give it one input of ids, such as "tokens": "ids:vocab[B T]", and a step axis',
+            help='declare one input of ids, such as "tokens": "ids:vocab[B T]", and set \'step\'',
         )
     return ids[0], masks[0] if masks else None

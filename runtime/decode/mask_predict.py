@@ -1,9 +1,9 @@
-"""Mask-predict: all words of an output at once, then those that seem wrong again.
+"""Mask-predict: write all words of an output in parallel, then rewrite the least probable.
 
-The length is predicted first.  Every word begins masked; each iteration writes the
-masked words and masks the least probable of all, fewer each time.
+The length is predicted first.  Every word begins masked; each iteration writes the masked
+words and then masks the least probable words, fewer each time.
 
-Axes: N sentences, C lengths tried for each, R = N * C rows, T positions of the longest,
+Axes: N sentences, C candidate lengths of each, R = N * C rows, T positions of the longest,
 V vocabulary, S source positions.
 """
 
@@ -28,31 +28,31 @@ from .settings import Hypothesis
 from .translate import Translator
 
 LEAST = 0.01
-"""Of the best length's probability, what another must have to be tried."""
+"""Minimum probability of a candidate length, relative to the most probable length."""
 LATER = ("target", "target_mask")
-"""Inputs that are not there while the source is read."""
+"""Inputs that are not available while the source is encoded."""
 Predict = Callable[[Tensor, Tensor], Tensor]
-"""From words [R, T], some masked, and which positions are there [R, T] to logits [R, T, V]."""
+"""Takes words [R, T], some masked, and their padding mask [R, T]; returns logits [R, T, V]."""
 
 
 @torch.no_grad()
 def mask_predict(
     predict: Predict, lengths_NC: Tensor, *, iterations: int, mask: int, never: Collection[int]
 ) -> list[list[Hypothesis]]:
-    """Write N outputs, each in C lengths.
+    """Decode N outputs, each with C candidate lengths.
 
-    After iteration t of I the n * (I - t) / I least probable of n words are masked, and
-    words that are not masked keep the probability with which they were written.
+    After iteration t of I, the n * (I - t) / I least probable of n words are masked again; the
+    other words keep the probability with which they were written.
 
     Args:
         predict: the model.
-        lengths_NC: words of each output, in each of its lengths.
-        iterations: how often words are written, I.
-        mask: the id that stands for a word not written yet.
-        never: ids that are no words of an output.
+        lengths_NC: number of words of each output, for each of its candidate lengths.
+        iterations: number of iterations I.
+        mask: the id of a masked word.
+        never: ids that are never written.
 
     Returns:
-        For each sentence its outputs, that with the most probable words on average first.
+        For each sentence its outputs, sorted by average log probability per word, best first.
 
     Source: Ghazvininejad et al. 2019, section 3.
     """
@@ -95,13 +95,13 @@ def mask_predict(
 def lengths_to_try(score_NL: Tensor, tried: int) -> Tensor:
     """Return the most probable lengths of each output, [N, C], best first.
 
-    Given a length that is plainly wrong, a model repeats a word with confidence, and so
-    the average would choose it.  A length that is much less probable than the best is
-    not tried, therefore; the best stands in its place.  The paper has no such bound.
+    Given a length that is clearly wrong, a model repeats a word with confidence, so the
+    average would choose that output.  A length that is much less probable than the best is
+    therefore replaced by the best.  The paper has no such bound.
 
     Args:
-        score_NL: logits of 1, 2, 3, ... words.
-        tried: lengths of each output, as far as there are so many.
+        score_NL: logits of the lengths 1, 2, 3, ...
+        tried: candidate lengths of each output; fewer if `score_NL` has fewer.
 
     Source: Ghazvininejad et al. 2019, section 3.2.
     """
@@ -115,12 +115,12 @@ class MaskPredictor(Translator):
 
     @property
     def rows(self) -> int:
-        """Outputs that are worked on for each sentence."""
+        """Candidate outputs of each sentence."""
         return self.search.lengths
 
     @functools.cached_property
-    def _halves(self) -> tuple[nn.Module, nn.Module, Graph]:
-        """What reads the source, what writes the target, and the graph of the latter."""
+    def _parts(self) -> tuple[nn.Module, nn.Module, Graph]:
+        """The encoder, the decoder, and the decoder's graph."""
         graph = program_of(self.model).graph
         first, second = halves(graph, LATER, registry())
         return build_sharing(first, self.model), build_sharing(second, self.model), second
@@ -129,21 +129,21 @@ class MaskPredictor(Translator):
     def decode_requests(
         self,
         requests: Sequence[Request],
-        cancelled: Cancelled | None = None,  # noqa: ARG002 - all words of all are written together
+        cancelled: Cancelled | None = None,  # noqa: ARG002 - all outputs finish at once
     ) -> list[list[Hypothesis]]:
         """Return the outputs of a batch, best first.
 
-        The source is read once, however many lengths and iterations there are.
+        The source is encoded once, independently of the number of lengths and iterations.
 
         Raises:
-            InputError: something is asked for that only a search from left to right can do.
+            InputError: a request or setting needs left-to-right search.
         """
-        self._refuse_what_it_cannot(requests)
+        self._check_supported(requests)
         device = next(self.model.parameters()).device
         source = pad_rows([one.source for one in requests], self.source.pad, self.source.eos).to(
             device
         )
-        read, write, graph = self._halves
+        read, write, graph = self._parts
         with torch.autocast(device.type, torch.bfloat16, enabled=self.half):
             known = {"source": source, "source_mask": source != self.source.pad}
             known |= read(**known)
@@ -166,9 +166,9 @@ class MaskPredictor(Translator):
             )
         return [outputs[: self.search.nbest] for outputs in found]
 
-    def _refuse_what_it_cannot(self, requests: Sequence[Request]) -> None:
+    def _check_supported(self, requests: Sequence[Request]) -> None:
         search = self.search
-        asked = {
+        requested = {
             "prefix": any(one.begin for one in requests),
             "include": any(one.include for one in requests),
             "ensemble": self.others,
@@ -178,15 +178,15 @@ class MaskPredictor(Translator):
             "no_repeat": search.no_repeat,
             "min_length": search.min_length,
         }
-        if wrong := [name for name, is_asked in asked.items() if is_asked]:
+        if wrong := [name for name, is_requested in requested.items() if is_requested]:
             raise InputError(
-                f"mask-predict writes all words at once and knows no {', '.join(wrong)}",
+                f"mask-predict does not support {', '.join(wrong)}: all words are written at once",
                 place="search",
-                help="leave it out, or translate with a model that decodes step by step",
+                help="remove the option, or translate with a model that decodes step by step",
             )
 
 
 def _batch_of(graph: Graph, name: str) -> int:
-    """Return which axis of an input is that of sentences."""
+    """Return the position of the batch axis of an input."""
     axes = graph.inputs[name].axes
     return next(i for i, axis in enumerate(axes) if graph.spec.axes.get(str(axis)) == "batch")

@@ -1,4 +1,4 @@
-"""Output: hypotheses as plain values, for JSON."""
+"""Convert hypotheses to plain values for JSON."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .settings import Hypothesis
 def output_records(target: Vocabulary, found: Sequence[Hypothesis]) -> list[dict[str, Any]]:
     """Return the outputs of one text, best first: text, scores and pieces.
 
-    A score that is not finite, of an output that the model holds for impossible but had
-    to be given, is None: JSON has no such number.
+    A score that is not finite becomes None, because JSON cannot represent it.  Such a score
+    means that the model gives the output probability zero but had to write it.
     """
     return [
         {

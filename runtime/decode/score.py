@@ -1,4 +1,4 @@
-"""Score: how probable given outputs are, token by token.
+"""Score given outputs: the probability of each token, given its source.
 
 Axes: B pairs, T target positions, V vocabulary.
 """
@@ -18,23 +18,23 @@ from .stepper import mean_log_p
 from .translate import BUFFER, Translator
 
 BATCH_ROWS = 32
-"""Pairs that are scored at a time."""
+"""Pairs that are scored in one batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """How probable one output is, given its source."""
+    """The probability of one output, given its source."""
 
     tokens: tuple[str, ...]
-    """Pieces of the output, its end last."""
+    """Pieces of the output, including the end token."""
     log_probabilities: tuple[float, ...]
-    """Natural logarithm of the probability of each, given those before it."""
+    """Natural logarithm of the probability of each token, given the tokens before it."""
     score: float
-    """Their sum over the length penalty, as search has it."""
+    """Sum of the log probabilities, divided by the search's length penalty."""
 
     @property
     def log_probability(self) -> float:
-        """Natural logarithm of the probability of the whole output."""
+        """Natural logarithm of the probability of the complete output."""
         return sum(self.log_probabilities)
 
 
@@ -44,9 +44,9 @@ def score_pairs(
     """Yield the score of each pair of source and output, in order; both may be empty.
 
     Args:
-        translator: its model, tokenizers and length penalty.
+        translator: model, tokenizers and length penalty to score with.
         pairs: source and output, as text.
-        buffer: pairs to read ahead, which are sorted by length.
+        buffer: pairs to read ahead; they are sorted by length.
     """
     stream = iter(pairs)
     while chunk := list(islice(stream, buffer)):

@@ -1,4 +1,4 @@
-"""Settings of search, and what a search gives."""
+"""Settings of search and sampling, and the hypotheses that they return."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch import Tensor
 from ...specs.findings import InputError
 
 Penalty = Literal["gnmt", "length", "none"]
-"""By what the log probability of a hypothesis is divided, to compare lengths."""
+"""Divisor of a hypothesis's log probability, for comparing different lengths."""
 
 
 class SampleSettings(BaseModel):
-    """How outputs are drawn by chance.
+    """How outputs are sampled.
 
     Source: top_k: Fan et al. 2018, section 5; top_p: Holtzman et al. 2019, section 3.1;
     min_p: Nguyen et al. 2024, section 3.
@@ -28,19 +28,20 @@ class SampleSettings(BaseModel):
     )
 
     temperature: float = Field(default=1.0, gt=0)
-    """By which logits are divided: below 1 sharpens, above 1 flattens."""
+    """Logits are divided by it: below 1 sharpens the distribution, above 1 flattens it."""
     top_k: int = Field(default=0, ge=0)
-    """Draw among this many best tokens; 0 among all."""
+    """Sample from this many most probable tokens; 0 from all."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """Draw among the fewest best tokens that hold this much probability together."""
+    """Sample from the fewest most probable tokens whose probabilities sum to this much."""
     min_p: float = Field(default=0.0, ge=0, lt=1)
-    """Draw among tokens at least this share as probable as the best."""
+    """Sample from the tokens with at least this fraction of the most probable token's probability.
+    """
     seed: int = 1
-    """Decides the draws, together with the source: other lines of a batch change nothing."""
+    """Seed of the random numbers, which depend on it and on the source, not on the batch."""
 
 
 class SearchSettings(BaseModel):
-    """How outputs are looked for; the defaults are those of the paper.
+    """Settings of the search; the defaults follow the paper.
 
     Source: Vaswani et al. 2017, section 6.1, https://arxiv.org/abs/1706.03762
     """
@@ -50,69 +51,74 @@ class SearchSettings(BaseModel):
     )
 
     beam: int = Field(default=4, ge=1)
-    """Hypotheses kept for each sentence; 1 takes the best token each time."""
+    """Hypotheses per sentence; 1 is greedy search."""
     penalty: Penalty = "gnmt"
     """`gnmt` divides log P by ((5 + length) / 6)^alpha, `length` by length^alpha, `none` by 1."""
     alpha: float = Field(default=0.6, ge=0)
-    """Strength of the length penalty; 0 compares bare log probabilities."""
+    """Strength of the length penalty; 0 compares plain log probabilities."""
     ends: Literal["any", "best"] = "any"
-    """What may end: `any` of the 2 K continuations that are looked at (tensor2tensor); or `best`,
-    those among the K best alone, and at the longest length all (Hugging Face's library)."""
+    """Which of the 2 K best continuations may end: `any` of them (tensor2tensor), or only the K
+    `best`, and at the maximum length all (Hugging Face Transformers).
+    """
     max_factor: float = Field(default=1.0, ge=0)
-    """Tokens that an output may have for each token of its input; `max_extra` comes on top."""
+    """Maximum output length is this many tokens per input token, plus `max_extra`."""
     max_extra: int = Field(default=50, ge=0)
-    """Tokens by which an output may be longer than that."""
+    """Tokens added to the maximum output length that `max_factor` gives."""
     max_length: int | None = Field(default=None, ge=1)
-    """Most tokens of any output, however long its input; null for no such bound."""
+    """Maximum tokens of an output for any input length; null for no further limit."""
     min_length: int = Field(default=0, ge=0)
-    """Fewest tokens of an output, its end aside, where there is room for them."""
+    """Minimum tokens of an output, not counting the end token; the maximum length takes precedence.
+    """
     nbest: int = Field(default=1, ge=1)
     """Hypotheses returned for each sentence; at most `beam`."""
     groups: int = Field(default=1, ge=1)
-    """Groups of equal size that the beam is divided into, which keep apart from one another."""
+    """Number of equal groups in diverse beam search; must divide `beam`."""
     diversity: float = Field(default=0.5, ge=0)
-    """Taken off a token's log probability for each hypothesis of an earlier group that takes it."""
+    """Penalty on a token's log probability for each hypothesis of an earlier group that takes it.
+    """
     no_repeat: int = Field(default=0, ge=0)
-    """Tokens in a row of which no run comes twice in an output; 0 for no such rule."""
+    """Length of n-grams that may not occur twice in an output; 0 for no limit."""
     repetition_penalty: float = Field(default=1.0, ge=1)
-    """By which the log probability of a token is multiplied that the output already has."""
+    """Factor on the log probability of tokens that the output already contains."""
     avoid: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """Words or phrases that no output holds; they end and begin at the ends of words."""
+    """Words or phrases that no output may contain; they match complete words only."""
     iterations: int = Field(default=10, ge=1)
-    """Times that mask-predict writes words; it alone reads this."""
+    """Iterations of mask-predict; other searches ignore it."""
     lengths: int = Field(default=5, ge=1)
-    """Lengths of an output that mask-predict tries; it alone reads this."""
+    """Candidate lengths per output in mask-predict; other searches ignore it."""
     sample: SampleSettings | None = None
-    """Draw `beam` outputs by chance instead of searching; null searches."""
+    """Sample `beam` outputs instead of searching; null searches."""
 
     @model_validator(mode="after")
     def _has_room(self) -> SearchSettings:
         if self.nbest > self.beam:
-            msg = f"nbest {self.nbest} is more than beam {self.beam} keeps"
+            msg = f"'nbest' {self.nbest} is greater than 'beam' {self.beam}"
             raise ValueError(msg)
         if self.beam % self.groups:
-            msg = f"beam {self.beam} does not divide into {self.groups} groups"
+            msg = f"'beam' {self.beam} is not divisible by 'groups' {self.groups}"
             raise ValueError(msg)
         if self.sample is not None and self.groups > 1:
-            raise ValueError("samples are independent: leave 'groups' out, or 'sample'")
+            raise ValueError("'groups' has no effect on 'sample': remove one of the two")
         return self
 
 
 def search_settings(search: Mapping[str, Any]) -> SearchSettings:
-    """Return settings of search.
+    """Return validated search settings.
 
     Raises:
-        InputError: one is out of its range, or two clash.
+        InputError: a setting is out of range, or two settings conflict.
     """
     try:
         return SearchSettings(**search)
     except ValidationError as error:
-        told = [
+        messages = [
             ".".join(map(str, one["loc"])) + ": " * bool(one["loc"]) + one["msg"]
             for one in error.errors()
         ]
         raise InputError(
-            "; ".join(told), place="search", help="weft translate --help says what each is"
+            "; ".join(messages),
+            place="search",
+            help="run 'weft translate --help' for a description of each setting",
         ) from None
 
 
@@ -123,15 +129,15 @@ class Hypothesis:
     tokens: tuple[int, ...]
     """Ids, without `bos` and `eos`."""
     log_probability: float
-    """Natural logarithm of the probability of the tokens, `eos` among them."""
+    """Natural logarithm of the probability of the tokens, including `eos`."""
     score: float
-    """`log_probability` over the length penalty; comparable within one sentence."""
+    """`log_probability` divided by the length penalty; comparable within one sentence."""
     finished: bool
-    """Whether it ended by itself, with `eos`, and not at the longest length."""
+    """Whether it ended with `eos`, rather than at the maximum length."""
 
 
 def length_penalty(length: Tensor | int, alpha: float, form: Penalty = "gnmt") -> Tensor:
-    """Return what log P is divided by; `length` counts `eos`.
+    """Return the length penalty, which divides log P; `length` counts `eos`.
 
     `gnmt`: ((5 + length) / 6)^alpha; `length`: length^alpha; `none`: 1.
 

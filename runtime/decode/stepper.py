@@ -1,4 +1,4 @@
-"""Stepper: a built model, one position at a time.
+"""Run a built model one position at a time.
 
 Axes: N sentences, K beams, R = N * K rows, V vocabulary.
 """
@@ -19,14 +19,14 @@ from ..compile.prepack import packed
 from .active_rows import rows_of
 
 READ_AT_ONCE = 512
-"""Tokens of a prompt that are read at once; more would take memory by the square."""
+"""Prompt tokens that are read in one call; memory grows with the square of this number."""
 
 FEW = 3
-"""Rows are moved one by one when at most one in so many moves; a copy of all is faster beyond."""
+"""Rows are moved one by one if at most one in this many moves; otherwise all are copied at once."""
 
 
 class ModelStepper:
-    """What search needs to know of a model whose spec has a step axis."""
+    """Adapts a model whose spec has a step axis to the `Stepper` protocol."""
 
     def __init__(
         self,
@@ -40,17 +40,17 @@ class ModelStepper:
         mask: str | None = None,
         sentences: int | None = None,
     ) -> None:
-        """Run what does not depend on the output once, and make room for the rest.
+        """Run the parts that do not depend on the output once, and allocate the decoding state.
 
         Args:
             model: built from a spec with a `step`; in evaluation mode.
-            fixed: inputs without the step axis, one row a sentence.
-            beams: hypotheses K kept for each sentence.
-            length: positions that will be decoded at most.
+            fixed: inputs without the step axis, one row per sentence.
+            beams: hypotheses K per sentence.
+            length: maximum number of positions.
             moving: the input that is fed back.
-            output: the output that scores the next one, [.., V].
-            mask: an input with the step axis that masks it; every position is kept.
-            sentences: how many there are, when nothing is fixed.
+            output: the output with the logits of the next token, [.., V].
+            mask: mask input with the step axis; it is true everywhere.
+            sentences: number of sentences, if there are no fixed inputs.
         """
         parameter = next(model.parameters())
         device = next((value.device for value in fixed.values()), parameter.device)
@@ -65,51 +65,51 @@ class ModelStepper:
         self.beams = beams
         self._model: Any = model
         self._moving, self._output = moving, output
-        self._kept = {}
+        self._masks = {}
         if mask is not None:
-            self._kept[mask] = torch.ones(capacity.rows, 1, dtype=torch.bool, device=device)
-        self._used, self._room = 0, length
+            self._masks[mask] = torch.ones(capacity.rows, 1, dtype=torch.bool, device=device)
+        self._used, self._length = 0, length
         begin: Any = model.begin
         self._state = begin(capacity, **fixed)
 
     def read(self, tokens_RP: Tensor, position: int = 0) -> None:
-        """Take in tokens of every row at once, and give nothing.
+        """Append tokens to every row at once, without computing logits.
 
         Args:
-            tokens_RP: P tokens of each.
-            position: how many came before them.
+            tokens_RP: P tokens of each row.
+            position: number of tokens before them.
         """
         read: Any = self._model.read
         for start in range(0, tokens_RP.size(1), READ_AT_ONCE):
             tokens_RT = tokens_RP[:, start : start + READ_AT_ONCE]
-            kept = {name: one.expand(-1, tokens_RT.size(1)) for name, one in self._kept.items()}
-            moving = {self._moving: tokens_RT, **kept}
+            masks = {name: one.expand(-1, tokens_RT.size(1)) for name, one in self._masks.items()}
+            moving = {self._moving: tokens_RT, **masks}
             read(**moving, state=self._state, position=position + start)
         self._used = position + tokens_RP.size(1)
 
     def step(self, tokens_R: Tensor, position: int) -> Tensor:
-        """Return the logits [R, V] that follow one more token in every row."""
+        """Append one token to every row and return the logits [R, V] of the next token."""
         return self.steps(tokens_R[:, None], position)[:, -1]
 
     def steps(self, tokens_RT: Tensor, position: int) -> Tensor:
-        """Return the logits [R, T, V] that follow each of T more tokens in every row."""
-        kept = {name: one.expand(-1, tokens_RT.size(1)) for name, one in self._kept.items()}
-        moving = {self._moving: tokens_RT, **kept}
+        """Append T tokens to every row and return the logits [R, T, V] after each."""
+        masks = {name: one.expand(-1, tokens_RT.size(1)) for name, one in self._masks.items()}
+        moving = {self._moving: tokens_RT, **masks}
         self._used = position + tokens_RT.size(1)
-        last = self._used >= self._room
+        last = self._used >= self._length
         outputs = self._steps.run(self._model, moving, self._state, position, last=last)
         logits: Tensor = outputs[self._output]
         return logits
 
     def reorder(self, rows_R: Tensor) -> None:
-        """Let each row go on from what another row of its sentence has written."""
+        """Make each row continue from another row of its sentence."""
         reorder(self._state, rows_R, self._used)
 
     def narrow(self, sentences_N: Tensor) -> None:
-        """Keep these sentences alone, in this order."""
+        """Keep only these sentences, in this order."""
         rows_R = rows_of(sentences_N, self.beams)
         narrow(self._state, sentences_N, rows_R, self._used)
-        self._kept = {name: one[rows_R] for name, one in self._kept.items()}
+        self._masks = {name: one[rows_R] for name, one in self._masks.items()}
         self.rows = len(sentences_N)
 
 
@@ -120,45 +120,45 @@ def mean_log_p(logits: Sequence[Tensor]) -> Tensor:
 
 
 class EnsembleStepper:
-    """Several models with one vocabulary, as one whose probabilities are their mean.
+    """Several models with one vocabulary, combined by averaging their probabilities.
 
     Source: Sutskever et al. 2014, section 3.6.
     """
 
     def __init__(self, steppers: Sequence[ModelStepper]) -> None:
-        """Take models in the middle of the same sentences."""
+        """Combine steppers over the same sentences."""
         self._steppers = steppers
         self.rows = steppers[0].rows
 
     def step(self, tokens_R: Tensor, position: int) -> Tensor:
-        """Return log probabilities [R, V], in float32, that follow one more token in every row."""
+        """Append one token to every row and return the log probabilities [R, V], in float32."""
         return mean_log_p([one.step(tokens_R, position) for one in self._steppers])
 
     def steps(self, tokens_RT: Tensor, position: int) -> Tensor:
-        """Return log probabilities [R, T, V] that follow each of T more tokens in every row."""
+        """Append T tokens to every row and return the log probabilities [R, T, V] after each."""
         return mean_log_p([one.steps(tokens_RT, position) for one in self._steppers])
 
     def reorder(self, rows_R: Tensor) -> None:
-        """Let each row go on from what another row of its sentence has written."""
+        """Make each row continue from another row of its sentence."""
         for one in self._steppers:
             one.reorder(rows_R)
 
     def narrow(self, sentences_N: Tensor) -> None:
-        """Keep these sentences alone, in this order."""
+        """Keep only these sentences, in this order."""
         for one in self._steppers:
             one.narrow(sentences_N)
         self.rows = len(sentences_N)
 
 
 def reorder(state: Any, rows_R: Tensor, used: int) -> None:
-    """Gather what rows have written, in place; what belongs to sentences stays.
+    """Gather the per-row tensors of a state, in place; per-sentence tensors do not change.
 
-    On the CPU, when few rows go on from another, only those are moved.
+    On the CPU, if few rows continue from another row, only those are copied.
 
     Args:
-        state: what `begin` returned.
-        rows_R: for each row, the row from which it goes on.
-        used: positions that are filled; the rest of a buffer is not touched.
+        state: the decoding state that `begin` returned.
+        rows_R: for each row, the row from which it continues.
+        used: number of filled positions; the rest of a buffer is not touched.
     """
     moved = None
     if rows_R.device.type == "cpu":
@@ -170,7 +170,7 @@ def reorder(state: Any, rows_R: Tensor, used: int) -> None:
 
 
 def _reorder(state: Any, rows_M: Tensor, moved_M: Tensor | None, used: int) -> None:
-    """Let the rows `moved_M`, all when None, go on from `rows_M`."""
+    """Make the rows `moved_M`, or all rows if it is None, continue from `rows_M`."""
     if isinstance(state, State):
         filled = [buffer.narrow(-2, 0, used) for buffer in state.appended.values()]
         for tensor in (*filled, *state.carried.values()):
@@ -188,13 +188,13 @@ def _reorder(state: Any, rows_M: Tensor, moved_M: Tensor | None, used: int) -> N
 
 
 def narrow(state: Any, sentences_M: Tensor, rows_M: Tensor, used: int) -> None:
-    """Keep what belongs to some sentences, in place of the whole.
+    """Keep only some sentences of a state, in place.
 
     Args:
-        state: what `begin` returned.
-        sentences_M: those that are kept, in their order from now on.
+        state: the decoding state that `begin` returned.
+        sentences_M: the sentences to keep, in their new order.
         rows_M: their rows.
-        used: positions that are filled; of the rest of a buffer there is only room.
+        used: number of filled positions; the rest of a buffer is not copied.
     """
     if isinstance(state, State):
         for name, buffer in state.appended.items():

@@ -1,7 +1,7 @@
-"""Translate: lines of text in, lines of text out, in order.
+"""Translate lines of text, in order.
 
-Lines are sorted by length inside a buffer, decoded in batches and put back in order,
-so what one line becomes does not depend on its neighbours.
+Lines are sorted by length inside a buffer, decoded in batches and put back in order.  The
+translation of a line does not depend on the other lines.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from .search.constraints import Avoidance, texts_of
 from .settings import Hypothesis, SearchSettings
 
 BUFFER = 1000
-"""Lines that are read before the first is written, unless told otherwise."""
+"""Default number of lines to read ahead."""
 BATCH_TOKENS = 4096
-"""Source tokens of a batch, padding counted, times the beam."""
+"""Maximum source tokens of a batch, including padding, times the beam."""
 LONGEST_SOURCE = 1000
-"""Source tokens of one line; the rest is cut off, with a warning."""
+"""Maximum source tokens of one line; longer lines are truncated with a warning."""
 
 Warn = Callable[[int, str], None]
-"""Called with a line number, counted from 1, and what is wrong with the line."""
+"""Called with a line number, counted from 1, and a warning about the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class TranslationRequest:
-    """One line to translate, and what its translation must be like."""
+    """One line to translate, with requirements on its translation."""
 
     text: str
     begin: str = ""
-    """Text that the translation begins with."""
+    """Text that the translation must begin with."""
     include: Sequence[str] = ()
-    """Words or phrases that it holds."""
+    """Words or phrases that the translation must contain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,15 @@ class Translator:
     target: Vocabulary
     search: SearchSettings
     half: bool = False
-    """Whether matrix products run in bfloat16."""
+    """Whether to run matrix products in bfloat16."""
     others: tuple[nn.Module, ...] = ()
-    """Models with the same vocabularies, whose probabilities are averaged with the model's."""
+    """Further models with the same vocabularies; all models' probabilities are averaged."""
     _avoidance: list[Avoidance] = field(default_factory=list, repr=False, compare=False)
-    """What is avoided, made when it is first needed."""
+    """Cache of the compiled banned phrases; filled on first use."""
 
     @property
     def rows(self) -> int:
-        """Outputs that are worked on for each sentence."""
+        """Hypotheses per sentence."""
         return self.search.beam
 
     def translate(
@@ -73,9 +73,9 @@ class Translator:
         An empty line gives an empty line.
 
         Args:
-            lines: text, one sentence each, or wishes.
-            buffer: lines to read ahead; 1 answers each at once.
-            warn: hears of lines that are cut.
+            lines: one sentence each, as text or as requests.
+            buffer: lines to read ahead; 1 translates each line as soon as it arrives.
+            warn: called for each truncated line.
         """
         for hypotheses in self.hypotheses(lines, buffer=buffer, warn=warn):
             yield self.target.decode(hypotheses[0].tokens) if hypotheses else ""
@@ -94,10 +94,10 @@ class Translator:
         Args:
             lines: as in `translate`.
             buffer: lines to read ahead.
-            warn: hears of lines that are cut.
-            callback: hears after each batch how many more lines are done.
-            cancelled: lines, counted from 0, that nobody waits for any more; asked again and
-                again.  What is yielded for them means nothing.
+            warn: called for each truncated line.
+            callback: called after each batch with the number of lines it completed.
+            cancelled: returns the lines, counted from 0, whose output is not needed; called
+                repeatedly. The hypotheses yielded for them are meaningless.
         """
         stream, start = iter(lines), 0
         while chunk := list(islice(stream, buffer)):
@@ -109,7 +109,7 @@ class Translator:
 
     def _chunk(
         self,
-        asked: Sequence[TranslationRequest],
+        lines: Sequence[TranslationRequest],
         start: int,
         warn: Warn | None,
         callback: Callable[[int], None] | None,
@@ -117,11 +117,11 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each line, best first; none for empty lines."""
         requests = []
-        for index, ids in enumerate(self.source.encode_many([one.text for one in asked])):
+        for index, ids in enumerate(self.source.encode_many([one.text for one in lines])):
             if len(ids) > LONGEST_SOURCE and warn is not None:
                 warn(start + index + 1, f"{len(ids)} tokens, cut to {LONGEST_SOURCE}")
-            begin = self.target.encode(asked[index].begin) if asked[index].begin else []
-            include = [self.target.encode(phrase) for phrase in asked[index].include]
+            begin = self.target.encode(lines[index].begin) if lines[index].begin else []
+            include = [self.target.encode(phrase) for phrase in lines[index].include]
             requests.append(Request(ids[:LONGEST_SOURCE], begin, [one for one in include if one]))
         found: list[list[Hypothesis]] = [[] for _ in requests]
         filled = [index for index, request in enumerate(requests) if request.source]
@@ -151,11 +151,11 @@ class Translator:
     def decode_requests(
         self, requests: Sequence[Request], cancelled: Cancelled | None = None
     ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of a batch, best first; each source has a token.
+        """Return the hypotheses of a batch, best first.
 
         Args:
-            requests: what is to be decoded.
-            cancelled: which of them nobody waits for any more.
+            requests: sources, each with at least one token.
+            cancelled: returns the requests whose output is not needed.
         """
         whole = [replace(one, source=[*one.source, self.source.eos]) for one in requests]
         special_tokens = SpecialTokens.of(self.target)
@@ -181,12 +181,12 @@ class Translator:
 
 
 def _places(rows: Sequence[int], start: int, cancelled: Cancelled) -> list[int]:
-    """Return which rows of a batch are lines that nobody waits for.
+    """Return the rows of a batch whose lines are cancelled.
 
     Args:
-        rows: the place in its buffer of each row's line.
-        start: lines before that buffer.
-        cancelled: lines that nobody waits for.
+        rows: for each row, the index of its line in the buffer.
+        start: number of lines before the buffer.
+        cancelled: returns the cancelled lines.
     """
     lines = set(cancelled())
     return [place for place, row in enumerate(rows) if start + row in lines] if lines else []

@@ -1,8 +1,8 @@
-"""CKY: the sum over all binary trees of a sentence, and the best of them, for many at once.
+"""CKY: sum over all binary trees of a sentence, and the best tree, in batches.
 
-A binary tree over n words has 2 n - 1 spans, those of one word among them; what a tree
-weighs is the sum of what its spans do.  Both programs fill a chart by width, all spans of
-one width and all sentences of a batch together: n steps, whatever the batch.
+A binary tree over n words has 2 n - 1 spans, including those of one word; the weight of a
+tree is the sum of the weights of its spans.  Both algorithms fill a chart by width, with all
+spans of one width and all sentences of a batch at once: n steps, whatever the batch size.
 
 Axes: B sentences, N words of the longest, M spans of a width, K ways to split a span.
 
@@ -26,10 +26,10 @@ from ...data.treebank.charts import Span
 def log_partition(weight_BNN: Tensor, length_B: Tensor) -> Tensor:
     """Return the log of the sum over all binary trees of exp(weight of the tree), [B].
 
-    Its gradient is how probable each span is.
+    Its gradient is the marginal probability of each span.
 
     Args:
-        weight_BNN: for i <= j, what the span from word i to word j weighs; finite.
+        weight_BNN: for i <= j, the weight of the span from word i to word j; finite.
         length_B: words of each sentence, at least one.
     """
     total: Tensor = _Inside.apply(weight_BNN, length_B)  # type: ignore[no-untyped-call]
@@ -37,22 +37,22 @@ def log_partition(weight_BNN: Tensor, length_B: Tensor) -> Tensor:
 
 
 def marginals(weight_BNN: Tensor, length_B: Tensor) -> Tensor:
-    """Return how probable each span is in a tree drawn by its weight, [B, N, N]."""
+    """Return the marginal probability of each span, [B, N, N]."""
     chart, insides = _inside(weight_BNN)
     return _outside(chart, insides, length_B, torch.ones_like(length_B, dtype=torch.float32))
 
 
 def best_trees(weight_BNN: Tensor, length_B: Tensor) -> list[list[Span]]:
-    """Return the spans of the heaviest binary tree of each sentence, the outer before the inner.
+    """Return the spans of the best binary tree of each sentence, outer spans before inner ones.
 
     Args:
-        weight_BNN: for i <= j, what the span from word i to word j weighs.
+        weight_BNN: for i <= j, the weight of the span from word i to word j.
         length_B: words of each sentence, at least one.
     """
     chart = _Chart(weight_BNN)
     split_BNN = torch.zeros(weight_BNN.shape, dtype=torch.int64, device=weight_BNN.device)
     for wide in range(1, chart.longest):
-        best_BM, at_BM = chart.halves(wide).max(-1)
+        best_BM, at_BM = chart.splits(wide).max(-1)
         split_BNN[:, : chart.longest - wide, wide] = at_BM
         chart.fill(wide, best_BM)
     splits = split_BNN.cpu().numpy()
@@ -60,11 +60,11 @@ def best_trees(weight_BNN: Tensor, length_B: Tensor) -> list[list[Span]]:
 
 
 class _Chart:
-    """What spans weigh with the best, or all, trees inside; by an end and how much wider than 1.
+    """Weights of spans including the trees inside them: the best tree, or the sum over all.
 
-    `first` [B, N, N] is indexed by the first word and the width less one; `last` by the
-    last word and, from its end backwards, the width less one: so both halves of a split
-    are slices.
+    `first` [B, N, N] is indexed by the first word and the width minus one; `last` by the
+    last word and, counted from the end, the width minus one.  Both parts of a split are
+    therefore slices.
     """
 
     def __init__(self, weight_BNN: Tensor) -> None:
@@ -74,13 +74,13 @@ class _Chart:
         self.last = torch.zeros_like(weight_BNN)
         self._put(0, weight_BNN.diagonal(0, 1, 2))
 
-    def halves(self, wide: int) -> Tensor:
-        """Return what the two halves of each span weigh, for every split, [B, M, K]."""
+    def splits(self, wide: int) -> Tensor:
+        """Return the summed weight of the two parts of each span, for every split, [B, M, K]."""
         n = self.longest
         return self.first[:, : n - wide, :wide] + self.last[:, wide:, n - wide :]
 
     def fill(self, wide: int, inside_BM: Tensor) -> None:
-        """Put the spans of a width, from what is inside them."""
+        """Set the spans of a width, given the weight inside them."""
         self._put(wide, inside_BM + self.weight_BNN.diagonal(wide, 1, 2))
 
     def _put(self, wide: int, value_BM: Tensor) -> None:
@@ -90,11 +90,11 @@ class _Chart:
 
 
 class _Inside(torch.autograd.Function):
-    """The inside program; its backward pass is the outside program."""
+    """The inside algorithm; its backward pass is the outside algorithm."""
 
     @staticmethod
     def forward(ctx: Any, weight_BNN: Tensor, length_B: Tensor) -> Tensor:
-        """Return what all trees of each sentence weigh together."""
+        """Return the log of the summed weight of all trees of each sentence."""
         ctx.chart, ctx.insides = _inside(weight_BNN.detach())
         ctx.length_B, ctx.dtype = length_B, weight_BNN.dtype
         rows_B = torch.arange(len(length_B), device=length_B.device)
@@ -112,7 +112,7 @@ def _inside(weight_BNN: Tensor) -> tuple[_Chart, list[Tensor]]:
     """Return the chart of sums, and the sum inside each span of each width from 2."""
     chart, insides = _Chart(weight_BNN.float()), []
     for wide in range(1, chart.longest):
-        inside_BM = chart.halves(wide).logsumexp(-1)
+        inside_BM = chart.splits(wide).logsumexp(-1)
         insides.append(inside_BM)
         chart.fill(wide, inside_BM)
     return chart, insides
@@ -121,7 +121,7 @@ def _inside(weight_BNN: Tensor) -> tuple[_Chart, list[Tensor]]:
 def _outside(
     chart: _Chart, insides: Sequence[Tensor], length_B: Tensor, of_total_B: Tensor
 ) -> Tensor:
-    """Hand what each sentence gets down to its spans, the widest first, [B, N, N]."""
+    """Propagate the gradient of each sentence to its spans, widest first, [B, N, N]."""
     n = chart.longest
     first, last = torch.zeros_like(chart.first), torch.zeros_like(chart.last)
     rows_B = torch.arange(len(length_B), device=length_B.device)
@@ -131,7 +131,7 @@ def _outside(
         of_span_BM = first[:, : n - wide, wide] + last[:, wide:, n - 1 - wide]
         share_BNN.diagonal(wide, 1, 2).copy_(of_span_BM)
         if wide:
-            share_BMK = (chart.halves(wide) - insides[wide - 1][..., None]).exp_()
+            share_BMK = (chart.splits(wide) - insides[wide - 1][..., None]).exp_()
             share_BMK *= of_span_BM[..., None]
             first[:, : n - wide, :wide] += share_BMK
             last[:, wide:, n - wide :] += share_BMK
@@ -139,7 +139,7 @@ def _outside(
 
 
 def _spans(split_NN: np.ndarray[Any, Any], length: int) -> list[Span]:
-    """Read the spans of a tree out of where each span splits."""
+    """Return the spans of a tree, given the split point of each span."""
     spans, left = [], [(0, length - 1)]
     while left:
         i, j = left.pop()

@@ -1,11 +1,12 @@
-"""Automaton: a control under which every output is a tree over exactly the words of its sentence.
+"""Tree automaton: allow only outputs that are a tree over exactly the words of the sentence.
 
-It knows what may follow: a leaf while words are left, the closing of what is open and
-holds something, an opening while words are left and room for all closings, and the end
-when all is closed.  So no output needs repair, not even of a model that knows nothing.
+The automaton determines the symbols that may come next: a leaf while words are left; the
+closing of a constituent that is open and not empty; an opening while words are left and the
+length limit allows all closings; and the end when everything is closed.  No output needs
+repair, even from an untrained model.
 
-All rows move together: the depth of every symbol is a sum over those before it, and the
-innermost open constituent is the last opening that reached the depth of today.
+All rows advance together.  The depth of every symbol is a cumulative sum over the symbols
+before it, and the innermost open constituent is the last opening at the current depth.
 
 Axes: R rows, N sentences, V symbols of the vocabulary, L symbols written so far, C labels.
 """
@@ -22,33 +23,32 @@ from torch import Tensor
 from ...data.treebank.linearization import Action, Linearization
 
 MAX_UNARY = 8
-"""Constituents that may open one right after the other."""
+"""Maximum number of consecutive openings."""
 
 
 class _State(NamedTuple):
-    """Where each row stands; every value is [R]."""
+    """The state of each row; every value is [R]."""
 
     depth: Tensor
-    """Constituents that are open."""
+    """Number of open constituents."""
     used: Tensor
-    """Leaf symbols written."""
+    """Number of leaf symbols written."""
     opened: Tensor
-    """Openings since the last leaf or closing."""
+    """Number of openings since the last leaf or closing."""
     top: Tensor
-    """The symbol that opened the innermost constituent; 0 where none is open."""
+    """The symbol that opened the innermost constituent; 0 if none is open."""
     filled: Tensor
-    """Whether that constituent holds something."""
+    """Whether the innermost constituent is not empty."""
 
 
 class TreeProcessor:
-    """Forbids every symbol after which the output could no longer become a tree.
+    """Bans every symbol after which the output could no longer become a tree.
 
-    Where leaves are words, which word comes is given and not the model's to choose: so the
-    word that may come has the probability that the model gives to any, and a score is that
-    of the constituents alone.
+    Where leaves are words, the next word is given rather than chosen by the model.  It gets
+    the total probability of all word pieces, so the score is that of the constituents only.
 
-    The symbols of a vocabulary have fixed meanings here: in the form of tensor2tensor a
-    bare symbol opens a constituent if the vocabulary has its closing, and is a tag if not.
+    The symbols of a vocabulary have fixed meanings: in the tensor2tensor form a bare symbol
+    opens a constituent if the vocabulary contains its closing, and is a tag otherwise.
     """
 
     def __init__(
@@ -63,22 +63,22 @@ class TreeProcessor:
         special_tokens: Sequence[int] = (),
         words: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> None:
-        """Learn what the symbols do.
+        """Determine the action of every symbol.
 
         Args:
-            form: how symbols write a tree.
+            form: the linearization, which maps symbols to actions.
             symbols: the text of each id.
             lengths: words of each of the N sentences, at least one.
-            limits: most symbols of each output, the end among them.
+            limits: maximum number of symbols of each output, including the end.
             rows_each: rows of each sentence.
             eos: the id that ends an output.
-            special_tokens: other ids that are no symbols, among them every piece of words.
+            special_tokens: other ids that are not symbols, including all word pieces.
             words: the ids of each word of each sentence, where leaves are words (`top_down`).
 
         Raises:
-            ValueError: a limit has no room for a tree over so many words.
+            ValueError: a limit is too small for a tree over the sentence.
         """
-        # Every closing is read together with the others, so that bare labels are known.
+        # Actions depend on the complete vocabulary: a closing makes its bare label an opening.
         actions = form.actions(list(symbols))
         for one in (eos, *special_tokens):
             actions[one] = None
@@ -98,7 +98,7 @@ class TreeProcessor:
         else:
             spelled = [length * [1] for length in lengths]
         longest = max(map(len, leaves), default=0)
-        # One more place, so that a row whose words are all written still has one to look at.
+        # One extra column, so that the index stays valid in rows whose words are all written.
         next_NW = torch.zeros(len(leaves), longest + 1, dtype=torch.long)
         between_NW = torch.zeros(len(leaves), longest + 1, dtype=torch.bool)
         for row, (ids, sizes) in enumerate(zip(leaves, spelled, strict=True)):
@@ -106,7 +106,9 @@ class TreeProcessor:
             between_NW[row, [0, *accumulate(sizes)]] = True
         for ids, limit in zip(leaves, limits, strict=True):
             if limit < len(ids) + 3:
-                msg = f"{limit} symbols have no room for {len(ids)} words in a bracket and an end"
+                msg = (
+                    f"a tree over {len(ids)} leaves needs {len(ids) + 3} symbols; limit is {limit}"
+                )
                 raise ValueError(msg)
 
         def each(values: Tensor) -> Tensor:
@@ -117,7 +119,7 @@ class TreeProcessor:
         self._next_RW, self._between_RW = each(next_NW), each(between_NW)
 
     def __call__(self, log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
-        """Forbid what leads to no tree."""
+        """Ban every symbol that cannot lead to a tree."""
         if self._open_V.device != log_p_RV.device:
             for name, value in vars(self).items():
                 if isinstance(value, Tensor):
@@ -130,7 +132,7 @@ class TreeProcessor:
         return log_p_RV.masked_fill(~allowed_RV, -torch.inf)
 
     def _state(self, written_RL: Tensor) -> _State:
-        """Return where each row stands; of rows that are over already, anything."""
+        """Return the state of each row; undefined for rows that have ended."""
         rows, length = written_RL.shape
         if length == 0:
             zero_R = torch.zeros(rows, dtype=torch.long, device=written_RL.device)
@@ -139,7 +141,7 @@ class TreeProcessor:
         depth_RL = (open_RL.int() - close_RL.int()).cumsum(1)
         depth_R = depth_RL[:, -1]
         place_L = torch.arange(1, length + 1, device=written_RL.device)
-        # Places count from 1, so that 0 says that there is none.
+        # Positions are counted from 1; 0 means that there is none.
         top_R = ((open_RL & (depth_RL == depth_R[:, None])) * place_L).amax(1)
         other_R = (~open_RL * place_L).amax(1)
         symbol_R = written_RL.gather(1, (top_R - 1).clamp(min=0)[:, None])[:, 0]
@@ -152,7 +154,7 @@ class TreeProcessor:
         )
 
     def _next(self, state: _State) -> Tensor:
-        """Return the piece that is next among the words of each row, [R, 1]."""
+        """Return the next word piece of each row, [R, 1]."""
         used_R1 = torch.minimum(state.used, self._length_R)[:, None]
         return self._next_RW.gather(1, used_R1)
 
@@ -163,7 +165,7 @@ class TreeProcessor:
         within_R = ~self._between_RW.gather(1, used_R1)[:, 0]
         is_open_R = state.depth > 0
         over_R = ~is_open_R & (state.used > 0)
-        # What is left when this symbol is an opening, without those that must follow it.
+        # Symbols left to spend if this one is an opening, minus the symbols that must follow.
         spare_R = self._limit_R - written - 1 - left_R - (state.depth + 1) - 1
         opens_R = (left_R > 0) & (spare_R >= 0) & (state.opened < MAX_UNARY)
         opens_R = opens_R & ~over_R & ~within_R
@@ -173,7 +175,7 @@ class TreeProcessor:
         allowed_RV = self._closing_CV[label_R] | (opens_R[:, None] & self._open_V)
         if self._copied:
             next_R1 = self._next(state)
-            # Letters of words are no openings or closings, so their places are free.
+            # Word pieces are never openings or closings, so this overwrites nothing.
             allowed_RV.scatter_(1, next_R1, leaf_R[:, None] | allowed_RV.gather(1, next_R1))
         else:
             allowed_RV = allowed_RV | (leaf_R[:, None] & self._leaf_V)
@@ -182,14 +184,14 @@ class TreeProcessor:
 
 
 def _of(actions: Sequence[Action | None], kind: str) -> Tensor:
-    """Return which ids are of a kind, [V]."""
+    """Return whether each id is of a kind, [V]."""
     return torch.tensor([action is not None and action.kind == kind for action in actions])
 
 
 def _closings(actions: Sequence[Action | None]) -> tuple[Tensor, Tensor]:
     """Return the ids that close each label, [C, V], and the label that each id opens, [V].
 
-    Label 0 is none, which nothing closes.
+    Label 0 means no label; nothing closes it.
     """
     labels = sorted({one.label for one in actions if one is not None and one.kind == "open"})
     numbers = {label: place for place, label in enumerate(labels, 1)}

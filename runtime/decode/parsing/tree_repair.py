@@ -1,6 +1,6 @@
-"""Repair: any sequence of symbols made into a tree over exactly the words of its sentence.
+"""Turn any sequence of symbols into a tree over exactly the words of its sentence.
 
-What was done is counted, so that a model cannot hide behind it.
+Every repair is counted, so that reports show how often a model writes malformed trees.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from ...data.treebank.trees import Leaf, Tree
 
 @dataclass(slots=True)
 class Repairs:
-    """How often each thing was done to one sequence, or to many."""
+    """Number of repairs of each kind, for one sequence or summed over many."""
 
     unknown: int = 0
-    """Symbols dropped since they are none of the form."""
+    """Symbols dropped because the linearization does not define them."""
     words_added: int = 0
-    """Words attached that the sequence had not."""
+    """Words attached that the sequence lacked."""
     words_dropped: int = 0
-    """Symbols dropped that stood for a word too many."""
+    """Leaf symbols dropped because all words were used."""
     opened_dropped: int = 0
-    """Constituents dropped since they held no word."""
+    """Constituents dropped because they contained no word."""
     closed_dropped: int = 0
-    """Closings dropped that nothing had opened."""
+    """Closings dropped because they matched no open constituent."""
     closed_added: int = 0
     """Closings added."""
 
@@ -37,7 +37,7 @@ class Repairs:
 
     @property
     def total(self) -> int:
-        """How many things were done."""
+        """Total number of repairs."""
         return sum(int(getattr(self, one.name)) for one in fields(self))
 
     def __iadd__(self, other: Repairs) -> Repairs:
@@ -60,23 +60,23 @@ def repair(
     leaves: Sequence[Leaf],
     known: Sequence[str] = (),
 ) -> tuple[Tree, Repairs]:
-    """Return the tree that symbols make, mended where they make none.
+    """Return the tree that symbols describe, repaired if they are malformed, and the repairs.
 
     A well-formed sequence gives its own tree and no repairs.  Words without a symbol
     are attached to the innermost constituent that is still open at the end, or below
-    the root; a closing with the label of an outer constituent closes those inside it.
+    the root; a closing with the label of an outer constituent closes the constituents inside it.
 
     Args:
-        form: how the symbols are to be read.
+        form: the linearization that the symbols use.
         symbols: any strings.
         leaves: the sentence, at least one word.
-        known: other symbols, from which it may be learnt what a bare one is.
+        known: further symbols of the vocabulary; they determine the meaning of bare symbols.
 
     Raises:
-        ValueError: there are no leaves, so there is no tree.
+        ValueError: there are no leaves.
     """
     if not leaves:
-        raise ValueError("a tree needs a word")
+        raise ValueError("a tree needs at least one word")
     done, stack, used = Repairs(), [_Open("", [])], 0
     for action in form.actions([*symbols, *known])[: len(symbols)]:
         if action is None:
@@ -103,7 +103,7 @@ def repair(
 
 
 def _close(action: Action, stack: list[_Open], done: Repairs) -> None:
-    """Close the innermost constituent of a label, and those inside it."""
+    """Close the innermost constituent with the action's label, and those inside it."""
     open_labels = [one.label for one in stack[1:]]
     if not open_labels or action.label not in ("", *open_labels):
         done.closed_dropped += 1
@@ -115,7 +115,7 @@ def _close(action: Action, stack: list[_Open], done: Repairs) -> None:
 
 
 def _pop(stack: list[_Open], done: Repairs) -> None:
-    """Take the innermost constituent off, into the one around it unless it is empty."""
+    """Remove the innermost constituent, and add it to its parent unless it is empty."""
     label, children = stack.pop()
     if children:
         stack[-1].children.append(Tree(label, tuple(children)))

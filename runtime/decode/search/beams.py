@@ -1,12 +1,12 @@
-"""Beams: the hypotheses of a batch of sentences, and how they go on.
+"""Beams: the hypotheses of a batch of sentences, and how a step extends them.
 
 Axes in this file, also used as suffixes of tensor names:
 
     N  sentences                     R  rows, N * K, the beams of a sentence together
-    K  hypotheses of a sentence      C  candidates for K places
+    K  hypotheses of a sentence      C  candidates for K beam positions
     V  vocabulary                    L  steps taken
 
-Not here: the model, and what stops a search (`search.py`).
+The model and the search loop are in `search.py`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .constraints import Inclusion
 
 
 class Beams:
-    """What a beam search knows of its sentences, or of one group of their hypotheses.
+    """State of a beam search over a batch of sentences, or of one group of its hypotheses.
 
-    Hypotheses are kept as links, a token and a parent for each step and place, and
-    spelled out once at the end; so nothing grows with the length but two lists.
+    Hypotheses are stored as back-pointers, a token and a parent for each step and beam
+    position, and are traced back once at the end; only these two lists grow with the length.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class Beams:
         eos: int,
         include: Inclusion | None = None,
     ) -> None:
-        """Begin with one live hypothesis a sentence, in its first place.
+        """Begin with one live hypothesis per sentence, in its first beam position.
 
         Args:
-            max_lengths_N: most tokens of each output, `eos` among them.
-            settings: `beam` over `groups` is the number K of places.
+            max_lengths_N: maximum tokens of each output, including `eos`.
+            settings: `beam` over `groups` is the number K of beam positions.
             eos: the token that ends a sentence.
-            include: what every output must hold.
+            include: phrases that every output must contain.
         """
         sentences, device = len(max_lengths_N), max_lengths_N.device
         beam = settings.beam // settings.groups
@@ -77,10 +77,10 @@ class Beams:
         Args:
             log_p_RV: log probabilities of the next token of every row.
             taken_NV: how often earlier groups took each token at this step.
-            written_RL: what every row has written; read when something must be included.
+            written_RL: tokens that every row has written; used if phrases must be included.
 
         Returns:
-            For each live place its new token and the place it goes on from.
+            For each live beam position its new token and the position that it continues.
         """
         choice_NC, log_p_NC, token_NC, parent_NC = self._candidates(log_p_RV, taken_NV)
         if self.include is not None and written_RL is not None:
@@ -96,16 +96,16 @@ class Beams:
         return self._extend(choice_NC, log_p_NC, token_NC, parent_NC)
 
     def looked_at(self, vocabulary: int) -> int:
-        """Return how many of the best continuations of a row can be among those taken."""
+        """Return how many of the best continuations of each row can be selected."""
         # The 2 K best of a sentence are among the 2 K best of each of its rows.
         return min(2 * self.live_NK.size(1), vocabulary)
 
     def extend_by(self, best_RC: Tensor, token_RC: Tensor) -> tuple[Tensor, Tensor]:
-        """Take one step, as `extend` does, from the best continuations alone.
+        """Take one step, as `extend` does, given only the best continuations.
 
         Args:
-            best_RC: their log probabilities, `looked_at` many a row.
-            token_RC: which tokens they are.
+            best_RC: log probabilities of the best continuations, `looked_at` of them per row.
+            token_RC: their tokens.
         """
         log_p_NC, token_NC, parent_NC = self._of_sentences(best_RC, token_RC)
         return self._extend(log_p_NC, log_p_NC, token_NC, parent_NC)
@@ -113,7 +113,7 @@ class Beams:
     def _extend(
         self, choice_NC: Tensor, log_p_NC: Tensor, token_NC: Tensor, parent_NC: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Let the best candidates by `choice_NC` go on, and those that end compete."""
+        """Continue the best candidates by `choice_NC`; ended candidates compete for the results."""
         self.length += 1
         beam, was_open_N1 = self.live_NK.size(1), self.open_N[:, None]
         ends_NC = token_NC == self.eos
@@ -138,35 +138,35 @@ class Beams:
     def _candidates(
         self, log_p_RV: Tensor, taken_NV: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return worth, log P, token and parent of the 2 K best continuations, best first.
+        """Return value, log P, token and parent of the 2 K best continuations, best first.
 
-        Their worth is log P, less what tokens cost that earlier groups took.
+        The value is log P minus the diversity penalty for tokens that earlier groups took.
         """
-        worth_RV = log_p_RV
+        value_RV = log_p_RV
         if taken_NV is not None:
             cost_NV = self.settings.diversity * taken_NV
-            worth_RV = log_p_RV - cost_NV.repeat_interleave(self.live_NK.size(1), 0)
-        best = worth_RV.topk(self.looked_at(log_p_RV.size(1)))
-        worth_NC, token_NC, parent_NC = self._of_sentences(*best)
+            value_RV = log_p_RV - cost_NV.repeat_interleave(self.live_NK.size(1), 0)
+        best = value_RV.topk(self.looked_at(log_p_RV.size(1)))
+        value_NC, token_NC, parent_NC = self._of_sentences(*best)
         if taken_NV is None:
-            return worth_NC, worth_NC, token_NC, parent_NC
-        log_p_NC = worth_NC + cost_NV.gather(1, token_NC)
-        return worth_NC, log_p_NC, token_NC, parent_NC
+            return value_NC, value_NC, token_NC, parent_NC
+        log_p_NC = value_NC + cost_NV.gather(1, token_NC)
+        return value_NC, log_p_NC, token_NC, parent_NC
 
     def _of_sentences(self, best_RC: Tensor, token_RC: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return worth, token and parent of the 2 K best of each sentence, best first."""
+        """Return value, token and parent of the 2 K best continuations per sentence, best first."""
         (sentences, beam), each = self.live_NK.shape, best_RC.size(1)
         total_NKC = self.live_NK[:, :, None] + best_RC.view(sentences, beam, each)
-        worth_NC, index_NC = total_NKC.flatten(1).topk(2 * beam)
+        value_NC, index_NC = total_NKC.flatten(1).topk(2 * beam)
         token_NC = token_RC.view(sentences, -1).gather(1, index_NC)
-        return worth_NC, token_NC, index_NC // each
+        return value_NC, token_NC, index_NC // each
 
     def _nearer(
         self, log_p_RV: Tensor, written_RL: Tensor, include: Inclusion
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log P, token and parent of continuations that bring each row further.
+        """Return log P, token and parent of continuations that add tokens of a required phrase.
 
-        Besides, the best continuation of each row, so that none is lost by those of others.
+        The best continuation of each row is included, so that other rows do not displace it.
         """
         sentences, beam = self.live_NK.shape
         most = include.most + 1
@@ -190,7 +190,7 @@ class Beams:
         *,
         include: Inclusion,
     ) -> Tensor:
-        """Return what candidates are chosen by: their place among those that hold as much."""
+        """Return what candidates are sorted by: their rank among candidates of equal coverage."""
         sentences, beam = self.live_NK.shape
         written = written_RL.view(sentences, beam, -1).tolist()
         met_NC = torch.tensor(
@@ -208,14 +208,14 @@ class Beams:
         open_NC = log_p_NC.masked_fill(token_NC == self.eos, -torch.inf)
         better_NCC = open_NC[:, None, :] > open_NC[:, :, None]
         rank_NC = (better_NCC & (met_NC[:, None, :] == met_NC[:, :, None])).sum(-1)
-        # First the best of each kind, then the second best: whatever their log P.
+        # The best candidate of each coverage comes first, then each second best, and so on.
         return (open_NC / (1.0 - open_NC) - rank_NC).where(open_NC > -torch.inf, -torch.inf)
 
     def _finish(self, log_p_NC: Tensor, parent_NC: Tensor) -> None:
-        """Let the candidates that end compete with those that ended before.
+        """Let the candidates that end compete with the hypotheses that ended before.
 
-        A sentence that has stopped keeps its own, in their order: `topk` may swap
-        equals, and a result must not hang on how long other sentences take.
+        A sentence that has stopped keeps its own hypotheses in their order: `topk` may swap
+        ties, and a result must not depend on how long other sentences take.
         """
         score_NC = log_p_NC / self._penalty(self.length)
         best_NK, index_NK = torch.cat((self.score_NK, score_NC), 1).topk(self.score_NK.size(1))
@@ -231,13 +231,13 @@ class Beams:
         self.ended_at_NK = chosen(self.ended_at_NK, torch.full_like(parent_NC, self.length))
 
     def results(self) -> list[list[Hypothesis]]:
-        """Spell the hypotheses out, best first: finished ones, or else the others.
+        """Return the hypotheses, best first: the finished ones, or else the unfinished ones.
 
-        When `ends` is `best`, those that were cut at the longest length stand among them.
+        If `ends` is `best`, hypotheses cut off at the maximum length count as finished.
         """
         beam = self.live_NK.size(1)
         links = torch.stack((torch.stack(self.tokens), torch.stack(self.parents))).tolist()
-        # The last token of those that ended, `eos`, is not among the links.
+        # `eos`, the last token of finished hypotheses, is not stored in the links.
         ended = (self.score_NK, self.log_p_NK, self.ended_at_NK - 1, self.ended_from_NK)
         live = (
             self.live_NK / self._penalty(self.live_length_N)[:, None],
@@ -279,13 +279,13 @@ class Beams:
 def _spelled(
     links: list[list[list[list[int]]]], sentence: int, length: int, place: int
 ) -> tuple[int, ...]:
-    """Return the first `length` tokens of the hypothesis that is then in `place`.
+    """Return the first `length` tokens of the hypothesis that is in `place` after that step.
 
     Args:
         links: tokens and parents, each [L][N][K].
-        sentence: which of the N.
-        length: tokens to go back over.
-        place: which of the K, after `length` steps.
+        sentence: index of the sentence.
+        length: number of tokens to trace back.
+        place: beam position after `length` steps.
     """
     tokens_LNK, parents_LNK = links
     backwards = []
@@ -296,7 +296,7 @@ def _spelled(
 
 
 def _without_copies(log_p_NC: Tensor, key_NC: Tensor) -> Tensor:
-    """Return log P with minus infinity where the same candidate stands further left."""
+    """Return log P with minus infinity where the same candidate occurs further left."""
     same_NCC = key_NC[:, :, None] == key_NC[:, None, :]
     again_NC = torch.tril(same_NCC, -1).any(-1)
     return log_p_NC.masked_fill(again_NC, -torch.inf)

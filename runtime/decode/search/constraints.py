@@ -1,7 +1,7 @@
-"""Phrases: those that no output may hold, and those that every output must hold.
+"""Lexical constraints: phrases that outputs must not contain, and phrases that they must.
 
-What is avoided is avoided as text, however it is cut into tokens; what is included is
-included as the tokens that the tokenizer gives it.
+Banned phrases are matched as text, however the text is split into tokens; required phrases
+are matched as the token sequence that the tokenizer gives them.
 
 Axes: R rows, V vocabulary, L tokens written so far.
 """
@@ -22,10 +22,10 @@ _ASCII = 0x80
 
 
 def texts_of(pieces: Sequence[str], special_tokens: Iterable[int]) -> list[str | None]:
-    """Return the text of each piece of a SentencePiece model; None where it is part of a letter.
+    """Return the text of each SentencePiece piece; None for a byte of a multi-byte character.
 
     Args:
-        pieces: of each id.
+        pieces: the piece of each id.
         special_tokens: ids that add nothing to the text.
     """
     silent = frozenset(special_tokens)
@@ -42,30 +42,30 @@ def texts_of(pieces: Sequence[str], special_tokens: Iterable[int]) -> list[str |
 
 
 class _State(NamedTuple):
-    """Where a text stands in one phrase."""
+    """The state of matching a text against one phrase."""
 
     matched: frozenset[int]
-    """Lengths of the phrase's beginnings that the text ends with."""
+    """Lengths of the prefixes of the phrase that the text ends with."""
     in_word: bool
-    """Whether its last character belongs to a word."""
+    """Whether the last character of the text belongs to a word."""
 
 
 class Avoidance:
-    """Forbids every token that would complete one of some phrases.
+    """Bans every token that would complete one of the given phrases.
 
-    A phrase that begins or ends with a letter or digit is only found at the beginning
-    or end of a word: `dog` in `a dog.`, not in `dogma`.
+    A phrase that begins or ends with a letter or digit matches only at the beginning or end
+    of a word: `dog` in `a dog.`, not in `dogma`.
     """
 
     def __init__(self, phrases: Sequence[str], texts: Sequence[str | None], eos: int) -> None:
-        """Keep the phrases, and the text of every token of the vocabulary."""
+        """Store the phrases, and the text of every token of the vocabulary."""
         self._phrases = [" ".join(phrase.split()) for phrase in phrases]
         self._texts, self._eos = texts, eos
         self._next: dict[tuple[int, _State, int], _State] = {}
-        self._barred: dict[tuple[int, _State, bool], Tensor] = {}
+        self._banned: dict[tuple[int, _State, bool], Tensor] = {}
 
     def processor(self, limits_R: Tensor) -> LogitsProcessor:
-        """Return what forbids them in rows that end at their limits at the latest."""
+        """Return a logits processor for rows that end at their limits at the latest."""
         limits = limits_R.tolist()
 
         def processor(log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
@@ -75,8 +75,8 @@ class Avoidance:
                     state = _State(frozenset(), in_word=False)
                     for token in tokens:
                         state = self._after(which, state, token)
-                    barred = self._tokens(which, state, closing=last >= limits[row])
-                    log_p_RV[row, barred.to(log_p_RV.device)] = NEVER
+                    banned = self._tokens(which, state, closing=last >= limits[row])
+                    log_p_RV[row, banned.to(log_p_RV.device)] = NEVER
             return log_p_RV
 
         return processor
@@ -88,12 +88,13 @@ class Avoidance:
         return self._next[key]
 
     def _tokens(self, which: int, state: _State, *, closing: bool) -> Tensor:
-        """Return the tokens that complete a phrase from a state; when closing, as the last."""
+        """Return the tokens that complete a phrase; `closing` if the output ends after them."""
         key = which, state, closing
-        if key not in self._barred:
-            # A letter of several bytes cannot be followed, so it cannot be part of a phrase.
+        if key not in self._banned:
+            # Byte pieces of multi-byte characters cannot be matched, so all of them are banned
+            # where a phrase contains such characters.
             foreign = not self._phrases[which].isascii()
-            self._barred[key] = torch.tensor(
+            self._banned[key] = torch.tensor(
                 [
                     token
                     for token, text in enumerate(self._texts)
@@ -104,10 +105,10 @@ class Avoidance:
                 ],
                 dtype=torch.long,
             )
-        return self._barred[key]
+        return self._banned[key]
 
     def _read(self, which: int, state: _State, text: str) -> tuple[_State, bool]:
-        """Return the state after more text, and whether a phrase was completed in it."""
+        """Return the state after more text, and whether the text completed the phrase."""
         phrase, hit = self._phrases[which], False
         matched, in_word = state
         starts_word, ends_word = phrase[0].isalnum(), phrase[-1].isalnum()
@@ -122,18 +123,18 @@ class Avoidance:
 
 
 class Standing(NamedTuple):
-    """How far a sequence of tokens has come with the phrases it must hold."""
+    """Progress of a token sequence towards its required phrases."""
 
     met: int
-    """Tokens of phrases that are in it, those of one begun at its end among them."""
+    """Phrase tokens in the sequence, including those of a phrase begun at its end."""
     missing: int
-    """Tokens of the phrases that are not whole in it."""
+    """Tokens of the phrases that the sequence does not contain completely."""
     next: frozenset[int]
-    """Tokens that bring it further: of the phrase it is in, or that begin another."""
+    """Tokens that make progress: they continue the current phrase, or begin another."""
 
 
 def standing(tokens: Sequence[int], phrases: Sequence[Sequence[int]]) -> Standing:
-    """Return how far tokens have come.
+    """Return the progress of a token sequence.
 
     >>> standing([7, 1, 2, 3], [[1, 2], [3, 4]])
     Standing(met=3, missing=2, next=frozenset({4}))
@@ -158,7 +159,7 @@ def _holds(tokens: Sequence[int], phrase: Sequence[int]) -> bool:
 
 
 def _begun(tokens: Sequence[int], phrase: Sequence[int]) -> int:
-    """Return how many first tokens of a phrase the tokens end with, not all of them."""
+    """Return the length of the longest proper prefix of a phrase that the tokens end with."""
     for size in range(min(len(phrase) - 1, len(tokens)), 0, -1):
         if list(tokens[-size:]) == list(phrase[:size]):
             return size
@@ -167,11 +168,11 @@ def _begun(tokens: Sequence[int], phrase: Sequence[int]) -> int:
 
 @dataclass(slots=True)
 class Inclusion:
-    """Phrases that the outputs of each sentence must hold.
+    """Phrases that the outputs of each sentence must contain.
 
-    The end is forbidden until all are there; when no more room is left than they
-    take, nothing but them may come.  So every output holds them that ends at all.
-    Places of the beam are shared out among hypotheses that hold equally much.
+    The end token is banned until all phrases are complete; when only enough length is left for
+    the phrases, only their tokens are allowed.  So every output that ends contains them.
+    Beam positions are divided among hypotheses by how many phrase tokens they contain.
 
     Source: Post & Vilar 2018, section 3.
     """
@@ -181,24 +182,24 @@ class Inclusion:
     rows_each: int
     """Rows of each sentence."""
     limits: Sequence[int]
-    """Most tokens of each sentence's outputs, the end among them."""
+    """Maximum tokens of each sentence's outputs, including the end token."""
     eos: int
     _known: dict[tuple[int, tuple[int, ...]], Standing] = field(default_factory=dict)
 
     @property
     def most(self) -> int:
-        """The most tokens by which any hypothesis may come further at a step."""
+        """Maximum number of tokens that make progress in any hypothesis at one step."""
         return max((len(phrases) for phrases in self.phrases), default=0)
 
     def of(self, sentence: int, tokens: Sequence[int]) -> Standing:
-        """Return how far the tokens of a hypothesis have come."""
+        """Return the progress of a hypothesis, given its tokens."""
         key = sentence, tuple(tokens)
         if key not in self._known:
             self._known[key] = standing(tokens, self.phrases[sentence])
         return self._known[key]
 
     def __call__(self, log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
-        """Forbid an early end, and what leaves too little room for the phrases."""
+        """Ban an early end, and tokens that leave too little length for the phrases."""
         position = written_RL.size(1)
         for row, tokens in enumerate(written_RL.tolist()):
             sentence = row // self.rows_each
@@ -206,7 +207,7 @@ class Inclusion:
             if not now.missing:
                 continue
             log_p_RV[row, self.eos] = NEVER
-            # Another token could leave a phrase that was begun, which then takes all its room.
+            # Any other token could break off a begun phrase, which must then be written again.
             if self.limits[sentence] - 1 - position <= now.missing:
                 wanted = list(now.next)
                 kept = log_p_RV[row, wanted].clone()

@@ -1,9 +1,9 @@
-"""Controls: which tokens may come next, given what every row has written.
+"""Logits processors: restrict the next tokens, given the tokens that each row has written.
 
-A control is a function of log probabilities and of the tokens written so far.  It
-forbids a token by minus infinity and leaves the others as the model gave them, so the
-score of an output stays what forced scoring gives.  It keeps nothing between calls:
-beams may change places as they like.
+A processor is a function of log probabilities and of the tokens written so far.  It bans a
+token by setting its log probability to minus infinity and leaves the others unchanged, so
+the score of an output equals its score under forced decoding.  It has no state between
+calls, so the search may reorder its beams freely.
 
 Axes in this file, also used as suffixes of tensor names:
 
@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 LogitsProcessor = Callable[[Tensor, Tensor], Tensor]
-"""From log probabilities [R, V] and tokens written [R, L] to log probabilities [R, V]."""
+"""Takes log probabilities [R, V] and tokens written [R, L]; returns log probabilities [R, V]."""
 
 NEVER = -torch.inf
 
 
 def chained(processors: Sequence[LogitsProcessor]) -> LogitsProcessor | None:
-    """Return one control that applies several in order; None for none."""
+    """Return one processor that applies several in order; None if there are none."""
     if len(processors) < 2:  # noqa: PLR2004 - none or one
         return processors[0] if processors else None
 
@@ -38,7 +38,7 @@ def chained(processors: Sequence[LogitsProcessor]) -> LogitsProcessor | None:
 
 
 def no_repeat(size: int) -> LogitsProcessor:
-    """Forbid the token that would make a run of `size` tokens come a second time.
+    """Ban every token that would repeat an n-gram of length `size`.
 
     Source: Paulus et al. 2017, section 2.5.
     """
@@ -57,9 +57,9 @@ def no_repeat(size: int) -> LogitsProcessor:
 
 
 def repetition_penalty(strength: float) -> LogitsProcessor:
-    """Multiply the log probability of every token that a row already has.
+    """Multiply the log probability of every token that a row already contains.
 
-    The one control that changes scores.
+    This is the only processor that changes scores.
 
     Source: Keskar et al. 2019, section 4.1, on log probabilities.
     """
@@ -72,21 +72,21 @@ def repetition_penalty(strength: float) -> LogitsProcessor:
 
 
 class Beginning:
-    """Lets every output begin with the given tokens of its sentence."""
+    """Forces every output to begin with the given tokens of its sentence."""
 
     def __init__(self, prefixes: Sequence[Sequence[int]], rows_each: int) -> None:
-        """Keep them.
+        """Store the prefixes.
 
         Args:
-            prefixes: tokens of each of the N sentences, as many as it likes.
+            prefixes: tokens of each of the N sentences, of any length.
             rows_each: rows of each sentence.
         """
         self._prefixes, self._rows_each = prefixes, rows_each
         self.until = max((len(prefix) for prefix in prefixes), default=0)
-        """Tokens after which nothing is forbidden any more."""
+        """Number of tokens after which nothing is banned any more."""
 
     def __call__(self, log_p_RV: Tensor, written_RL: Tensor) -> Tensor:
-        """Forbid all but the token that comes next, where one is given."""
+        """Ban all tokens except the forced one, within the prefix."""
         position = written_RL.size(1)
         if position >= self.until:
             return log_p_RV
@@ -100,6 +100,6 @@ class Beginning:
 
 
 def still(processor: LogitsProcessor | None, position: int) -> LogitsProcessor | None:
-    """Return a control if it may forbid anything after so many tokens, or else None."""
+    """Return a processor if it may ban tokens after `position` tokens, else None."""
     over = isinstance(processor, Beginning) and position >= processor.until
     return None if over else processor

@@ -1,4 +1,4 @@
-"""Sample: outputs drawn by chance, each sentence by a chance of its own.
+"""Sampling: draw outputs at random, with one random number generator per row.
 
 Axes: N sentences, K samples of each, R = N * K rows, V vocabulary.
 """
@@ -14,17 +14,17 @@ from torch import Tensor
 from ..settings import SampleSettings
 
 _COLDEST = 1e-30
-"""A temperature that float32 tells from 0."""
+"""Lowest temperature that float32 distinguishes from 0."""
 
 
 def filtered(log_p_RV: Tensor, settings: SampleSettings) -> Tensor:
-    """Return log probabilities, up to a constant, from which a token is drawn.
+    """Return the log probabilities, up to a constant, from which a token is drawn.
 
     Args:
-        log_p_RV: of the model, after controls.
-        settings: what remains of them, and how sharp they are.
+        log_p_RV: the model's log probabilities, after logits processors.
+        settings: temperature and truncation.
     """
-    # The best is taken off first, so that no temperature makes all of them infinite.
+    # Subtract the maximum first, so that a low temperature does not make all scores infinite.
     temperature = max(settings.temperature, _COLDEST)
     best_R1 = log_p_RV.amax(-1, keepdim=True)
     scores_RV = (log_p_RV - best_R1.where(best_R1 > -torch.inf, 0.0)) / temperature
@@ -44,7 +44,7 @@ def filtered(log_p_RV: Tensor, settings: SampleSettings) -> Tensor:
 
 
 def _best(scores_RV: Tensor, count: int) -> Tensor:
-    """Return which tokens are the best of each row, as many as asked: of equals, the first."""
+    """Return whether each token is among the `count` best; ties go to the lowest index."""
     least_R1 = scores_RV.topk(count).values[:, -1:]
     above_RV, equal_RV = scores_RV > least_R1, scores_RV == least_R1
     room_R1 = count - above_RV.sum(-1, keepdim=True)
@@ -52,12 +52,12 @@ def _best(scores_RV: Tensor, count: int) -> Tensor:
 
 
 class Sampler:
-    """Where the draws of each row come from: seed, source and number of the sample."""
+    """Random number generators of all rows, seeded with seed, source and sample number."""
 
     def __init__(
         self, settings: SampleSettings, sources: Sequence[Sequence[int]], samples: int
     ) -> None:
-        """Begin the draws of `samples` rows of each source."""
+        """Seed the generators of `samples` rows of each source."""
         self.settings = settings
         self._generators = [
             torch.Generator().manual_seed(_seed(settings.seed, source, sample))
@@ -66,12 +66,12 @@ class Sampler:
         ]
 
     def choose(self, log_p_RV: Tensor, rows: Sequence[bool] | None = None) -> Tensor:
-        """Draw one token for every row, [R]; by Gumbel noise, so zero is never drawn.
+        """Draw one token for every row, [R]; Gumbel noise never draws a zero probability.
 
         Args:
-            log_p_RV: of the next tokens.
-            rows: those that draw; the others keep their chances for later, and what is
-                returned for them means nothing.
+            log_p_RV: log probabilities of the next tokens.
+            rows: whether each row draws; the other rows do not advance their generators, and the
+                tokens returned for them are meaningless.
         """
         scores_RV = filtered(log_p_RV, self.settings)
         size, none = scores_RV.size(1), torch.full(scores_RV.shape[1:], 0.5)

@@ -1,8 +1,8 @@
-"""Search: from next-word scores to the best sequence, whatever gives the scores.
+"""Search for the best output sequence, given any model of next-token scores.
 
-Three ways over one small protocol, `Stepper` (`active.py`): take the best word each time, draw one,
-or keep a beam of K hypotheses.  All sentences of a batch move together in tensors; the
-host waits for the device once a step, to learn whether to go on.
+Three searches use the small protocol `Stepper` (`active_rows.py`): greedy search, sampling,
+and beam search with K hypotheses.  All sentences of a batch advance together in tensors; the
+host synchronizes with the device once per step, to decide whether to continue.
 
 Axes in this file, also used as suffixes of tensor names:
 
@@ -10,9 +10,9 @@ Axes in this file, also used as suffixes of tensor names:
     K  hypotheses of a sentence      G  groups of hypotheses
     V  vocabulary                    L  steps taken
 
-Not here: models (`stepper.py`), rows that are done (`active.py`), what beams keep
-(`beams.py`), what may come next (`candidates.py`, `controls.py`, `phrases.py`), text
-(`translate.py`).
+Related files: models (`stepper.py`), finished rows (`active_rows.py`), the hypotheses of a
+beam (`beams.py`), allowed tokens (`top_k.py`, `logits_processors.py`, `constraints.py`),
+text (`translate.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .top_k import BannedTokens
 
 
 @torch.no_grad()
-def greedy(  # noqa: PLR0913 - what a search hangs on
+def greedy(  # noqa: PLR0913 - all by name, and three of them special tokens
     stepper: Stepper,
     *,
     bos: int,
@@ -46,24 +46,25 @@ def greedy(  # noqa: PLR0913 - what a search hangs on
     never: Collection[int] = (),
     cancelled: Cancelled | None = None,
 ) -> list[Hypothesis]:
-    """Take the most probable token each time.
+    """Take the most probable token at each step.
 
     Args:
-        stepper: begun with one row a sentence.
+        stepper: a stepper with one row per sentence.
         bos: the token that every row begins with; never chosen, unless it is `eos`.
         eos: the token that ends a sentence.
         pad: fed to sentences that have ended; never chosen, unless it is `eos`.
-        max_lengths_N: most tokens of each output, `eos` among them; on the stepper's
-            device.
-        alpha: strength of the length penalty in `score`; changes no choice.
-        penalty: its form.
-        min_length: fewest tokens of an output, its end aside, where there is room for them.
-        processor: what may come next.
+        max_lengths_N: maximum tokens of each output, including `eos`; on the stepper's device.
+        alpha: strength of the length penalty in `score`; it does not affect the search.
+        penalty: form of the length penalty.
+        min_length: minimum tokens of an output, not counting `eos`; the maximum length takes
+            precedence.
+        processor: logits processor.
         never: other tokens that are never chosen.
-        cancelled: sentences that need not go on; what is returned for them means nothing.
+        cancelled: returns the sentences that need not be continued; the hypotheses returned for
+            them are meaningless.
 
     Returns:
-        One hypothesis a sentence.
+        One hypothesis per sentence.
     """
     limit = _longest(stepper, max_lengths_N)
     return _written(
@@ -93,17 +94,17 @@ def sample(  # noqa: PLR0913 - all by name, and four of them special tokens
     never: Collection[int] = (),
     cancelled: Cancelled | None = None,
 ) -> list[list[Hypothesis]]:
-    """Draw `beam` outputs of each sentence, and return the `nbest` of best score.
+    """Sample `beam` outputs of each sentence, and return the `nbest` with the best scores.
 
     Args:
-        stepper: begun with `settings.beam` rows a sentence.
-        sampler: where the draws come from.
+        stepper: a stepper with `settings.beam` rows per sentence.
+        sampler: the random number generators.
         settings: `beam`, `nbest`, `min_length` and the length penalty.
-        bos: as in `greedy`, and so are the others.
+        bos: as in `greedy`, and so are the arguments below.
         eos: ends a sentence.
         pad: fed to sentences that have ended.
-        max_lengths_N: most tokens of each output.
-        processor: what may come next; its probabilities are scaled up before a draw.
+        max_lengths_N: maximum tokens of each output.
+        processor: logits processor; the remaining probabilities are renormalized before a draw.
         never: other tokens that are never chosen.
         cancelled: as in `greedy`.
     """
@@ -137,7 +138,7 @@ def _written(  # noqa: PLR0913 - all by name but three
     processor: LogitsProcessor | None,
     cancelled: Cancelled | None,
 ) -> list[Hypothesis]:
-    """Write every row on its own, token by token, until it ends or has no more room.
+    """Write every row independently, token by token, until it ends or reaches its limit.
 
     Without `choose` the most probable token is taken.
     """
@@ -207,39 +208,37 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
     never: Collection[int] = (),
     cancelled: Cancelled | None = None,
 ) -> list[list[Hypothesis]]:
-    """Keep the best hypotheses of each sentence until none can become the best.
+    """Keep the best hypotheses of each sentence until no other can become the best.
 
-    Each step looks at the 2 K best continuations of a sentence.  At most K of them
-    end, so K that go on are always left; those that end compete for K places by
-    score.  A sentence stops when the worst of its `nbest` finished scores is not
-    below what its best live hypothesis could still reach, log P over the penalty of
-    the longest length: as log P only falls, no result is lost by that.  A beam of
-    one is `greedy`, as in tensor2tensor; the rule above would look past the most
-    probable token.
+    Each step considers the 2 K best continuations of a sentence.  At most K of them end, so at
+    least K can be continued; ended hypotheses compete for K places by score.  A sentence stops
+    when the worst of its `nbest` finished scores is at least the best score that a live
+    hypothesis can still reach: its log P over the penalty of the maximum length.  Log P only
+    decreases, so this loses no result.  A beam of one is `greedy`, as in tensor2tensor; the rule
+    above would look past the most probable token.
 
-    With groups each looks on its own, and a token costs `diversity` for each hypothesis
-    of an earlier group that takes it at the same step.
+    With groups, each group searches separately, and a token costs `diversity` for each
+    hypothesis of an earlier group that takes it at the same step.
 
     Args:
-        stepper: begun with `settings.beam` rows a sentence.
-        settings: how wide to look; `max_extra` and `max_length` are not read here.
+        stepper: a stepper with `settings.beam` rows per sentence.
+        settings: search settings; `max_extra` and `max_length` are not used here.
         bos: the token that every row begins with; never chosen, unless it is `eos`.
         eos: the token that ends a sentence.
         pad: fed to sentences that have stopped; never chosen, unless it is `eos`.
-        max_lengths_N: most tokens of each output, `eos` among them; on the stepper's
-            device.
-        processor: what may come next.
-        include: what every output must hold; its places are shared out accordingly.
+        max_lengths_N: maximum tokens of each output, including `eos`; on the stepper's device.
+        processor: logits processor.
+        include: phrases that every output must contain; beam positions are divided accordingly.
         never: other tokens that are never chosen.
-        cancelled: sentences that need not go on; what is returned for them means nothing.
+        cancelled: returns the sentences that need not be continued; the hypotheses returned for
+            them are meaningless.
 
     Returns:
-        For each sentence at most `nbest` hypotheses, best first: the finished ones,
-        or, when nothing has finished at the longest length, the unfinished ones.
-        There is always at least one.
+        For each sentence between one and `nbest` hypotheses, best first: the finished ones, or the
+        unfinished ones if none finished within the maximum length.
 
     Source: Vaswani et al. 2017, section 6.1; tensor2tensor `beam_search.py`; groups:
-    Vijayakumar et al. 2016, section 3; what is included: Post & Vilar 2018, section 3.
+    Vijayakumar et al. 2016, section 3; required phrases: Post & Vilar 2018, section 3.
     """
     if settings.beam == 1:
         found = greedy(
@@ -282,7 +281,7 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
             if now is not None:
                 log_p_RV = now(log_p_RV, written_RL)
             token_NK, place_NK = _extended(beams, log_p_RV, written_RL)
-        # A stopped sentence moves no state, and at first all rows of a sentence are equal.
+        # Stopped sentences do not move, and after the first step all rows of a sentence are equal.
         for one in beams:
             one.open_N = active.wanted(one.open_N)
         open_NK = torch.stack([one.open_N for one in beams], 1).repeat_interleave(each, 1)
@@ -301,12 +300,12 @@ def beam_search(  # noqa: PLR0913 - all by name, and four of them special tokens
 
 
 def _both(processor: LogitsProcessor | None, include: Inclusion | None) -> LogitsProcessor | None:
-    """Return the control that applies both, what must be included last."""
+    """Return one processor that applies both, `include` last."""
     return chained([one for one in (processor, include) if one is not None])
 
 
 def _extended(beams: list[Beams], log_p_RV: Tensor, written_RL: Tensor) -> tuple[Tensor, Tensor]:
-    """Let every group take a step; return token and place gone on from, of all places."""
+    """Extend every group; return the new token and parent of every beam position."""
     if len(beams) == 1:
         return beams[0].extend(log_p_RV, None, written_RL)
     sentences, vocabulary = len(beams[0].limit_N), log_p_RV.size(1)
@@ -328,9 +327,9 @@ def _extended(beams: list[Beams], log_p_RV: Tensor, written_RL: Tensor) -> tuple
 def _merged(
     groups: list[list[list[Hypothesis]]], settings: SearchSettings
 ) -> list[list[Hypothesis]]:
-    """Return the best hypotheses of each sentence, none twice.
+    """Return the best hypotheses of each sentence, without duplicates.
 
-    Finished ones alone where there are any, unless cut ones count as finished.
+    Only finished hypotheses if there are any, unless truncated ones count as finished.
     """
     apart = settings.ends == "any"
     found = []
@@ -345,13 +344,16 @@ def _merged(
 
 
 def _longest(stepper: Stepper, max_lengths_N: Tensor) -> int:
-    """Return the longest length of all, after checking that there is one a sentence."""
+    """Return the maximum of all lengths, after checking that there is one per sentence."""
     if max_lengths_N.shape != (stepper.rows,):
-        msg = f"{stepper.rows} sentences need as many lengths, not {tuple(max_lengths_N.shape)}"
+        msg = (
+            f"'max_lengths_N' must have shape ({stepper.rows},), one length per sentence, "
+            f"not {tuple(max_lengths_N.shape)}"
+        )
         raise ValueError(msg)
     shortest, longest = torch.stack(torch.aminmax(max_lengths_N)).tolist()
     if shortest < 1:
-        msg = f"an output needs room for one token, not {shortest}"
+        msg = f"every maximum length must be at least 1, got {shortest}"
         raise ValueError(msg)
     return int(longest)
 

@@ -1,9 +1,9 @@
-"""Candidates: log probabilities of the next tokens of every row, and the best of them.
+"""Log probabilities of the next tokens of every row, and the best of them.
 
-A vocabulary is wide, and few of its tokens are wanted.  On the CPU some rows at a time
-are normed and looked through, so that their numbers stay in the cache and no second
-table of all rows is made; within a row only runs of tokens are looked through that hold
-a best one.
+A vocabulary is large, and few of its tokens are needed.  On the CPU, a few rows at a time
+are normalized and searched, so that their values stay in the cache and no second table of
+all rows is allocated; within a row, only the runs of tokens with the largest maxima are
+searched.
 
 Axes in this file, also used as suffixes of tensor names:
 
@@ -20,31 +20,31 @@ import torch
 from torch import Tensor
 
 TOGETHER = 1 << 20
-"""Numbers that are normed at a time on the CPU; 4 MB."""
+"""Values normalized at a time on the CPU; 4 MB."""
 RUNS = 128
-"""Runs of tokens that a vocabulary is divided into, if they have that many tokens each."""
+"""Runs that a vocabulary is divided into, if each run gets at least this many tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class BannedTokens:
-    """Which tokens never come next, and until when an output may not end."""
+    """Tokens that are never written, and the minimum length before which `eos` is banned."""
 
     never: Collection[int]
     eos: int
     min_length: int
-    """Fewest tokens of an output, the end aside, where its limit leaves room for them."""
+    """Minimum tokens of an output, not counting the end token; `limits` take precedence."""
     limits: Tensor
-    """Most tokens of every row, the end among them, [R]."""
+    """Maximum tokens of every row, including the end token, [R]."""
 
     def log_probabilities(
         self, logits_RV: Tensor, position: int, these: Tensor | None = None
     ) -> Tensor:
-        """Return log probabilities [R, V] in float32, minus infinity for what may not come.
+        """Return log probabilities [R, V] in float32, minus infinity for banned tokens.
 
         Args:
-            logits_RV: of the model.
-            position: tokens written before.
-            these: which rows they are of; None for all.
+            logits_RV: the model's logits.
+            position: number of tokens written before.
+            these: the rows that the logits belong to; None for all.
         """
         log_p_RV = torch.log_softmax(logits_RV, dim=-1, dtype=torch.float32)
         self._apply(log_p_RV, self._early(position, these))
@@ -56,10 +56,10 @@ class BannedTokens:
         """Return the `count` best log probabilities [R, C] and their tokens, best first.
 
         Args:
-            logits_RV: of the model.
-            position: tokens written before.
-            count: 1 or more, at most V; of equals a count of 1 takes the first.
-            these: as of `log_probabilities`.
+            logits_RV: the model's logits.
+            position: number of tokens written before.
+            count: from 1 to V; with 1, ties go to the lowest index.
+            these: as in `log_probabilities`.
         """
         rows, size = logits_RV.shape
         if logits_RV.device.type != "cpu":
@@ -77,7 +77,7 @@ class BannedTokens:
         return torch.cat(best), torch.cat(tokens)
 
     def _early(self, position: int, these: Tensor | None) -> Tensor | None:
-        """Return the rows in which it is too early to end; None for none."""
+        """Return which rows must not end yet; None if all may."""
         if position >= self.min_length:
             return None
         return position + 1 < (self.limits if these is None else self.limits[these])
@@ -90,23 +90,23 @@ class BannedTokens:
 
 
 def _best(values_RV: Tensor, count: int, runs: int) -> tuple[Tensor, Tensor]:
-    """Return the `count` greatest of each row and where they stand, greatest first.
+    """Return the `count` largest values of each row and their positions, largest first.
 
     Args:
-        values_RV: numbers.
-        count: how many.
-        runs: into how many a row is divided; the greatest stand in as many of those of the
-            greatest maxima, or in what is left over at the end.
+        values_RV: values.
+        count: number of values to return.
+        runs: number of runs that a row is divided into. The largest values are in the `count` runs
+            with the largest maxima, or in the remainder at the end of the row.
     """
     if runs <= count:
         return _greatest(values_RV, count)
     width = values_RV.size(1) // runs
     runs_RGW = values_RV[:, : runs * width].unflatten(1, (runs, width))
     _, run_RC = _greatest(runs_RGW.amax(2), count)
-    run_RC = run_RC.sort(1).values  # so that the first of equals stays the first
-    held_RCW = runs_RGW.gather(1, run_RC[:, :, None].expand(-1, -1, width))
-    held = torch.cat((held_RCW.flatten(1), values_RV[:, runs * width :]), 1)
-    best_RC, place_RC = _greatest(held, count)
+    run_RC = run_RC.sort(1).values  # so that ties go to the lowest index
+    top_RCW = runs_RGW.gather(1, run_RC[:, :, None].expand(-1, -1, width))
+    searched = torch.cat((top_RCW.flatten(1), values_RV[:, runs * width :]), 1)
+    best_RC, place_RC = _greatest(searched, count)
     run = run_RC.gather(1, (place_RC // width).clamp(max=count - 1))
     inside_RC = run * width + place_RC % width
     after_RC = place_RC + (runs - count) * width
@@ -114,7 +114,10 @@ def _best(values_RV: Tensor, count: int, runs: int) -> tuple[Tensor, Tensor]:
 
 
 def _greatest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the `count` greatest of each row and their places; of 1 the first of equals."""
+    """Return the `count` largest values of each row and their positions, largest first.
+
+    With a count of 1, ties go to the lowest index.
+    """
     if count > 1:
         best, place = values.topk(count)
         return best, place

@@ -218,7 +218,7 @@ def test_a_parser_is_no_translator(
         options = ["--port", "0"] if command == ["serve"] else []
         assert main([*command, str(folder), *options]) == 1
         told = capsys.readouterr()
-        assert "writes trees, not translations" in told.err
+        assert "a parser, not a translation model" in told.err
         assert "weft parse" in told.err
         assert told.out == ""
     for name, text in (("words", "the dog"), ("symbols", "(S XX XX )S")):
@@ -228,4 +228,4 @@ def test_a_parser_is_no_translator(
     page = str(tmp_path / "heads.html")
     assert main(["attend", str(folder), "the dog", "--target", "(S XX", "-o", page]) == 0
     assert main(["generate", str(folder)]) == 1
-    assert "from ids alone" in capsys.readouterr().err
+    assert "whose only input is ids" in capsys.readouterr().err

@@ -84,7 +84,7 @@ def test_compiled_steps_write_the_same_and_are_told(
     assert translate("--min-length", "4", *options) == plain
 
     told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("steps:")]
-    assert [line.partition(";")[0] for line in told] == ["steps: compiled, asked for"] * said
+    assert [line.partition(";")[0] for line in told] == ["steps: compiled, requested"] * said
 
 
 def test_alignment_and_attention_are_those_that_forced_maps_show(
@@ -252,7 +252,7 @@ def test_settings_out_of_range_are_refused(
 ) -> None:
     """By name."""
     translate("--beam", "4", "--groups", "3", code=1)
-    assert "beam 4 does not divide into 3 groups" in capsys.readouterr().err
+    assert "'beam' 4 is not divisible by 'groups' 3" in capsys.readouterr().err
 
     translate("--top-p", "2", code=1)
     assert "sample.top_p" in capsys.readouterr().err

@@ -162,7 +162,7 @@ def test_no_bracket_opens_that_has_no_room_to_close() -> None:
     assert after("vinyals", "(S", limit=5) == {"XX"}
     assert after("vinyals", "(S", limit=6) == {"XX"}
     assert after("vinyals", "(S", limit=7) == OPENINGS | {"XX"}
-    with pytest.raises(ValueError, match="no room for 2 words"):
+    with pytest.raises(ValueError, match="over 2 leaves needs 5 symbols"):
         after("vinyals", "", limit=4)
 
 

@@ -402,8 +402,8 @@ def test_an_ensemble_gives_the_mean_of_probabilities() -> None:
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"beam": 4, "groups": 3}, "does not divide into 3 groups"),
-        ({"beam": 4, "groups": 2, "sample": {}}, "samples are independent"),
+        ({"beam": 4, "groups": 3}, "'beam' 4 is not divisible by 'groups' 3"),
+        ({"beam": 4, "groups": 2, "sample": {}}, "'groups' has no effect on 'sample'"),
         ({"sample": {"top_p": 0}}, "top_p"),
         ({"avoid": [""]}, "avoid"),
     ],

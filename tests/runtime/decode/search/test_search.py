@@ -575,7 +575,7 @@ def test_settings_that_make_no_search_are_refused(wrong: dict[str, float]) -> No
         SearchSettings.model_validate(wrong)
 
 
-@pytest.mark.parametrize(("lengths", "message"), [([3, 3], "1 sentences need"), ([0], "room for")])
+@pytest.mark.parametrize(("lengths", "message"), [([3, 3], "have shape"), ([0], "at least 1")])
 def test_lengths_that_fit_no_batch_are_refused(lengths: list[int], message: str) -> None:
     """One length a sentence, each with room for a token."""
     with pytest.raises(ValueError, match=message):
