@@ -1,1 +1,1 @@
-"""Serving: translations over HTTP, many callers' sentences in one batch."""
+"""Translation over HTTP, with the sentences of many clients in shared batches."""

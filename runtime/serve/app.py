@@ -1,12 +1,12 @@
-"""App: the routes of a server, and how every answer is formed.
+"""Routes of the HTTP server, and the format of its responses.
 
-    POST /translate     texts to translations; several callers' texts share batches
-    GET  /health        how the server does; 503 while it stops
-    GET  /health/live   200 as long as the process answers
-    GET  /metrics       counts, for Prometheus
-    GET  /openapi.json  all of this, for machines
+    POST /translate     translate texts; texts of different clients share batches
+    GET  /health        status of the server; 503 while it stops
+    GET  /health/live   200 as long as the process responds
+    GET  /metrics       metrics in the format of Prometheus
+    GET  /openapi.json  machine-readable description of all routes
 
-Not here: queue and thread (`batcher.py`), sockets and signals (`server.py`).
+Queue and thread are in `batcher.py`, sockets and signals in `server.py`.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("weft.serve")
 
-GONE = 499
-"""Counted for requests whose client did not wait; nobody reads such an answer."""
+CLIENT_CLOSED_REQUEST = 499
+"""Status logged for requests whose client disconnected; no response is sent."""
 _PATHS = ("/translate", "/health", "/health/live", "/metrics", "/openapi.json")
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"description": "The body is no JSON."},
+    400: {"description": "The body is not valid JSON."},
     413: {"description": "The body is too large."},
-    415: {"description": "The body is not said to be JSON."},
-    422: {"description": "A value is wrong, or beyond a limit; every mistake at once."},
-    503: {"description": "The queue is full, the answer took too long, or the server stops."},
+    415: {"description": "The content type is not JSON."},
+    422: {"description": "Values are invalid or exceed a limit; all errors are listed."},
+    503: {"description": "The queue is full, the request timed out, or the server is stopping."},
 }
 
 
@@ -59,14 +59,14 @@ def make_app(service: Service) -> FastAPI:
     app = FastAPI(
         title=f"Weft: {name}",
         description=_described(service),
-        docs_url=None,  # its pages load scripts from elsewhere; /openapi.json says the same
+        docs_url=None,  # these pages load third-party scripts; use /openapi.json instead
         redoc_url=None,
     )
 
     @app.post(
         "/translate",
         response_model=Answer,
-        responses={code: {**told, "model": Problems} for code, told in _ERRORS.items()},
+        responses={code: {**error, "model": Problems} for code, error in _ERRORS.items()},
     )
     async def translate(request: Request, ask: Ask) -> Response:
         """Translate one text or several."""
@@ -75,27 +75,27 @@ def make_app(service: Service) -> FastAPI:
     @app.get(
         "/health",
         response_model=Health,
-        responses={503: {"model": Health, "description": "It takes on nothing new."}},
+        responses={503: {"model": Health, "description": "The server is stopping."}},
     )
     async def health() -> Response:
-        """Say whether requests are taken on."""
+        """Return whether the server accepts requests."""
         ready = service.batcher.alive and not service.stopping
-        told = Health(
+        state = Health(
             status="ready" if ready else "stopping",
             model=name,
             waiting=service.batcher.waiting,
             seconds=round(time.monotonic() - service.began, 3),
         )
-        return JSONResponse(told.model_dump(), 200 if ready else 503)
+        return JSONResponse(state.model_dump(), 200 if ready else 503)
 
     @app.get("/health/live")
     async def live() -> dict[str, str]:
-        """Say that the process answers."""
+        """Return a constant, to show that the process responds."""
         return {"status": "live"}
 
     @app.get("/metrics", response_class=Response)
     async def metrics() -> Response:
-        """Give counts as Prometheus reads them."""
+        """Return metrics in the format of Prometheus."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
     _answer_errors(app)
@@ -107,21 +107,21 @@ def make_app(service: Service) -> FastAPI:
 def _described(service: Service) -> str:
     limits = service.limits
     return (
-        f"Translations by {service.model.graph.name}. A request has at most {limits.texts} texts "
+        f"Translation with {service.model.graph.name}. A request may have {limits.texts} texts "
         f"of {limits.characters:,} characters and {limits.tokens:,} tokens each, and "
-        f"{limits.body:,} bytes; it is answered within {limits.patience:g} seconds or refused."
+        f"{limits.body:,} bytes in total; it times out after {limits.patience:g} seconds."
     )
 
 
 async def _translated(service: Service, request: Request, ask: Ask) -> Response:
-    """Wait for a request's translations, as long as its client does."""
+    """Wait for a request's translations, until its client disconnects or it times out."""
     try:
-        # Tokens are counted in a thread, so that long texts hold nobody up.
+        # Tokenizing long texts must not block the event loop.
         job = await asyncio.to_thread(service.submit, ask)
     except RefusedError as error:
         return _answer(error.status, error.problems)
     except FullError:
-        return _busy(service, f"the queue has no room for {len(ask.source)} more texts")
+        return _busy(service, f"the queue cannot take {len(ask.source)} more texts")
     except ClosedError:
         return _stopping()
     made = asyncio.ensure_future(asyncio.wrap_future(job.future))
@@ -132,16 +132,16 @@ async def _translated(service: Service, request: Request, ask: Ask) -> Response:
         if made.done():
             return _made(made)
         if cancelled.done():
-            return Response(status_code=GONE)
-        return _busy(service, f"no answer within {patience:g} seconds")
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        return _busy(service, f"the request took more than {patience:g} seconds")
     finally:
         cancelled.cancel()
         made.cancel()
-        _let_go(service, job)
+        _cancel_job(service, job)
 
 
 def _made(made: asyncio.Future[list[dict[str, Any]]]) -> Response:
-    """Return the answer of a job that is done."""
+    """Return the response for a completed job."""
     try:
         return JSONResponse({"results": made.result()})
     except ClosedError:
@@ -150,16 +150,16 @@ def _made(made: asyncio.Future[list[dict[str, Any]]]) -> Response:
         return _answer(422, [Problem(place="", problem=str(error.problem), help=error.help)])
     except Exception:
         LOG.exception("a request failed")
-        return _one(500, "the model failed on this request", "the server's log says more")
+        return _one(500, "the model failed on this request", "see the server's log")
 
 
-def _let_go(service: Service, job: Job[Any, Any, Any]) -> None:
+def _cancel_job(service: Service, job: Job[Any, Any, Any]) -> None:
     if not job.future.done():
         service.metrics.dropped.inc(service.batcher.cancel(job))
 
 
 async def _cancelled(request: Request) -> None:
-    """Return when the client has hung up."""
+    """Return when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -176,7 +176,7 @@ def _one(status: int, problem: str, help_: str) -> JSONResponse:
 
 def _busy(service: Service, problem: str) -> JSONResponse:
     later = service.retry_after()
-    help_ = f"come again in {later} seconds, or send fewer texts"
+    help_ = f"retry in {later} seconds, or send fewer texts"
     return _answer(
         503, [Problem(place="", problem=problem, help=help_)], {"retry-after": str(later)}
     )
@@ -184,22 +184,24 @@ def _busy(service: Service, problem: str) -> JSONResponse:
 
 def _stopping() -> JSONResponse:
     problem = Problem(
-        place="", problem="the server is stopping", help="come again, or ask another one"
+        place="", problem="the server is stopping", help="retry later, or use another server"
     )
     return _answer(503, [problem], {"retry-after": "5", "connection": "close"})
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Give errors of the framework the form of ours."""
+    """Give errors of the framework the same format as other errors."""
 
     async def unfit(request: Request, error: Any) -> Response:
         found = error.errors()
         kind = request.headers.get("content-type", "")
         if "json" not in kind and await request.body():
-            return _one(415, f"a body of type '{kind}'", "send content-type: application/json")
+            return _one(
+                415, f"content type '{kind}' is not JSON", "send content-type: application/json"
+            )
         if any(one["type"] == "json_invalid" for one in found):
-            told = found[0].get("ctx", {}).get("error", "")
-            return _one(400, f"the body is no JSON: {told}", _EXAMPLE)
+            reason = found[0].get("ctx", {}).get("error", "")
+            return _one(400, f"the body is not valid JSON: {reason}", _EXAMPLE)
         return _answer(422, [_problem(one) for one in found])
 
     async def other(_: Request, error: Any) -> Response:
@@ -209,7 +211,7 @@ def _answer_errors(app: FastAPI) -> None:
         return answer
 
     async def crash(_: Request, error: Any) -> Response:  # noqa: ARG001 - the server logs it
-        return _one(500, "the server failed on this request", "its log says more")
+        return _one(500, "the server failed on this request", "see the server's log")
 
     handlers: Mapping[Any, Callable[[Request, Any], Awaitable[Response]]] = {
         RequestValidationError: unfit,
@@ -222,16 +224,16 @@ def _answer_errors(app: FastAPI) -> None:
 
 _EXAMPLE = 'send an object, such as {"source": "A dog runs."}'
 _HELP = {
-    404: f"there are {', '.join(_PATHS)}",
-    405: "POST to /translate, GET the others",
+    404: f"the paths are {', '.join(_PATHS)}",
+    405: "use POST for /translate, GET for other paths",
 }
 
 
-def _problem(told: Mapping[str, Any]) -> Problem:
-    """Return one mistake in a body, its place a JSON pointer."""
-    where, problem, help_ = told["loc"][1:], str(told["msg"]), "see /openapi.json"
-    if told["type"] == "extra_forbidden":
-        problem, known = "there is no such key", known_keys(where[:-1])
+def _problem(error: Mapping[str, Any]) -> Problem:
+    """Convert one validation error of a body; its place is a JSON pointer."""
+    where, problem, help_ = error["loc"][1:], str(error["msg"]), "see /openapi.json"
+    if error["type"] == "extra_forbidden":
+        problem, known = "unknown key", known_keys(where[:-1])
         help_ = did_you_mean(str(where[-1]), known) or f"known: {', '.join(known)}"
     elif not where:
         help_ = _EXAMPLE
@@ -243,7 +245,7 @@ def _problem(told: Mapping[str, Any]) -> Problem:
 
 
 class _Counted:
-    """Counts requests by path and status, and how long translations took."""
+    """Counts requests by path and status, and measures how long translations took."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app, self._metrics = app, service.metrics
@@ -253,13 +255,13 @@ class _Counted:
             await self._app(scope, receive, send)
             return
         path = scope["path"] if scope["path"] in _PATHS else "other"
-        status, started = GONE, time.monotonic()
+        status, started = CLIENT_CLOSED_REQUEST, time.monotonic()
 
         async def sent(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-            # A client that has hung up hears nothing.
+            # The client may have disconnected already.
             with contextlib.suppress(OSError):
                 await send(message)
 

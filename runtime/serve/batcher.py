@@ -1,10 +1,10 @@
-"""Batcher: sentences of many callers, worked on together by one thread.
+"""Batcher: collect sentences of many clients into batches for one worker thread.
 
-The thread owns whatever works, so a model never has two callers.  What waits is a queue
-by key (equal settings of search); the oldest sentence says which key is next, so nobody
-starves.  When the thread is free and few wait, it gives others a moment to come.
+One thread owns the model, so it never has concurrent callers.  Waiting sentences are queued
+by key (equal search settings); the key of the oldest sentence is served next, so no key
+starves.  If the thread is idle and few sentences wait, it waits briefly for more.
 
-Not here: HTTP (`app.py`), and what a sentence is.
+The HTTP layer is in `app.py`.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 Cancelled = Callable[[], Sequence[int]]
-"""Which of the sentences that are worked on nobody waits for any more, by their places."""
+"""Returns the indices of the sentences in the current batch whose clients are gone."""
 Key = TypeVar("Key", bound=Hashable)
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
 class FullError(Exception):
-    """The queue has no room for so many sentences."""
+    """The queue does not have enough capacity for a job."""
 
 
 class ClosedError(Exception):
-    """Nothing new is taken on."""
+    """The batcher no longer accepts jobs."""
 
 
 @dataclass(slots=True, eq=False)
 class Job(Generic[Key, Given, Made]):
-    """What one caller wants, and where it will find it."""
+    """The sentences of one client, and the future with their results."""
 
     key: Key
     given: Sequence[Given]
     since: float
-    """When it came, by the monotonic clock."""
+    """Time of submission, by the monotonic clock."""
     future: Future[list[Made]] = field(default_factory=Future)
-    """One result for each that was given; or the error of the first that failed."""
+    """One result for each sentence, or the error of the first that failed."""
     made: dict[int, Made] = field(default_factory=dict)
 
 
@@ -55,7 +55,7 @@ class _Item(Generic[Key, Given, Made]):
 
 
 class Batcher(Generic[Key, Given, Made]):
-    """Puts what waits together and hands it to one function, in one thread."""
+    """Collects waiting sentences into batches and processes them in one thread."""
 
     def __init__(
         self,
@@ -66,16 +66,16 @@ class Batcher(Generic[Key, Given, Made]):
         room: int,
         callback: Callable[[int, float], None] | None = None,
     ) -> None:
-        """Make it; `running` starts the thread.
+        """Create the batcher; `running` starts its thread.
 
         Args:
-            work: one result for each that is given, all of one key; called by one thread
-                alone.  When it fails on several, each is tried alone.  It may ask, again
-                and again, which of them nobody waits for any more.
-            size: most that are given to it at once.
-            wait: seconds to wait for others when fewer are there.
-            room: most that may wait.
-            callback: hears of each batch, how large it was and how many seconds it took.
+            work: processes a batch of one key and returns one result per sentence; only the worker
+                thread calls it. If it raises on several sentences, each is retried alone. Its last
+                argument may be called repeatedly for the sentences whose clients are gone.
+            size: maximum batch size.
+            wait: seconds to wait for more sentences if the batch is not full.
+            room: capacity of the queue, in sentences.
+            callback: called after each batch with its size and its duration in seconds.
         """
         self._work, self._size, self._wait, self._room = work, size, wait, room
         self._callback = callback
@@ -88,7 +88,7 @@ class Batcher(Generic[Key, Given, Made]):
 
     @contextmanager
     def running(self) -> Iterator[Batcher[Key, Given, Made]]:
-        """Start the thread, and in the end let it finish what was taken on."""
+        """Start the thread; on exit, let it finish the accepted sentences."""
         self._thread.start()
         try:
             yield self
@@ -98,25 +98,25 @@ class Batcher(Generic[Key, Given, Made]):
 
     @property
     def waiting(self) -> int:
-        """Sentences in the queue."""
+        """Number of sentences in the queue."""
         return self._count
 
     @property
     def busy(self) -> bool:
-        """Whether anything waits or is worked on."""
+        """Whether any sentence is waiting or being processed."""
         with self._changed:
             return bool(self._count or self._taken)
 
     @property
     def alive(self) -> bool:
-        """Whether new work would be taken on."""
+        """Whether new jobs are accepted."""
         return self._thread.is_alive() and not self._closed
 
     def submit(self, key: Key, given: Sequence[Given]) -> Job[Key, Given, Made]:
-        """Take on some sentences of one caller.
+        """Queue the sentences of one client.
 
         Raises:
-            FullError: there is no room for all of them.
+            FullError: the queue does not have enough capacity for all of them.
             ClosedError: the batcher is stopping, or its thread has ended.
         """
         job = Job[Key, Given, Made](key, given, time.monotonic())
@@ -135,7 +135,7 @@ class Batcher(Generic[Key, Given, Made]):
         return job
 
     def cancel(self, job: Job[Key, Given, Made]) -> int:
-        """Drop a job whose caller has gone; return how many of its sentences were not done."""
+        """Cancel a job whose client is gone; return how many of its sentences were not done."""
         with self._changed:
             if not job.future.cancel():
                 return 0
@@ -143,13 +143,13 @@ class Batcher(Generic[Key, Given, Made]):
             return self._drop(job) + begun
 
     def close(self) -> None:
-        """Take on nothing more; what waits will be done."""
+        """Accept no more jobs; queued sentences are still processed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def abandon(self) -> int:
-        """Close, and let go of what waits; return how many sentences that were."""
+        """Close and fail all queued jobs; return the number of dropped sentences."""
         with self._changed:
             self._closed = True
             jobs = {item.job for items in self._waiting.values() for item in items}
@@ -160,7 +160,7 @@ class Batcher(Generic[Key, Given, Made]):
         return dropped
 
     def _drop(self, job: Job[Key, Given, Made]) -> int:
-        """Take a job's sentences out of the queue; the lock is held."""
+        """Remove a job's sentences from the queue; the caller holds the lock."""
         items = self._waiting.pop(job.key, deque())
         kept = deque(item for item in items if item.job is not job)
         dropped = len(items) - len(kept)
@@ -176,7 +176,7 @@ class Batcher(Generic[Key, Given, Made]):
                 with self._changed:
                     self._taken = []
         finally:
-            # Nobody waits for ever for a thread that has ended.
+            # Without the thread, remaining futures would never complete.
             self.abandon()
             with self._changed:
                 for item in self._taken:
@@ -184,7 +184,7 @@ class Batcher(Generic[Key, Given, Made]):
                 self._taken = []
 
     def _next(self) -> list[_Item[Key, Given, Made]]:
-        """Wait for the next batch; an empty one says that nothing will come any more."""
+        """Wait for the next batch and return it; an empty batch means that the batcher is done."""
         with self._changed:
             while True:
                 if not self._waiting:
@@ -206,7 +206,7 @@ class Batcher(Generic[Key, Given, Made]):
                 return taken
 
     def _do(self, items: Sequence[_Item[Key, Given, Made]]) -> None:
-        """Work on a batch; on its sentences one by one when it fails."""
+        """Process a batch; if it fails, process its sentences one by one."""
         items = [item for item in items if not item.job.future.done()]
         if not items:
             return
@@ -215,7 +215,7 @@ class Batcher(Generic[Key, Given, Made]):
             given = [item.job.given[item.index] for item in items]
             made = self._work(items[0].job.key, given, lambda: _cancelled(items))
             pairs = list(zip(items, made, strict=True))
-        except Exception as error:  # noqa: BLE001 - one sentence must not take others with it
+        except Exception as error:  # noqa: BLE001 - one sentence must not fail the others
             if len(items) == 1:
                 with self._changed:
                     self._fail(items[0].job, error)
@@ -223,7 +223,7 @@ class Batcher(Generic[Key, Given, Made]):
             for item in items:
                 self._do([item])
             return
-        if self._callback is not None:  # before any caller hears, who may ask for the figures next
+        if self._callback is not None:  # before futures complete: clients may read metrics next
             self._callback(len(items), time.monotonic() - started)
         with self._changed:
             for item, one in pairs:
@@ -233,12 +233,12 @@ class Batcher(Generic[Key, Given, Made]):
                     job.future.set_result([job.made[index] for index in range(len(job.given))])
 
     def _fail(self, job: Job[Key, Given, Made], error: BaseException) -> None:
-        """Tell the caller of an error, and work on nothing more of the job; the lock is held."""
+        """Set a job's exception and drop its remaining sentences; the caller holds the lock."""
         self._drop(job)
         if not job.future.done():
             job.future.set_exception(error)
 
 
 def _cancelled(items: Sequence[_Item[Any, Any, Any]]) -> list[int]:
-    """Return the places of sentences whose callers have gone."""
+    """Return the indices of sentences whose clients are gone."""
     return [place for place, item in enumerate(items) if item.job.future.done()]

@@ -1,4 +1,4 @@
-"""Body: a request's body is read whole before anything else, and only so much of it."""
+"""Middleware that reads the complete request body first and limits its size."""
 
 from __future__ import annotations
 
@@ -12,36 +12,39 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SECONDS = 30.0
-"""How long a client may take to send a body."""
+"""Seconds that a client may take to send a body."""
 _PATIENCE = 16
-"""Times the limit that is read and thrown away, so that the client hears why."""
+"""An oversized body is read and discarded up to this multiple of the limit.
+
+Otherwise the client would not receive the error response.
+"""
 
 Refuse = Callable[[int, str, str], Response]
-"""From status, problem and way out to an answer."""
+"""Takes status, problem and help text; returns a response."""
 
 
 class BodyLimit:
-    """Answers 413 for a body that is too large, and 408 for one that does not come."""
+    """Responds with 413 to a body that is too large, and with 408 to one that is too slow."""
 
     def __init__(self, app: ASGIApp, *, most: int, refuse: Refuse) -> None:
-        """Stand before an application.
+        """Wrap an application.
 
         Args:
-            app: sees requests whose bodies are small enough, and come at once.
-            most: bytes of a body.
-            refuse: makes the answer for others.
+            app: called for requests with a complete body within the limit.
+            most: maximum bytes of a body.
+            refuse: makes the response for other requests.
         """
         self._app, self._most, self._refuse = app, most, refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        told = headers.get(b"content-length", b"")
-        # Nothing was sent yet by a client that asks first, so nothing needs to be read.
-        if b"expect" in headers and told.isdigit() and int(told) > self._most:
+        length = headers.get(b"content-length", b"")
+        # A client that sends "Expect" has not sent its body yet, so nothing needs to be read.
+        if b"expect" in headers and length.isdigit() and int(length) > self._most:
             await self._too_large()(scope, receive, send)
             return
         try:
@@ -49,7 +52,7 @@ class BodyLimit:
                 body, size, cancelled = await self._read(receive)
         except TimeoutError:
             answer = self._refuse(
-                408, f"the body did not come within {SECONDS:g} seconds", "send it at once"
+                408, f"the body did not arrive within {SECONDS:g} seconds", "send it faster"
             )
             await answer(scope, receive, send)
             return
@@ -61,7 +64,7 @@ class BodyLimit:
         await self._app(scope, _again(body, receive), send)
 
     async def _read(self, receive: Receive) -> tuple[bytes, int, bool]:
-        """Return the body, how large it is, and whether the client has gone."""
+        """Return the body, its size, and whether the client disconnected."""
         parts, size, more = list[bytes](), 0, True
         while more and size <= _PATIENCE * self._most:
             message = await receive()
@@ -85,7 +88,7 @@ class BodyLimit:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives a body once, and then what comes next."""
+    """Return a `receive` that yields a body once, and then the following messages."""
     given = False
 
     async def replay() -> Message:

@@ -1,4 +1,4 @@
-"""Forms: what a request asks and what an answer says, as JSON; OpenAPI is made of these."""
+"""Request and response models as JSON; the OpenAPI description is generated from them."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ def _unicode(given: str) -> str:
     try:
         given.encode()
     except UnicodeEncodeError as error:
-        raise ValueError("half of a surrogate pair, which is no character") from error
+        raise ValueError("an unpaired surrogate is not a character") from error
     return given
 
 
 Unicode = Annotated[str, AfterValidator(_unicode)]
-"""Text that can be written as UTF-8: JSON may also spell what cannot."""
+"""Text that can be encoded as UTF-8; JSON escapes may also spell unpaired surrogates."""
 
 
 class Problem(BaseModel):
-    """One thing wrong with a request."""
+    """One error in a request."""
 
     model_config = _CONFIG
 
     place: str = Field(examples=["/search/beam"])
-    """Where, as a JSON pointer into the body; empty when it is the request as a whole."""
-    problem: str = Field(examples=["64 is more than 16"])
-    """What is wrong."""
-    help: str = Field(default="", examples=["ask for 16 at most"])
-    """A way out."""
+    """JSON pointer into the body; empty for the request as a whole."""
+    problem: str = Field(examples=["64 is more than the limit of 16"])
+    """The error."""
+    help: str = Field(default="", examples=["set at most 16"])
+    """How to fix it."""
 
 
 class Problems(BaseModel):
-    """Why there is no translation: everything that is wrong, at once."""
+    """All errors of a request."""
 
     model_config = _CONFIG
 
@@ -48,33 +48,33 @@ class Problems(BaseModel):
 
 
 class Text(BaseModel):
-    """One text to translate, and what its translation must be like."""
+    """One text to translate, with requirements on its translation."""
 
     model_config = _CONFIG
 
     text: Unicode = Field(examples=["A dog runs."])
-    """One sentence; an empty one has no translation."""
+    """One sentence; an empty text gets no translation."""
     begin: Unicode = Field(default="", examples=["Ein"])
-    """What the translation begins with."""
+    """Text that the translation must begin with."""
     include: tuple[Annotated[Unicode, Field(min_length=1)], ...] = Field(
         default=(), examples=[["Hund"]]
     )
-    """Words or phrases that it holds."""
+    """Words or phrases that the translation must contain."""
 
     @property
     def request(self) -> TranslationRequest:
-        """The same, as a translator takes it."""
+        """The request in the translator's form."""
         return TranslationRequest(self.text, self.begin, self.include)
 
 
 def _without_defaults(schema: dict[str, Any]) -> None:
-    """The defaults are the server's own, not those of the class."""
+    """Remove the class's defaults from a schema, because the server's settings apply instead."""
     for field in schema["properties"].values():
         field.pop("default", None)
 
 
 class SearchOptions(SearchSettings):
-    """How to look for outputs; where a setting is left out, the server's holds."""
+    """Search settings of a request; the server's settings apply to omitted ones."""
 
     model_config = ConfigDict(
         json_schema_extra=_without_defaults, json_schema_serialization_defaults_required=False
@@ -82,18 +82,18 @@ class SearchOptions(SearchSettings):
 
     @model_validator(mode="after")
     def _has_room(self) -> SearchOptions:
-        # Only with the server's settings beside it can be said what clashes.
+        # Conflicts can be checked only after merging with the server's settings.
         return self
 
 
 def _as_list(given: Any) -> Any:
-    """Read one text as a list of one, and a string as a text."""
+    """Convert one text to a list of one text, and strings to text objects."""
     many = given if isinstance(given, list) else [given]
     return [{"text": one} if isinstance(one, str) else one for one in many]
 
 
 class Ask(BaseModel):
-    """What to translate, and how."""
+    """Texts to translate, and search settings."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -114,11 +114,11 @@ class Ask(BaseModel):
         list[Text],
         BeforeValidator(_as_list, json_schema_input_type=str | Text | list[str | Text]),
     ]
-    """A text, or several, each a string or an object."""
+    """One text or a list of texts, each a string or an object."""
     search: SearchOptions = SearchOptions()
-    """How to look for outputs; the server's own settings where nothing is said."""
+    """Search settings; the server's settings apply to omitted ones."""
     alignment: bool = False
-    """Whether to say which token of the source each token of an output comes from."""
+    """Whether to return the alignment of source tokens to output tokens."""
 
 
 class Output(BaseModel):
@@ -127,23 +127,23 @@ class Output(BaseModel):
     model_config = _CONFIG
 
     text: str = Field(examples=["Ein Hund läuft."])
-    """What it says."""
+    """The translation."""
     score: float | None = Field(examples=[-0.41])
-    """Log probability over the length penalty; comparable among the outputs of one text."""
+    """Log probability divided by the length penalty; comparable among the outputs of one text."""
     log_probability: float | None = Field(examples=[-0.55])
-    """Natural logarithm of the probability of its tokens, the end among them."""
+    """Natural logarithm of the probability of its tokens, including the end token."""
     finished: bool
-    """Whether it ended by itself, and not at the longest length."""
+    """Whether it ended by itself, rather than at the maximum length."""
     tokens: list[str] = Field(examples=[["\u2581Ein", "\u2581Hund", "\u2581läuft", "."]])
     """Pieces of the tokenizer; U+2581 stands for a space."""
     alignment: list[tuple[int, int]] | None = Field(
         default=None, examples=[[[0, 0], [1, 1], [2, 2], [3, 3]]]
     )
-    """Pairs of a source token and a token of the output, counted from 0; when asked for."""
+    """Pairs of a source token and an output token, counted from 0; only if requested."""
 
 
 class Result(BaseModel):
-    """What became of one text."""
+    """Translations of one text."""
 
     model_config = _CONFIG
 
@@ -151,7 +151,7 @@ class Result(BaseModel):
     source_tokens: list[str] | None = Field(
         default=None, examples=[["\u2581A", "\u2581dog", "\u2581runs", "."]]
     )
-    """Pieces of the source, when an alignment was asked for."""
+    """Pieces of the source; only if an alignment was requested."""
     translations: list[Output]
     """Best first; none for an empty text."""
 
@@ -165,22 +165,22 @@ class Answer(BaseModel):
 
 
 class Health(BaseModel):
-    """How the server does."""
+    """Status of the server."""
 
     model_config = _CONFIG
 
     status: str = Field(examples=["ready"])
-    """`ready`, or `stopping` when it takes on nothing new."""
+    """`ready`, or `stopping` if new requests are rejected."""
     model: str = Field(examples=["transformer-base"])
     """Name of the spec."""
     waiting: int
     """Sentences in the queue."""
     seconds: float
-    """Since the server began."""
+    """Seconds since the server started."""
 
 
 def known_keys(where: Sequence[str | int]) -> list[str]:
-    """Return the keys of an object in a body; none where there is no object.
+    """Return the keys of an object in a body; empty if the path is not an object.
 
     >>> known_keys(("source", 3))
     ['text', 'begin', 'include']
@@ -195,15 +195,15 @@ def known_keys(where: Sequence[str | int]) -> list[str]:
     return list(forms[names].model_fields) if names in forms else []
 
 
-def merged(own: SearchSettings, asked: SearchOptions, limits: Limits) -> dict[str, Any]:
-    """Return the settings that a request is served with, as values to be checked.
+def merged(own: SearchSettings, requested: SearchOptions, limits: Limits) -> dict[str, Any]:
+    """Return the settings to serve a request with, not yet validated.
 
     Args:
-        own: the server's.
-        asked: what wins over them.
-        limits: outputs are no longer than these say.
+        own: the server's settings.
+        requested: the request's settings, which override them.
+        limits: bounds on the length of outputs.
     """
-    given = asked.model_dump(exclude_unset=True)
+    given = requested.model_dump(exclude_unset=True)
     values: dict[str, Any] = {**own.model_dump(), **given}
     if "nbest" in given and "beam" not in given:
         values["beam"] = max(own.beam, values["nbest"])
@@ -222,17 +222,17 @@ MOST: Mapping[str, float] = {
     "no_repeat": 10_000,
     "iterations": 100,
 }
-"""Largest values of settings that no option of the server bounds."""
+"""Maximum values of settings that have no limit option of their own."""
 
 
 def too_much(
     ask: Ask, search: SearchSettings, own: SearchSettings, limits: Limits
 ) -> list[Problem]:
-    """Return what a request asks for beyond the limits.
+    """Return a problem for every value of a request that exceeds a limit.
 
     Args:
         ask: the request.
-        search: how it would be served.
+        search: the merged settings.
         own: the server's own settings.
         limits: the server's limits.
     """
@@ -240,8 +240,8 @@ def too_much(
 
     def check(place: str, unit: str, amount: float, most: float) -> None:
         if amount > most:
-            problem = f"{amount:,} {unit}".rstrip() + f", and at most {most:,} are served"
-            found.append(Problem(place=place, problem=problem, help="ask for less"))
+            problem = f"{amount:,} {unit}".rstrip() + f" is more than the limit of {most:,}"
+            found.append(Problem(place=place, problem=problem, help=f"use at most {most:,}"))
 
     check("/source", "texts", len(ask.source), limits.texts)
     for index, text in enumerate(ask.source[: limits.texts]):
@@ -254,7 +254,7 @@ def too_much(
     check("/search/avoid", "phrases", len(search.avoid), limits.phrases)
     check("/search/avoid", "characters", sum(map(len, search.avoid)), limits.characters)
     for name, most in {"beam": limits.beam, "lengths": limits.beam, **MOST}.items():
-        # What the server does for everybody it does for a request that says so.
+        # A request may always set the server's own value explicitly.
         most_served = max(most, getattr(own, name))
         check(f"/search/{name}", "", getattr(search, name), most_served)
     return found

@@ -1,4 +1,4 @@
-"""Limits: how much a server takes on, and how sentences are put together."""
+"""Limits on requests, and settings for batching sentences."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Limits(BaseModel):
-    """What a request may ask for, and what waits; all of it can be set from outside."""
+    """Limits on requests, on the queue and on batches; all are options of the server."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     texts: int = Field(default=128, ge=1)
-    """Texts of one request."""
+    """Maximum texts per request."""
     characters: int = Field(default=5000, ge=1)
-    """Characters of one text."""
+    """Maximum characters per text."""
     tokens: int = Field(default=512, ge=1)
-    """Tokens of one text, and of what its translation must hold."""
+    """Maximum tokens per text, and of the phrases that its translation must contain."""
     phrases: int = Field(default=16, ge=0)
-    """Phrases that a request avoids, and that a text includes."""
+    """Maximum phrases that a request may ban, and that a text may require."""
     beam: int = Field(default=16, ge=1)
-    """Hypotheses kept for each sentence."""
+    """Maximum hypotheses per sentence."""
     output: int = Field(default=1024, ge=1)
-    """Tokens of one output."""
+    """Maximum tokens per output."""
     body: int = Field(default=2**20, ge=1)
-    """Bytes of the body of one request."""
+    """Maximum bytes of a request's body."""
     connections: int = Field(default=1000, ge=1)
-    """Connections at a time, idle ones too; a further one is answered 503 and closed."""
+    """Maximum open connections, including idle ones; further ones get status 503 and are closed."""
     queue: int = Field(default=1000, ge=1)
-    """Sentences that wait; what does not find room is sent away."""
+    """Maximum waiting sentences; requests that would exceed it get status 503."""
     patience: float = Field(default=60.0, gt=0)
-    """Seconds that a request may take; afterwards its work is dropped."""
+    """Seconds after which a request times out and its work is dropped."""
     batch: int = Field(default=32, ge=1)
-    """Sentences that are decoded together."""
+    """Maximum sentences per batch."""
     wait: float = Field(default=0.005, ge=0)
-    """Seconds that a sentence waits for others when the model is free."""
+    """Seconds that a sentence waits for others if the model is idle."""

@@ -1,4 +1,4 @@
-"""Metrics: what a server counts, in the form that Prometheus reads."""
+"""Metrics of a server, in the format of Prometheus."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-"""Of what `Metrics.text` returns."""
+"""Content type of `Metrics.text`."""
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _SENTENCES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """Counters of one server; two in one process do not meet."""
+    """Metrics of one server; several servers in one process have separate metrics."""
 
     def __init__(self, waiting: Callable[[], int]) -> None:
-        """Begin at zero.
+        """Start all counters at zero.
 
         Args:
-            waiting: tells how many sentences are in the queue.
+            waiting: returns the number of sentences in the queue.
         """
         own = self._registry = CollectorRegistry()
         self.requests = Counter(
             "weft_requests",
-            "Requests answered, by path and status",
+            "Responses, by path and status",
             ["path", "status"],
             registry=own,
         )
         self.seconds = Histogram(
             "weft_request_seconds",
-            "Seconds from a request for translations to its answer",
+            "Seconds from a translation request to its response",
             buckets=_SECONDS,
             registry=own,
         )
@@ -40,29 +40,29 @@ class Metrics:
             "weft_batch_sentences", "Sentences decoded together", buckets=_SENTENCES, registry=own
         )
         self.batch_seconds = Histogram(
-            "weft_batch_seconds", "Seconds that a batch took", buckets=_SECONDS, registry=own
+            "weft_batch_seconds", "Seconds per batch", buckets=_SECONDS, registry=own
         )
         self.tokens = Counter("weft_tokens", "Tokens read and written", ["side"], registry=own)
         self.dropped = Counter(
             "weft_dropped_sentences",
-            "Sentences dropped because nobody waits any more",
+            "Sentences dropped because their client is gone",
             registry=own,
         )
-        queue = Gauge("weft_queue_sentences", "Sentences that wait", registry=own)
+        queue = Gauge("weft_queue_sentences", "Waiting sentences", registry=own)
         queue.set_function(waiting)
         self._pace = 0.0
 
     def batch(self, sentences: int, seconds: float) -> None:
-        """Count a batch."""
+        """Record a batch."""
         self.batch_sentences.observe(sentences)
         self.batch_seconds.observe(seconds)
         now = sentences / max(seconds, 1e-6)
         self._pace = now if not self._pace else 0.8 * self._pace + 0.2 * now
 
     def pace(self) -> float:
-        """Return the sentences a second of late batches; 0 before the first."""
+        """Return the recent rate of sentences per second; 0 before the first batch."""
         return self._pace
 
     def text(self) -> bytes:
-        """Return all of it as Prometheus reads it."""
+        """Return all metrics in the format of Prometheus."""
         return generate_latest(self._registry)

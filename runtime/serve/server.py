@@ -1,7 +1,7 @@
-"""Server: an application on a socket, which stops when it is told to and loses nothing.
+"""Run an application on a socket, with graceful shutdown.
 
-The first SIGTERM or SIGINT lets it finish what it took on: new requests are answered
-503 meanwhile, then it closes.  A second one lets go of what waits.
+At the first SIGTERM or SIGINT the server finishes accepted requests, responds to new ones
+with 503, and then closes.  At a second signal it drops the requests that still wait.
 """
 
 from __future__ import annotations
@@ -22,43 +22,45 @@ _LAST_PORT = 65535
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a socket that has an address; it listens when the server runs.
+    """Return a listening socket at an address.
 
     Args:
-        host: name or number of an interface.
-        port: 0 for any that is free.
+        host: name or address of an interface.
+        port: 0 for any free port.
 
     Raises:
-        InputError: the address is taken, not this machine's, or may not be had.
+        InputError: the address is in use, not on this machine, or not permitted.
     """
     place = f"{host}:{port}"
     if not 0 <= port <= _LAST_PORT:
-        raise InputError("no such port", place=place, help=f"choose one from 0 to {_LAST_PORT}")
+        raise InputError(
+            f"port {port} is out of range", place=place, help=f"use a port from 0 to {_LAST_PORT}"
+        )
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         made = socket.socket(family, kind, protocol)
     except (OSError, OverflowError, UnicodeError) as error:
-        problem = f"no address to serve at: {error}"
-        raise InputError(problem, place=place, help="name an interface, as 127.0.0.1") from error
+        problem = f"cannot resolve the address: {error}"
+        raise InputError(problem, place=place, help="use an address such as 127.0.0.1") from error
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
-        # Two could share an address that neither listens at.
+        # Listen at once: two sockets can bind the same address as long as neither listens.
         made.listen(_BACKLOG)
     except OSError as error:
         made.close()
         raise InputError(
             f"cannot serve at this address: {error.strerror or error}",
             place=place,
-            help="choose another with --host and --port; --port 0 takes any that is free",
+            help="set another with --host and --port; --port 0 takes any free port",
         ) from error
     return made
 
 
 class _Server(uvicorn.Server):
-    """A server that finishes what was taken on before it closes."""
+    """A server that finishes accepted requests before it closes."""
 
     def __init__(self, config: uvicorn.Config, service: Service, drain: float) -> None:
         super().__init__(config)
@@ -66,16 +68,16 @@ class _Server(uvicorn.Server):
         self._since: float | None = None
         self._hurried = False
         self.unfinished = 0
-        """Sentences that were let go of."""
+        """Number of sentences that were dropped."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """Begin to stop at the first signal, and let go of what waits at the second."""
-        # What waits is let go of at the next tick: a signal may come in the midst of a change.
+        """Begin to stop at the first signal; drop waiting requests at the second."""
+        # Drop them in the next tick: the signal may interrupt code that holds the queue's lock.
         self._hurried = self._service.stopping
         self._service.stopping = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Say whether to close, ten times a second."""
+        """Return whether to close; called ten times per second."""
         if self._service.stopping and not self.should_exit:
             now = time.monotonic()
             self._since = self._since or now
@@ -94,17 +96,17 @@ def serve_until_told(
     log_level: str = "warning",
     started: Callable[[], None] | None = None,
 ) -> int:
-    """Serve until told to stop by SIGTERM or SIGINT.
+    """Serve until SIGTERM or SIGINT.
 
     Args:
-        service: not running yet.
-        made: what `bound` returned.
-        drain: seconds to finish what was taken on, once told to stop.
-        log_level: of the HTTP server's own log, which goes to stderr.
-        started: called when requests are answered.
+        service: a service that is not running yet.
+        made: the socket that `bound` returned.
+        drain: seconds to finish accepted requests after the signal.
+        log_level: log level of the HTTP server, which logs to stderr.
+        started: called when the server is ready.
 
     Returns:
-        Sentences that were taken on and not finished; 0 when all were.
+        Number of accepted sentences that were dropped.
     """
     server = _Server(_config(service, log_level, drain), service, drain)
     with service.running():
@@ -115,7 +117,7 @@ def serve_until_told(
 
 
 def _config(service: Service, log_level: str, drain: float) -> uvicorn.Config:
-    """Return how the HTTP server goes about it."""
+    """Return the configuration of the HTTP server."""
     return uvicorn.Config(
         make_app(service),
         log_level=log_level,
@@ -123,7 +125,7 @@ def _config(service: Service, log_level: str, drain: float) -> uvicorn.Config:
         server_header=False,
         lifespan="off",
         ws="none",
-        # The first that is sent away, itself counted.
+        # uvicorn rejects a connection once this count, including it, is reached.
         limit_concurrency=service.limits.connections + 1,
         timeout_graceful_shutdown=int(drain) + 1,
     )

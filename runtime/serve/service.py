@@ -1,7 +1,7 @@
-"""Service: what an application of routes needs of a model, whatever carries the requests.
+"""Service: the model, batcher and metrics behind the HTTP routes, independent of HTTP.
 
-One `Service` holds one opened checkpoint, the thread that works with it, and what is
-counted.  It checks a request against the limits and gives a job to wait for.
+A `Service` has one opened checkpoint, the worker thread that uses it, and its metrics.  It
+checks each request against the limits and returns a job to wait for.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from .limits import Limits
 from .metrics import Metrics
 
 _WARM = 12
-"""Words of a sentence on which compiled steps are measured, and fewest tokens of its output."""
+"""Words of the sentence for measuring compiled steps, and minimum tokens of its output."""
 _TRANSLATORS = 16
-"""Settings of search whose translators are kept, with what they know of avoided phrases."""
+"""Number of search settings whose translators, with their compiled banned phrases, are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What sentences must have in common to be decoded together."""
+    """Settings that the sentences of a batch must have in common."""
 
     search: SearchSettings
     alignment: bool = False
 
 
 Made = dict[str, Any]
-"""What became of one sentence: an item of `results` in an answer."""
+"""Result of one sentence: an item of `results` in a response."""
 
 
 class RefusedError(Exception):
-    """A request that is not served, with the status of its answer."""
+    """A rejected request, with the status of the response."""
 
     def __init__(self, status: int, problems: Sequence[Problem]) -> None:
-        """Keep the status and everything that is wrong."""
+        """Store the status and all problems."""
         super().__init__(status, *problems)
         self.status, self.problems = status, list(problems)
 
@@ -59,10 +59,10 @@ class Service:
     """One model, ready to serve."""
 
     def __init__(self, model: Model, limits: Limits) -> None:
-        """Take a model that translates.
+        """Create the service of a model that translates.
 
         Raises:
-            InputError: it does not.
+            InputError: the model does not translate.
         """
         self.own = model.translator.search
         self.model, self.limits = model, limits
@@ -80,15 +80,15 @@ class Service:
 
     @contextmanager
     def running(self) -> Iterator[Service]:
-        """Let its thread work; in the end it finishes what was taken on."""
+        """Run the worker thread; on exit it finishes the accepted sentences."""
         with self.batcher.running():
             yield self
 
     def warm(self) -> None:
-        """Translate a word, so that the first caller does not wait for what is done once.
+        """Translate a word, so that the first request does not wait for one-time work.
 
-        Where steps may be compiled, first a whole batch of sentences, on which that is
-        measured, and then a sentence, as one alone is compiled apart.
+        Where steps may be compiled, translate a full batch first, on which compilation is measured,
+        and then a single sentence, because a batch of one is compiled separately.
         """
         if steps_of(self.model.module).mode != "plain" and self.model.graph.step_axis:
             search = self.own.model_copy(update={"min_length": _WARM, "max_length": 2 * _WARM})
@@ -102,7 +102,7 @@ class Service:
     def _translated(
         self, work: Work, requests: Sequence[TranslationRequest], cancelled: Cancelled | None = None
     ) -> list[Made]:
-        """Decode a batch; called by the batcher's thread alone."""
+        """Decode a batch; only the batcher's thread calls it."""
         translator = self._translator(work.search)
         found = list(translator.hypotheses(requests, buffer=len(requests), cancelled=cancelled))
         written = sum(len(one.tokens) for each in found for one in each)
@@ -115,12 +115,12 @@ class Service:
         )
 
     def submit(self, ask: Ask) -> Job[Work, TranslationRequest, Made]:
-        """Check a request and put its sentences into the queue.
+        """Check a request and queue its sentences.
 
         Raises:
-            RefusedError: it asks for what is not served.
-            FullError: the queue has no room.
-            ClosedError: nothing is taken on any more.
+            RefusedError: the request is invalid or exceeds a limit.
+            FullError: the queue does not have enough capacity.
+            ClosedError: the service is stopping.
         """
         if self.stopping:
             raise ClosedError
@@ -141,7 +141,7 @@ class Service:
         try:
             reading_source(self.model.graph, self.model.module)
         except InputError as error:
-            problem = Problem(place="/alignment", problem=error.problem, help="leave it out")
+            problem = Problem(place="/alignment", problem=error.problem, help="set it to false")
             raise RefusedError(422, [problem]) from None
 
     def _search(self, ask: Ask) -> SearchSettings:
@@ -159,21 +159,21 @@ class Service:
             raise RefusedError(422, problems) from None
 
     def _too_long(self, ask: Ask) -> tuple[list[Problem], int]:
-        """Return which texts have too many tokens, and how many there are in all."""
+        """Return a problem for each text with too many tokens, and the total number of tokens."""
         translator, most, found = self.model.translator, self.limits.tokens, []
         sources = translator.source.encode_many([text.text for text in ask.source])
         for index, (ids, text) in enumerate(zip(sources, ask.source, strict=True)):
-            held = [one for one in (text.begin, *text.include) if one]
-            wanted = sum(map(len, translator.target.encode_many(held)))
-            for name, count in (("text", len(ids)), ("begin", wanted)):
+            required = [one for one in (text.begin, *text.include) if one]
+            size = sum(map(len, translator.target.encode_many(required)))
+            for name, count in (("text", len(ids)), ("begin", size)):
                 if count > most:
                     place = f"/source/{index}/{name}"
-                    problem = f"{count:,} tokens; at most {most:,} are served"
-                    help_ = "send its sentences one by one" if name == "text" else "ask for less"
+                    problem = f"{count:,} tokens is more than the limit of {most:,}"
+                    help_ = "send its sentences separately" if name == "text" else "use less text"
                     found.append(Problem(place=place, problem=problem, help=help_))
         return found, sum(map(len, sources))
 
     def retry_after(self) -> int:
-        """Return the seconds after which the queue will have room, as far as can be told."""
+        """Return the estimated number of seconds until the queue has capacity, from 1 to 60."""
         pace = self.metrics.pace()
         return max(1, min(60, math.ceil(self.batcher.waiting / pace))) if pace else 1

@@ -145,29 +145,29 @@ def test_alignment_on_request(served: Served, model: api.Model) -> None:
 
 MANY = {"source": ["sun"] * 4}
 WRONG: list[tuple[dict[str, Any], int, str, str]] = [
-    ({"json": MANY}, 422, "/source", "4 texts, and at most 3"),
+    ({"json": MANY}, 422, "/source", "4 texts is more than the limit of 3"),
     ({"json": {"source": "a" * 51}}, 422, "/source/0/text", "51 characters"),
     ({"json": {"source": ["sun", LONG]}}, 422, "/source/1/text", "tokens"),
     ({"json": {"source": {"text": "a", "begin": LONG}}}, 422, "/source/0/begin", ""),
     ({"json": {"source": {"text": "a", "include": ["a", "b"]}}}, 422, "/source/0/include", "2 p"),
     ({"json": {"source": "a", "search": {"avoid": ["a", "b"]}}}, 422, "/search/avoid", "phrases"),
-    ({"json": {"source": "a", "search": {"beam": 5}}}, 422, "/search/beam", "at most 4"),
-    ({"json": {"source": "a", "search": {"nbest": 5}}}, 422, "/search/beam", "at most 4"),
-    ({"json": {"source": "a", "search": {"alpha": 1e9}}}, 422, "/search/alpha", "at most 10"),
-    ({"json": {"source": "a", "search": {"beam": 2, "nbest": 3}}}, 422, "/search", "nbest 3"),
+    ({"json": {"source": "a", "search": {"beam": 5}}}, 422, "/search/beam", "limit of 4"),
+    ({"json": {"source": "a", "search": {"nbest": 5}}}, 422, "/search/beam", "limit of 4"),
+    ({"json": {"source": "a", "search": {"alpha": 1e9}}}, 422, "/search/alpha", "limit of 10"),
+    ({"json": {"source": "a", "search": {"beam": 2, "nbest": 3}}}, 422, "/search", "'nbest' 3"),
     (
         {"json": {"source": "a", "search": {"sample": {"top_p": 2}}}},
         422,
         "/search/sample/top_p",
         "",
     ),
-    ({"json": {"source": "a", "search": {"baem": 2}}}, 422, "/search/baem", "no such key"),
+    ({"json": {"source": "a", "search": {"baem": 2}}}, 422, "/search/baem", "unknown key"),
     ({"json": {"source": [3]}}, 422, "/source/0", ""),
     ({"json": {}}, 422, "/source", "required"),
     ({"json": []}, 422, "", ""),
     ({"content": b'{"source": "\\ud800"}'}, 422, "/source/0/text", "surrogate"),
     ({"content": b'{"source": "a", "search": {"alpha": NaN}}'}, 422, "/search/alpha", ""),
-    ({"content": b'{"source"'}, 400, "", "no JSON"),
+    ({"content": b'{"source"'}, 400, "", "not valid JSON"),
     ({"content": b"\xff"}, 400, "", ""),
     ({"content": b"[" * 900}, 400, "", ""),
     ({"content": b"a" * 1001}, 413, "", "more than 1,000 bytes"),
@@ -239,7 +239,7 @@ def test_a_full_queue_says_when_to_come_again(served: Served) -> None:
 
     assert refused.status_code == 503
     assert int(refused.headers["retry-after"]) >= 1
-    assert "no room for 2 more texts" in refused.json()["errors"][0]["problem"]
+    assert "cannot take 2 more texts" in refused.json()["errors"][0]["problem"]
     assert [len(texts_of(answer)) for answer in answered] == [1, 2]
 
 
@@ -260,7 +260,7 @@ def test_an_answer_that_takes_too_long_is_let_go(served: Served) -> None:
         dropped = client.counted("weft_dropped_sentences_total")
 
     assert [answer.status_code for answer in answers] == [503, 503]
-    assert "no answer within 0.05 seconds" in answers[1].json()["errors"][0]["problem"]
+    assert "took more than 0.05 seconds" in answers[1].json()["errors"][0]["problem"]
     assert dropped == 3  # one in the batch that was worked on, two in the queue
 
 
