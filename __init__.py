@@ -1,18 +1,19 @@
 """Weft: compose sequence models from typed blocks.
 
     spec = weft.load("transformer-base", layers=4)   # a spec, with a param changed
-    weft.check(spec)                                  # every mistake, or none
+    weft.check(spec)                                  # a list of all errors
     weft.draw(spec, "model.svg")                      # a picture
-    weft.diff("transformer-base", spec).render()      # what changed, as text
+    weft.diff("transformer-base", spec).render()      # the changes, as text
     model = weft.build(spec)                          # a torch.nn.Module
-    weft.pack(model)                                  # trains on what is no padding alone
+    weft.unpad(model)                                 # train on non-padding tokens only
     weft.compile(model)                               # torch.compile per template
     result = weft.train("multi30k-en-de", out="outputs/m30k")
     weft.open(result.averaged).translate(["A dog runs."])
     weft.import_hf("bert-base-uncased", "bert").save("outputs/bert")
     weft.export(result.averaged, "ctranslate2", "outputs/m30k/ct2", quantization="int8")
 
-Importing this loads nothing else: `load`, `check`, `draw` and `diff` never load torch.
+Functions import their dependencies when they are called: `load`, `check`, `draw` and `diff`
+never import torch.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ __all__ = [
     "import_hf",
     "load",
     "open",
-    "pack",
     "train",
+    "unpad",
 ]
 
 
@@ -61,11 +62,11 @@ def load(name: str | Path, **params: Any) -> Spec:
 
     Args:
         name: a path, or a shipped name such as `transformer-base`.
-        **params: values that win over the spec's own params.
+        **params: overrides of the spec's params.
 
     Raises:
-        InputError: no such file.
-        SpecError: the text or its form is wrong.
+        InputError: the file does not exist.
+        SpecError: the file is not a well-formed spec.
     """
     from .runtime.spec.spec import load_spec
 
@@ -73,7 +74,7 @@ def load(name: str | Path, **params: Any) -> Spec:
 
 
 def check(spec: LoadedSpec | str | Path) -> list[Finding]:
-    """Return every mistake of a spec; an empty list says that it is sound."""
+    """Return all errors of a spec; the list is empty if the spec is valid."""
     from .runtime.spec.check import analysed
 
     return analysed(spec)[1]
@@ -87,15 +88,16 @@ def draw(
     """Draw a spec.
 
     Args:
-        spec: what `load` gave, a path, or a shipped name.
+        spec: the result of `load`, a path, or a shipped name.
         out: the file to write; its suffix is .svg, .png, .pdf or .dot.
-        form: repeats as one box, that with the type of every wire, or every layer.
+        form: `folded` draws a repeat as one box, `typed` adds the type of every wire, and
+            `expanded` draws every layer.
 
     Returns:
-        The file.
+        The path of the file.
 
     Raises:
-        SpecError: everything that is wrong with the spec.
+        SpecError: the spec has errors; all of them are listed.
         InputError: the suffix is unknown, or `dot` is missing.
     """
     from pathlib import Path as FilePath
@@ -107,17 +109,17 @@ def draw(
 
 
 def diff(old: LoadedSpec | str | Path, new: LoadedSpec | str | Path) -> Diff:
-    """Return what changed from one spec to another, and which weights would survive it.
+    """Return the changes between two specs, and the weights that carry over.
 
     Args:
-        old: what `load` gave, a path, or a shipped name.
+        old: the result of `load`, a path, or a shipped name.
         new: the spec to compare it with.
 
     Returns:
-        The changes, each with its path; `render()` tells them, `as_json()` lists them.
+        The changes, each with its path; `render()` returns text, `as_json()` plain data.
 
     Raises:
-        SpecError: everything that is wrong with one of the specs.
+        SpecError: one of the specs has errors; all of them are listed.
     """
     from .graphs.diff.diff import diff as diff_graphs
     from .runtime.spec.check import graph_of
@@ -126,18 +128,19 @@ def diff(old: LoadedSpec | str | Path, new: LoadedSpec | str | Path) -> Diff:
 
 
 def build(spec: LoadedSpec | str | Path, *, seed: int = 1, device: str = "cpu") -> nn.Module:
-    """Return the module that a spec describes, with fresh weights.
+    """Return the module that a spec describes, with newly initialized weights.
 
     Args:
-        spec: what `load` gave, a path, or a shipped name.
-        seed: decides the weights, together with their paths.
-        device: where they lie.
+        spec: the result of `load`, a path, or a shipped name.
+        seed: seed of the weights; each weight depends on it and on its path.
+        device: device of the weights.
 
     Returns:
-        A module called with the spec's inputs by name; it gives a dict of its outputs.
+        A module that takes the spec's inputs as keyword arguments and returns a dict of its
+        outputs.
 
     Raises:
-        SpecError: everything that is wrong with the spec.
+        SpecError: the spec has errors; all of them are listed.
     """
     from .runtime.codegen.build import build as build_module
     from .runtime.spec.check import graph_of
@@ -145,18 +148,18 @@ def build(spec: LoadedSpec | str | Path, *, seed: int = 1, device: str = "cpu") 
     return build_module(graph_of(spec), seed=seed, device=device)
 
 
-def compile(  # noqa: A001 - the verb that torch uses too
+def compile(  # noqa: A001 - the same name as torch.compile
     model: nn.Module, mode: Mode = "auto", *, measure: Callable[[], object] | None = None
 ) -> CompileReport:
     """Compile a built model in place, one graph for each repeated template.
 
     Args:
-        model: what `build` returned.
+        model: the result of `build`.
         mode: `layers`, `eager`, or `auto`, which chooses by device and by `measure`.
-        measure: runs the work that matters once, such as a training step.
+        measure: runs the relevant work once, such as a training step.
 
     Returns:
-        What was chosen and why, and the graphs expected and found.
+        The chosen mode with the reason, and the expected and actual number of graphs.
     """
     from .runtime.compile.torch_compile import compile_model
 
@@ -164,25 +167,25 @@ def compile(  # noqa: A001 - the verb that torch uses too
 
 
 def unpad(model: nn.Module, *, pad: int = 0) -> UnpadPlan:
-    """Let a built model, while it trains, compute positions that are no padding alone, in place.
+    """Make a built model compute non-padding tokens only while it trains, in place.
 
-    Inputs, outputs, names of weights and what it does in evaluation stay as they are.  Call it
-    before the model is compiled; `weft train` does it by itself where it pays.
+    Inputs, outputs, names of weights and evaluation do not change.  Call it before the model is
+    compiled; `weft train` calls it where it makes training faster.
 
     Args:
-        model: what `build` returned.
-        pad: the id that ends rows where no input of kind `mask` says what is padding.
+        model: the result of `build`.
+        pad: the padding id, for inputs without a corresponding input of kind `mask`.
 
     Returns:
-        The axes that are packed, and what is padded all the same.
+        The axes that are unpadded, and the reasons why others stay padded.
 
     Raises:
-        InputError: it cannot be packed, and why.
+        InputError: the model cannot be unpadded; the message gives the reason.
     """
     from .runtime.codegen.build import program_of
-    from .runtime.train.transforms.unpad import unpad as pack_model
+    from .runtime.train.transforms.unpad import unpad as unpad_model
 
-    return pack_model(model, program_of(model).graph, pad=pad)
+    return unpad_model(model, program_of(model).graph, pad=pad)
 
 
 def train(
@@ -197,24 +200,24 @@ def train(
 
     Args:
         run: a run, a path, or a shipped name such as `multi30k-en-de`.
-        out: folder of the run; `outputs/NAME` when left out.
+        out: folder of the run; default: `outputs/NAME`.
         overrides: dotted path to value, such as `{"data.root": "corpora/multi30k"}`.
-        resume: go on from the newest checkpoint in the folder.
-        listener: hears about progress.
+        resume: whether to resume from the newest checkpoint in the folder.
+        listener: called with log lines, progress and validations.
 
     Returns:
-        How it ended, and where the checkpoints are.
+        The outcome, and the paths of the checkpoints.
 
     Raises:
-        InputError: the data, the folder or a checkpoint is wrong.
-        SpecError: the run or its spec is wrong.
+        InputError: the data, the folder or a checkpoint is invalid.
+        SpecError: the run or its spec has errors.
     """
     from .runtime.api import train as train_run
 
     return train_run(run, out=out, overrides=overrides, resume=resume, listener=listener)
 
 
-def open(  # noqa: A001 - a checkpoint opens as a file does
+def open(  # noqa: A001 - opens a checkpoint, as the builtin opens a file
     folder: str | Path,
     *,
     search: Mapping[str, Any] | None = None,
@@ -222,21 +225,21 @@ def open(  # noqa: A001 - a checkpoint opens as a file does
     precision: Literal["float32", "bfloat16"] = "float32",
     compile_steps: CompileChoice = "off",
 ) -> Model:
-    """Open a checkpoint folder, with nothing but what is in it.
+    """Open a checkpoint folder, which is self-contained.
 
     Args:
-        folder: such as `outputs/demo/averaged`.
-        search: changes to the run's search settings, such as `{"beam": 5}`.
-        device: where to compute.
-        precision: of matrix products.
-        compile_steps: whether steps of decoding are compiled: `off`, `on`, or `auto`, which
-            measures when there is enough to decode.
+        folder: a checkpoint folder, such as `outputs/demo/averaged`.
+        search: overrides of the run's search settings, such as `{"beam": 5}`.
+        device: device of the model.
+        precision: precision of matrix products.
+        compile_steps: whether to compile decoding steps: `off`, `on`, or `auto`, which measures
+            both once there is enough to decode.
 
     Returns:
-        The model; `translate` turns lines into lines, and of a parser `parse` into trees.
+        The model; `translate` translates lines, and `parse` of a parser returns trees.
 
     Raises:
-        InputError: not a whole checkpoint, or its tokenizer is not the model's.
+        InputError: the checkpoint is incomplete, or its tokenizer does not match the model.
     """
     from .runtime.api import open_model
     from .runtime.compile.decode_compile import Steps
@@ -246,19 +249,18 @@ def open(  # noqa: A001 - a checkpoint opens as a file does
 
 
 def import_hf(folder: str | Path, table: str | Path | None = None) -> Imported:
-    """Read a local folder of Hugging Face's library as a model of a spec; no network.
+    """Import a local Hugging Face model folder as a spec with weights; uses no network.
 
     Args:
-        folder: what `save_pretrained` wrote: `config.json` and safetensors.
-        table: a shipped table such as `bert`, or a table file; by the model's type when
-            left out.
+        folder: the output of `save_pretrained`: `config.json` and safetensors.
+        table: a shipped table such as `bert`, or a table file; default: by the model's type.
 
     Returns:
-        The model in memory: `build()` gives the module, `save(folder)` writes a checkpoint.
+        The model in memory: `build()` returns the module, `save(folder)` writes a checkpoint.
 
     Raises:
         InputError: the folder or a file in it cannot be read.
-        SpecError: the table is wrong, or the model is not what it is for.
+        SpecError: the table has errors, or does not match the model.
     """
     from .runtime.importing.hf import import_hf as import_folder
 
@@ -273,21 +275,21 @@ def export(
     quantization: str | None = None,
     lines: Iterable[str] = (),
 ) -> Checked | CheckedOnnx:
-    """Write a checkpoint for another engine, and check that it computes the same.
+    """Write a checkpoint for another engine, and check that the outputs agree.
 
     Args:
-        checkpoint: a folder, such as `outputs/demo/averaged`.
-        to: the engine; the extra of its name must be installed.
+        checkpoint: a checkpoint folder, such as `outputs/demo/averaged`.
+        to: the engine; the extra of the same name must be installed.
         out: the folder to write; an older export there is replaced.
-        quantization: of weights, such as `int8`, for `ctranslate2`; float32 when left out.
-        lines: sentences to check with, for `ctranslate2`; words at random when there are none.
+        quantization: of weights, such as `int8`, for `ctranslate2`; default: float32.
+        lines: sentences to check with, for `ctranslate2`; default: random words.
 
     Returns:
-        How far what both compute is apart.
+        The difference between the outputs of both.
 
     Raises:
-        InputError: no whole checkpoint, a node has no counterpart, the folder is something
-            else, or what was written does not compute the same; then nothing is kept.
+        InputError: the checkpoint is incomplete, a node has no counterpart, the folder has other
+            contents, or the outputs differ; in that case nothing is written.
     """
     from .runtime.export.export import export as export_to
 
@@ -295,18 +297,18 @@ def export(
 
 
 def eject(model: LoadedSpec | str | Path, out: str | Path) -> Ejected:
-    """Write a model as one file of plain PyTorch that imports nothing of weft.
+    """Write a model as one file of plain PyTorch that does not import weft.
 
     Args:
-        model: a checkpoint folder; or what `load` gave, a spec file, or a shipped name.
-        out: the Python file; weights of a checkpoint are written beside it.
+        model: a checkpoint folder; or the result of `load`, a spec file, or a shipped name.
+        out: the Python file; weights of a checkpoint are written next to it.
 
     Returns:
-        The file, the name of its class, and what was compared after writing.
+        The file, the name of its class, and the results of the checks after writing.
 
     Raises:
-        InputError: a block's source is not there, or the file cannot be written.
-        SpecError: everything that is wrong with the spec.
+        InputError: a block's source is not available, or the file cannot be written.
+        SpecError: the spec has errors; all of them are listed.
     """
     from pathlib import Path as FilePath
 

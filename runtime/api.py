@@ -1,4 +1,4 @@
-"""Train a run and open a checkpoint: what the facade and the commands share."""
+"""Train a run and open a checkpoint: shared by the public API and the commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .train.retention import checkpoints
 from .train.run import Run, load_run, spec_of
 
 MEASURED_FROM = 1000
-"""Updates of a run for which it pays to measure what the device could do."""
+"""Minimum updates of a run for which the device's peak FLOP/s is measured."""
 
 __all__ = [
     "Adapted",
@@ -62,7 +62,7 @@ def prepare_run(
     workers: int | None = None,
     log: Callable[[str], None] | None = None,
 ) -> Prepared:
-    """Make or open the tokenizer and the binary corpus of a run; see `prepare`."""
+    """Prepare the tokenizer and the binary corpus of a run, or open them; see `prepare`."""
     made = folder / "prepared"
     return prepare(
         run.data,
@@ -76,12 +76,12 @@ def prepare_run(
 
 
 def graph_for(run: Run, source: str, prepared: Prepared) -> Graph:
-    """Return the graph of a run's spec, its vocabulary that of the tokenizer."""
-    held = load(spec_of(run, source))
+    """Return the graph of a run's spec, with the vocabulary sizes of its tokenizers."""
+    loaded = load(spec_of(run, source))
     tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
     sizes = sizes_of(run.model_dump(mode="json"), *tokenizers)
-    params = translation.vocabulary_params(run.params, sizes, held.form.params)
-    graph = graph_of(replace(held, overrides=params))
+    params = translation.vocabulary_params(run.params, sizes, loaded.form.params)
+    graph = graph_of(replace(loaded, overrides=params))
     make_task(run, prepared, graph).check(graph)
     return graph
 
@@ -99,20 +99,20 @@ def train(
 
     Args:
         run: a run, a path, or a shipped name such as `multi30k-en-de`.
-        out: folder of the run; `outputs/NAME` when left out.
+        out: folder of the run; default: `outputs/NAME`.
         overrides: dotted path to value, such as `{"data.root": "corpora/multi30k"}`.
-        resume: go on from the newest checkpoint in the folder.
-        listener: hears about progress.
-        report: hears about the preparation of the data.
+        resume: whether to resume from the newest checkpoint in the folder.
+        listener: called with log lines, progress and validations.
+        report: called with the progress of data preparation.
 
     Returns:
-        How it ended, and where the checkpoints are.
+        The outcome, and the paths of the checkpoints.
 
     Raises:
-        InputError: the data, the folder or a checkpoint is wrong.
-        SpecError: the run or its spec is wrong.
+        InputError: the data, the folder or a checkpoint is invalid.
+        SpecError: the run or its spec has errors.
     """
-    # Half of what there is to load, and nothing of it is needed to use a model.
+    # A slow import that is not needed for using a model.
     from .train.trainer import Trainer  # noqa: PLC0415
 
     if isinstance(run, Run):
@@ -146,24 +146,24 @@ def profile(
     listener: Listener | None = None,
     report: PrepareReport | None = None,
 ) -> tuple[Profile, list[Path]]:
-    """Make some updates of a run under torch's profiler, and say where their time went.
+    """Run some updates under torch's profiler, and return where their time is spent.
 
-    The run is not begun by it: nothing of its weights is kept.
+    This does not begin the run: no weights are saved.
 
     Args:
         run: as for `train`.
-        out: folder of the run; the profile goes to `profile` in it.
+        out: folder of the run; the profile is written to its subfolder `profile`.
         overrides: as for `train`.
-        updates: how many are recorded, after a few others.
-        listener: hears what is done.
-        report: hears about the preparation of the data.
+        updates: number of recorded updates, after a few warm-up updates.
+        listener: as for `train`.
+        report: as for `train`.
 
     Returns:
-        The profile, and the files in which it is.
+        The profile, and the files that it was written to.
 
     Raises:
-        InputError: the data or the folder is wrong, or there is no update to record.
-        SpecError: the run or its spec is wrong.
+        InputError: the data or the folder is invalid, or `updates` is less than 1.
+        SpecError: the run or its spec has errors.
     """
     if isinstance(run, Run):
         settings, source = run, run.name
@@ -173,7 +173,7 @@ def profile(
     from .train.profile import profile_run  # noqa: PLC0415 - as for `train`
 
     if updates < 1:
-        raise InputError(f"{updates} updates cannot be profiled", help="give 1 or more")
+        raise InputError(f"cannot profile {updates} updates", help="set 1 or more")
     place = choose(settings)
     context = _training_context(
         settings, source, folder, place, World(), listener or Silent(), report
@@ -195,7 +195,7 @@ def _training_context(
     listener: Listener,
     report: PrepareReport | None,
 ) -> TrainingContext:
-    """Prepare the data of a run, and put together all that its training needs."""
+    """Prepare the data of a run, and collect everything that its training needs."""
     listener.log(f"{place.device}, {'bfloat16' if place.half else 'float32'}: {place.reason}")
     with here.main_process_first():
         prepared = prepare_run(settings, folder, report, log=listener.log)
@@ -226,9 +226,9 @@ def _training_context(
 def _full_speed(
     settings: Run, graph: Graph, prepared: Prepared, place: Place, here: World
 ) -> float | None:
-    """Return the speed that matrix products would allow; None for short runs.
+    """Return the speed at peak FLOP/s; None for short runs.
 
-    Processes on CPUs are taken to share one, others to have a device each.
+    Processes on CPUs are assumed to share one CPU, other processes to have a device each.
     """
     if settings.updates < MEASURED_FROM:
         return None
@@ -240,19 +240,19 @@ def _full_speed(
 
 
 def _counted(split: str, report: Mapping[str, Any]) -> str:
-    """Say how many pairs of a split are used, and why others are not."""
+    """Return a log line with the number of pairs of a split, and of dropped pairs by reason."""
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items())
     return f"{split}: {report['kept']:,} pairs" + (f"; dropped {dropped}" if dropped else "")
 
 
 class Silent:
-    """Hears everything and says nothing."""
+    """A listener that ignores all calls."""
 
     def log(self, text: str) -> None:
-        """Hear one line."""
+        """Ignore a log line."""
 
     def progress(self, progress: Any) -> None:
-        """Hear how far the run is."""
+        """Ignore progress."""
 
     def validated(self, update: int, values: Mapping[str, Any]) -> None:
-        """Hear a validation."""
+        """Ignore a validation."""

@@ -1,8 +1,8 @@
-"""Alignment: which token of a source each token of its translation comes from.
+"""Word alignment from attention: the source token that each target token comes from.
 
-It is read off the last attention of the decoder that reads the source, its heads
-averaged: the row that predicts a token, and in it the token of the source that is read
-most.  The end of the source is left out, as heads rest on it when they look for nothing.
+The alignment uses the last attention of the decoder that reads the source, averaged over
+heads: the row that predicts a target token, and in it the source token with the largest
+weight.  The end of the source is excluded, because heads attend to it when they find nothing.
 
 Axes: B pairs, H heads, T positions of the target, S positions of the source.
 """
@@ -20,15 +20,15 @@ from ..data.symbols import Vocabulary
 from .attention_weights import forced, recording, what_reads_what
 
 _ROWS = 32
-"""Pairs that are read at once."""
+"""Pairs per batch."""
 
 Pairs = list[tuple[int, int]]
-"""Tokens of the source and of the target that belong together, by number from 0."""
+"""Aligned pairs of a source token and a target token, counted from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """A pair of sentences, and what belongs together in it."""
+    """A pair of sentences with its alignment."""
 
     source: tuple[str, ...]
     """Pieces of the source."""
@@ -45,22 +45,21 @@ def aligned(
     *,
     attention: str | None = None,
 ) -> list[Pairs]:
-    """Return for each pair of sentences which tokens belong together.
+    """Return the aligned tokens of each pair of sentences.
 
-    Every token of a target is there once, in order; a token of the source may come often,
-    or never.
+    Every target token occurs exactly once, in order; a source token may occur any number of times.
 
     Args:
-        model: takes `source`, `source_mask` and `target`.
-        graph: of which it was built.
+        model: a model with the inputs `source`, `source_mask` and `target`.
+        graph: the graph that it was built from.
         tokenizers: of the source and of the target.
-        pairs: ids of source and target, without beginnings and ends; none empty.
-        attention: path of the attention to read; the last that reads the source when None.
+        pairs: ids of source and target, without begin and end tokens; none empty.
+        attention: path of the attention to use; default: the last that reads the source.
 
     Raises:
-        InputError: there is no such attention, or the model takes other inputs.
+        InputError: there is no such attention, or the model has other inputs.
 
-    Source: Garg et al. 2019, section 4.1, with the last layer for the last but one.
+    Source: Garg et al. 2019, section 4.1, with the last layer instead of the penultimate.
     """
     path = reading_source(graph, model) if attention is None else attention
     check_inputs(graph)
@@ -69,11 +68,13 @@ def aligned(
         part = pairs[start : start + _ROWS]
         with recording(model, [path]) as maps:
             forced(model, tokenizers, part)
-        # A layer that runs again has its last say.
+        # Of a layer that runs several times, use the last run.
         runs = [name for name in maps if name.partition(" ")[0] == path]
         if not runs:
             raise InputError(
-                f"no attention '{path}' was run", place=graph.source, help="weft show lists them"
+                f"no attention '{path}' was run",
+                place=graph.source,
+                help="run 'weft show' for a list of blocks",
             )
         mean_BTS = maps[runs[-1]].float().mean(1)
         for weights_TS, (source, target) in zip(mean_BTS, part, strict=True):
@@ -96,23 +97,23 @@ def reading_source(graph: Graph, model: nn.Module) -> str:
     ]
     if not paths:
         raise InputError(
-            "no attention of this model reads the source, so it tells no alignment",
+            "alignment needs an attention that reads the source, and the model has none",
             place=graph.source,
-            help="weft show lists its blocks",
+            help="run 'weft show' for a list of its blocks",
         )
     return paths[-1]
 
 
 def check_inputs(graph: Graph) -> None:
-    """Refuse a model that does not read a pair of sentences and nothing else.
+    """Raise unless a model's inputs are a source and a target.
 
     Raises:
-        InputError: it takes other inputs.
+        InputError: it has other inputs.
     """
     more = graph.inputs.keys() - {"source", "source_mask", "target"}
     if more or not {"source", "target"} <= graph.inputs.keys():
         raise InputError(
-            "attention is only told of models that read a source and a target",
+            "attention weights need a model whose inputs are 'source' and 'target'",
             place=f"{graph.source}#/inputs",
-            help=f"this one has {', '.join(graph.inputs)}",
+            help=f"its inputs are {', '.join(graph.inputs)}",
         )

@@ -1,9 +1,9 @@
-"""Attend: what each head reads, as a page to explore and as a picture.
+"""Attention weights of every head, as an interactive page or as a picture.
 
-The page is one file that loads nothing: numbers and words are data in it, drawn by a
-short script of ours, and words never become markup.
+The page is one file without external resources: weights and words are embedded as data and
+drawn by a short script; words are never interpreted as markup.
 
-Axes: H heads, T positions that read, S positions that are read.
+Axes: H heads, T query positions, S key positions.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 SUFFIXES = ("html", "png")
 _MOST_PANELS = 240
-"""Small pictures in one PNG; more cannot be told apart."""
+"""Maximum number of panels in one PNG; more would be too small to distinguish."""
 _MOST_LABELS = 40
-"""Pieces that are written beside a small picture."""
+"""Maximum number of pieces that label a panel."""
 _LONGEST = 200
-"""Positions of a sentence on a page."""
+"""Maximum positions of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,32 +42,32 @@ class Layer:
 
     path: str
     heads: Tensor
-    """How much is read, [H, T, S]."""
+    """Attention weights, [H, T, S]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The attentions that read one sequence from another."""
+    """All attentions from one sequence to another."""
 
     title: str
     """Such as `target reads source`."""
     reads: tuple[str, ...]
-    """Pieces that read, from above."""
+    """Pieces at the query positions, from the top."""
     read: tuple[str, ...]
-    """Pieces that are read, from the left."""
+    """Pieces at the key positions, from the left."""
     layers: tuple[Layer, ...]
 
 
 def groups_of(graph: Graph, maps: AttentionMaps) -> list[Group]:
-    """Return the attentions of a pair of sentences by what reads what, in order of the graph.
+    """Group the attentions of a pair of sentences by the sequences they connect, in graph order.
 
     Raises:
-        InputError: the model has no attention over whole sentences, or they are too long.
+        InputError: the model has no attention over complete sentences, or they are too long.
     """
     if max(len(maps.source), len(maps.target)) > _LONGEST:
         raise InputError(
             f"a sentence has more than {_LONGEST} pieces",
-            help="look at a part of it; larger maps cannot be read",
+            help="use a part of it; larger maps are not legible",
         )
     known = what_reads_what(graph)
     pieces = {"source": maps.source, "target": maps.target}
@@ -81,9 +81,9 @@ def groups_of(graph: Graph, maps: AttentionMaps) -> list[Group]:
             found.setdefault((reads, read), []).append(Layer(path, weights_HTS))
     if not found:
         raise InputError(
-            "no attention of this model reads whole sentences",
+            "the model has no attention over complete sentences",
             place=graph.source,
-            help="weft show lists its blocks",
+            help="run 'weft show' for a list of its blocks",
         )
     return [
         Group(f"{reads} reads {read}", pieces[reads], pieces[read], tuple(layers))
@@ -92,11 +92,11 @@ def groups_of(graph: Graph, maps: AttentionMaps) -> list[Group]:
 
 
 def write_attention(groups: list[Group], out: Path, title: str) -> Path:
-    """Write a page or a picture, by the suffix of the file.
+    """Write a page or a picture, depending on the file's suffix.
 
     Raises:
-        InputError: another suffix, too many heads for a picture, or the file cannot be
-            written.
+        InputError: the suffix is unknown, there are too many heads for a picture, or the file
+            cannot be written.
     """
     if check_suffix(out, SUFFIXES) == "html":
         write_beside(out, page(groups, title).encode(), "page")
@@ -108,7 +108,7 @@ def write_attention(groups: list[Group], out: Path, title: str) -> Path:
 
 
 def page(groups: list[Group], title: str) -> str:
-    """Return a page of HTML: small maps by layer and head, and a large one of the chosen."""
+    """Return an HTML page: a small map for each layer and head, and a large one of the selected."""
     data = [
         {
             "title": group.title,
@@ -128,19 +128,19 @@ def page(groups: list[Group], title: str) -> str:
         for group in groups
     ]
     text = json.dumps({"title": title, "groups": data}, ensure_ascii=False)
-    # Nothing in the data may end the element that it stands in.
+    # The data must not close its own script element.
     safe = text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     template = (Path(__file__).parent / "attention_page.html").read_text(encoding="utf-8")
     return template.replace("__DATA__", safe)
 
 
 def picture(groups: list[Group], title: str, place: str) -> Figure:
-    """Return one small map for each head: a row for each attention, a column for each head.
+    """Return one small map per head: a row for each attention, a column for each head.
 
     Raises:
-        InputError: there are too many.
+        InputError: there are too many heads.
     """
-    # A page needs none of it.
+    # Imported here because the HTML page does not need matplotlib.
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -150,7 +150,7 @@ def picture(groups: list[Group], title: str, place: str) -> Figure:
         raise InputError(
             f"{len(rows)} x {columns} maps are too many for one picture",
             place=place,
-            help="choose some with --only, or write a page: a file that ends in .html",
+            help="select some with --only, or write a page, to a file that ends in .html",
         )
     height = max(1.1, 0.09 * max(len(group.reads) for group in groups))
     width = max(1.1, 0.09 * max(len(group.read) for group in groups))

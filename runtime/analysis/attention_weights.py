@@ -1,10 +1,10 @@
-"""Maps: how much each attention of a model reads of each position, on request.
+"""Record the attention weights of a model.
 
-A forward pass does not keep these weights, and fused kernels never hold them.  So while
-they are recorded, each attention works them out again, by the plain form, from what it
-was given; what it gives itself stays as it is.
+A forward pass does not keep these weights, and fused kernels never materialize them.  While
+recording, each attention therefore recomputes its weights from its inputs with the plain
+formula; its outputs are unchanged.
 
-Axes: B sequences, H heads, T positions that read, S positions that are read.
+Axes: B sequences, H heads, T query positions, S key positions.
 """
 
 from __future__ import annotations
@@ -27,31 +27,30 @@ from ..data.symbols import Vocabulary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionMaps:
-    """What a model read when one pair of sentences was given."""
+    """Attention weights of a model for one pair of sentences."""
 
     source: tuple[str, ...]
-    """Pieces of the source, the end among them."""
+    """Pieces of the source, including the end token."""
     target: tuple[str, ...]
-    """Pieces that the decoder read, from the beginning; each position predicts the next."""
+    """Pieces of the decoder's input, including the begin token; each position predicts the next."""
     weights: Mapping[str, Tensor]
-    """Path of an attention, such as `decoder.0.cross_attention.f`, to [H, T, S]."""
+    """Path of an attention, such as `decoder.0.cross_attention.f`, to its weights [H, T, S]."""
 
 
 @contextmanager
 def recording(model: nn.Module, only: Collection[str] | None = None) -> Iterator[dict[str, Tensor]]:
     """Record the weights of every attention whose `forward` runs inside the `with`.
 
-    Compiled layers run as they are written meanwhile.  Decoding by steps is not recorded:
-    give what was decoded as a target instead.
+    Compiled layers run uncompiled meanwhile.  Step-by-step decoding is not recorded: pass its
+    output as a target instead.
 
     Args:
-        model: what `build` returned, or the module of an opened checkpoint.
-        only: paths of the attentions to record; all of them when None.
+        model: the result of `build`, or the module of an opened checkpoint.
+        only: paths of the attentions to record; default: all.
 
     Yields:
-        Path of each attention, as in the state_dict, to its weights [B, H, T, S].  Where
-        one runs again (layers that share weights, a second call), ` (2)` stands behind the
-        path, and so on.
+        Path of each attention, as in the state_dict, to its weights [B, H, T, S]. Repeated runs
+        (layers that share weights, a second call) get the path with ` (2)` appended, and so on.
     """
     maps: dict[str, Tensor] = {}
 
@@ -79,11 +78,10 @@ def recording(model: nn.Module, only: Collection[str] | None = None) -> Iterator
 
 
 def what_reads_what(graph: Graph) -> dict[str, tuple[str, str]]:
-    """Return for each node which sentence its rows and columns would be, where it has both.
+    """Return the query and key sequence of each node whose axes belong to sentences.
 
     Returns:
-        Path of a node, as in the state_dict, to what reads and what is read: `source` or
-        `target`.
+        Path of a node, as in the state_dict, to the names of both sequences: `source` or `target`.
     """
     names = {
         str(graph.inputs[name].axes[-1]): name
@@ -105,36 +103,36 @@ def maps_of(
     sources: Sequence[str],
     targets: Sequence[str],
 ) -> list[AttentionMaps]:
-    """Return what a translation model reads when it is given each pair, one at a time.
+    """Return the attention weights of a translation model for each pair, one pair at a time.
 
     Args:
-        model: takes `source`, `source_mask` and `target`; it is left in its mode.
+        model: a model with the inputs `source`, `source_mask` and `target`; its mode is restored.
         tokenizers: of the source and of the target.
         sources: sentences, none empty.
-        targets: what the decoder reads with each; may be empty.
+        targets: the decoder's input for each; may be empty.
 
     Raises:
-        InputError: the lists are not of one length, or a source is empty.
+        InputError: the lists differ in length, or a source is empty.
     """
     refuse_other_length(sources, targets)
     reads, writes = tokenizers
     pairs = list(zip(reads.encode_many(sources), writes.encode_many(targets), strict=True))
     for number, (ids, _) in enumerate(pairs, 1):
         if not ids:
-            raise InputError(f"source {number} is empty", help="leave it out")
+            raise InputError(f"source {number} is empty", help="remove it")
     return [maps_of_ids(model, tokenizers, *pair) for pair in pairs]
 
 
 def refuse_other_length(sources: Sequence[str], targets: Sequence[str]) -> None:
-    """Refuse lists that are no pairs.
+    """Raise if the lists differ in length.
 
     Raises:
-        InputError: they are not of one length.
+        InputError: the lists differ in length.
     """
     if len(sources) != len(targets):
         raise InputError(
             f"{len(sources)} sources for {len(targets)} targets",
-            help="give one target for each source, or none to use translations",
+            help="give one target per source, or none to use the model's translations",
         )
 
 
@@ -144,13 +142,13 @@ def maps_of_ids(
     source: Sequence[int],
     target: Sequence[int],
 ) -> AttentionMaps:
-    """Return what a translation model reads when it is given one pair.
+    """Return the attention weights of a translation model for one pair.
 
     Args:
-        model: as in `maps_of`, and so are the tokenizers.
-        tokenizers: name the pieces.
-        source: ids, at least one, without the end.
-        target: ids, without beginning and end.
+        model: as in `maps_of`.
+        tokenizers: as in `maps_of`; they name the pieces.
+        source: ids, at least one, without the end token.
+        target: ids, without begin and end tokens.
     """
     reads, writes = tokenizers
     with recording(model) as maps:
@@ -168,7 +166,7 @@ def forced(
     tokenizers: tuple[Vocabulary, Vocabulary],
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
 ) -> None:
-    """Let a translation model read pairs of ids, in one batch; it is left in its mode."""
+    """Run a translation model on pairs of ids, in one batch; its mode is restored."""
     reads, writes = tokenizers
     device, training = next(model.parameters()).device, model.training
     source = pad_rows([ids for ids, _ in pairs], reads.pad, reads.eos).to(device)

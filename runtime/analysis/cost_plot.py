@@ -1,4 +1,4 @@
-"""Cost plots: the costs of a spec's nodes as a bar chart."""
+"""Bar chart of the costs of a spec's nodes."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from ...specs.files import write_beside
 from ...specs.findings import InputError
 
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377")
-"""Paul Tol's bright scheme, told apart by color-blind readers."""
+"""Paul Tol's bright scheme, distinguishable for color-blind readers."""
 MOST_BARS = 60
-"""Nodes that a picture shows; the others are the cheapest."""
+"""Maximum number of bars; the cheapest nodes are omitted."""
 
 
 def check_png(out: Path) -> None:
-    """Refuse a name that is no PNG's.
+    """Raise unless a file name ends in .png.
 
     Raises:
-        InputError: it ends in something else.
+        InputError: it has another suffix.
     """
     if out.suffix.lower() != ".png":
         problem = f"cannot plot into a file that ends in '{out.suffix}'"
-        raise InputError(problem, place=str(out), help="end the name in .png")
+        raise InputError(problem, place=str(out), help="use a name that ends in .png")
 
 
 def plot_costs(table: CostTable, cache: Mapping[str, int], out: Path) -> None:
-    """Draw bars of what every node costs.
+    """Plot the costs of every node as bars.
 
     Args:
         table: costs of a graph.
-        cache: path to the bytes that decoding keeps there.
+        cache: path to the bytes of decoding state there.
         out: the PNG to write.
 
     Raises:
@@ -53,7 +53,7 @@ def plot_costs(table: CostTable, cache: Mapping[str, int], out: Path) -> None:
         "activations (bytes)": [node.activation_bytes for node in shown],
     }
     if cache:
-        panels["decoding keeps (bytes)"] = [cache.get(path, 0) for path in paths]
+        panels["decoding state (bytes)"] = [cache.get(path, 0) for path in paths]
     figure = Figure(figsize=(3.2 * len(panels) + 2, 1.2 + 0.22 * len(paths)), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for panel, (title, values), color in zip(axes, panels.items(), COLORS, strict=False):
@@ -74,7 +74,7 @@ def tidy(panel: Axes) -> None:
 
 
 def save_png(figure: Figure, out: Path) -> None:
-    """Write a figure as PNG; the file appears whole or not at all."""
+    """Write a figure as PNG, atomically."""
     FigureCanvasAgg(figure)
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=110)

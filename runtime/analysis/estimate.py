@@ -1,7 +1,7 @@
-"""Projection: what a run will cost, from its settings and a speed.
+"""Estimate the cost of a training run from its settings and a training speed.
 
-Operations of a token are those of the blocks' formulas at mean sentence lengths, three times
-the forward pass; how long a run takes is its tokens over the tokens a second.
+FLOPs per token follow from the blocks' formulas at mean sentence lengths, times three for
+forward and backward pass.  The duration is the number of tokens over the tokens per second.
 """
 
 from __future__ import annotations
@@ -18,52 +18,54 @@ from ..spec.check import graph_of
 from ..train.run import Run, spec_of
 
 FILL = 0.9
-"""Share of a batch's bound that real tokens fill: measured on lengths as in WMT14, at
-3,500 tokens; the rest is padding, and the shorter of both sides."""
+"""Fraction of the batch size that is real tokens, measured on lengths as in WMT14 at 3,500 tokens.
+
+The rest is padding, and the shorter of both sides.
+"""
 LENGTH = 30
-"""Tokens of a sentence where nobody says how many, its end counted."""
+"""Default tokens per sentence, including the end token."""
 SHARES = (0.1, 0.2, 0.3, 0.45, 0.55)
-"""Shares of a device's ceiling at which a run is projected."""
+"""MFU values (fractions of a device's peak FLOP/s) for which a run is estimated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projection:
-    """What a run consists of."""
+    """The estimated size of a run."""
 
     name: str
     parameters: int
     updates: int
     tokens_per_update: float
-    """Source and target tokens together, padding not counted."""
+    """Source and target tokens together, without padding."""
     flops_per_token: float
-    """Of matrix products, forward and backward; to multiply and add is 2."""
+    """FLOPs of matrix products, forward and backward; a multiply-add counts as 2."""
 
     @property
     def tokens(self) -> float:
-        """Return the tokens of the whole run, epochs counted again."""
+        """Return the tokens of the complete run, counting every epoch."""
         return self.updates * self.tokens_per_update
 
     @property
     def flops(self) -> float:
-        """Return the operations of the whole run."""
+        """Return the FLOPs of the complete run."""
         return self.tokens * self.flops_per_token
 
     def seconds(self, tokens_per_second: float) -> float:
-        """Return how long the run takes, validations and checkpoints not counted."""
+        """Return the duration of the run in seconds, without validations and checkpoints."""
         return self.tokens / tokens_per_second
 
     def speed(self, peak_flops: float, share: float, devices: int = 1) -> float:
-        """Return the tokens a second at a share of what devices can do.
+        """Return the tokens per second at a given MFU.
 
         Args:
-            peak_flops: operations a second of matrix products on one device.
-            share: of it, that training reaches.
-            devices: how many there are, each as fast as if it were alone.
+            peak_flops: peak FLOP/s of matrix products on one device.
+            share: MFU of training, as a fraction of `peak_flops`.
+            devices: number of devices; linear scaling is assumed.
         """
         return peak_flops * share * devices / self.flops_per_token
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the projection as plain data."""
         return {
             "name": self.name,
             "parameters": self.parameters,
@@ -76,13 +78,13 @@ class Projection:
 
 
 def project(run: Run, source: str, lengths: Mapping[str, int] | None = None) -> Projection:
-    """Return what a run consists of, without its data.
+    """Return the estimated size of a run, without its data.
 
     Args:
         run: its settings.
-        source: file it came from.
-        lengths: mean tokens of a sentence on the spec's time axes, ends counted; `LENGTH`
-            where left out.
+        source: the file that it was loaded from.
+        lengths: mean tokens per sentence on the spec's time axes, including end tokens; default:
+            `LENGTH`.
 
     Raises:
         SpecError: its spec is wrong.
@@ -92,7 +94,7 @@ def project(run: Run, source: str, lengths: Mapping[str, int] | None = None) -> 
     sizes = dict.fromkeys(graph.spec.axes, 1)
     sizes |= {axis: (lengths or {}).get(axis, LENGTH) for axis in times}
     per_pair = sum(sizes[axis] for axis in times)
-    # Both sides of a batch fill it about alike.
+    # Both sides of a batch have about the same number of tokens.
     per_update = run.accumulate * run.batch.tokens * FILL * len(times)
     return Projection(
         name=run.name,
@@ -104,12 +106,12 @@ def project(run: Run, source: str, lengths: Mapping[str, int] | None = None) -> 
 
 
 def run_graph(run: Run, source: str) -> Graph:
-    """Return the graph of a run with the vocabulary that its tokenizer is asked for.
+    """Return the graph of a run, with the vocabulary size requested for its tokenizer.
 
     Raises:
         SpecError: its spec is wrong.
     """
-    held = load(spec_of(run, source))
+    loaded = load(spec_of(run, source))
     sizes = dict.fromkeys(("vocab", "source_vocab", "target_vocab"), run.tokenizer.vocab_size)
-    known = {name: size for name, size in sizes.items() if name in held.form.params}
-    return graph_of(replace(held, overrides={**known, **run.params}))
+    known = {name: size for name, size in sizes.items() if name in loaded.form.params}
+    return graph_of(replace(loaded, overrides={**known, **run.params}))

@@ -1,7 +1,7 @@
-"""Measure: the time and memory that a spec really takes by node, beside the formulas.
+"""Measure the time and memory of a spec by node, for comparison with the cost formulas.
 
-One forward and backward pass of the whole model on made-up inputs, by the profiler that
-training uses.  Not here: what the formulas say (`graphs/cost/table.py`).
+It profiles a forward and a backward pass of the complete model on random inputs, with the
+profiler that training uses.  The cost formulas are in `graphs/cost/table.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..profiling.scopes import LOSS
 from ..profiling.summary import Profile
 
 WARMUP, TIMES = 2, 5
-"""Passes before those that are measured, and those."""
+"""Number of warm-up passes, and of measured passes."""
 
 
 def measure(
@@ -33,25 +33,23 @@ def measure(
     precision: str = "float32",
     device: torch.device | str | None = None,
 ) -> Profile:
-    """Return what a forward and a backward pass take, by node; layers are not compiled.
+    """Return the measured cost of a forward and a backward pass by node; layers are not compiled.
 
     Args:
         graph: a checked graph.
-        sizes: axis of the graph to how long it is.
+        sizes: length of each axis of the graph.
         precision: of matrix products, `float32` or `bfloat16`; weights stay float32.
-        device: where; None is the accelerator if there is one.
+        device: default: the accelerator if there is one, else the CPU.
 
     Raises:
-        InputError: an axis has no size, or nothing that the graph gives has a gradient.
+        InputError: an axis has no size, or no output of the graph has a gradient.
     """
     check_sizes(graph, sizes)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model = build(graph, device=place).train()
     inputs = {name: _made_up(type_, sizes, place) for name, type_ in graph.inputs.items()}
-    if not any(_differs(type_) for type_ in graph.outputs.values()):
-        raise InputError(
-            f"{graph.name} gives nothing that has a gradient", help="leave out --measure"
-        )
+    if not any(_is_differentiable(type_) for type_ in graph.outputs.values()):
+        raise InputError(f"no output of {graph.name} has a gradient", help="remove --measure")
 
     def once() -> None:
         half = torch.autocast(place.type, torch.bfloat16, enabled=precision == "bfloat16")
@@ -65,13 +63,13 @@ def measure(
     return record(once, model, graph, updates=TIMES, warmup=WARMUP, device=place)
 
 
-def _differs(type_: ValueType) -> bool:
-    """Say whether values of a type may have gradients."""
+def _is_differentiable(type_: ValueType) -> bool:
+    """Return whether values of a type may have gradients."""
     return type_.kind in ("f", "logits", "logp", "score", "loss", "bias")
 
 
 def _made_up(type_: ValueType, sizes: Mapping[str, int], device: torch.device) -> Tensor:
-    """Return a value of a type: random numbers and words, nothing masked, full lengths."""
+    """Return a random value of a type: full lengths, nothing masked."""
     shape = [evaluate(axis, sizes) for axis in type_.axes]
     match type_.kind:
         case "ids" | "label":

@@ -1,1 +1,1 @@
-"""An opened checkpoint as users see it."""
+"""Opened checkpoints, and their results as plain data."""

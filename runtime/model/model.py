@@ -1,6 +1,6 @@
 """Model: an opened checkpoint, ready for use.
 
-Not here: training (`api.py`), and what a checkpoint is on disk (`checkpoint.py`).
+Training is in `api.py`, the files of a checkpoint in `checkpoint.py`.
 """
 
 from __future__ import annotations
@@ -48,33 +48,33 @@ class Model:
     half: bool
     """Whether matrix products run in bfloat16."""
     task: Translation | None
-    """What the model was trained for; None when it reads and writes ids alone."""
+    """The task that the model was trained for; None if it reads and writes only ids."""
     others: tuple[nn.Module, ...] = field(default=(), kw_only=True)
-    """Models whose probabilities are averaged with this one's when it translates."""
+    """Further models of an ensemble; all models' probabilities are averaged."""
 
     @property
     def translator(self) -> Translator:
         """The model with its tokenizers.
 
         Raises:
-            InputError: it has none, or does not translate.
+            InputError: it has no tokenizers, or does not translate.
         """
         if isinstance(self.task, Parsing):
             raise InputError(
-                "the checkpoint writes trees, not translations",
+                "the checkpoint is a parser, not a translation model",
                 place=str(self.checkpoint.folder),
-                help="use weft parse, or from Python its parse()",
+                help="use 'weft parse', or its parse() from Python",
             )
         return self._reader()
 
     def _reader(self) -> Translator:
-        """Return what reads sources and targets: text, or symbols of trees."""
+        """Return the model with its source and target vocabularies: of text, or of tree symbols."""
         if self.task is None or "target" not in self.graph.inputs:
             raise InputError(
-                "the checkpoint does not translate text: it has no tokenizer, no source "
-                "or no target",
+                "the checkpoint cannot translate text: its tokenizer, 'source' or 'target' is "
+                "missing",
                 place=str(self.checkpoint.folder),
-                help="put tokenizer.model into it, or use its module with ids",
+                help="add tokenizer.model to it, or call its module with ids",
             )
         made = self.task.translator(self.module, self.search, half=self.half)
         return replace(made, others=self.others) if self.others else made
@@ -98,7 +98,7 @@ class Model:
         return self.task
 
     def with_constraint(self, *, constrained: bool) -> Model:
-        """Return a parser that writes nothing but trees over the words, or whatever it likes.
+        """Return a parser whose outputs are constrained to trees over the words, or not.
 
         Raises:
             InputError: the model does not parse.
@@ -111,7 +111,7 @@ class Model:
         """Return the parse of each sentence, in order; None for one without words.
 
         Args:
-            sentences: words parted by spaces, or leaves with or without tags.
+            sentences: words separated by spaces, or leaves with or without tags.
 
         Raises:
             InputError: the model does not parse.
@@ -133,7 +133,7 @@ class Model:
     ) -> list[str]:
         """Return the translation of each line, in order.
 
-        A line may be a `TranslationRequest`, which says what its translation begins with and holds.
+        A line may be a `TranslationRequest`, with a forced prefix and required phrases.
         """
         return list(self.translator.translate(lines, buffer=buffer, warn=warn))
 
@@ -144,20 +144,20 @@ class Model:
         eos: int | Collection[int] | None = None,
         **settings: Any,
     ) -> list[Continuation]:
-        """Go on from each prompt, for a decoder-only model.
+        """Continue each prompt, for a decoder-only model.
 
         Args:
             prompts: ids, at least one each; they may differ in length.
-            eos: the tokens that end an output; what the checkpoint says when left out.
+            eos: the tokens that end an output; default: those of the checkpoint.
             **settings: those of `GenerateSettings`: `max_new`, `temperature`, `top_k`, `top_p`,
                 `min_p`, `seed`, `samples`.
 
         Returns:
-            `samples` continuations of each prompt, one unless told otherwise, prompt by prompt.
+            `samples` continuations of each prompt (default 1), prompt by prompt.
 
         Raises:
-            InputError: the spec does not decode from ids alone, or a prompt is empty or has
-                ids that are not the model's.
+            InputError: the spec has inputs other than ids, or a prompt is empty or has ids outside
+                the vocabulary.
             SpecError: a setting is wrong.
         """
         wanted = parse(GenerateSettings, settings, "generate")
@@ -167,10 +167,10 @@ class Model:
         )
 
     def generate_text(self, prompts: Sequence[str], **settings: Any) -> list[str]:
-        """Go on from each text, for a decoder-only model whose checkpoint has a tokenizer.
+        """Continue each text, for a decoder-only model whose checkpoint has a tokenizer.
 
         Args:
-            prompts: text; what is written is returned without it.
+            prompts: text; the returned texts do not include it.
             **settings: as for `generate`.
 
         Raises:
@@ -184,16 +184,16 @@ class Model:
     def decode(
         self, sources: Sequence[Sequence[int]], special_tokens: SpecialTokens | None = None
     ) -> list[list[Hypothesis]]:
-        """Return the outputs of an encoder-decoder as ids, those of each source best first.
+        """Return the outputs of an encoder-decoder as ids; for each source, best first.
 
         Args:
-            sources: ids, end token and all, at least one each; they may differ in length.
-            special_tokens: the ids with which outputs begin and end, and which fills rows; what
-                the checkpoint says when left out.
+            sources: ids, including the end token, at least one each; they may differ in length.
+            special_tokens: the ids that begin, end and pad outputs; default: those of the
+                checkpoint.
 
         Raises:
-            InputError: the model is no encoder-decoder of ids, a source is empty or has ids
-                that are not the model's, or the checkpoint does not say what is special.
+            InputError: the model is not an encoder-decoder over ids, a source is empty or has ids
+                outside the vocabulary, or the checkpoint does not define the special tokens.
         """
         check_ids(self.graph, sources)
         known = special_tokens_of(self.checkpoint) if special_tokens is None else special_tokens
@@ -204,26 +204,26 @@ class Model:
         return decode_ids(models, requests, known, self.search, half=self.half)
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[Scored]:
-        """Return how probable each output is, given its source, token by token."""
+        """Return the probability of each output given its source, token by token."""
         return list(score_pairs(self._reader(), pairs))
 
     def adapt(self, spec: LoadedSpec | str | Path, *, seed: int = 1) -> Adapted:
-        """Return the model of another spec with the weights of this one, as far as they fit.
+        """Return a model of another spec with this model's weights, as far as they fit.
 
         Args:
-            spec: what `load` gave, a path, or a shipped name; params that name the size
-                of the vocabulary follow the tokenizer unless they are set.
-            seed: decides the weights that are drawn anew, together with their paths.
+            spec: the result of `load`, a path, or a shipped name; params for the vocabulary size
+                follow the tokenizer unless they are set.
+            seed: seed of the new weights; each weight depends on it and on its path.
 
         Raises:
-            InputError: the spec has another vocabulary, or is none for this task.
-            SpecError: everything that is wrong with the spec.
+            InputError: the spec has another vocabulary, or does not fit the task.
+            SpecError: the spec has errors; all of them are listed.
         """
-        held = spec if isinstance(spec, LoadedSpec) else load(spec)
+        loaded = spec if isinstance(spec, LoadedSpec) else load(spec)
         tokenizers = tokenizers_of(self.checkpoint)
         sizes = sizes_of(self.checkpoint.run, *tokenizers)
-        params = translation.vocabulary_params(held.overrides, sizes, held.form.params)
-        graph = graph_of(replace(held, overrides=params))
+        params = translation.vocabulary_params(loaded.overrides, sizes, loaded.form.params)
+        graph = graph_of(replace(loaded, overrides=params))
         task_of(self.checkpoint.run, *tokenizers).check(graph)
         made, weight_transfer = adapted(self.checkpoint, graph, seed)
         ready = _ready(made, self.search, _device(self.module), half=self.half)
@@ -234,14 +234,14 @@ class Model:
     def attention(
         self, sources: Sequence[str], targets: Sequence[str] | None = None
     ) -> list[AttentionMaps]:
-        """Return how much each head reads of each position, for each pair of sentences.
+        """Return the attention weights of every head, for each pair of sentences.
 
         Args:
             sources: sentences, none empty.
-            targets: what the decoder reads with each; the model's translations when None.
+            targets: the decoder's input for each; default: the model's translations.
 
         Raises:
-            InputError: the lists are not of one length, or a source is empty.
+            InputError: the lists differ in length, or a source is empty.
         """
         check_inputs(self.graph)
         given = self.translate(sources) if targets is None else targets
@@ -252,14 +252,14 @@ class Model:
     def align(
         self, sources: Sequence[str], targets: Sequence[str] | None = None
     ) -> list[Alignment]:
-        """Return which token of each source each token of its target comes from.
+        """Return the source token that each target token is aligned to.
 
         Args:
-            sources: sentences; an empty one has nothing to align.
-            targets: their translations; those of the model when None.
+            sources: sentences; an empty one has an empty alignment.
+            targets: their translations; default: those of the model.
 
         Raises:
-            InputError: the lists are not of one length, or no attention reads the source.
+            InputError: the lists differ in length, or no attention reads the source.
         """
         reader = self._reader()
         reads, writes = reader.source, reader.target
@@ -279,43 +279,43 @@ class Model:
         ]
 
     def prune(self, heads: Mapping[str, Collection[int]]) -> Model:
-        """Return this model without some of its attention heads; this one stays as it is.
+        """Return a copy of this model without some of its attention heads.
 
         Args:
-            heads: path of an attention, such as `encoder.0.self_attention.f`, to the heads
-                to take out, counted from 0.
+            heads: path of an attention, such as `encoder.0.self_attention.f`, to the heads to
+                remove, counted from 0.
 
         Raises:
-            InputError: a path is no attention, it has no such head, or none would be left.
-            SpecError: the spec does not check without these heads.
+            InputError: a path is not an attention, a head does not exist, or no head would be left.
+            SpecError: the spec has errors without these heads.
         """
         device = _device(self.module)
         return _ready(pruned(self.checkpoint, heads), self.search, device, half=self.half)
 
     def save(self, folder: Path | str) -> Path:
-        """Write it as a checkpoint, which opens, translates and starts a run as any other.
+        """Write a checkpoint, which can be opened and trained further like any other.
 
         Raises:
             InputError: the folder cannot be written.
         """
-        held = self.checkpoint
-        weights = weights_of(self.module, held.graph)
+        checkpoint = self.checkpoint
+        weights = weights_of(self.module, checkpoint.graph)
         contents = Contents(
-            graph=held.graph,
+            graph=checkpoint.graph,
             weights=weights,
-            run=held.run,
-            state=held.state,
-            tokenizers=held.tokenizers,
+            run=checkpoint.run,
+            state=checkpoint.state,
+            tokenizers=checkpoint.tokenizers,
         )
         return save(Path(folder), contents)
 
 
 @dataclass(frozen=True, slots=True)
 class Adapted(Model):
-    """A model with the weights of another one, as far as they fit."""
+    """A model with the weights of another model, as far as they fit."""
 
     weight_transfer: WeightTransfer
-    """Which weights were carried over, and from where; the others are drawn anew."""
+    """Which weights were carried over, and from where; the others are newly initialized."""
 
 
 def open_model(
@@ -326,47 +326,47 @@ def open_model(
     precision: str = "float32",
     steps: Steps | None = None,
 ) -> Model:
-    """Open a checkpoint folder, with nothing but what is in it.
+    """Open a checkpoint folder, which is self-contained.
 
     Args:
-        folder: such as `outputs/demo/averaged`.
-        search: changes to the run's search settings, such as `{"beam": 5}`.
-        device: where to compute.
+        folder: a checkpoint folder, such as `outputs/demo/averaged`.
+        search: overrides of the run's search settings, such as `{"beam": 5}`.
+        device: device of the model.
         precision: `float32` or `bfloat16`.
-        steps: how the steps of decoding run; as they are when left out.
+        steps: how decoding steps are run; default: not compiled.
 
     Raises:
-        InputError: not a whole checkpoint, or its tokenizer is not the model's.
+        InputError: the checkpoint is incomplete, or its tokenizer does not match the model.
     """
-    held = open_checkpoint(folder)
-    settings = search_settings({**held.run.get("search", {}), **(search or {})})
-    model = _ready(held, settings, device, half=precision == "bfloat16")
+    checkpoint = open_checkpoint(folder)
+    settings = search_settings({**checkpoint.run.get("search", {}), **(search or {})})
+    model = _ready(checkpoint, settings, device, half=precision == "bfloat16")
     if steps is not None:
         use_steps(model.module, steps)
     return model
 
 
-def _ready(held: Checkpoint, search: SearchSettings, device: str, *, half: bool) -> Model:
-    """Return a checkpoint ready for use."""
-    task = _task_of(held)
-    return Model(held, held.build(device), search, half, task)
+def _ready(checkpoint: Checkpoint, search: SearchSettings, device: str, *, half: bool) -> Model:
+    """Build the module of a checkpoint and return its model."""
+    task = _task_of(checkpoint)
+    return Model(checkpoint, checkpoint.build(device), search, half, task)
 
 
-def _task_of(held: Checkpoint) -> Translation | None:
-    """Return the task of a checkpoint; None for a model of ids alone.
+def _task_of(checkpoint: Checkpoint) -> Translation | None:
+    """Return the task of a checkpoint; None if it reads and writes only ids.
 
     Raises:
-        InputError: it is for text, and its tokenizer is missing or not the model's.
+        InputError: it needs a tokenizer that is missing or does not match the model.
     """
-    inputs = held.graph.inputs
-    parses = held.run.get("task") == "parsing"
+    inputs = checkpoint.graph.inputs
+    parses = checkpoint.run.get("task") == "parsing"
     both = {"source", "target"} <= inputs.keys() and inputs["source"].kind == "ids"
     for_text = both or parses
-    imported = "imported" in held.state and "tokenizer.model" not in held.tokenizers
+    imported = "imported" in checkpoint.state and "tokenizer.model" not in checkpoint.tokenizers
     if not for_text or imported:
         return None
-    task = task_of(held.run, *tokenizers_of(held))
-    task.check(held.graph)
+    task = task_of(checkpoint.run, *tokenizers_of(checkpoint))
+    task.check(checkpoint.graph)
     return task
 
 
@@ -377,16 +377,16 @@ def _device(module: nn.Module) -> str:
 def ensemble(first: Model, others: Sequence[Model]) -> Model:
     """Return a model that translates with the mean of several models' probabilities.
 
-    Its graph, weights and settings are the first's.
+    Its graph, weights and settings are those of the first model.
 
     Raises:
-        InputError: one has another tokenizer.
+        InputError: the models have different tokenizers.
     """
     for other in others:
         if other.checkpoint.tokenizers != first.checkpoint.tokenizers:
             raise InputError(
-                "models of an ensemble share a tokenizer, and this one has another",
+                "the tokenizer differs from that of the ensemble's first model",
                 place=str(other.checkpoint.folder),
-                help="train them on data prepared with one tokenizer",
+                help="train the models on data prepared with one tokenizer",
             )
     return replace(first, others=tuple(other.module for other in others))

@@ -1,7 +1,7 @@
-"""Records: what became of texts, as plain values for JSON.
+"""Results of translation as plain values for JSON.
 
-The commands and the server say the same of an output: text, scores and tokens, and on
-request which token of the source each comes from and what every head read.
+The commands and the server share this format: text, scores and tokens of each output, and on
+request its alignment to the source and the attention weights of every head.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ..decode.translate import LONGEST_SOURCE
 from .model import Model
 
 _DIGITS = 4
-"""Of a weight: what a person sees, and a third of the bytes."""
+"""Decimal places of attention weights; keeps files at a third of the size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What is told of an output beyond text, scores and tokens."""
+    """Optional details of an output."""
 
     alignment: bool = False
-    """Pairs of a source token and a token of the output."""
+    """Pairs of a source token and an output token."""
     attention: bool = False
-    """What each head of each attention read, [heads][positions][positions]."""
+    """Weights of each attention, [heads][positions][positions]."""
 
 
 def text_records(
@@ -37,17 +37,18 @@ def text_records(
     found: Sequence[Sequence[Hypothesis]],
     details: Details | None = None,
 ) -> list[dict[str, Any]]:
-    """Return what became of each text: `source` and `translations`, best first.
+    """Return a record for each text: `source` and `translations`, best first.
 
     Args:
-        model: that wrote them; of an ensemble the first tells alignment and attention.
+        model: the model that wrote them; of an ensemble, the first model gives alignment and
+            attention.
         texts: the sources.
         found: hypotheses of each.
-        details: what is told besides, with `source_tokens`, the pieces of the source, of
-            which attention also reads the end.
+        details: optional details to include. They come with `source_tokens`, the pieces of the
+            source; attention weights also cover its end token.
 
     Raises:
-        InputError: details are wanted of a model that has none.
+        InputError: the model does not support the requested details.
     """
     wanted = details or Details()
     translator = model.translator
@@ -65,20 +66,20 @@ def text_records(
         translations = record.pop("translations")
         record |= {"source_tokens": translator.source.pieces(ids), "translations": translations}
     outputs = [
-        (ids, one.tokens, told)
+        (ids, one.tokens, output)
         for ids, each, record in zip(sources, found, records, strict=True)
-        for one, told in zip(each, record["translations"], strict=True)
+        for one, output in zip(each, record["translations"], strict=True)
     ]
     if wanted.alignment:
         pairs = [(ids, tokens) for ids, tokens, _ in outputs]
-        for (_, _, told), one in zip(
+        for (_, _, output), one in zip(
             outputs, aligned(model.module, model.graph, tokenizers, pairs), strict=True
         ):
-            told["alignment"] = one
+            output["alignment"] = one
     if wanted.attention:
-        for ids, tokens, told in outputs:
+        for ids, tokens, output in outputs:
             maps = maps_of_ids(model.module, tokenizers, ids, tokens)
-            told["attention"] = {
+            output["attention"] = {
                 path: [[[round(x, _DIGITS) for x in row] for row in head] for head in each.tolist()]
                 for path, each in maps.weights.items()
             }

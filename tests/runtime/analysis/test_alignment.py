@@ -47,7 +47,7 @@ def test_a_model_that_reads_no_source_by_attention_is_refused() -> None:
     spec = weft.load("bytenet", vocab=11, d_model=8, sets=1)
     graph = graph_of(spec)
 
-    with pytest.raises(InputError, match="tells no alignment") as caught:
+    with pytest.raises(InputError, match="alignment needs an attention") as caught:
         reading_source(graph, weft.build(spec))
 
     assert "bytenet" in caught.value.place

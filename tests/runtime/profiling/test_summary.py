@@ -223,7 +223,7 @@ def test_a_run_is_profiled_and_not_begun(toy_run: Callable[..., Run], tmp_path: 
         "trace.json.gz",
     ]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["prepared", "profile"]
-    with pytest.raises(InputError, match="0 updates cannot be profiled"):
+    with pytest.raises(InputError, match="cannot profile 0 updates"):
         api.profile(toy_run(), out=tmp_path / "out", updates=0)
 
 
