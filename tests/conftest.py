@@ -1,4 +1,4 @@
-"""What pytest needs before any test: hypothesis profiles, golden files, seeds, the GPU tier."""
+"""Pytest configuration: hypothesis profiles, golden files, seeds, the GPU tier."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ settings.register_profile("thorough", settings.get_profile("weft"), max_examples
 settings.load_profile("weft")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Workers share the cores: one torch thread each, and so for what they start.
+    # Workers share the cores: one torch thread for each worker and its subprocesses.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-# No test measures kernels: what is fastest differs between machines, and moments.
+# Tests do not measure kernels: the fastest kernel depends on the machine and its load.
 os.environ.setdefault("WEFT_PRODUCT", "torch")
 os.environ.setdefault("WEFT_ATTENTION", "fused")
-# What tests compile lies where torch would put it, not in the user's cache.
+# Code compiled by tests goes to torch's default folder, not to the user's cache.
 os.environ.setdefault(
     "TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}")
 )
@@ -52,7 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over what is there by now: it stays to the end."""
+    """Freeze all objects that exist after collection, which live until the end of the session."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -75,7 +75,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture
 def own_compiler() -> Iterator[None]:
-    """Give back torch's settings and forget its graphs; to fall back to eager is an error."""
+    """Restore torch's settings and reset its compiler; a fallback to eager mode is an error."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("torch.fx.experimental._config")
     torch.compiler.reset()
@@ -88,7 +88,7 @@ def own_compiler() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Overlook what torch's compiler warns of: its own parts, and what it does itself."""
+    """Ignore warnings of torch's compiler about its own code."""
     known = (
         r"ignore:.*torch\.jit\.:DeprecationWarning",
         r"ignore:The \.grad attribute:UserWarning",
@@ -109,12 +109,12 @@ def _seeded() -> None:
         return
     if torch.cuda.is_initialized():
         torch.manual_seed(0)
-    else:  # torch would note the whole stack for a GPU that is never asked
+    else:  # torch would record the stack for a GPU that is never used
         torch.default_generator.manual_seed(0)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test marked `gpu` where there is none."""
+    """Skip a test marked `gpu` if no GPU is available."""
     if item.get_closest_marker("gpu") is not None:
         torch = pytest.importorskip("torch")
         if not torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""Facts about the code as a whole: short files, one direction, a light start."""
+"""Rules for the code base: short files, one import direction, fast imports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def module_name(path: Path) -> str:
 
 
 def imports_torch(*modules: str, among: tuple[str, ...] = ("torch", "numpy")) -> str:
-    """Import modules in a fresh interpreter; return what of torch and numpy came with them."""
+    """Import modules in a fresh interpreter; return which modules of `among` were loaded."""
     code = f"import sys, {', '.join(modules)}; print(*{{*{among}}} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
@@ -32,7 +32,7 @@ def imports_torch(*modules: str, among: tuple[str, ...] = ("torch", "numpy")) ->
 
 
 def test_every_file_is_short_and_says_what_it_is() -> None:
-    """At most 400 lines, and a first line that is a sentence."""
+    """A file has at most 400 lines and a docstring whose first line ends in a full stop."""
     texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in SOURCES}
 
     long = [name for name, text in texts.items() if text.count("\n") > 400]
@@ -44,27 +44,27 @@ def test_every_file_is_short_and_says_what_it_is() -> None:
 
 
 def test_reading_checking_and_drawing_need_no_torch() -> None:
-    """`specs` and `graphs` start fast and run anywhere."""
+    """`specs` and `graphs` import quickly and run without torch."""
     modules = [module_name(p) for p in SOURCES if p.relative_to(ROOT).parts[0] in FOLDERS[:2]]
 
     assert imports_torch(*modules) == ""
 
 
-def test_importing_the_facade_needs_no_torch() -> None:
-    """`import weft` costs next to nothing; torch comes with the first model."""
+def test_importing_the_public_api_needs_no_torch() -> None:
+    """`import weft` is fast; torch is imported with the first model."""
     assert imports_torch("weft") == ""
 
 
 @pytest.mark.slow
-def test_using_a_model_loads_nothing_that_trains_compiles_or_plots() -> None:
-    """Each takes longer to load than all of weft."""
+def test_using_a_model_loads_no_code_for_training_compiling_or_plotting() -> None:
+    """Each of these modules takes longer to load than all of weft."""
     slow = ("torch._dynamo", "torch.distributed.fsdp", "sympy", "matplotlib", "sacrebleu")
 
     assert imports_torch("weft.runtime.api", "weft.runtime.cli.decode.translate", among=slow) == ""
 
 
 def test_every_folder_of_ours_is_packaged() -> None:
-    """A folder missing in pyproject.toml works from a checkout and fails from a wheel."""
+    """A folder that is missing in pyproject.toml works in a checkout but not in a wheel."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         packages = tomllib.load(file)["tool"]["setuptools"]["packages"]
 

@@ -1,4 +1,4 @@
-"""Numbers of the paper, from the shipped specs; table 3 has a file of its own."""
+"""Figures of the paper computed from the shipped specs; table 3 has a separate file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_tiny_at_10000_by_hand() -> None:
     ],
 )
 def test_torch_counts_the_same(name: str, count: int) -> None:
-    """The formulas of the blocks are those of the modules; a shared matrix counts once."""
+    """The blocks' formulas agree with the modules; a shared matrix counts once."""
     model = build_empty(graph(name), device="meta")
 
     assert sum(weight.numel() for weight in model.parameters()) == count

@@ -1,4 +1,4 @@
-"""What the README promises: its Python example runs, and its commands exist."""
+"""The README: its Python example runs, and its commands exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Word for word, on a small corpus of the kind that `make demo` writes."""
+    """It runs unchanged, on a small corpus of the kind that `make demo` writes."""
     if shutil.which("dot") is None:
         pytest.skip("the example draws, which needs graphviz's dot")
     write_corpus(tmp_path / "outputs/demo/corpus", train=1500, valid=20, test=20, seed=1)
@@ -35,7 +35,7 @@ def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_command_of_the_readme_exists() -> None:
-    """Each `weft ...` line parses; nothing is promised that is not there."""
+    """The argument parser accepts each `weft ...` line."""
     lines = [
         line.partition("#")[0].strip()
         for block in blocks("")
@@ -49,8 +49,8 @@ def test_every_command_of_the_readme_exists() -> None:
         parser().parse_args(words)
 
 
-def test_the_mistake_shown_is_the_mistake_made(capsys: pytest.CaptureFixture[str]) -> None:
-    """The README's finding is what the command prints, but for the folder."""
+def test_the_finding_shown_is_the_finding_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The README's finding equals the printed one except for the folder."""
     [shown] = [block for block in blocks("text") if "E05" in block]
 
     assert main(["check", "transformer-base", "--set", "heads=7"]) == 1

@@ -1,7 +1,7 @@
-"""Table 3 of the paper: each row is a shipped file that says only what the row changes.
+"""Table 3 of the paper: each row is a shipped file with only the changes of that row.
 
-The paper counts a vocabulary that the released code padded to 40960, and a table of 32
-"target spaces" of the model's width which our specs do not have.
+The paper's counts include a vocabulary that the released code padded to 40960 and a table of 32
+"target spaces" of the model's width, which our specs do not have.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ SPACES = 32
 
 
 class Row(NamedTuple):
-    """A row as the paper prints it, what it leaves empty filled from the row `base`."""
+    """A row as printed in the paper, with empty cells filled from the row `base`."""
 
     printed: int
     """Millions of parameters."""
     closer: float
-    """The same to two digits or more, worked out from the released code."""
+    """The same with at least two more digits, computed from the released code."""
     layers: int = 6
     d_model: int = 512
     d_ff: int = 2048
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     dropout: float = 0.1
 
     def by_hand(self, vocab: int) -> int:
-        """Return the parameters: biases on every projection but the last, one shared matrix."""
+        """Return the parameter count: biases on all projections but the last, one shared matrix."""
         d, keys, values = self.d_model, self.heads * self.d_k, self.heads * self.d_v
         attention = 2 * d * keys + 2 * keys + d * values + values + values * d + d
         feed_forward = 2 * d * self.d_ff + self.d_ff + d
@@ -72,7 +72,7 @@ ROWS = {
 }
 BIG = Row(213, 218.3, d_model=1024, d_ff=4096, heads=16, dropout=0.3)
 LEARNED = 2 * 256 * 512
-"""What row E adds: a vector for each of 256 positions, in the encoder and in the decoder."""
+"""Weights that row E adds: a vector per position, 256 in the encoder and in the decoder."""
 FILES = {f"table3-{row}": values for row, values in ROWS.items()}
 EVERY = pytest.mark.parametrize(
     ("name", "row"),
@@ -101,15 +101,15 @@ def written(name: str) -> dict[str, Any]:
 
 
 def test_every_row_is_shipped() -> None:
-    """Rows A to D, and E; the rows `base` and `big` are models of their own."""
+    """Rows A to D, and E; the rows `base` and `big` are separate models."""
     shipped = {path.stem for path in (SHIPPED / "variants").glob("table3-*.json")}
 
     assert shipped == {*FILES, "table3-e"}
 
 
 @pytest.mark.parametrize("name", [*FILES, "table3-e"])
-def test_a_row_says_only_what_it_changes(name: str) -> None:
-    """Params of transformer-base and nothing else, and which row it is."""
+def test_a_row_contains_only_its_changes(name: str) -> None:
+    """A row sets only params of transformer-base, and its doc names the row."""
     spec = written(name)
 
     assert set(spec) - {"params"} == {"format", "extends", "name", "doc"}
@@ -118,8 +118,8 @@ def test_a_row_says_only_what_it_changes(name: str) -> None:
 
 
 @EVERY
-def test_a_row_is_the_paper_s(name: str, row: Row) -> None:
-    """Sizes that the paper names, some of which follow from others in the spec."""
+def test_a_row_has_the_sizes_of_the_paper(name: str, row: Row) -> None:
+    """All sizes printed in the paper, some of which follow from others in the spec."""
     params = graph(name).params
 
     expected = {key: value for key, value in row._asdict().items() if key in params}
@@ -129,14 +129,14 @@ def test_a_row_is_the_paper_s(name: str, row: Row) -> None:
 
 @EVERY
 @pytest.mark.parametrize("vocab", [37_000, PADDED])
-def test_a_row_counts_what_a_hand_counts(name: str, row: Row, vocab: int) -> None:
-    """To the last number."""
+def test_parameters_of_a_row_by_hand(name: str, row: Row, vocab: int) -> None:
+    """The counts agree exactly."""
     assert graph(name, vocab=vocab).parameters() == row.by_hand(vocab)
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_a_row_counts_the_millions_that_the_paper_prints(row: str) -> None:
-    """As the released code counted them."""
+def test_a_row_has_the_printed_millions_of_parameters(row: str) -> None:
+    """Parameters are counted as in the released code."""
     printed, closer, *_ = ROWS[row]
 
     millions = released(f"table3-{row}") / 1e6
@@ -152,7 +152,7 @@ def test_base_counts_65126400_as_released() -> None:
 
 
 def test_the_released_form_puts_sines_first_and_counts_the_same() -> None:
-    """All of the 65126400 but the target spaces; its waves are fixed and weigh nothing."""
+    """65126400 less the target spaces; its sinusoids are fixed and have no parameters."""
     made = graph("transformer-released")
 
     assert made.parameters() == 65_126_400 - SPACES * 512
@@ -162,14 +162,14 @@ def test_the_released_form_puts_sines_first_and_counts_the_same() -> None:
 
 
 def test_row_e_learns_its_positions() -> None:
-    """Two tables of 256 x 512 take the place of the waves, and 65 stays 65."""
+    """Two tables of 256 x 512 replace the sinusoids, and 65 million stay 65 million."""
     assert graph("table3-e").parameters() == BASE.by_hand(37_000) + LEARNED
     assert released("table3-e") == 65_126_400 + LEARNED
     assert round(released("table3-e") / 1e6) == 65
 
 
-def test_big_prints_213_for_a_vocabulary_near_36000_alone() -> None:
-    """No one vocabulary gives both 65 and 213: big needs 35.3 K to 36.3 K, base more."""
+def test_big_prints_213_only_for_a_vocabulary_near_36000() -> None:
+    """No vocabulary gives both 65 and 213: big needs 35.3 K to 36.3 K, base more."""
 
     def prints(name: str, vocab: int) -> int:
         return round(graph(name, vocab=vocab).parameters() / 1e6)
@@ -185,7 +185,7 @@ def test_big_prints_213_for_a_vocabulary_near_36000_alone() -> None:
 
 
 @pytest.mark.parametrize("name", [*FILES, "table3-e"])
-def test_a_row_steps_as_it_runs(name: str) -> None:
+def test_stepping_a_row_equals_its_parallel_pass(name: str) -> None:
     """Decoding one position at a time gives the logits of the parallel pass."""
     sizes = {
         key: value for key, value in SMALL.items() if key not in written(name).get("params", {})
@@ -196,7 +196,7 @@ def test_a_row_steps_as_it_runs(name: str) -> None:
     mask[1, -3:] = False
 
     with torch.inference_mode():
-        whole = model(source=source, source_mask=mask, target=target)["logits"]
+        parallel = model(source=source, source_mask=mask, target=target)["logits"]
         capacity = Capacity(2, 1, 5, torch.float32, torch.device("cpu"))
         state = model.begin(capacity, source=source, source_mask=mask)
         steps = [
@@ -204,4 +204,4 @@ def test_a_row_steps_as_it_runs(name: str) -> None:
             for t in range(5)
         ]
 
-    torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.cat(steps, 1), parallel, rtol=1e-4, atol=1e-5)

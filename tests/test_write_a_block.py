@@ -1,4 +1,4 @@
-"""The page on writing a block: its files make a package that specs can use."""
+"""docs/write-a-block.md: its files form a package whose block specs can use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write(folder: Path) -> Path:
 
 
 def run(folder: Path, installed: Path, *arguments: str) -> str:
-    """Run Python in a folder, with a place where packages are installed in sight."""
+    """Run Python in a folder, with a folder of installed packages on its path."""
     paths = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, *arguments],
@@ -41,7 +41,7 @@ def run(folder: Path, installed: Path, *arguments: str) -> str:
 
 
 def test_the_page_has_the_files_of_a_package() -> None:
-    """And twenty lines in each, docstrings aside."""
+    """Each file of the package has at most twenty lines, docstrings aside."""
     assert set(FILES) == {
         "token_shift/block.py",
         "token_shift/module.py",
@@ -55,7 +55,7 @@ def test_the_page_has_the_files_of_a_package() -> None:
 
 
 def test_an_installed_package_brings_its_block(tmp_path: Path) -> None:
-    """Installed as a package is: its files, and beside them what it is and which entry it has."""
+    """Write the package's files next to its metadata and entry point, as pip does."""
     write(tmp_path)
     about = tmp_path / "token_shift-0.1.0.dist-info"
     about.mkdir()
@@ -71,7 +71,7 @@ def test_an_installed_package_brings_its_block(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_pip_installs_it(tmp_path: Path) -> None:
-    """From its pyproject.toml, without a network."""
+    """The package is installed from its pyproject.toml, without a network."""
     pytest.importorskip("setuptools")
     source, installed = write(tmp_path / "source"), tmp_path / "installed"
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--no-cache-dir"]

@@ -1,9 +1,9 @@
-"""Fuzz with coverage: find a file that makes opening a spec crash, or take long.
+"""Coverage-guided fuzzing: find a file whose opening as a spec crashes or takes too long.
 
     python tests/fuzz/fuzz_load.py [FOLDER...] [libFuzzer options]
 
 `make fuzz` calls it.  Files that crash are written to the folder of `-artifact_prefix`;
-one that stands for a fault which is mended belongs into `tests/fuzz/seeds`.
+after a bug is fixed, add a file that triggered it to `tests/fuzz/seeds`.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ try:
     import atheris
 except ImportError:
     sys.exit(
-        "fuzzing needs atheris, which has no wheel for every Python: with one of 3.11 to 3.13,"
-        " pip install -e '.[fuzz]'"
+        "fuzzing needs atheris, which has no wheel for every Python;"
+        " with Python 3.11 to 3.13, run: pip install -e '.[fuzz]'"
     )
 
 with atheris.instrument_imports(include=["weft.specs", "weft.graphs"]):
     import mutate
 
 MOST_SECONDS = 3.0
-"""Time of the processor for one file; instrumented code takes about three times as long."""
+"""CPU time limit for one file; instrumented code takes about three times as long."""
 FOLDER = Path(tempfile.mkdtemp(prefix="weft-fuzz-"))
 
 
 def one(data: bytes) -> None:
-    """Open a file that holds the bytes."""
+    """Open a file with the given bytes."""
     path = FOLDER / "spec.json"
     path.write_bytes(data)
     start = time.process_time()
@@ -43,7 +43,7 @@ def one(data: bytes) -> None:
 
 
 def change(data: bytes, most: int, seed: int) -> bytes:
-    """Change a file: mostly as JSON, and sometimes as bytes."""
+    """Mutate a file: mostly as JSON, sometimes as bytes."""
     rng = random.Random(seed)
     try:
         value = json.loads(data) if rng.random() < 0.9 else None
@@ -56,7 +56,7 @@ def change(data: bytes, most: int, seed: int) -> bytes:
 
 
 def main() -> None:
-    """Fuzz until the time is over or something is found."""
+    """Fuzz until the time limit or the first crash."""
     starts = Path(tempfile.mkdtemp(prefix="weft-seeds-"))
     for path in mutate.seeds():
         (starts / path.name).write_bytes(path.read_bytes())

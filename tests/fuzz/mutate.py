@@ -1,6 +1,6 @@
-"""Mutate: change JSON values and texts at random, in ways that get deep into the checker.
+"""Random mutations of JSON values and texts that reach deep into the checker.
 
-Used by `tests/specs/test_fuzz.py` and by `fuzz_load.py`; a random source is an
+Used by `tests/specs/test_fuzz.py` and by `fuzz_load.py`; the random generator is an
 argument, so a run can be repeated.
 """
 
@@ -31,18 +31,18 @@ WORDS: tuple[Any, ...] = (
     *({"repeat": 2, "block": "encoder_layer"}, {"repeat": 10**9, "block": "x", "carry": ["x"]}),
     {"select": "**", "set": {"params.dropout": 0.5}},
 )
-"""Values with which something might be wrong."""
+"""Values that are likely to cause errors."""
 KEYS = (
     *("use", "in", "params", "fill", "repeat", "block", "carry", "collect", "share", "instead"),
     *("inputs", "outputs", "nodes", "blocks", "axes", "tie", "step", "require", "doc", "name"),
     *("extends", "patch", "select", "set", "replace", "insert_before", "insert_after", "remove"),
     *("expect", "format", "x", "y", "f", "memory", "mask", "B", "T", "0", "1", "", "a/b~c", "None"),
 )
-"""Keys that mean something somewhere."""
+"""Keys that have a meaning somewhere in a spec."""
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """Return every place inside a value, as what holds it and its key there."""
+    """Return every place inside a value, as pairs of (container, key)."""
     found: list[tuple[Any, Any]] = []
     waiting = [value]
     while waiting:
@@ -56,7 +56,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 
 def mutated(value: Any, rng: random.Random, times: int) -> Any:
-    """Return a value changed in so many places; the value itself stays as it is."""
+    """Return a copy of a value with `times` mutations."""
     value = copy.deepcopy(value)
     changes = _GENTLE if rng.random() < _GENTLY else _CHANGES
     for _ in range(times):
@@ -69,7 +69,7 @@ def mutated(value: Any, rng: random.Random, times: int) -> Any:
 
 
 def mutated_text(text: str, rng: random.Random, times: int) -> str:
-    """Return a text with pieces cut out, doubled, or replaced by others."""
+    """Return a text with pieces removed, doubled or replaced."""
     for _ in range(times):
         a, b = sorted(rng.randrange(len(text) + 1) for _ in range(2))
         b = min(b, a + rng.choice((1, 1, 4, 40)))
@@ -93,8 +93,8 @@ def _copy_here(record: Any, key: Any, known: Any, rng: random.Random) -> None:
 
 def _swap(record: Any, key: Any, known: Any, rng: random.Random) -> None:
     other, name = rng.choice(known)
-    kept = copy.deepcopy(record[key])
-    record[key], other[name] = copy.deepcopy(other[name]), kept
+    before = copy.deepcopy(record[key])
+    record[key], other[name] = copy.deepcopy(other[name]), before
 
 
 def _rename(record: Any, key: Any, known: Any, rng: random.Random) -> None:
@@ -129,7 +129,7 @@ def _wrap(record: Any, key: Any, _: Any, rng: random.Random) -> None:
 
 
 def _trade(record: Any, key: Any, known: Any, rng: random.Random) -> None:
-    """Put a value where another of its kind stood: same key, or same keys inside."""
+    """Replace a value by a similar one: with the same key, or with common keys inside."""
     value = record[key]
     like = [
         other[name]
@@ -141,7 +141,7 @@ def _trade(record: Any, key: Any, known: Any, rng: random.Random) -> None:
 
 
 def _drop(_: Any, __: Any, known: Any, rng: random.Random) -> None:
-    """Take an entry out of an object or list in which none must stand."""
+    """Remove or duplicate an entry of an object or list whose entries are all optional."""
     open_ = [
         (inner, name)
         for holder, at in known
@@ -159,23 +159,23 @@ def _drop(_: Any, __: Any, known: Any, rng: random.Random) -> None:
 
 
 _OPEN = ("nodes", "in", "params", "fill", "blocks", "inputs", "outputs", "axes", "patch", "tie")
-"""Keys of objects and lists whose entries may be any."""
+"""Keys of objects and lists with arbitrary entries."""
 _GENTLY = 0.7
-"""How often only the gentle changes are made, after which the form is mostly right still."""
+"""Probability of only gentle mutations, after which the form is mostly still valid."""
 _GENTLE = (_trade, _trade, _drop, _spell)
 _CHANGES = (_delete, _replace, _copy_here, _swap, _rename, _double, _spell, _spell, _wrap)
 
 
 def opened(path: Path) -> list[Finding]:
-    """Open, check and describe a file as the commands do; return what is wrong with it.
+    """Open, check and describe a file as the commands do; return its findings.
 
     Raises:
-        AssertionError: a finding that is none, or too many of them.
+        AssertionError: a finding is malformed, or there are too many findings.
     """
     try:
-        held = load(path)
-        graph, findings = analyse(held.form, registry(), held.overrides, source=held.source)
-        findings = [held.place(finding) for finding in findings]
+        loaded = load(path)
+        graph, findings = analyse(loaded.form, registry(), loaded.overrides, source=loaded.source)
+        findings = [loaded.place(finding) for finding in findings]
     except SpecError as error:
         graph, findings = None, list(error.findings)
     except InputError:
@@ -186,7 +186,7 @@ def opened(path: Path) -> list[Finding]:
         json.dumps(finding.as_json())
         assert finding.render().isprintable() or "\n" in finding.render()
     if graph is not None:
-        assert {node.name for node in graph.root.nodes} == held.form.nodes.keys()
+        assert {node.name for node in graph.root.nodes} == loaded.form.nodes.keys()
         json.dumps(canonical(graph))
         assert fingerprint(graph)
         assert render(graph)
@@ -195,7 +195,7 @@ def opened(path: Path) -> list[Finding]:
 
 
 def seeds() -> Iterator[Path]:
-    """Walk the files with which fuzzing begins: the kept seeds, the golden file, all shipped."""
+    """Yield the initial files of fuzzing: the stored seeds, the golden file, all shipped specs."""
     tests = Path(__file__).parents[1]
     yield from sorted((tests / "fuzz" / "seeds").glob("*.json"))
     yield tests / "golden" / "format-1" / "every-key.json"

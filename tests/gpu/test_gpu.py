@@ -1,4 +1,4 @@
-"""What must hold on a GPU: half precision near full, few graphs, stepping, training."""
+"""GPU tests: half precision close to full precision, few graphs, stepping, training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from weft.blocks.kernels import attention_backends as cores
+from weft.blocks.kernels import attention_backends
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.runtime.codegen.build import build
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("own_compiler")]
 VOCAB = 64
 SMALL = {"vocab": VOCAB, "d_model": 64, "heads": 4, "d_ff": 128, "layers": 2, "dropout": 0.0}
 HALF = {"rtol": 0.05, "atol": 0.15}
-"""bfloat16 has 8 bits: a dozen sub-layers leave about two digits of logits near 3."""
+"""bfloat16 has 8 bits: after a dozen sub-layers, logits near 3 have about two digits."""
 
 
 def transformer(**params: Any) -> Any:
@@ -32,7 +32,7 @@ def transformer(**params: Any) -> Any:
 
 
 def batch(rows: int = 4, source: int = 9, target: int = 7, seed: int = 0) -> dict[str, Tensor]:
-    """Return a batch on the GPU, padding included."""
+    """Return a batch on the GPU, including padding."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(1, source + 1, (rows, 1), generator=generator)
     values = {
@@ -49,7 +49,7 @@ def half() -> torch.autocast:
 
 
 def test_the_gpu_computes_what_the_cpu_computes() -> None:
-    """Full precision: another kernel, the same function, padding and all."""
+    """In full precision, the GPU kernels give the CPU's logits, including padding."""
     model, inputs = transformer().eval(), batch()
     with torch.no_grad():
         found = model(**inputs)["logits"].cpu()
@@ -59,7 +59,7 @@ def test_the_gpu_computes_what_the_cpu_computes() -> None:
 
 
 def test_half_precision_is_near_full_precision() -> None:
-    """Mixed precision loses digits, not meaning."""
+    """Mixed precision changes the logits only within its rounding error."""
     model, inputs = transformer().eval(), batch()
     with torch.no_grad():
         expected = model(**inputs)["logits"]
@@ -69,8 +69,8 @@ def test_half_precision_is_near_full_precision() -> None:
     torch.testing.assert_close(found.float(), expected, **HALF)
 
 
-def test_a_sentence_of_padding_gives_numbers() -> None:
-    """The fused kernels of the GPU too give zeros where nothing may be read."""
+def test_a_sentence_of_only_padding_gives_finite_logits() -> None:
+    """Fused GPU kernels also give zeros for rows whose mask is false everywhere."""
     model, inputs = transformer(), batch()
     inputs["source_mask"][0] = False
 
@@ -83,7 +83,7 @@ def test_a_sentence_of_padding_gives_numbers() -> None:
 
 
 def test_compiled_is_eager_in_half_precision() -> None:
-    """Same logits within bfloat16, from as many graphs as templates."""
+    """Logits agree within bfloat16 precision, with one graph per template."""
     eager, fast, inputs = transformer().eval(), transformer().eval(), batch()
     report = compile_model(fast, "layers")
 
@@ -95,14 +95,14 @@ def test_compiled_is_eager_in_half_precision() -> None:
 
 
 def test_auto_compiles_on_a_gpu() -> None:
-    """There compiling is worth it, unless a measurement says otherwise."""
+    """`auto` compiles on a GPU, where compiling pays."""
     report = compile_model(transformer())
 
     assert (report.mode, report.compiled) == ("layers", 4)
 
 
 def test_twenty_shapes_need_no_recompile() -> None:
-    """Rows and lengths vary in every batch of training, in mixed precision."""
+    """Rows and lengths vary between training batches, in mixed precision."""
     model = transformer()
     report = compile_model(model, "layers")
     shapes = [(4, 9, 7), (8, 8, 8), (7, 3, 7), (9, 5, 6), (5, 2, 2)]
@@ -119,7 +119,7 @@ def test_twenty_shapes_need_no_recompile() -> None:
 
 @pytest.mark.parametrize("beams", [1, 3])
 def test_stepping_equals_the_parallel_forward(beams: int) -> None:
-    """Position by position as all at once, after beams changed places."""
+    """Steps give the parallel outputs, also after the beams were reordered."""
     model, inputs = transformer().eval(), batch(rows=2)
     fixed = {name: inputs[name] for name in ("source", "source_mask")}
     target = batch(rows=2 * beams, seed=1)["target"]
@@ -139,20 +139,22 @@ def test_stepping_equals_the_parallel_forward(beams: int) -> None:
             torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
-def test_packed_rows_wait_for_nothing_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attention by the kernel for many lengths; the rows are counted by the host."""
+def test_unpadded_rows_need_no_synchronization_and_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Attention uses the kernel for variable lengths; the host counts the rows."""
     inputs = batch()
     inputs["source"] = inputs["source"].clamp(min=1).masked_fill(~inputs["source_mask"], 0)
     inputs["target"] = inputs["target"].clamp(min=1)
-    plain, on_packed = transformer().train(), transformer().train()
+    padded, unpadded = transformer().train(), transformer().train()
     graph = check(load("transformer-tiny").form, registry(), SMALL)
-    unpad(on_packed, graph, pad=0)
+    unpad(unpadded, graph, pad=0)
     counts = {"source": int(inputs["source_mask"].sum()), "target": inputs["target"].numel()}
     found = {}
-    for name, model in (("plain", plain), ("packed", on_packed)):
-        if name == "packed":
-            monkeypatch.setattr(cores, "_chosen", {"*": "varlen"})
-            on_packed.expect(counts)
+    for name, model in (("padded", padded), ("unpadded", unpadded)):
+        if name == "unpadded":
+            monkeypatch.setattr(attention_backends, "_chosen", {"*": "varlen"})
+            unpadded.expect(counts)
             torch.cuda.set_sync_debug_mode("error")
         try:
             with half():
@@ -161,13 +163,13 @@ def test_packed_rows_wait_for_nothing_and_change_nothing(monkeypatch: pytest.Mon
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
-    torch.testing.assert_close(found["packed"], found["plain"], **HALF)
-    for left, right in zip(on_packed.parameters(), plain.parameters(), strict=True):
+    torch.testing.assert_close(found["unpadded"], found["padded"], **HALF)
+    for left, right in zip(unpadded.parameters(), padded.parameters(), strict=True):
         torch.testing.assert_close(left.grad, right.grad, rtol=0.1, atol=0.02)
 
 
 def test_training_in_half_precision_learns() -> None:
-    """Twenty updates on one batch bring its loss down, dropout and all."""
+    """Twenty updates on one batch reduce its loss, with dropout."""
     model, inputs = transformer(dropout=0.1).train(), batch()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     losses = []

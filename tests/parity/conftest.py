@@ -1,4 +1,4 @@
-"""What the parity tests share: tiny models of another library, every weight scattered."""
+"""Fixtures of the parity tests: tiny Hugging Face models with perturbed weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder; warnings of the other library are not ours to mend."""
+    """Mark the tests of this folder, and do not fail on warnings of the other library."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
@@ -26,12 +26,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def hf() -> Any:
-    """Return the other library, or skip where it is not installed."""
+    """Return the `transformers` module, or skip the test if it is not installed."""
     return pytest.importorskip("transformers", reason="needs transformers: make test-parity")
 
 
 def scatter(model: nn.Module, by: float) -> nn.Module:
-    """Move every weight and the bias of the logits: no bias is zero, and no norm is one."""
+    """Perturb every weight and the logit bias, so that no bias is zero and no norm is one."""
     generator = torch.Generator().manual_seed(1)
     biases = [b for name, b in model.named_buffers() if name.endswith("final_logits_bias")]
     with torch.no_grad():
@@ -42,7 +42,7 @@ def scatter(model: nn.Module, by: float) -> nn.Module:
 
 @pytest.fixture
 def imported(tmp_path: Path) -> Callable[..., Any]:
-    """Return a function from a model of theirs, which it scatters, to ours from its folder."""
+    """Return a function that perturbs a Hugging Face model, saves it and imports the folder."""
 
     def through_a_folder(theirs: Any, table: str | None = None, *, by: float = 0.2) -> Any:
         scatter(theirs, by).save_pretrained(tmp_path / "theirs")
@@ -53,7 +53,7 @@ def imported(tmp_path: Path) -> Callable[..., Any]:
 
 @pytest.fixture
 def padded() -> Callable[..., tuple[Tensor, Tensor]]:
-    """Return a maker of ids [B, T] from `first` on, and of which are kept; row 0 is full."""
+    """Return a factory of ids [B, T] >= `first` and their mask; row 0 has no padding."""
 
     def make(rows: int, length: int, vocab: int, *, first: int = 3) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(2)
@@ -65,7 +65,7 @@ def padded() -> Callable[..., tuple[Tensor, Tensor]]:
 
 @pytest.fixture
 def close() -> Callable[[Tensor, Tensor], None]:
-    """Return the comparison of logits in float32, which must not all be near one another."""
+    """Return a function that compares float32 logits and checks that they vary."""
 
     def compare(ours: Tensor, theirs: Tensor) -> None:
         assert theirs.std() > 0.1

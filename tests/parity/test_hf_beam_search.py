@@ -1,4 +1,4 @@
-"""Beam search finds what another library's finds, sentence by sentence, on the same weights."""
+"""Beam search equals that of Hugging Face, sentence by sentence, on the same weights."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONFIG = {
 
 
 def sharp(model: Any, end: float, gain: float) -> Any:
-    """Draw weights so large that outputs differ, and let the end come as easily as told."""
+    """Draw weights so large that outputs differ; `end` is the logit bias of the end token."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -52,14 +52,14 @@ def sharp(model: Any, end: float, gain: float) -> Any:
 
 
 def sources() -> list[list[int]]:
-    """Return 1,000 sentences of 3 to 11 words and an end, from short to long."""
+    """Return 1,000 sentences of 3 to 11 words and an end token, sorted by length."""
     generator = torch.Generator().manual_seed(3)
     lengths = torch.randint(3, 12, (SENTENCES,), generator=generator).sort().values.tolist()
     return [[*torch.randint(2, VOCAB, (n,), generator=generator).tolist(), EOS] for n in lengths]
 
 
 def theirs_of(model: Any, sentences: list[list[int]], **settings: Any) -> list[tuple[int, ...]]:
-    """Return the outputs of the other library, `num_return_sequences` of each sentence."""
+    """Return Hugging Face's outputs, `num_return_sequences` for each sentence."""
     longest = max(map(len, sentences))
     ids = torch.tensor([[*one, *[PAD] * (longest - len(one))] for one in sentences])
     mask = torch.arange(longest) < torch.tensor([[len(one)] for one in sentences])
@@ -88,10 +88,10 @@ def test_a_thousand_sentences(
     end: float,
     gain: float,
 ) -> None:
-    """Every one of the n best, in order; in float64, so that nearly equal scores keep apart.
+    """All n best outputs are equal, in order; in float64, so that close scores stay distinct.
 
-    Theirs is told `early_stopping="never"`: it otherwise stops before a longer output,
-    whose penalty is smaller, could come.
+    Hugging Face needs `early_stopping="never"`: otherwise it stops before a longer output,
+    whose penalty is smaller, can be found.
     """
     theirs = sharp(hf.MarianMTModel(hf.MarianConfig(**CONFIG)), end, gain)
     theirs.save_pretrained(tmp_path / "theirs")
@@ -123,6 +123,6 @@ def test_a_thousand_sentences(
             cut += not found[0].finished
 
     assert different == 0
-    # The test would say little if all outputs were alike, or none had ended.
+    # The test would be weak if all outputs were equal, or none were finished.
     assert len(seen) > 150
     assert 0 < cut < SENTENCES - 200

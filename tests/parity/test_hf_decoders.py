@@ -1,4 +1,4 @@
-"""Llama, Mistral, Gemma, ViT and Whisper of another library, and what decoders write."""
+"""Llama, Mistral, Gemma, ViT and Whisper against Hugging Face: logits and generation."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ def llama(hf: Any, **changes: Any) -> Any:
 
 
 def wide_llama(hf: Any) -> Any:
-    """Return a tiny Llama with wide heads, another base, and one table for both ends."""
+    """Return a tiny Llama with wide heads, another rotary base, and tied embeddings."""
     rope = {"rope_type": "default", "rope_theta": 500.0}
     return llama(hf, head_dim=6, rope_parameters=rope, tie_word_embeddings=True)
 
 
 def mistral(hf: Any) -> Any:
-    """Return a tiny Mistral with a window that is shorter than its inputs."""
+    """Return a tiny Mistral with a window shorter than its inputs."""
     config = {**SIZES, "num_key_value_heads": 1, "sliding_window": 3}
     return hf.MistralForCausalLM(hf.MistralConfig(**config))
 
 
 def mistral_without_window(hf: Any) -> Any:
-    """Return a tiny Mistral of the third version."""
+    """Return a tiny Mistral of the third version, without a window."""
     config = {**SIZES, "num_key_value_heads": 4, "sliding_window": None}
     return hf.MistralForCausalLM(hf.MistralConfig(**config))
 
 
 def gemma(hf: Any) -> Any:
-    """Return a tiny Gemma with heads wider than their share of the model."""
+    """Return a tiny Gemma with heads wider than d_model / heads."""
     config = {**SIZES, "num_key_value_heads": 1, "head_dim": 10}
     return hf.GemmaForCausalLM(hf.GemmaConfig(**config))
 
@@ -80,14 +80,14 @@ def gpt2(hf: Any) -> Any:
 
 
 @pytest.mark.parametrize("make", [llama, wide_llama, mistral, mistral_without_window, gemma])
-def test_a_decoder_with_padding_behind(
+def test_a_decoder_with_right_padding(
     hf: Any,
     imported: Callable[..., Any],
     padded: Padded,
     close: Close,
     make: Callable[[Any], Any],
 ) -> None:
-    """The logits of every position that is kept; the table is found by the model's type."""
+    """Logits at all unmasked positions; the table is found by the model's type."""
     theirs = make(hf)
     ours = imported(theirs)
     tokens, mask = padded(3, 11, VOCAB)
@@ -103,12 +103,12 @@ def test_a_decoder_with_padding_behind(
 def test_generation_takes_the_same_tokens(
     hf: Any, imported: Callable[..., Any], tmp_path: Path, make: Callable[[Any], Any]
 ) -> None:
-    """A checkpoint goes on from prompts of several lengths as theirs does from each alone."""
+    """A checkpoint continues a batch of prompts as Hugging Face continues each one separately."""
     theirs = make(hf)
     imported(theirs, by=0.5)
     weft.import_hf(tmp_path / "theirs").save(tmp_path / "ours")
     prompts = [[5, 9, 4], [7], [11, 6, 8, 30, 21], [9, 9]]
-    # An end that comes in the middle of what the first row writes.
+    # An end token in the middle of the first row's output.
     free = theirs.generate(
         torch.tensor(prompts[:1]), max_new_tokens=12, do_sample=False, eos_token_id=None
     )
@@ -135,7 +135,7 @@ def test_generation_takes_the_same_tokens(
 def test_scaled_rotary_positions_are_refused(
     hf: Any, imported: Callable[..., Any], scaling: str
 ) -> None:
-    """By name, before any weight is read."""
+    """The error names the setting, before any weight is read."""
     rope: dict[str, Any] = {"rope_type": scaling, "rope_theta": 500.0, "factor": 2.0}
     if scaling == "llama3":
         rope |= {
@@ -150,7 +150,7 @@ def test_scaled_rotary_positions_are_refused(
 
 @pytest.mark.parametrize("changes", [{}, {"qkv_bias": False, "hidden_act": "relu"}])
 def test_vit(hf: Any, imported: Callable[..., Any], close: Close, changes: dict[str, Any]) -> None:
-    """The logits of pictures, with a class token and positions that are not zero."""
+    """Logits of images, with nonzero class token and positions."""
     config = hf.ViTConfig(
         hidden_size=16,
         intermediate_size=24,
@@ -199,7 +199,7 @@ def whisper(hf: Any) -> Any:
 
 
 def test_whisper(hf: Any, imported: Callable[..., Any], padded: Padded, close: Close) -> None:
-    """The logits of every target position, and greedy words position by position."""
+    """Logits of every target position, and greedy decoding position by position."""
     theirs = whisper(hf)
     ours = imported(theirs, by=0.3)
     features = torch.randn(3, 6, 14, generator=torch.Generator().manual_seed(4))
@@ -225,7 +225,7 @@ def test_whisper(hf: Any, imported: Callable[..., Any], padded: Padded, close: C
 
 
 def test_log_mel_frames_are_whispers(hf: Any) -> None:
-    """Of half a second of noise and a tone, cut to the frames of that half second."""
+    """For half a second of noise and a tone, cut to the frames of that half second."""
     generator = np.random.default_rng(0)
     time = np.arange(8000) / 16_000
     wave = 0.3 * np.sin(2 * np.pi * 700 * time) + 0.05 * generator.standard_normal(8000)

@@ -1,4 +1,4 @@
-"""BERT, GPT-2, BART, Marian and T5 of another library give the same logits once imported."""
+"""BERT, GPT-2, BART, Marian and T5 of Hugging Face give the same logits after import."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STACKS = {
 def test_bert_with_padding_and_word_types(
     hf: Any, imported: Callable[..., Any], padded: Padded, close: Close, act: str
 ) -> None:
-    """At every position that is kept."""
+    """Logits agree at every unmasked position."""
     config = hf.BertConfig(
         vocab_size=VOCAB,
         hidden_size=16,
@@ -72,32 +72,32 @@ BERT = {
 
 
 def roberta(hf: Any) -> Any:
-    """Return a tiny RoBERTa, whose positions count on from that of padding."""
+    """Return a tiny RoBERTa, whose positions start after the padding id."""
     return hf.RobertaForMaskedLM(hf.RobertaConfig(**BERT, type_vocab_size=1, pad_token_id=1))
 
 
 def distilbert(hf: Any) -> Any:
-    """Return a tiny DistilBERT, which has no types of words."""
+    """Return a tiny DistilBERT, which has no token types."""
     sizes = {"vocab_size": VOCAB, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
     config = hf.DistilBertConfig(**sizes, max_position_embeddings=20)
     return hf.DistilBertForMaskedLM(config)
 
 
 def albert(hf: Any) -> Any:
-    """Return a tiny ALBERT: words narrower than the one layer of all."""
+    """Return a tiny ALBERT: embeddings narrower than its one shared layer."""
     config = hf.AlbertConfig(**BERT, embedding_size=6)
     return hf.AlbertForMaskedLM(config)
 
 
 @pytest.mark.parametrize("make", [roberta, distilbert, albert])
-def test_kin_of_bert_with_padding(
+def test_relatives_of_bert_with_padding(
     hf: Any,
     imported: Callable[..., Any],
     padded: Padded,
     close: Close,
     make: Callable[[Any], Any],
 ) -> None:
-    """At every position that is kept; padding is the id 1, which no word is."""
+    """Logits agree at every unmasked position; the padding id is 1, which no word has."""
     theirs = make(hf)
     ours = imported(theirs)
     tokens, mask = padded(3, 9, VOCAB)
@@ -110,10 +110,10 @@ def test_kin_of_bert_with_padding(
     close(found[mask], expected[mask])
 
 
-def test_the_head_for_next_sentences_is_left_behind(
+def test_the_next_sentence_head_is_ignored(
     hf: Any, imported: Callable[..., Any], padded: Padded, close: Close
 ) -> None:
-    """BertForPreTraining is BERT with its head for masked words, and more."""
+    """BertForPreTraining is BERT with its masked-word head and more."""
     config = hf.BertConfig(
         vocab_size=VOCAB,
         hidden_size=16,
@@ -133,10 +133,10 @@ def test_the_head_for_next_sentences_is_left_behind(
 
 
 @pytest.mark.parametrize("inner", [None, 20])
-def test_gpt2_with_padding_behind(
+def test_gpt2_with_right_padding(
     hf: Any, imported: Callable[..., Any], padded: Padded, close: Close, inner: int | None
 ) -> None:
-    """What stands behind changes nothing, as no position reads a later one."""
+    """Padding on the right changes nothing, because no position reads a later one."""
     config = hf.GPT2Config(
         vocab_size=VOCAB, n_positions=20, n_embd=16, n_layer=2, n_head=2, n_inner=inner
     )
@@ -155,12 +155,12 @@ OLD_NAMES: dict[str, Any] = {
     "bert": {"prefix": "bert.", "endings": {"LayerNorm.weight": "LayerNorm.gamma"}},
     "gpt2": {"prefix": "transformer.", "endings": {}},
 }
-"""How folders that were written long ago differ: no prefix, other endings, masks among weights."""
+"""Differences of old folders: no prefix, other suffixes, masks among the weights."""
 
 
 @pytest.mark.parametrize("name", OLD_NAMES)
 def test_names_of_old_folders_are_known(hf: Any, tmp_path: Path, name: str) -> None:
-    """The same weights come of them."""
+    """They give the same weights."""
     small = {"vocab_size": VOCAB, "hidden_size": 16, "num_hidden_layers": 2}
     if name == "bert":
         more = {"intermediate_size": 24, "num_attention_heads": 2}
@@ -170,12 +170,12 @@ def test_names_of_old_folders_are_known(hf: Any, tmp_path: Path, name: str) -> N
     theirs.save_pretrained(tmp_path)
     expected = weft.import_hf(tmp_path).weights
     file, old = tmp_path / "model.safetensors", OLD_NAMES[name]
-    tensors = {key.removeprefix(old["prefix"]): held for key, held in load_file(file).items()}
+    tensors = {key.removeprefix(old["prefix"]): tensor for key, tensor in load_file(file).items()}
     for new, ending in old["endings"].items():
-        tensors = {key.replace(new, ending): held for key, held in tensors.items()}
+        tensors = {key.replace(new, ending): tensor for key, tensor in tensors.items()}
     if name == "gpt2":
         tensors["h.0.attn.bias"] = torch.ones(1, 1, 20, 20).tril()
-    save_file({key: held.clone() for key, held in tensors.items()}, file)
+    save_file({key: tensor.clone() for key, tensor in tensors.items()}, file)
 
     found = weft.import_hf(tmp_path).weights
 
@@ -198,13 +198,13 @@ def scaled_bart(hf: Any) -> Any:
 
 
 def marian(hf: Any) -> Any:
-    """Return a tiny OPUS-MT: padding begins a sentence, SiLU, scaled embeddings."""
+    """Return a tiny OPUS-MT: padding as start token, SiLU, scaled embeddings."""
     config = {**STACKS, "decoder_start_token_id": PAD, "activation_function": "swish"}
     return hf.MarianMTModel(hf.MarianConfig(**config, scale_embedding=True))
 
 
 def t5(hf: Any, **changes: Any) -> Any:
-    """Return a tiny T5 whose buckets and distances are few enough to be met."""
+    """Return a tiny T5 with so few buckets and distances that the test covers all of them."""
     return hf.T5ForConditionalGeneration(
         hf.T5Config(
             vocab_size=VOCAB,
@@ -225,7 +225,7 @@ def t5(hf: Any, **changes: Any) -> Any:
 
 
 def t5_gated(hf: Any) -> Any:
-    """Return a tiny T5 1.1: gates, and a head with a table of its own that is not scaled."""
+    """Return a tiny T5 1.1: gates, and an untied, unscaled output projection."""
     model = t5(hf, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
     model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCAB, 16))
     return model
@@ -242,7 +242,7 @@ def test_an_encoder_decoder_with_padding(
     close: Close,
     make: Callable[[Any], Any],
 ) -> None:
-    """The logits of every target position, sources of several lengths."""
+    """Logits of every target position, with sources of several lengths."""
     theirs = make(hf)
     ours = imported(theirs)
     source, mask = padded(3, 11, VOCAB)
@@ -266,16 +266,16 @@ def test_greedy_decoding_takes_the_same_words(
     make: Callable[[Any], Any],
     by: float,
 ) -> None:
-    """A checkpoint that decodes ids, against their whole model run anew for every word.
+    """A checkpoint that decodes ids equals the full Hugging Face model run again for every word.
 
-    Weights are scattered so far that sentences differ.
+    Weights are perturbed so much that the outputs of the sentences differ.
     """
     theirs = make(hf)
     imported(theirs, by=by)
     source, mask = padded(4, 9, VOCAB)
     start, length = theirs.config.decoder_start_token_id, 12
 
-    sources = [ids[kept].tolist() for ids, kept in zip(source, mask, strict=True)]
+    sources = [ids[real].tolist() for ids, real in zip(source, mask, strict=True)]
     weft.import_hf(tmp_path / "theirs").save(tmp_path / "ours")
     ours = weft.open(tmp_path / "ours", search={"beam": 1, "max_length": length})
     found = [best for [best] in ours.decode(sources)]
@@ -296,8 +296,8 @@ def test_greedy_decoding_takes_the_same_words(
 
 
 @pytest.mark.parametrize("name", ["bart", "t5"])
-def test_a_folder_without_a_head_has_the_tied_one(hf: Any, tmp_path: Path, name: str) -> None:
-    """As BART's are published: the head is the table of words, and its bias nothing."""
+def test_a_folder_without_a_head_uses_the_tied_one(hf: Any, tmp_path: Path, name: str) -> None:
+    """Published BART folders omit the head: it is the word table, and its bias is zero."""
     theirs = {"bart": bart, "t5": t5}[name](hf)
     base = theirs.model if name == "bart" else hf.T5Model(theirs.config)
     base.save_pretrained(tmp_path)
@@ -308,8 +308,8 @@ def test_a_folder_without_a_head_has_the_tied_one(hf: Any, tmp_path: Path, name:
     assert name == "t5" or made.weights["head.bias"].tolist() == [0.0] * VOCAB
 
 
-def test_what_t5_shares_is_one_tensor(hf: Any, imported: Callable[..., Any]) -> None:
-    """One table of words, and one of distances for each stack."""
+def test_shared_tables_of_t5_are_one_tensor(hf: Any, imported: Callable[..., Any]) -> None:
+    """There is one table of words, and one table of distances for each stack."""
     ours = imported(t5(hf))
 
     assert ours.head.weight is ours.source_embedding.weight

@@ -1,4 +1,4 @@
-"""Block-sparse attention against Longformer's in Hugging Face's library."""
+"""Block-sparse attention against Longformer attention of Hugging Face."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .conftest import scatter
 
 
 @pytest.mark.parametrize(("width", "block"), [(4, 2), (8, 4), (8, 3)])
-def test_longformers_attention_is_ours(hf: Any, width: int, block: int) -> None:
-    """A window of `width` / 2 to either side, the first position global, one row padded."""
+def test_longformer_attention_is_equal(hf: Any, width: int, block: int) -> None:
+    """A window of `width` / 2 on each side, a global first position, one row with padding."""
     config = hf.LongformerConfig(
         hidden_size=16,
         num_attention_heads=2,
@@ -42,8 +42,8 @@ def test_longformers_attention_is_ours(hf: Any, width: int, block: int) -> None:
     assert ours.global_maps is not None
     for name in ("query", "key", "value"):
         getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
-        whole = getattr(theirs, f"{name}_global").state_dict()
-        getattr(ours.global_maps, name).load_state_dict(whole)
+        weights = getattr(theirs, f"{name}_global").state_dict()
+        getattr(ours.global_maps, name).load_state_dict(weights)
     with torch.no_grad():
         ours.out.weight.copy_(torch.eye(16))
         ours.out.bias.zero_()
@@ -64,5 +64,5 @@ def test_longformers_attention_is_ours(hf: Any, width: int, block: int) -> None:
         model(ids, attention_mask=mask.long(), global_attention_mask=first)
         found = ours(seen["x"], mask)
 
-    # Their softmax is in single precision.
+    # The softmax of Hugging Face is in single precision.
     torch.testing.assert_close(found[mask], seen["y"][mask], rtol=0, atol=1e-6)

@@ -1,4 +1,4 @@
-"""A run so small that a training takes a second: words of a toy language, spelled backwards."""
+"""A run that trains within a second: sentences of a toy language, reversed word by word."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ def write_toy(folder: Path, lines: int, seed: int, name: str) -> None:
 
 @pytest.fixture
 def toy_run(tmp_path: Path) -> Callable[..., Run]:
-    """Return a maker of small runs; keyword arguments replace top-level keys."""
+    """Return a factory of small runs; keyword arguments replace top-level keys."""
     return _maker(tmp_path / "data")
 
 
 @pytest.fixture(scope="module")
 def toy_run_module(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
-    """Return the same for all tests of a file, so that they may share a trained model."""
+    """Return the same factory with module scope, so that tests may share a trained model."""
     return _maker(tmp_path_factory.mktemp("toy") / "data")
 
 
 @pytest.fixture(scope="session")
 def toy_trained(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """Return what a whole run of twelve updates left, for tests that only read it."""
+    """Return the result of a complete run of twelve updates, for tests that only read it."""
     base = tmp_path_factory.mktemp("trained")
     return api.train(_maker(base / "data")(), out=base / "run")
 
 
 @pytest.fixture(scope="session")
 def toy_checkpoint(toy_trained: Result) -> Path:
-    """Return its averaged checkpoint: it gives different lines for different input."""
+    """Return the averaged checkpoint, whose output depends on its input."""
     assert toy_trained.averaged is not None
     return toy_trained.averaged
 
 
 def _maker(data: Path) -> Callable[..., Run]:
-    """Write a corpus into a new folder; return a maker of runs on it."""
+    """Write a corpus into a new folder; return a factory of runs on it."""
     data.mkdir()
     for name, lines in (("train", 200), ("valid", 20), ("test", 10)):
         write_toy(data, lines, len(name), name)

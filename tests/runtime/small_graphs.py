@@ -1,4 +1,4 @@
-"""What tests of compiling share: small Transformers, as JSON and as graphs."""
+"""Shared fixtures of code generation tests: small Transformers, as JSON and as graphs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Inputs = Callable[..., dict[str, Tensor]]
 
 @pytest.fixture
 def spec() -> Callable[[], dict[str, Any]]:
-    """Return a function that gives the JSON value of the tiny Transformer, fresh each time."""
+    """Return a function that returns a new copy of the tiny Transformer's JSON value."""
 
     def value() -> dict[str, Any]:
         text = load("transformer-tiny").form.model_dump_json(by_alias=True, exclude_unset=True)
@@ -33,7 +33,7 @@ def spec() -> Callable[[], dict[str, Any]]:
 
 @pytest.fixture
 def graph(spec: Callable[[], dict[str, Any]]) -> GraphOf:
-    """Return a function that checks a spec, the tiny Transformer if none, with small params."""
+    """Return a function that checks a spec (default: the tiny Transformer) with small params."""
 
     def checked(written: dict[str, Any] | None = None, **params: Any) -> Graph:
         small = SMALL if written is None or "vocab" in written.get("params", {}) else {}
@@ -45,7 +45,7 @@ def graph(spec: Callable[[], dict[str, Any]]) -> GraphOf:
 
 @pytest.fixture
 def inputs() -> Inputs:
-    """Return a function that draws a batch for the tiny Transformer, padding included."""
+    """Return a function that draws a batch for the tiny Transformer, including padding."""
 
     def drawn(rows: int = 3, source: int = 6, target: int = 5, seed: int = 0) -> dict[str, Tensor]:
         generator = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Files of format 1 still open: runs, checkpoints, and what `weft migrate` makes of them."""
+"""Files of format 1: runs and checkpoints can be opened and migrated."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from weft.specs.reader import SHIPPED
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 CHECKPOINT = GOLDEN / "checkpoint"
-"""Written by the last version that had format 1; its run asked for `packed` and `recompute`."""
+"""Written by the last version with format 1; its run sets `packed` and `recompute`."""
 TRANSLATIONS = [
     line.split("\t")
     for line in (GOLDEN / "checkpoint-translations.tsv").read_text(encoding="utf-8").splitlines()
 ]
-"""Lines, and what that version translated them to."""
+"""Source lines and the translations by that version."""
 
 
 @pytest.mark.parametrize("path", sorted((GOLDEN / "runs").glob("*.json")), ids=lambda p: p.stem)
@@ -34,7 +34,7 @@ def test_a_run_of_format_1_is_the_shipped_run(path: Path) -> None:
     assert old.model_copy(update={"doc": new.doc}) == new
 
 
-def test_words_of_a_run_that_changed_are_upgraded(tmp_path: Path) -> None:
+def test_renamed_words_of_a_run_are_upgraded(tmp_path: Path) -> None:
     """`packed` and `recompute` have new names, also inside selections."""
     value = json.loads((GOLDEN / "runs" / "demo.json").read_text(encoding="utf-8"))
     value |= {"padding": "packed", "recompute": ["encoder.*", "**[use=keep_to_bias@1]"]}
@@ -48,7 +48,7 @@ def test_words_of_a_run_that_changed_are_upgraded(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_format_1_translates_as_before() -> None:
-    """The lines were written by the version that trained it."""
+    """The expected lines were written by the version that trained the checkpoint."""
     model = open_model(CHECKPOINT)
     sources, before = zip(*TRANSLATIONS, strict=True)
 
@@ -57,8 +57,8 @@ def test_a_checkpoint_of_format_1_translates_as_before() -> None:
     assert model.checkpoint.run["padding"] == "unpadded"
 
 
-def test_a_checkpoint_of_format_1_is_migrated_whole(tmp_path: Path) -> None:
-    """Weights and optimizer state are the same numbers; the new folder needs no upgrade."""
+def test_a_checkpoint_of_format_1_is_migrated_completely(tmp_path: Path) -> None:
+    """Weights and optimizer state stay the same; the new folder needs no upgrade."""
     out = tmp_path / "new"
 
     assert main(["migrate", str(CHECKPOINT), "-o", str(out)]) == 0
@@ -74,7 +74,7 @@ def test_a_checkpoint_of_format_1_is_migrated_whole(tmp_path: Path) -> None:
 
 
 def test_a_changed_spec_of_format_1_is_still_refused(tmp_path: Path) -> None:
-    """The upgrade does not get around the fingerprint."""
+    """The upgrade does not bypass the fingerprint."""
     copy = tmp_path / "copy"
     shutil.copytree(CHECKPOINT, copy)
     text = (copy / "spec.json").read_text()
@@ -87,7 +87,7 @@ def test_a_changed_spec_of_format_1_is_still_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_is_migrated_only_to_a_new_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without -o, or to a folder that exists, nothing is written."""
+    """Without -o, or with an existing folder, nothing is written."""
     assert main(["migrate", str(CHECKPOINT)]) == 1
     assert "add -o" in capsys.readouterr().err
     assert main(["migrate", str(CHECKPOINT), "-o", str(tmp_path)]) == 1
@@ -96,7 +96,7 @@ def test_a_checkpoint_is_migrated_only_to_a_new_folder(
 
 
 def test_a_run_is_migrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The file that is written loads as the old one does."""
+    """The written file loads as the same run as the old one."""
     out = tmp_path / "new.json"
 
     assert main(["migrate", str(GOLDEN / "runs" / "demo.json"), "-o", str(out)]) == 0

@@ -1,9 +1,9 @@
-"""What every shipped spec promises, said once and run on all of them.
+"""Tests that run on every shipped spec.
 
-A file of `models/` tells of its family, as `MODELS` and `VARIANTS` (the specs of
+Each file of `models/` describes one family in `MODELS` and `VARIANTS` (the specs of
 `specs/models` and `specs/variants`), by name: `parameters`, counted by hand; `small`, params
-that make it tiny; where the usual lengths do not do, `sizes` of its axes; and `updates`,
-where two do not reach every weight.
+that make the spec tiny; `sizes` of its axes, if the default lengths do not fit; and `updates`,
+if two updates do not change every weight.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STEP_LENGTH, LENGTH = 7, 40
 """Positions of the step axis, and of any other time axis."""
 SENTENCES, BEAMS = 2, 2
 UNSEEN = re.compile(r"(.*\.)?key\.bias")
-"""A key's bias shifts all scores of a query alike, which softmax does not see."""
+"""A key's bias shifts all scores of a query equally, which does not change the softmax."""
 
 
 def graph(name: str, **params: Any) -> Graph:
@@ -68,7 +68,7 @@ def small(name: str) -> Graph:
 
 
 def sizes_of(name: str, made: Graph) -> dict[str, int]:
-    """Return how long the axes of a spec are here."""
+    """Return the axis lengths used in these tests."""
     usual = {
         axis: SENTENCES * BEAMS
         if kind == "batch"
@@ -81,7 +81,7 @@ def sizes_of(name: str, made: Graph) -> dict[str, int]:
 
 
 def value_of(type_: ValueType, sizes: Mapping[str, int], generator: torch.Generator) -> Tensor:
-    """Return a random value of a type; what is kept are the first positions of each row."""
+    """Return a random value of a type; masks are true at the first positions of each row."""
     shape = [evaluate(axis, sizes) for axis in type_.axes]
     if type_.kind in ("f", "bias", "score"):
         return torch.randn(shape, generator=generator)
@@ -103,8 +103,8 @@ def inputs_of(name: str, made: Graph) -> dict[str, Tensor]:
     return {port: value_of(type_, sizes, generator) for port, type_ in made.inputs.items()}
 
 
-def scattered(model: nn.Module) -> nn.Module:
-    """Move every weight, so that no bias is zero, no gate shut and no scale one."""
+def perturbed(model: nn.Module) -> nn.Module:
+    """Perturb every weight, so that no bias or gate is zero and no scale is one."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in model.parameters():
@@ -117,14 +117,14 @@ def doubled(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {port: v.double() if v.is_floating_point() else v for port, v in values.items()}
 
 
-def spread_along(type_: ValueType, made: Graph) -> int | None:
-    """Return which dimension of a value is the batch; None if there is none."""
+def batch_dim(type_: ValueType, made: Graph) -> int | None:
+    """Return the batch dimension of a value; None if it has no batch axis."""
     batches = [i for i, a in enumerate(type_.axes) if made.spec.axes.get(str(a)) == "batch"]
     return batches[0] if batches else None
 
 
 def loss_of(made: Graph, outputs: Mapping[str, Tensor]) -> Tensor:
-    """Return a loss in which every output has a part that its weights can lower."""
+    """Return a loss with a differentiable term for every output."""
     generator, total = torch.Generator().manual_seed(3), torch.zeros(())
     for port, type_ in made.outputs.items():
         given = outputs[port]
@@ -149,10 +149,10 @@ PADDED = [name for name in ENTRIES if any(t.kind == "mask" for t in shipped(name
 
 
 def test_all_that_is_shipped_is_here_and_nothing_else() -> None:
-    """No spec without a count by hand; the rows of table 3 have a test of their own."""
+    """Every spec has a count by hand; the rows of table 3 have a separate test."""
     shipped = {
-        capacity: {path.stem for path in (SHIPPED / capacity).glob("*.json")}
-        for capacity in ("models", "variants")
+        folder: {path.stem for path in (SHIPPED / folder).glob("*.json")}
+        for folder in ("models", "variants")
     }
 
     assert shipped["models"] == set(MODELS)
@@ -160,8 +160,8 @@ def test_all_that_is_shipped_is_here_and_nothing_else() -> None:
 
 
 @EVERY
-def test_the_file_is_called_as_the_spec_and_says_what_it_is(name: str) -> None:
-    """In one line, with a source."""
+def test_the_file_has_the_name_of_the_spec_and_a_doc(name: str) -> None:
+    """The doc is one line that ends in a full stop."""
     form = load(name).form
 
     assert form.name == name
@@ -171,7 +171,7 @@ def test_the_file_is_called_as_the_spec_and_says_what_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_variant_of_the_base_is_a_patch_of_a_dozen_lines(name: str) -> None:
-    """It says only what differs."""
+    """A variant contains only its differences from the base."""
     text = (SHIPPED / "variants" / f"{name}.json").read_text(encoding="utf-8")
     written = json.loads(text)
 
@@ -182,13 +182,13 @@ def test_a_variant_of_the_base_is_a_patch_of_a_dozen_lines(name: str) -> None:
 
 @EVERY
 def test_parameters_by_hand(name: str) -> None:
-    """Each count is worked out in the file of its family."""
+    """Each count is calculated in the file of its family."""
     assert shipped(name).parameters() == ENTRIES[name]["parameters"]
 
 
 @EVERY
 def test_costs_of_nodes_add_up(name: str) -> None:
-    """To the parameters and the work of the whole; and the memory is that of a real state."""
+    """They sum to the model's parameters and FLOPs; the memory equals that of a real state."""
     made = small(name)
     sizes = sizes_of(name, made)
     table = cost_table(made, sizes)
@@ -214,13 +214,13 @@ def bytes_of(state: Any) -> int:
     """Return the bytes of all tensors in a state."""
     if isinstance(state, Tensor):
         return state.nbytes
-    rooms = state.values() if isinstance(state, Mapping) else state
-    return sum(map(bytes_of, rooms))
+    parts = state.values() if isinstance(state, Mapping) else state
+    return sum(map(bytes_of, parts))
 
 
 @EVERY
 def test_it_draws(name: str) -> None:
-    """Every input and output stands in the picture, and so does its name."""
+    """The drawing contains every input, every output and the name."""
     made = shipped(name)
     text = diagram(made).source
 
@@ -231,7 +231,7 @@ def test_it_draws(name: str) -> None:
 
 @EVERY
 def test_the_small_one_gives_the_declared_shapes(name: str) -> None:
-    """Whatever the lengths."""
+    """The output shapes follow from the axis lengths."""
     made = small(name)
     sizes = sizes_of(name, made)
 
@@ -246,25 +246,25 @@ def test_the_small_one_gives_the_declared_shapes(name: str) -> None:
 
 @pytest.mark.parametrize("name", STEPPED)
 def test_stepping_equals_the_parallel_pass(name: str) -> None:
-    """Some positions at a time, two beams a sentence, give what all at once give."""
+    """Steps over some positions, with two beams per sentence, give the parallel outputs."""
     made = small(name)
     axis = made.step_axis
-    model: Any = scattered(build(made)).double()
+    model: Any = perturbed(build(made)).double()
     inputs = doubled(inputs_of(name, made))
     moving = {port for port, type_ in made.inputs.items() if axis in type_.axes}
     length = sizes_of(name, made)[axis or ""]
-    fixed, whole = {}, {}
+    fixed, full = {}, {}
     for port, value in inputs.items():
-        place = None if port in moving else spread_along(made.inputs[port], made)
+        place = None if port in moving else batch_dim(made.inputs[port], made)
         if place is None:
-            whole[port] = value
+            full[port] = value
             fixed |= {} if port in moving else {port: value}
         else:
             fixed[port] = value.index_select(place, torch.arange(0, value.size(place), BEAMS))
-            whole[port] = fixed[port].repeat_interleave(BEAMS, place)
+            full[port] = fixed[port].repeat_interleave(BEAMS, place)
 
     with torch.inference_mode():
-        expected = model(**whole)
+        expected = model(**full)
         capacity = Capacity(SENTENCES, BEAMS, length, torch.float64, torch.device("cpu"))
 
         def some(position: int, count: int) -> dict[str, Tensor]:
@@ -273,16 +273,16 @@ def test_stepping_equals_the_parallel_pass(name: str) -> None:
                 for port in moving
             }
 
-        alone, together = model.begin(capacity, **fixed), model.begin(capacity, **fixed)
-        model.read(**some(0, length // 2), state=together, position=0)
+        single, several = model.begin(capacity, **fixed), model.begin(capacity, **fixed)
+        model.read(**some(0, length // 2), state=several, position=0)
         last = length - 1
         ways = {
             "one by one": [
-                model.step(**some(position, 1), state=alone, position=position)
+                model.step(**some(position, 1), state=single, position=position)
                 for position in range(length)
             ],
             "read, then several, then one": [
-                model.step(**some(begin, count), state=together, position=begin)
+                model.step(**some(begin, count), state=several, position=begin)
                 for begin, count in ((length // 2, last - length // 2), (last, 1))
                 if count
             ],
@@ -299,22 +299,22 @@ def test_stepping_equals_the_parallel_pass(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PADDED)
-def test_what_stands_at_padded_positions_changes_nothing(name: str) -> None:
-    """Neither outputs at positions that are kept, nor those that are not one for each."""
+def test_values_at_padded_positions_do_not_change_the_outputs(name: str) -> None:
+    """This holds at unmasked positions and for outputs without one value per position."""
     made = small(name)
-    model = scattered(build(made)).double()
+    model = perturbed(build(made)).double()
     inputs = doubled(inputs_of(name, made))
-    changed, kept = dict(inputs), dict[str, Tensor]()
+    changed, unmasked = dict(inputs), dict[str, Tensor]()
     for mask, type_ in made.inputs.items():
         if type_.kind == "mask":
             axis = str(type_.axes[-1])
-            kept[axis] = inputs[mask]
+            unmasked[axis] = inputs[mask]
             for port, other in made.inputs.items():
                 if other.kind in ("ids", "f") and other.axes[:2] == type_.axes:
                     ids, was = other.kind == "ids", changed[port]
-                    rubbish = (was + 1) % evaluate(other.size or 0, {}) if ids else was + 50.0
+                    garbage = (was + 1) % evaluate(other.size or 0, {}) if ids else was + 50.0
                     mask_ = inputs[mask].view(*inputs[mask].shape, *[1] * (was.dim() - 2))
-                    changed[port] = torch.where(mask_, was, rubbish)
+                    changed[port] = torch.where(mask_, was, garbage)
     assert any(not torch.equal(changed[port], inputs[port]) for port in inputs)
 
     with torch.inference_mode():
@@ -322,15 +322,15 @@ def test_what_stands_at_padded_positions_changes_nothing(name: str) -> None:
 
     for port, type_ in made.outputs.items():
         axis = type_.axes[1] if len(type_.axes) > 1 else 1
-        if is_arithmetic(axis) and names_of(axis) & kept.keys():
-            continue  # a longer or shorter sequence, in which other positions are kept
-        mask_ = kept.get(str(axis), torch.ones(before[port].shape[:2], dtype=torch.bool))
+        if is_arithmetic(axis) and names_of(axis) & unmasked.keys():
+            continue  # a longer or shorter sequence, with different unmasked positions
+        mask_ = unmasked.get(str(axis), torch.ones(before[port].shape[:2], dtype=torch.bool))
         torch.testing.assert_close(before[port][mask_], after[port][mask_])
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_a_translator_takes_and_gives_what_the_transformer_does(name: str) -> None:
-    """So one run document trains any of them."""
+    """The same run document can train any of them."""
     own = {each for each in ("target_vocab",) if each in load(name).form.params}
     ours = graph(name, **dict.fromkeys(("vocab", *own), 30))
     base = graph("transformer-base", vocab=30)
@@ -340,24 +340,24 @@ def test_a_translator_takes_and_gives_what_the_transformer_does(name: str) -> No
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
-def test_padding_of_the_source_is_as_if_it_were_not_there(name: str) -> None:
-    """A sentence gives the same logits alone as beside a longer one."""
+def test_padding_of_the_source_does_not_change_the_logits(name: str) -> None:
+    """A sentence gives the same logits by itself and in a batch with a longer one."""
     made = small(name)
-    model = scattered(build(made)).double()
+    model = perturbed(build(made)).double()
     inputs = inputs_of(name, made)
     inputs["source_mask"] = torch.arange(LENGTH).expand(SENTENCES * BEAMS, LENGTH) < 25
     short = {port: v[:, :25] if port.startswith("source") else v for port, v in inputs.items()}
 
     with torch.inference_mode():
-        padded, alone = model(**inputs)["logits"], model(**short)["logits"]
+        padded, unpadded = model(**inputs)["logits"], model(**short)["logits"]
 
-    torch.testing.assert_close(padded, alone)
+    torch.testing.assert_close(padded, unpadded)
 
 
 @pytest.mark.slow
 @EVERY
 def test_two_updates_move_every_weight(name: str) -> None:
-    """In float32, with a loss made of the outputs; what is frozen, and what ties to it, stays."""
+    """In float32, with a loss of all outputs; frozen weights and their ties stay unchanged."""
     made = small(name)
     model = build(made, seed=1).train()
     inputs = inputs_of(name, made)
@@ -383,7 +383,7 @@ def test_two_updates_move_every_weight(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_a_translator_trains(name: str, toy_run: Callable[..., Any], tmp_path: Path) -> None:
-    """Two updates of a run move every weight that is not frozen, and the checkpoint translates."""
+    """Two updates of a run change every unfrozen weight, and the checkpoint translates."""
     sizes = {"vocab", "source_vocab", "target_vocab"}  # the tokenizer's
     params = {key: value for key, value in ENTRIES[name]["small"].items() if key not in sizes}
     updates = ENTRIES[name].get("updates", 2)
@@ -392,9 +392,9 @@ def test_a_translator_trains(name: str, toy_run: Callable[..., Any], tmp_path: P
     assert result.checkpoint is not None
     model = api.open_model(result.checkpoint)
     fresh = build(model.graph, seed=run.seed).state_dict()
-    learnt = model.module.state_dict()
+    learned = model.module.state_dict()
 
-    still = {path for path, value in learnt.items() if torch.equal(value, fresh[path])}
+    still = {path for path, value in learned.items() if torch.equal(value, fresh[path])}
     frozen = {path for path, w in model.module.named_parameters() if not w.requires_grad}
     tied = {path for group in model.graph.ties for path in group if frozen & {*group}}
     assert {path for path in still if not UNSEEN.fullmatch(path)} <= frozen | tied

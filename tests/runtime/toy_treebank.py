@@ -1,4 +1,4 @@
-"""A toy treebank with a grammar of its own, and runs that learn it."""
+"""A toy treebank from a small grammar, and runs that train on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOUNS, VERBS = ("dog", "cat", "bird", "-LRB-", "1\\/2"), ("sees", "hears")
 
 
 def sentence(draw: random.Random) -> Tree:
-    """Return a tree of the toy grammar: a noun phrase may hold others, `of` in between."""
+    """Return a tree of the toy grammar; noun phrases may be nested, joined by `of`."""
 
     def noun_phrase(depth: int) -> Tree:
         noun = Tree("NP", (Leaf("DT", "the"), Leaf("NN", draw.choice(NOUNS))))
@@ -31,7 +31,7 @@ def sentence(draw: random.Random) -> Tree:
 
 
 def bank(count: int, seed: int) -> list[Tree]:
-    """Return trees by chance."""
+    """Return `count` random trees."""
     draw = random.Random(seed)
     return [sentence(draw) for _ in range(count)]
 
@@ -45,18 +45,18 @@ def write_banks(folder: Path) -> None:
 
 @pytest.fixture
 def tree_run(tmp_path: Path) -> Callable[..., Run]:
-    """Return a maker of small runs; keyword arguments replace top-level keys."""
+    """Return a factory of small runs; keyword arguments replace top-level keys."""
     return make_runs(tmp_path / "banks")
 
 
 @pytest.fixture(scope="module")
 def tree_run_module(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Run]:
-    """Return the same for all tests of a file, so that they may share a trained model."""
+    """Return the same factory with module scope, so that tests may share a trained model."""
     return make_runs(tmp_path_factory.mktemp("trees") / "banks")
 
 
 def make_runs(data: Path) -> Callable[..., Run]:
-    """Write treebanks into a new folder; return a maker of runs on them."""
+    """Write treebanks into a new folder; return a factory of runs on them."""
     data.mkdir()
     write_banks(data)
 

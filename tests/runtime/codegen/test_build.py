@@ -1,4 +1,4 @@
-"""Building: weights by name, ties, what `begin` does once, and what a model may see."""
+"""Building models: parameter names, ties, one-time work of `begin`, causality."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIED = ("source_embedding.weight", "target_embedding.weight", "head.weight")
 
 
 def shuffled(value: Any, chance: random.Random) -> Any:
-    """Return a JSON value with the keys of every object in another order."""
+    """Return a JSON value with the keys of every object shuffled."""
     if isinstance(value, dict):
         keys = list(value)
         chance.shuffle(keys)
@@ -33,13 +33,13 @@ def shuffled(value: Any, chance: random.Random) -> Any:
 
 
 def assert_tied(model: nn.Module) -> None:
-    """The three names are one tensor."""
+    """Check that the three names refer to one tensor."""
     first, *others = (model.get_parameter(path) for path in TIED)
     assert all(other is first for other in others)
 
 
 def test_state_dict_keys_are_the_paths_of_the_spec(graph: GraphOf) -> None:
-    """Tied ones too, each with the shape that was worked out without torch."""
+    """Tied names too, each with the shape that was computed without torch."""
     made = graph(layers=4)
 
     state = build(made).state_dict()
@@ -49,7 +49,7 @@ def test_state_dict_keys_are_the_paths_of_the_spec(graph: GraphOf) -> None:
 
 
 def test_tied_parameters_are_one_tensor(graph: GraphOf) -> None:
-    """After building, moving, and loading, also from a file of another model."""
+    """After building, moving and loading, also from a state dict of another model."""
     model = build(graph())
     assert_tied(model)
     assert sum(w.numel() for w in model.parameters()) == graph().parameters()
@@ -69,8 +69,8 @@ def test_tied_parameters_are_one_tensor(graph: GraphOf) -> None:
     assert_tied(opened)
 
 
-def test_a_tied_matrix_learns_from_every_place(graph: GraphOf, inputs: Inputs) -> None:
-    """One optimizer step on the head moves the embeddings by as much."""
+def test_a_tied_matrix_is_trained_by_every_use(graph: GraphOf, inputs: Inputs) -> None:
+    """One optimizer step on the head changes the embeddings equally."""
     model = build(graph())
 
     model(**inputs())["logits"].logsumexp(-1).sum().backward()
@@ -80,10 +80,10 @@ def test_a_tied_matrix_learns_from_every_place(graph: GraphOf, inputs: Inputs) -
     assert len(list(model.parameters())) == len(graph().weights())
 
 
-def test_weights_follow_from_seed_and_path_alone(
+def test_weights_depend_only_on_seed_and_path(
     graph: GraphOf, spec: Callable[[], dict[str, Any]], inputs: Inputs
 ) -> None:
-    """Keys of the JSON in another order: the same weights, and the same outputs."""
+    """With the JSON keys in another order, weights and outputs are the same."""
     model = build(graph(spec()), seed=3).eval()
     expected = model(**inputs())["logits"]
 
@@ -96,7 +96,7 @@ def test_weights_follow_from_seed_and_path_alone(
 
 
 def test_another_seed_draws_other_weights(graph: GraphOf) -> None:
-    """Every matrix differs; only zeros and ones are alike."""
+    """Every matrix differs; only constant weights (zeros and ones) are equal."""
     one, two = (build(graph(), seed=seed) for seed in (1, 2))
 
     alike = [
@@ -109,15 +109,15 @@ def test_another_seed_draws_other_weights(graph: GraphOf) -> None:
 
 
 def test_one_more_layer_leaves_the_others_weights_alone(graph: GraphOf) -> None:
-    """A weight belongs to its path; no draw shifts another's."""
+    """Each weight is drawn from its path; another weight does not affect it."""
     two, three = (build(graph(layers=layers)).state_dict() for layers in (2, 3))
 
     assert two.keys() < three.keys()
     torch.testing.assert_close({name: three[name] for name in two}, two, rtol=0, atol=0)
 
 
-def test_copies_of_a_layer_start_with_weights_of_their_own(graph: GraphOf) -> None:
-    """Each copy draws for itself: symmetry would never break."""
+def test_copies_of_a_layer_start_with_different_weights(graph: GraphOf) -> None:
+    """Each copy is drawn independently; otherwise the symmetry would never break."""
     model = build(graph())
 
     matrices = [w for w in model.parameters() if w.dim() > 1]
@@ -128,7 +128,7 @@ def test_copies_of_a_layer_start_with_weights_of_their_own(graph: GraphOf) -> No
 
 
 def test_building_leaves_the_global_random_state_alone(graph: GraphOf) -> None:
-    """A model can be built anywhere without changing what comes after."""
+    """Building a model does not change later random numbers."""
     before = torch.get_rng_state()
 
     build(graph())
@@ -137,7 +137,7 @@ def test_building_leaves_the_global_random_state_alone(graph: GraphOf) -> None:
 
 
 def test_the_same_graph_is_the_same_class(graph: GraphOf) -> None:
-    """torch.compile keeps its graphs by class, so two builds share them."""
+    """torch.compile caches graphs by class, so two builds share them."""
     one, two = build(graph()), build(graph())
 
     assert type(one) is type(two)
@@ -146,7 +146,7 @@ def test_the_same_graph_is_the_same_class(graph: GraphOf) -> None:
 
 
 def test_tracebacks_show_the_generated_line(graph: GraphOf, inputs: Inputs) -> None:
-    """Who passes a mask of the wrong length sees the line of the model that failed."""
+    """A mask of the wrong length shows the line of the generated model that failed."""
     model = build(graph())
     batch = inputs()
 
@@ -162,7 +162,7 @@ def test_tracebacks_show_the_generated_line(graph: GraphOf, inputs: Inputs) -> N
 
 
 def test_begin_runs_the_encoder_and_the_memorys_keys_once(graph: GraphOf, inputs: Inputs) -> None:
-    """What does not depend on the target costs nothing per step."""
+    """Values that do not depend on the target are not computed again in each step."""
     model = build(graph()).eval()
     calls: dict[str, int] = {}
     watched = ("encoder.1", "decoder.1.cross_attention.f.key", "decoder.1.cross_attention.f.value")
@@ -182,8 +182,8 @@ def test_begin_runs_the_encoder_and_the_memorys_keys_once(graph: GraphOf, inputs
     assert calls == dict.fromkeys(watched, 1) | {"decoder.1.self_attention.f.key": 5}
 
 
-def test_no_logit_sees_a_later_target(graph: GraphOf, inputs: Inputs) -> None:
-    """The whole model is causal: else training would teach it to copy."""
+def test_logits_do_not_depend_on_later_targets(graph: GraphOf, inputs: Inputs) -> None:
+    """The complete model is causal; otherwise it would learn to copy its target."""
     model = build(graph()).eval()
     batch = inputs()
     for last in range(1, 5):
@@ -196,8 +196,8 @@ def test_no_logit_sees_a_later_target(graph: GraphOf, inputs: Inputs) -> None:
         assert (before[:, last] != after[:, last]).any(-1).all()
 
 
-def test_source_padding_changes_nothing(graph: GraphOf, inputs: Inputs) -> None:
-    """Neither what stands in the padding nor how much of it there is."""
+def test_source_padding_does_not_change_the_logits(graph: GraphOf, inputs: Inputs) -> None:
+    """Neither the values in the padding nor its length matter."""
     model = build(graph()).eval()
     batch = inputs()
     mask = batch["source_mask"]
@@ -213,8 +213,8 @@ def test_source_padding_changes_nothing(graph: GraphOf, inputs: Inputs) -> None:
     torch.testing.assert_close(model(**padded)["logits"], expected)
 
 
-def test_a_kept_source_token_does_change_the_logits(graph: GraphOf, inputs: Inputs) -> None:
-    """The other side of the mask: what is kept is read."""
+def test_an_unmasked_source_token_changes_the_logits(graph: GraphOf, inputs: Inputs) -> None:
+    """Positions where the mask is true are attended."""
     model = build(graph()).eval()
     batch = inputs()
     changed = {**batch, "source": batch["source"].clone()}
@@ -226,7 +226,7 @@ def test_a_kept_source_token_does_change_the_logits(graph: GraphOf, inputs: Inpu
 
 
 def test_a_foreign_module_has_no_program() -> None:
-    """The message says whose it is not."""
+    """The error names the class of the module."""
     with pytest.raises(TypeError, match="Linear was not built from a spec"):
         program_of(nn.Linear(1, 1))
 
@@ -237,7 +237,7 @@ def test_a_foreign_module_has_no_program() -> None:
 def test_a_node_cannot_hide_what_every_module_has(
     graph: GraphOf, spec: Callable[[], dict[str, Any]], name: str
 ) -> None:
-    """Nodes become attributes: one called `forward` or `train` would break the model silently."""
+    """Nodes become attributes: a node named `forward` or `train` would break the model."""
     written = spec()
     written["nodes"][name] = written["nodes"].pop("source_embedding")
     written["nodes"]["source_position"]["in"]["x"] = f"{name}.y"

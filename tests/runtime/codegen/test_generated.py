@@ -1,8 +1,8 @@
-"""Generated specs: whatever passes the checker is built, and has the types it was given.
+"""Random specs: every spec that passes the checker can be built and has the declared types.
 
-Specs are drawn so that they are right by construction: each node reads values of
-the types that its block takes.  FakeTensors carry the shapes through torch's own
-operators, with every axis a prime of its own.
+Specs are valid by construction: each node reads values of the types that its block
+takes.  FakeTensors propagate the shapes through torch's own operators; every axis has
+a different prime length.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ WIDTHS = (4, 8, 12)
 
 
 class Author:
-    """Writes one scope of a spec, node by node, and remembers what may be read."""
+    """Writes one scope of a spec node by node and tracks the available values."""
 
     def __init__(self, draw: st.DrawFn, values: dict[str, tuple[str, int]]) -> None:
-        """Start from inputs: name to (axis of time, width); width 0 is a mask."""
+        """Start from inputs: name to (time axis, width); width 0 is a mask."""
         self.draw, self.values, self.nodes = draw, dict(values), {}
         self.read = set[str]()
 
     def pick(self, axis: str = "", width: int = -1) -> str | None:
-        """Choose a value of activations, with that axis and width if given."""
+        """Choose a value of activations, with the given axis and width if any."""
         fits = [
             name
             for name, (time, size) in self.values.items()
@@ -55,7 +55,7 @@ class Author:
         return f"{name}.{port}"
 
     def block(self, width: int, *, causal: bool) -> Json:
-        """Choose a block that gives back the width that it takes."""
+        """Choose a block whose output width equals its input width."""
         heads = self.draw(st.sampled_from([1, 2, 4]))
         attention = {"heads": heads, "causal": causal, "bias": self.draw(st.booleans())}
         choices: list[Json] = [
@@ -71,7 +71,7 @@ class Author:
         return self.draw(st.sampled_from(choices))
 
     def wrapped(self, width: int, *, causal: bool) -> Json:
-        """Choose a block, now and then inside a sub-layer."""
+        """Choose a block, sometimes inside a sub-layer."""
         inner = self.block(width, causal=causal)
         if not self.draw(st.booleans()):
             return inner
@@ -82,7 +82,7 @@ class Author:
         return {"use": "sublayer@1", "params": params, "fill": {"f": inner}}
 
     def node(self, templates: dict[str, Json]) -> None:
-        """Add one node of any sort."""
+        """Add one node of any kind."""
         value = self.pick()
         assert value is not None
         axis, width = self.values[value]
@@ -131,14 +131,14 @@ class Author:
 
 @st.composite
 def specs(draw: st.DrawFn) -> Json:
-    """Draw a spec that is right."""
+    """Draw a valid spec."""
     widths = [draw(st.sampled_from(WIDTHS)) for _ in "ab"]
     author = Author(draw, {"a": ("S", widths[0]), "b": ("T", widths[1])})
     templates: dict[str, Json] = {}
     for _ in range(draw(st.integers(1, 6))):
         author.node(templates)
     inputs = {"a": f"f[B S {widths[0]}]", "b": f"f[B T {widths[1]}]"}
-    # What nothing reads is an output, so that no node is idle.
+    # Values without a reader are outputs, so that no node is unused.
     ends = [value for value in author.values if value not in author.read]
     for name, node in author.nodes.items():
         ends += [f"{name}.{port}" for port in node.get("collect", ())]
@@ -154,12 +154,12 @@ def specs(draw: st.DrawFn) -> Json:
 
 
 def graph_of(spec: Json) -> Graph:
-    """Return a spec's graph; all findings are in the error when it has some."""
+    """Return a spec's graph; the error contains all findings."""
     return check(loaded(spec).form, registry())
 
 
 def shape(type_: ValueType, sizes: dict[str, int]) -> tuple[int, ...]:
-    """Return how large a value of a type is."""
+    """Return the shape of a value of a type."""
     return tuple(evaluate(axis, sizes) for axis in type_.axes)
 
 
@@ -167,13 +167,13 @@ SLOW = settings(
     max_examples=min(60, settings.default.max_examples // 5),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-"""Ten specs, and sixty in the thorough profile."""
+"""Number of examples: ten, and sixty in the thorough profile."""
 
 
 @SLOW
 @given(specs())
 def test_declared_types_are_torchs(spec: Json) -> None:
-    """The module that is built gives every output the shape of its type, at two sets of primes."""
+    """Every output of the built module has the shape of its type, for two sets of primes."""
     graph = graph_of(spec)
     model: Any = build_empty(graph).eval()
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -186,7 +186,7 @@ def test_declared_types_are_torchs(spec: Json) -> None:
 @SLOW
 @given(specs())
 def test_weights_are_those_that_the_graph_counts(spec: Json) -> None:
-    """Before torch has made one of them."""
+    """The graph counts the weights before torch creates them."""
     graph = graph_of(spec)
     state = build_empty(graph, device="meta").state_dict()
 
@@ -196,7 +196,7 @@ def test_weights_are_those_that_the_graph_counts(spec: Json) -> None:
 @SLOW
 @given(specs())
 def test_the_full_form_is_the_same_graph(spec: Json) -> None:
-    """Expanding twice changes nothing, neither form nor fingerprint."""
+    """Expanding twice changes neither the form nor the fingerprint."""
     graph = graph_of(spec)
     again = graph_of(canonical(graph))
 
@@ -210,7 +210,7 @@ def test_the_full_form_is_the_same_graph(spec: Json) -> None:
 @settings(SLOW, max_examples=8)
 @given(specs())
 def test_a_generated_graph_compiles(spec: Json) -> None:
-    """And computes what it computes uncompiled."""
+    """The compiled model gives the same outputs as the uncompiled one."""
     torch._dynamo.reset()
     graph = graph_of(spec)
     eager: Any = build_empty(graph).eval()

@@ -1,4 +1,4 @@
-"""Lowering: a graph as readable, straight-line source that holds nothing foreign."""
+"""Code generation: a graph becomes readable straight-line source without injected code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def classes(source: str) -> dict[str, ast.ClassDef]:
 
 
 def without_docstrings(source: str) -> str:
-    """Return the code of a module alone, so that two can be compared."""
+    """Return the code of a module without docstrings, for comparison."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
@@ -47,7 +47,7 @@ def without_docstrings(source: str) -> str:
 
 
 def two_stacks(second: str) -> Spec:
-    """Return a spec that repeats one template, then the same one or a twin of it."""
+    """Return a spec that repeats one template, then the same template or an equal one."""
     layer = {
         "inputs": {"x": "f[B T 4]"},
         "outputs": {"x": "map.y"},
@@ -70,7 +70,7 @@ def two_stacks(second: str) -> Spec:
 
 
 def test_each_template_is_one_class(graph: Callable[..., Graph]) -> None:
-    """A reader finds the encoder's layer, the decoder's and the model: three classes."""
+    """There are three classes: the encoder layer, the decoder layer and the model."""
     program = lower(graph())
 
     assert list(classes(program.source)) == ["EncoderLayer", "DecoderLayer", "TransformerTiny"]
@@ -87,14 +87,14 @@ def test_two_uses_of_one_template_are_one_class(graph: Callable[..., Graph]) -> 
 
 
 def test_two_templates_are_two_classes_though_names_collide(graph: Callable[..., Graph]) -> None:
-    """`layer` and `Layer` are two names in a spec, and one as a Python class."""
+    """`layer` and `Layer` are different names in a spec but the same Python class name."""
     program = lower(graph(two_stacks("Layer")))
 
     assert program.templates == ("Layer", "Layer2")
 
 
 def test_a_template_with_two_shapes_is_two_classes(graph: Callable[..., Graph]) -> None:
-    """A template is typed for each place: other widths are other source."""
+    """A template is typed at each use: different widths give different source."""
     spec = two_stacks("layer")
     spec["blocks"]["layer"]["inputs"]["x"] = "f[b T d]"
     spec["blocks"]["layer"]["nodes"]["map"] = {"use": "layer_norm@1", "in": {"x": "x"}}
@@ -107,7 +107,7 @@ def test_a_template_with_two_shapes_is_two_classes(graph: Callable[..., Graph]) 
 
 
 def test_sixty_layers_are_the_classes_of_six(graph: Callable[..., Graph]) -> None:
-    """Depth is a number in one `range`; nothing else of the source depends on it."""
+    """Depth is a number in one `range`; the rest of the source does not depend on it."""
     six, sixty = (lower(graph(layers=layers)) for layers in (6, 60))
 
     assert six.source.replace("range(6)", "range(60)") == sixty.source
@@ -116,8 +116,8 @@ def test_sixty_layers_are_the_classes_of_six(graph: Callable[..., Graph]) -> Non
 
 
 @pytest.mark.parametrize("method", ["forward", "begin", "step"])
-def test_what_runs_is_straight_line(graph: Callable[..., Graph], method: str) -> None:
-    """Assignments, loops over stacks of layers and one return: no branch, nothing clever."""
+def test_methods_are_straight_line_code(graph: Callable[..., Graph], method: str) -> None:
+    """Methods have assignments, loops over stacks of layers and one return, but no branches."""
     bodies = [
         node.body
         for class_ in classes(lower(graph()).source).values()
@@ -125,7 +125,7 @@ def test_what_runs_is_straight_line(graph: Callable[..., Graph], method: str) ->
         if isinstance(node, ast.FunctionDef) and node.name == method
     ]
 
-    assert len(bodies) == (3 if method == "forward" else 2)  # an encoder's layer never steps
+    assert len(bodies) == (3 if method == "forward" else 2)  # an encoder layer has no step
     for body in bodies:
         *lines, last = body
         assert isinstance(last, ast.Return)
@@ -140,7 +140,7 @@ def test_what_runs_is_straight_line(graph: Callable[..., Graph], method: str) ->
 
 
 def test_arguments_are_literals(graph: Callable[..., Graph]) -> None:
-    """Constructors take numbers, words and modules; nothing is worked out in the source."""
+    """Constructors take numbers, strings and modules; the source computes no arguments."""
     tree = ast.parse(lower(graph()).source)
 
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
@@ -150,8 +150,8 @@ def test_arguments_are_literals(graph: Callable[..., Graph]) -> None:
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_docs_text_stays_text(graph: Callable[..., Graph], hostile: str) -> None:
-    """Docs come from strangers: wherever one stands, the code is the same code."""
+def test_a_doc_stays_text(graph: Callable[..., Graph], hostile: str) -> None:
+    """Docs are untrusted input: they do not change the code, wherever they occur."""
     plain, spec = two_stacks("layer"), two_stacks("layer")
     spec["doc"] = spec["blocks"]["layer"]["doc"] = spec["nodes"]["lower"]["doc"] = hostile
     spec["blocks"]["layer"]["nodes"]["map"]["doc"] = hostile
@@ -167,7 +167,7 @@ def test_a_docs_text_stays_text(graph: Callable[..., Graph], hostile: str) -> No
 @example("\\")
 @settings(max_examples=60)
 def test_no_doc_changes_the_code(doc: str) -> None:
-    """Any text at all: the module has the same statements, and its docstring holds the words."""
+    """For any doc, the statements are the same and the docstring contains the words."""
     spec = two_stacks("layer")
     expected = without_docstrings(lower(check(loaded(spec).form, registry())).source)
 
@@ -188,13 +188,13 @@ def test_no_doc_changes_the_code(doc: str) -> None:
     ],
 )
 def test_a_specs_name_becomes_a_class_name(name: str, expected: str) -> None:
-    """Words joined, and no digit in front."""
+    """Words are joined, and the name does not start with a digit."""
     assert class_name(name) == expected
 
 
 @pytest.mark.parametrize("name", ["PROGRAM", "linear", "Linear", "nn", "module"])
-def test_a_spec_may_have_the_name_of_anything(graph: Callable[..., Graph], name: str) -> None:
-    """A name that Python, torch or a block has too does no harm."""
+def test_a_spec_may_have_a_name_that_python_uses(graph: Callable[..., Graph], name: str) -> None:
+    """Names that Python, torch or a block also uses are allowed."""
     spec = two_stacks("layer")
     spec["name"] = name
 
@@ -207,10 +207,10 @@ def test_a_spec_may_have_the_name_of_anything(graph: Callable[..., Graph], name:
     "name",
     ["Linear", "range", "layer", "remembered", "nn", "state", "capacity", "position", "super"],
 )
-def test_a_node_may_have_the_name_of_what_the_source_uses(
+def test_a_node_may_have_a_name_that_the_source_uses(
     graph: Callable[..., Graph], name: str
 ) -> None:
-    """Local variables keep clear of what `forward`, `begin` and `step` call."""
+    """Local variables do not shadow names used in `forward`, `begin` and `step`."""
     spec = two_stacks("layer")
     node = {"use": "linear@1", "params": {"d_out": 4}, "in": {"x": "x"}}
     spec["nodes"] |= {name: node}
@@ -224,8 +224,8 @@ def test_a_node_may_have_the_name_of_what_the_source_uses(
     assert f"{name}.weight" in model.state_dict()
 
 
-def test_a_prompt_is_read_without_what_is_only_for_the_outputs() -> None:
-    """`read` ends with the last node that remembers: no head."""
+def test_reading_a_prompt_skips_nodes_that_only_serve_the_outputs() -> None:
+    """`read` ends with the last node that has a state and omits the head."""
     graph = check(load("transformer-tiny").form, registry(), {"vocab": 11})
     step, read = lower(graph).source.split("    def step(")[-1].split("    def read(")
 
@@ -234,10 +234,10 @@ def test_a_prompt_is_read_without_what_is_only_for_the_outputs() -> None:
     assert "self.head(" not in read
 
 
-def test_the_text_of_a_small_model_is_what_a_person_would_write(
+def test_the_source_of_a_small_model_is_readable(
     graph: Callable[..., Graph],
 ) -> None:
-    """The whole source of a stack of maps, once."""
+    """The complete source of a stack of linear maps."""
     program = lower(graph(two_stacks("layer")))
 
     assert (

@@ -1,4 +1,4 @@
-"""Repeats in all their forms: what is built from them, and how it is stepped."""
+"""All forms of repeats: building, stepping, drawing and sharing."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def x() -> Tensor:
 
 
 def by_hand(graph: Graph, model: nn.Module, x: Tensor) -> dict[str, Tensor]:
-    """Run the copies one after the other, as the words `carry` and `collect` say."""
+    """Run the copies one after the other, as defined by `carry` and `collect`."""
     [node] = graph.root.nodes
     stack: Any = model.stack
     each, width = [], []
@@ -102,8 +102,8 @@ def by_hand(graph: Graph, model: nn.Module, x: Tensor) -> dict[str, Tensor]:
     return {port: values[value] for port, value in graph.root.outputs.items()}
 
 
-def test_the_module_does_what_the_words_say(graph: Graph, x: Tensor) -> None:
-    """Carried values go through, collected ones are stacked along a new first axis."""
+def test_the_module_implements_carry_and_collect(graph: Graph, x: Tensor) -> None:
+    """Carried values are passed on; collected values are stacked along a new first axis."""
     model = build(graph).eval()
     expected = by_hand(graph, model, x)
 
@@ -114,20 +114,20 @@ def test_the_module_does_what_the_words_say(graph: Graph, x: Tensor) -> None:
 
 
 def test_stepping_equals_the_parallel_forward(graph: Graph, x: Tensor) -> None:
-    """One position at a time, each copy with a memory of its own, shared weights or not."""
+    """One position at a time; each copy has its own state, even with shared weights."""
     model = build(graph).eval()
-    whole = model(x)
+    parallel = model(x)
     state: Any = model.begin(Capacity(2, 1, 5, x.dtype, x.device))
     steps = [model.step(x[:, t : t + 1], state=state, position=t) for t in range(5)]
 
-    for port, expected in whole.items():
+    for port, expected in parallel.items():
         time = graph.outputs[port].axes.index("T")
         given = torch.cat([step[port] for step in steps], time)
         torch.testing.assert_close(given, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_weights_are_where_the_graph_says(graph: Graph) -> None:
-    """Shared weights stand once, without a number; a copy keeps its number whatever it is."""
+    """Shared weights occur once, without a number; a copy keeps its number."""
     state = {name: tuple(value.shape) for name, value in build(graph).state_dict().items()}
 
     assert state == graph.weights()
@@ -137,7 +137,7 @@ def test_weights_are_where_the_graph_says(graph: Graph) -> None:
 
 
 def test_the_full_form_is_the_same_graph(graph: Graph) -> None:
-    """Expanding what was expanded changes nothing."""
+    """Expanding an expanded spec changes nothing."""
     again = check(loaded(canonical(graph)).form, registry())
 
     assert canonical(again) == canonical(graph)
@@ -145,7 +145,7 @@ def test_the_full_form_is_the_same_graph(graph: Graph) -> None:
 
 
 def test_it_can_be_drawn_and_listed(graph: Graph) -> None:
-    """Every form of the picture has the words, and the tree sums to the whole."""
+    """Every form of the drawing shows the keywords, and the tree sums to the total."""
     for form in ("folded", "typed", "expanded"):
         source = diagram(graph, form).source  # type: ignore[arg-type]
         [node] = graph.root.nodes
@@ -155,15 +155,15 @@ def test_it_can_be_drawn_and_listed(graph: Graph) -> None:
 
 
 def test_copies_that_are_another_template_are_named_by_their_number() -> None:
-    """The tree tells which copies are which."""
+    """The tree shows which copies use which template."""
     text = render(graph_of(instead={"2": "wide"}))
 
     assert "* × 3" in text
     assert "\n    2 " in text or "\n  2 " in text
 
 
-def test_flat_graph_leads_through_every_copy(graph: Graph) -> None:
-    """A vertex for each placed block, and one for what is collected."""
+def test_the_flat_graph_contains_every_copy(graph: Graph) -> None:
+    """It has a vertex for each placed block, and one for the collected value."""
     flat, [node] = graph.flat(), graph.root.nodes
     kinds = [kind for _, kind in flat.nodes(data="kind")]
 
@@ -173,8 +173,8 @@ def test_flat_graph_leads_through_every_copy(graph: Graph) -> None:
         assert flat.in_degree(f"stack:{port}") == 4
 
 
-def test_a_class_is_written_once_for_copies_alike() -> None:
-    """Two templates, one model; runs of copies in their order."""
+def test_a_class_is_written_once_for_equal_copies() -> None:
+    """Two templates give two classes in one model, with the copies in order."""
     source = lower(graph_of(instead={"2": "wide"})).source
 
     assert source.count("class ") == 3
@@ -185,9 +185,9 @@ def test_a_class_is_written_once_for_copies_alike() -> None:
 @pytest.mark.filterwarnings(r"ignore:.*torch\.jit\.:DeprecationWarning")
 @pytest.mark.filterwarnings(r"ignore:The \.grad attribute:UserWarning")
 def test_one_graph_serves_shared_copies(x: Tensor) -> None:
-    """One module called four times is one compiled graph, and gives the same."""
+    """A module called four times is one compiled graph with the same outputs."""
     graph = graph_of(share=True)
-    x.requires_grad_()  # as what enters from an embedding; the second copy's input does anyway
+    x.requires_grad_()  # as after an embedding; the second copy's input does too
     eager, model = build(graph), build(graph)
     report = compile_model(model, "layers")
 
@@ -195,8 +195,8 @@ def test_one_graph_serves_shared_copies(x: Tensor) -> None:
     assert report.found == report.expected == 1
 
 
-def test_a_repeat_of_nothing_but_others_is_one_of_those() -> None:
-    """Copies are what they are, however they are written."""
+def test_a_repeat_with_all_copies_replaced_equals_a_repeat_of_the_replacement() -> None:
+    """The result does not depend on how the copies are written."""
     others = {str(index): "wide" for index in range(4)}
     graph = graph_of(instead=others)
 
@@ -205,8 +205,8 @@ def test_a_repeat_of_nothing_but_others_is_one_of_those() -> None:
     assert "instead" not in canonical(graph)["nodes"]["stack"]
 
 
-def test_a_stand_in_need_not_read_every_wire() -> None:
-    """It is given the wires of all copies, and may leave one alone."""
+def test_a_replacement_need_not_read_every_wire() -> None:
+    """It receives the wires of all copies and may ignore some."""
     layer = {**LAYER, "inputs": {"x": "f[B T 8]", "more": "f[B T 8]"}}
     layer["nodes"] = {
         **LAYER["nodes"],
@@ -234,8 +234,8 @@ def test_a_stand_in_need_not_read_every_wire() -> None:
     assert check(loaded(value).form, registry()).root.nodes[0].instead.keys() == {1}
 
 
-def test_beams_stand_along_the_batch_wherever_it_is() -> None:
-    """What is collected has the number of copies first; a template that keeps it spreads rows."""
+def test_beams_are_along_the_batch_axis_wherever_it_is() -> None:
+    """The first axis of a collected value is the copies; its rows are on a later axis."""
     encode = {
         "inputs": {"x": "f[B S 8]"},
         "outputs": {"x": "map.y"},
@@ -268,6 +268,6 @@ def test_beams_stand_along_the_batch_wherever_it_is() -> None:
     source = torch.randn(2, 8, 8)
     state = model.begin(Capacity(2, 3, 5, source.dtype, source.device), source=source)
 
-    kept = state["decode"]["=layers@1"]
+    collected = state["decode"]["=layers@1"]
     expected = torch.stack([layer(source) for layer in model.encode]).repeat_interleave(3, 1)
-    torch.testing.assert_close(kept, expected, rtol=0, atol=0)
+    torch.testing.assert_close(collected, expected, rtol=0, atol=0)

@@ -76,7 +76,7 @@ INNER = {"params": {"inner": {"use": "two"}}}
 
 @pytest.fixture(params=["named", "chosen"])
 def graph(request: pytest.FixtureRequest) -> Graph:
-    """Return the graph with the template named in the slot, and chosen by a param."""
+    """Return the graph with the template named in the slot, then chosen by a param."""
     if request.param == "named":
         return graph_of(FILLED, {"two": TWO})
     return graph_of(CHOSEN, {"two": TWO}, **INNER)
@@ -84,7 +84,7 @@ def graph(request: pytest.FixtureRequest) -> Graph:
 
 @pytest.fixture
 def inputs() -> dict[str, torch.Tensor]:
-    """Return two targets of five positions and sources of three, one shorter."""
+    """Return two targets of five positions and two sources of three, one with padding."""
     generator = torch.Generator().manual_seed(0)
     return {
         "x": torch.randn(2, 5, 8, generator=generator),
@@ -93,10 +93,10 @@ def inputs() -> dict[str, torch.Tensor]:
     }
 
 
-def test_a_template_in_a_slot_computes_what_it_says(
+def test_a_template_in_a_slot_computes_its_blocks(
     graph: Graph, inputs: dict[str, torch.Tensor]
 ) -> None:
-    """Against the same blocks called one after the other."""
+    """The outputs equal those of the same blocks called one after the other."""
     model: Any = build(graph).eval()
     x = inputs["x"]
     for layer in model.stack:
@@ -108,19 +108,19 @@ def test_a_template_in_a_slot_computes_what_it_says(
     torch.testing.assert_close(model(**inputs)["y"], x, rtol=0, atol=0)
 
 
-def test_it_is_stepped_through(graph: Graph, inputs: dict[str, torch.Tensor]) -> None:
-    """The template remembers what its blocks remember; the memory is read once."""
+def test_stepping_includes_the_template(graph: Graph, inputs: dict[str, torch.Tensor]) -> None:
+    """The template holds the states of its blocks; the memory is read once."""
     model: Any = build(graph).eval()
-    whole = model(**inputs)["y"]
+    parallel = model(**inputs)["y"]
     fixed = {name: inputs[name] for name in ("memory", "mask")}
     state = model.begin(Capacity(2, 1, 5, torch.float32, torch.device("cpu")), **fixed)
     steps = [model.step(inputs["x"][:, t : t + 1], state=state, position=t)["y"] for t in range(5)]
 
-    torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(torch.cat(steps, 1), parallel, rtol=1e-5, atol=1e-6)
 
 
 def test_it_is_counted_listed_and_drawn(graph: Graph) -> None:
-    """Weights at paths through the slot; the tree and the picture show what is inside."""
+    """Weights have paths through the slot; the tree and the drawing show its contents."""
     state = {name: tuple(value.shape) for name, value in build(graph).state_dict().items()}
 
     assert state == graph.weights()
@@ -132,8 +132,8 @@ def test_it_is_counted_listed_and_drawn(graph: Graph) -> None:
     assert flops(graph, default_sizes(graph)) > 0
 
 
-def test_its_full_form_is_itself(graph: Graph) -> None:
-    """A choice is worked out, a template keeps its name."""
+def test_its_full_form_is_the_same_graph(graph: Graph) -> None:
+    """A choice is resolved; a template keeps its name."""
     full = canonical(graph)
 
     assert full["blocks"]["layer"]["nodes"]["outer"]["fill"] == {"f": {"use": "two"}}
@@ -141,7 +141,7 @@ def test_its_full_form_is_itself(graph: Graph) -> None:
 
 
 def test_a_template_may_be_chosen_for_a_node(inputs: dict[str, torch.Tensor]) -> None:
-    """`=inner` at a node is the template at that node."""
+    """`=inner` at a node uses that template."""
     two = {**TWO, "outputs": {"y": "feed.y"}}
     chosen = graph_of({"use": "=inner"}, {"two": two}, **INNER)
     named = graph_of({"use": "two"}, {"two": two})
@@ -150,9 +150,9 @@ def test_a_template_may_be_chosen_for_a_node(inputs: dict[str, torch.Tensor]) ->
     torch.testing.assert_close(build(chosen).eval()(**inputs), build(named).eval()(**inputs))
 
 
-def test_another_choice_from_outside_leaves_no_template_unused() -> None:
-    """What the spec itself chooses is not there for nothing; it is checked all the same."""
-    held = loaded(
+def test_an_override_of_a_choice_does_not_make_a_template_unused() -> None:
+    """A template that the spec itself chooses counts as used and is still checked."""
+    spec = loaded(
         {
             "format": 2,
             "name": "choice",
@@ -168,8 +168,8 @@ def test_another_choice_from_outside_leaves_no_template_unused() -> None:
     ).form
     other = {"inner": {"use": "feed_forward@1", "params": {"d_ff": 4}}}
 
-    assert "outer.f.feed.inner.weight" in check(held, registry()).weights()
-    assert check(held, registry(), other).weights()["outer.f.inner.weight"] == (4, 8)
-    wrong = held.blocks["own"].model_copy(update={"outputs": {"y": "fed.y"}})
-    _, findings = analyse(held.model_copy(update={"blocks": {"own": wrong}}), registry(), other)
+    assert "outer.f.feed.inner.weight" in check(spec, registry()).weights()
+    assert check(spec, registry(), other).weights()["outer.f.inner.weight"] == (4, 8)
+    wrong = spec.blocks["own"].model_copy(update={"outputs": {"y": "fed.y"}})
+    _, findings = analyse(spec.model_copy(update={"blocks": {"own": wrong}}), registry(), other)
     assert ("N02", "/blocks/own/outputs/y") in [(f.code, f.at) for f in findings]

@@ -1,4 +1,4 @@
-"""The shipped specs of convolutions: counts by hand, and small sizes to run."""
+"""Shipped specs with convolutions: counts by hand, and small sizes for tests."""
 
 SQUARE = 512 * 512 + 512
 """A linear map at width 512."""
@@ -13,7 +13,7 @@ UNIT = 3 * (512 * 512 * 3 + 512)
 """Two gates and a candidate, each a convolution of kernel 3 at width 512."""
 
 MODELS = {
-    # Two tables of words and two of positions; four maps into and out of the stacks; 20 encoder
+    # Two word embeddings and two position tables; four maps into and out of the stacks; 20 encoder
     # layers, and 20 decoder layers with two maps around the attention; a head.
     "conv-s2s": {
         "parameters": 2 * (40_000 + 1_024) * 512
@@ -31,8 +31,8 @@ MODELS = {
         + 323 * (1600 + 1),
         "small": {"d_model": 8, "sets": 2, "vocab": 30},
     },
-    # Two tables; two units in the encoder, however many steps it takes; two in the decoder, which
-    # also convolve the tape to three times the width; a head.
+    # Two tables; two units in the encoder, independent of the number of steps; two in the decoder,
+    # which also convolve the tape to three times the width; a head.
     "extended-neural-gpu": {
         "parameters": 2 * 32_000 * 512 + 4 * UNIT + 2 * (3 * 512 * 512 * 3) + 32_000 * (512 + 1),
         "small": {"d_model": 8, "steps": 3, "vocab": 30},

@@ -1,8 +1,8 @@
-"""The shipped decoder-only specs: counts by hand, and small sizes to run."""
+"""Shipped decoder-only specs: counts by hand, and small sizes for tests."""
 
 
 def llama(d_model: int, d_k: int, heads: int, kv_heads: int, d_ff: int) -> int:
-    """Count a layer: queries and output, keys and values, three maps, two norms."""
+    """Return the parameters of a layer: queries and output, keys and values, 3 maps, 2 norms."""
     attention = 2 * heads * d_k * d_model + 2 * kv_heads * d_k * d_model
     return attention + 3 * d_model * d_ff + 2 * d_model
 

@@ -1,4 +1,4 @@
-"""The shipped specs that read pictures: counts by hand, and small sizes to run."""
+"""Shipped specs for images: counts by hand, and small sizes for tests."""
 
 MODELS = {
     # Patches of 16 x 16 x 3, a class token, 197 positions; 12 layers of attention,

@@ -1,19 +1,19 @@
-"""The shipped specs of pretrained models: counts by hand, the published ones, and small sizes."""
+"""Shipped specs of pretrained models: published counts by hand, and small sizes for tests."""
 
 
 def attention(d_model: int, inner: int | None = None) -> int:
-    """Count four maps with biases."""
+    """Return the parameters of four maps with biases."""
     inner = inner or d_model
     return 3 * (d_model + 1) * inner + (inner + 1) * d_model
 
 
 def feed_forward(d_model: int) -> int:
-    """Count two maps with biases, four times as wide between."""
+    """Return the parameters of two maps with biases and an inner width of 4 d_model."""
     return (d_model + 1) * 4 * d_model + (4 * d_model + 1) * d_model
 
 
 def encoder_decoder(d_model: int, layers: int) -> int:
-    """Count the layers of both stacks, with two norms and three."""
+    """Return the parameters of both stacks' layers, with two and three norms."""
     encoder = attention(d_model) + feed_forward(d_model) + 2 * 2 * d_model
     return layers * (2 * encoder + attention(d_model) + 2 * d_model)
 
@@ -22,10 +22,10 @@ SMALL = {"d_model": 16, "heads": 2, "layers": 2, "vocab": 30}
 T5_LAYER = 4 * 512 * 512 + 2 * 512 * 2048 + 2 * 512
 
 T5_GATED = 4 * 512 * 6 * 64 + 3 * 512 * 1024 + 2 * 512
-"""A layer of T5 1.1, whose heads are fewer than its width would bear."""
+"""A layer of T5 1.1, whose heads together are narrower than d_model."""
 
 VARIANTS = {
-    # As T5, with heads of 6 x 64, gates, and a head of its own: 76,961,152.
+    # As T5, with heads of 6 x 64, gates, and an untied output projection: 76,961,152.
     "t5-1.1": {
         "parameters": 2 * 32_128 * 512
         + 16 * T5_GATED
@@ -53,7 +53,7 @@ MODELS = {
         + 2 * 768,
         "small": {**SMALL, "max_length": 48},
     },
-    # Words, two tables of positions, two norms, a bias of the head.
+    # Words, two tables of positions, two norms, a bias of the output projection.
     "bart": {
         "parameters": (50_265 + 2 * 1024) * 1024
         + 2 * 2 * 1024
@@ -61,7 +61,7 @@ MODELS = {
         + 50_265,
         "small": {**SMALL, "max_length": 48},
     },
-    # Words and a bias of the head.
+    # Words and a bias of the output projection.
     "marian": {
         "parameters": 58_101 * (512 + 1) + encoder_decoder(512, 6),
         "small": SMALL,

@@ -1,7 +1,7 @@
-"""The shipped specs that write all words at once: counts by hand, and small sizes to run."""
+"""Shipped specs that predict all words in parallel: counts by hand, and small sizes."""
 
 MODELS = {
-    # transformer-base with a token that reads the length, and a map to 256 lengths.
+    # transformer-base with a length token, and a map to 256 lengths.
     "mask-predict": {
         "parameters": 63_082_496 + 512 + 256 * (512 + 1),
         "small": {

@@ -1,10 +1,10 @@
-"""The parsers of the paper's section 6.3: counts by hand, and small sizes to run."""
+"""Parsers of the paper's section 6.3: counts by hand, and small sizes for tests."""
 
 
 def count(d_model: int, d_ff: int, layers: int, vocab: int, symbols: int = 128) -> int:
-    """Return the parameters: a matrix of words, one of symbols that predicts them too.
+    """Return the parameters: a word table, and a symbol table tied to the output projection.
 
-    Every projection but the last has a bias.
+    All projections but the last have a bias.
     """
     attention = 4 * d_model**2 + 4 * d_model
     feed_forward = 2 * d_model * d_ff + d_ff + d_model
@@ -22,12 +22,12 @@ MODELS = {
     "parsing-semi": {"parameters": count(1024, 2048, 4, 32_000), "small": SMALL},
     # One table for words on both sides and symbols.
     "parsing-copy": {"parameters": count(192, 512, 3, 4_000, 0), "small": SMALL_TIED},
-    # As that one, and a norm at the end of each stack.
+    # As parsing-copy, and a norm at the end of each stack.
     "parsing-aligned": {
         "parameters": count(192, 512, 3, 4_000, 0) + 2 * 2 * 192,
         "small": {**SMALL_TIED, "source_vocab": 20},
     },
-    # Beside the words a query and a gate.
+    # As parsing-copy, and a query and a gate.
     "parsing-pointer": {
         "parameters": count(192, 512, 3, 4_000, 0) + 192 * 192 + 193,
         "small": SMALL_TIED,

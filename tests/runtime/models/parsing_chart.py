@@ -1,26 +1,26 @@
-"""Parsers with an encoder alone: counts by hand, and small sizes to run."""
+"""Encoder-only parsers: counts by hand, and small sizes for tests."""
 
 
 def words(d_model: int, d_characters: int, vocab: int) -> int:
-    """Return the parameters of words: pieces of 256 by a map, characters of 32 in windows of 3."""
+    """Return the parameters of words: mapped pieces of 256, characters of 32 in windows of 3."""
     d_pieces = d_model - d_characters
     return vocab * 256 + (256 + 1) * d_pieces + 257 * 32 + (3 * 32 + 1) * d_characters
 
 
 def heads(d_model: int, labels: int, tags: int) -> int:
-    """Return the parameters of spans, by a hidden layer of 256 with a norm, and of tags."""
+    """Return the parameters of span scores (hidden layer of 256 with a norm) and tags."""
     return (d_model + 1) * 256 + 2 * 256 + (256 + 1) * labels + (d_model + 1) * tags
 
 
 def transformer(d_model: int, layers: int) -> int:
-    """Return the parameters of layers and the norm after them, feed-forward 4 times as wide."""
+    """Return the parameters of layers, with feed-forward width 4 d_model, and a final norm."""
     attention = 4 * d_model**2 + 4 * d_model
     feed_forward = 8 * d_model**2 + 5 * d_model
     return layers * (attention + feed_forward + 4 * d_model) + 2 * d_model
 
 
 def lstm(d_model: int, layers: int) -> int:
-    """Return the parameters of LSTMs both ways, each half as wide as the model."""
+    """Return the parameters of bidirectional LSTMs, each direction half as wide as the model."""
     half = d_model // 2
     return layers * 2 * 4 * half * (d_model + half + 2)
 

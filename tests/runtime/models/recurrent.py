@@ -1,4 +1,4 @@
-"""The shipped specs with recurrences: counts by hand, and small sizes to run."""
+"""Shipped recurrent specs: counts by hand, and small sizes for tests."""
 
 VOCAB = 37_000
 
@@ -12,7 +12,7 @@ MODELS = {
         + VOCAB * (512 + 1024 + 1),
         "small": {"d_model": 16, "d_hidden": 12, "vocab": 30},
     },
-    # Two tables; LSTMs of 4 rows a unit: two of 256, three residual ones, the decoder's bottom,
+    # Two tables; LSTMs of 4 rows per unit: two of 256, three residual ones, the decoder's bottom,
     # three that read 1024; additive attention; a head from 512 with a bias.
     "gnmt-small": {
         "parameters": 2 * 32_000 * 512

@@ -1,7 +1,7 @@
-"""The shipped specs that read speech: counts by hand, and small sizes to run."""
+"""Shipped specs for speech: counts by hand, and small sizes for tests."""
 
 ATTENTION = 4 * 384**2 + 3 * 384
-"""Four maps, of which that of keys has no bias."""
+"""Four maps; the key map has no bias."""
 LAYER = ATTENTION + 2 * 384 * 1536 + 1536 + 384 + 2 * 2 * 384
 """Attention, feed-forward and two norms."""
 WHISPER = (
@@ -10,9 +10,9 @@ WHISPER = (
     + 4 * LAYER
     + 4 * (LAYER + ATTENTION + 2 * 384)  # and attention to the encoder, with a norm
     + 2 * 2 * 384  # the norms at the ends
-    + (51_865 + 448) * 384  # words, in and out, and their positions
+    + (51_865 + 448) * 384  # words (input and output tied) and their positions
 )
-"""37,184,640; the encoder's waves, which the published 37,760,640 count, are no parameters."""
+"""37,184,640; the published 37,760,640 includes the encoder's sinusoids."""
 SMALL = {
     "d_model": 16,
     "heads": 2,

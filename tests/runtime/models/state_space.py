@@ -1,4 +1,4 @@
-"""The shipped specs of state spaces: counts by hand, and small sizes to run."""
+"""Shipped state space specs: counts by hand, and small sizes for tests."""
 
 CONVOLVED = 1536 + 2 * 128
 """x, B and C of one group."""

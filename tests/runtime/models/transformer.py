@@ -1,4 +1,4 @@
-"""The Transformer of the paper and its variants: counts by hand, and small sizes to run."""
+"""The Transformer of the paper and its variants: counts by hand, and small sizes."""
 
 SMALL = {"d_model": 32, "heads": 4, "d_ff": 48, "layers": 2, "vocab": 30}
 
@@ -25,12 +25,12 @@ VARIANTS = {
         "transformer-prenorm": BASE + 2 * 2 * 512,
         # 6 * 2 + 6 * 3 norms lose their shifts of 512.
         "transformer-rmsnorm": BASE - 30 * 512,
-        # 3 maps of 512 x 1365 for 2 of 512 x 2048, and their biases, in 12 layers.
+        # 3 maps of 512 x 1365 instead of 2 of 512 x 2048, and their biases, in 12 layers.
         "transformer-swiglu": BASE + 12 * (3 * 512 * 1365 + 2 * 1365 - (2 * 512 * 2048 + 2048)),
-        # Keys and values of 18 attentions: 2 heads of 64 for 8.
+        # Keys and values of 18 attentions: 2 heads of 64 instead of 8.
         "transformer-gqa": BASE - 18 * 2 * (6 * 64 * 512 + 6 * 64),
         "transformer-rotary": BASE,
-        # One layer of each stack for six.
+        # One layer per stack instead of six.
         "transformer-shared": BASE - 5 * (ENCODER_LAYER + DECODER_LAYER),
         "transformer-local": BASE,
         # Six more layers of the encoder, five fewer of the decoder.
