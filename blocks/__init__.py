@@ -1,1 +1,1 @@
-"""What a node computes: one file a family, one registry."""
+"""Block types, one folder per family, and the registry of all of them."""

@@ -1,4 +1,4 @@
-"""Fields: kinds of numbers that the params of several blocks share."""
+"""Field types and the base class that block params share."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from pydantic import (
 )
 
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
-"""A positive whole number."""
+"""A positive integer."""
 Several = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
-"""A whole number that may be 0."""
+"""A non-negative integer."""
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
-"""A probability below 1, such as that of dropping a number while training."""
+"""A probability in [0, 1), such as a dropout probability."""
 Flag = Annotated[bool, Field(strict=True)]
-"""True or false, and nothing that looks like it."""
+"""A strict boolean; values such as 0 or "yes" are rejected."""
 Epsilon = Annotated[float, Field(gt=0.0, lt=1.0)]
-"""A small number that keeps a division finite."""
+"""A small positive number, below 1, for numerical stability."""
 Base = Annotated[float, Field(gt=0.0, le=1e12)]
-"""A positive number of which powers are taken."""
+"""A positive base of powers, such as that of rotary angles."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
 """Any finite number."""
 
 LATER = "later"
-"""Marks a param that a block got after its first specs, as `Annotated[Flag, LATER]`.
+"""Marks a param added after the first release of a block, as in `Annotated[Flag, LATER]`.
 
-Its default means what the block did before, and the full form of a spec leaves it out
-while it has that: so fingerprints stay, and old checkpoints open.
+Its default reproduces the previous behavior.  The full form of a spec omits the param while
+it has its default, so that fingerprints do not change and old checkpoints still load.
 """
 
 
 class Params(BaseModel):
-    """Params of a block: frozen, and strict about names."""
+    """Base class of block params; frozen, and unknown names are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -45,7 +45,7 @@ class Params(BaseModel):
     def _write(
         self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
     ) -> dict[str, Any]:
-        """Return the params; as JSON without the later ones that have their default."""
+        """Return the params; in JSON mode, omit params marked `LATER` that have their default."""
         values: dict[str, Any] = handler(self)
         if info.mode != "json":
             return values

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from importlib.metadata import entry_points
 
-from ..graphs.ir.block_type import BlockType, Registry
+from ..graphs.ir.block_type import BlockType, Registry, Role
 from .attention.additive import ADDITIVE_ATTENTION
 from .attention.block_sparse import BLOCK_SPARSE_ATTENTION
 from .attention.dot_product import DOT_ATTENTION
@@ -86,7 +86,17 @@ STANDARD: tuple[BlockType, ...] = (
 
 def module_path(block: BlockType) -> str:
     """Return the full path, `package.file:Class`, of the module that computes a block."""
-    return f"{__package__}{block.module}" if block.module.startswith(".") else block.module
+    return full_path(block.module)
+
+
+def full_path(path: str) -> str:
+    """Return the full path of `file:name`; one that begins with a dot is relative to `blocks`."""
+    return f"{__package__}{path}" if path.startswith(".") else path
+
+
+def key_for(role: Role) -> str:
+    """Return the key of the standard block that plays a role, such as `linear@1`."""
+    return next(block.key for block in STANDARD if block.role == role)
 
 
 @functools.cache

@@ -11,7 +11,6 @@ import hashlib
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from weft.graphs.draw.diagram import diagram
 from weft.graphs.draw.render import write_picture
 from weft.graphs.ir.block_type import BlockType
 from weft.graphs.ir.graph import Graph, Part
-from weft.graphs.ir.traverse import placed
+from weft.graphs.ir.traverse import visits
 from weft.runtime.spec.check import graph_of
 from weft.specs.files import write_beside
 from weft.specs.reader import SHIPPED, read_json
@@ -32,6 +31,14 @@ ROWS_OF_A_TABLE = "table3-"
 FONT = "Helvetica,Arial,sans-serif"
 _NUMBER = re.compile(r"\d+\.\d+")
 
+HEAD = """# Catalogue
+
+Written by `make catalogue`; `tests/tools/test_catalogue.py` fails when this page is out of date.
+Every system below opens by its name, such as `weft show bert`, and is a JSON file under
+[`specs/models/`](../specs/models/) or [`specs/variants/`](../specs/variants/). Parameters are those
+of its default sizes, counted by hand in `tests/runtime/models/`; its form follows from its axes and
+blocks; lines are those of its file, on top of the spec that it extends.
+"""
 HEAD = """# Catalogue
 
 Written by `make catalogue`; `tests/tools/test_catalogue.py` fails when this page is out of date.
@@ -105,19 +112,17 @@ def form_of(graph: Graph) -> str:
         form = "decoder"
     else:
         form = "encoder"
-    parts = (node.part for _, node, *_ in placed(graph.root) if node.part is not None)
-    words = {word for part in parts for word in _words(part) if word}
+    parts = (visit.part for visit in visits(graph.root) if isinstance(visit.part, Part))
+    words = {word for part in parts if (word := _word(part))}
     return f"{form}: {', '.join(sorted(words)) or 'pointwise'}"
 
 
-def _words(part: Part) -> Iterator[str]:
-    """Yield what the blocks of a part make of a system."""
-    file = part.block.module.partition(":")[0].rpartition(".")[2].removesuffix("_module")
-    behaviors = part.signature.behavior.values()
-    if file in FORMS or any(behavior != "pointwise" for behavior in behaviors):
-        yield FORMS.get(file, file.replace("_", " "))
-    for inner in part.fill.values():
-        yield from _words(inner)
+def _word(part: Part) -> str:
+    """Return what a block brings to a system; nothing where that is not worth a mention."""
+    if part.block.mixes is not None:
+        return part.block.mixes
+    mixing = any(behavior != "pointwise" for behavior in part.signature.behavior.values())
+    return part.block.name.replace("_", " ") if mixing else ""
 
 
 def page() -> str:

@@ -1,6 +1,6 @@
-"""Print and plot table 1 of Vaswani et al. 2017 as computed from our blocks.
+"""Print and plot table 1 of Vaswani et al. 2017, computed from Weft's blocks.
 
-Used as `python tools/print_table1.py -o docs/table1.png`.
+Run it with `python tools/print_table1.py -o docs/table1.png`.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from weft.runtime.cli.columns import columns
 
 MARKERS = "osD^vP"
 WIDTH = 512
-"""Width d for which operations are drawn."""
+"""Width d for which operations are plotted."""
 SHORTEST = 16
-"""Fewest positions for which paths are measured; the number is doubled up to the longest."""
+"""Smallest number of positions at which paths are measured; it doubles up to the longest."""
 
 
 def plot_table1(rows: Sequence[Row], sizes: Sizes, out: Path) -> None:
-    """Draw operations, operations in a row and measured path length against n.
+    """Plot operations, sequential operations and measured path length against n.
 
     Args:
-        rows: of table 1.
-        sizes: k and r at which it was made.
-        out: the PNG to write.
+        rows: rows of table 1.
+        sizes: k and r of the table.
+        out: PNG file to write.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: the file cannot be written.
     """
     check_png(out)
     figure = Figure(figsize=(13.0, 4.6), layout="constrained")
@@ -44,22 +44,24 @@ def plot_table1(rows: Sequence[Row], sizes: Sizes, out: Path) -> None:
             sum(factor * term(TERMS[text], point) for text, factor in row.operations.items())
             for point in points
         ]
-        # Hollow marks of several sizes: curves that lie on one another are all seen.
+        # Hollow markers of several sizes keep overlapping curves visible.
         mark = {"marker": marker, "markersize": 10 - 1.2 * at, "markerfacecolor": "none"}
         style: dict[str, Any] = {"color": color, "linewidth": 1.2, **mark}
         work.plot(lengths, ours, label=row.name, **style)
         steps.plot(lengths, list(row.sequential.values()), **style)
         paths.plot(lengths, list(row.path.values()), **style)
-    work.set_title(f"operations of a layer, d = {WIDTH}")
-    steps.set_title("operations in a row, of a layer")
-    paths.set_title("path length from end to end, measured")
+    work.set_title(f"operations per layer, d = {WIDTH}")
+    steps.set_title("sequential operations per layer")
+    paths.set_title("measured path length from end to end")
     for panel in (work, steps, paths):
         panel.set_xscale("log", base=2)
         panel.set_yscale("log", base=10)
         panel.set_xlabel("positions n")
         tidy(panel)
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    figure.suptitle(f"Table 1 of Vaswani et al. 2017 from our blocks, k = {sizes.k}, r = {sizes.r}")
+    figure.suptitle(
+        f"Table 1 of Vaswani et al. 2017 from Weft's blocks, k = {sizes.k}, r = {sizes.r}"
+    )
     save_png(figure, out)
 
 
@@ -70,17 +72,17 @@ def parser() -> argparse.ArgumentParser:
         "--longest",
         type=int,
         default=4096,
-        help="most positions for which paths are measured (default: %(default)s)",
+        help="largest number of positions at which paths are measured (default: %(default)s)",
     )
-    made.add_argument("-o", "--out", type=Path, help="also plot it: .png")
+    made.add_argument("-o", "--out", type=Path, help="also plot the table into this .png file")
     made.add_argument("--json", action="store_true", help="print JSON")
     return made
 
 
 def as_text(rows: Sequence[Row], lengths: Sequence[int], sizes: Sizes) -> str:
-    """Return the table, and measured path lengths for every number of positions."""
+    """Return the table, and measured path lengths at every number of positions."""
     last = lengths[-1]
-    found = [("layer", "operations", "printed", "in a row", "printed", "path", "printed")]
+    found = [("layer", "operations", "printed", "sequential", "printed", "path", "printed")]
     for row in rows:
         sequential, path = f"{row.sequential[last]:,}", f"{row.path[last]:,}"
         printed = [f"O({text})" for text in row.paper]
@@ -94,24 +96,24 @@ def as_text(rows: Sequence[Row], lengths: Sequence[int], sizes: Sizes) -> str:
             *columns(found, 3),
             f"\nmeasured path length, k = {sizes.k}, r = {sizes.r}\n",
             *columns(grown, 1),
-            f"\nin a row and path: for n = {last:,}, and as the paper prints them",
+            f"\nsequential and path: at n = {last:,}, and as printed in the paper",
         ]
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table, as text or JSON, and plot it when a file is named."""
+    """Print the table, as text or JSON, and plot it if a file is named."""
     options = parser().parse_args(arguments)
     sizes = Sizes(n=1)
     lengths = [2**power for power in range(30) if SHORTEST <= 2**power <= options.longest]
     if not lengths:
-        parser().error(f"--longest {options.longest}: give {SHORTEST} or more; 4,096 is usual")
+        parser().error(f"--longest {options.longest}: give {SHORTEST} or more, such as 4096")
     rows = table(lengths, sizes)
     if options.out:
         plot_table1(rows, sizes, options.out)
     if options.json:
-        said = {"k": sizes.k, "r": sizes.r, "rows": [row.as_json() for row in rows]}
-        print(json.dumps(said, indent=2))
+        report = {"k": sizes.k, "r": sizes.r, "rows": [row.as_json() for row in rows]}
+        print(json.dumps(report, indent=2))
         return
     print(as_text(rows, lengths, sizes))
     if options.out:

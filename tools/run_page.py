@@ -1,6 +1,6 @@
-"""Write `docs/runs.md`: every setting of a run file, on one page (`make catalogue`).
+"""Write `docs/runs.md`, a page of every setting of a run file (`make catalogue`).
 
-All of it is read from the settings' own classes: what stands there is what is checked.
+The page is generated from the settings classes, so it always matches the validation.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ Schema = Mapping[str, Any]
 HEAD = """# Settings of a run
 
 Written by `make catalogue`; `tests/tools/test_run_page.py` fails when this page is out of date.
-A run file is a JSON object with the settings below; those that are needed have no default.
+A run file is a JSON object with the settings below; required settings have no default.
 `weft train RUN` takes a file or the name of a shipped run, and `--set` changes any setting by path:
 
 ```
 weft train multi30k-en-de --set data.root=DIR --set batch.tokens=2048 --set schedule.warmup=1000
-weft schema --run -o run.schema.json     # editors read it: "$schema": "run.schema.json" in the file
+weft schema --run -o run.schema.json     # for editors: "$schema": "run.schema.json" in the file
 ```
 
-What a setting may be stands beside it. A name that is not here is refused, with the nearest one.
+The 'values' column lists the allowed values. Unknown names are refused.
 """
 
 
 def page() -> str:
-    """Return the page."""
-    whole = Run.model_json_schema()
-    return _Page(whole["$defs"]).text(whole)
+    """Return the text of the page."""
+    schema = Run.model_json_schema()
+    return _Page(schema["$defs"]).text(schema)
 
 
 class _Page:
-    """The tables of one schema."""
+    """Builds the tables of one schema."""
 
     def __init__(self, defs: Mapping[str, Schema]) -> None:
         self._defs = defs
         self._paths: dict[str, str] = {}
-        """Name of a record to the path at which its table stands."""
+        """Name of a record to the path that titles its table."""
         self._waiting: list[tuple[str, str, Any]] = []
 
-    def text(self, whole: Schema) -> str:
-        """Return the page of a record, a table for each record in it."""
-        parts = [HEAD, "\n".join(self._table(whole, "", None))]
+    def text(self, schema: Schema) -> str:
+        """Return the page of a record, with a table for each record in it."""
+        parts = [HEAD, "\n".join(self._table(schema, "", None))]
         while self._waiting:
             path, name, default = self._waiting.pop(0)
             record = self._defs[name]
@@ -60,7 +60,7 @@ class _Page:
         return "\n".join(parts) + "\n"
 
     def _table(self, record: Schema, path: str, default: Any) -> Iterator[str]:
-        """Yield the lines of a table; records in it wait for tables of their own."""
+        """Yield the lines of a table; queue tables for the records in it."""
         yield "| setting | values | default | |"
         yield "|---|---|---|---|"
         needed = record.get("required", ())
@@ -71,24 +71,24 @@ class _Page:
                 own = default[name]
             inner = self._inner(field)
             if inner:
-                told = ", ".join(self._link(here, one, own, many=len(inner) > 1) for one in inner)
-                given = "" if name not in needed else "needed"
+                values = ", ".join(self._link(here, one, own, many=len(inner) > 1) for one in inner)
+                given = "" if name not in needed else "required"
             else:
-                told = _values(field)
+                values = _values(field)
                 given = f"`{json.dumps(own)}`" if "default" in field else ""
-                given = "needed" if name in needed else given
+                given = "required" if name in needed else given
             meaning = _flowing(field.get("description", "")) or self._about(inner)
-            yield f"| `{name}` | {told} | {given} | {meaning} |".replace("|  |", "| |")
+            yield f"| `{name}` | {values} | {given} | {meaning} |".replace("|  |", "| |")
 
     def _inner(self, field: Schema) -> list[str]:
-        """Return the names of the records that a setting may be."""
+        """Return the names of the records that a setting may hold."""
         if "additionalProperties" in field and "$ref" in str(field["additionalProperties"]):
             field = field["additionalProperties"]
         ways = [field, *field.get("anyOf", ()), *field.get("oneOf", ()), *field.get("allOf", ())]
         return [way["$ref"].rpartition("/")[2] for way in ways if "$ref" in way]
 
     def _link(self, path: str, name: str, default: Any, *, many: bool) -> str:
-        """Return a link to the table of a record, which is made where it is first named."""
+        """Return a link to the table of a record, and queue the table at its first mention."""
         before = "as " if name in self._paths else ""
         if name not in self._paths:
             kind = self._defs[name]["properties"].get("type", {}).get("const", "")
@@ -99,14 +99,14 @@ class _Page:
         return f"{before}[{title}](#{slug})"
 
     def _about(self, inner: list[str]) -> str:
-        """Return what a record says of itself, in its first sentence."""
+        """Return the first sentence of a record's description."""
         if len(inner) != 1:
             return ""
         return _flowing(self._defs[inner[0]].get("description", "")).partition(". ")[0]
 
 
 def _values(field: Schema) -> str:
-    """Return what a setting may be, in words."""
+    """Return the allowed values of a setting, in words."""
     if "anyOf" in field:
         return " or ".join(dict.fromkeys(_values(way) for way in field["anyOf"]))
     if "enum" in field:
@@ -115,7 +115,7 @@ def _values(field: Schema) -> str:
         return f"`{json.dumps(field['const'])}`"
     kind = str(field.get("type", "anything"))
     if kind in ("integer", "number"):
-        return _range("whole number" if kind == "integer" else "number", field)
+        return _range("schema number" if kind == "integer" else "number", field)
     if kind == "array":
         items = field.get("items") or (field.get("prefixItems") or [{}])[0]
         return f"list of {_values(items)}"
@@ -123,18 +123,18 @@ def _values(field: Schema) -> str:
 
 
 def _range(words: str, field: Schema) -> str:
-    """Return a kind of number with its bounds."""
+    """Return a number type with its bounds, in words."""
     bounds = (("minimum", "from"), ("exclusiveMinimum", "above"), ("maximum", "to"))
-    told = [words]
+    values = [words]
     for key, word in (*bounds, ("exclusiveMaximum", "below")):
         if key in field:
             bound = field[key]
-            told.append(f"{word} {int(bound) if bound == int(bound) else bound:,}")
-    return " ".join(told)
+            values.append(f"{word} {int(bound) if bound == int(bound) else bound:,}")
+    return " ".join(values)
 
 
 def _flowing(text: str) -> str:
-    """Return a docstring as one line of a table."""
+    """Return a docstring as one line for a table cell."""
     return re.sub(r"\bNone\b", "`null`", " ".join(text.split())).replace("|", "\\|")
 
 

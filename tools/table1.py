@@ -1,11 +1,10 @@
-"""Table 1 of Vaswani et al. 2017, from graphs made of our blocks instead of by reasoning.
+"""Table 1 of Vaswani et al. 2017, computed from graphs of Weft's blocks.
 
-Operations are what the blocks' formulas say, as a polynomial that fits them exactly.
-Path length is measured: an input position is changed, and layers are put upon one another
-until the change arrives at the other end; how many operations follow one another in a
-layer is what its block says.
+Operations come from the blocks' FLOP formulas, as a polynomial that fits them exactly.  Path
+length is measured: an input position is changed, and layers are stacked until the change reaches
+the other end; the number of sequential operations in a layer comes from its block.
 
-Axes of the table: n positions, d width, k kernel, r how far a restricted attention reads.
+Axes of the table: n positions, d width, k kernel size, r reach of restricted attention.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from weft.runtime.codegen.build import build
 from weft.specs.load import loaded
 
 SMALL_SIGNAL = 1e-4
-"""Size of inputs where paths are measured: no state saturates, so no change fades away."""
+"""Scale of inputs in path measurements; small, so that no state saturates and hides a change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What the entries of the table depend on."""
+    """Sizes that the entries of the table depend on."""
 
     n: int
     d: int = 4
@@ -51,7 +50,7 @@ class LayerType:
     use: Callable[[Sizes, int], dict[str, Any]]
     """Block and params of a layer, counted from 0."""
     reads: str = ""
-    """Which of k and r it depends on."""
+    """`k` or `r` if the layer depends on it."""
 
 
 def _attention(_: Sizes, __: int) -> dict[str, Any]:
@@ -106,7 +105,7 @@ LAYERS = (
 
 
 def graph_of_layer(layer: LayerType, sizes: Sizes, index: int = 0) -> Graph:
-    """Return a layer as a checked graph of its own."""
+    """Return a checked graph with only this layer."""
     spec = {
         "format": 2,
         "name": "layer",
@@ -126,17 +125,17 @@ TERMS: Mapping[str, Mapping[str, int]] = {
     "k n d": {"k": 1, "n": 1, "d": 1},
     "n d": {"n": 1, "d": 1},
 }
-"""Terms that operations are made of, by the exponents of what they are products of."""
+"""Terms of the operation counts, with the exponents of their sizes."""
 SAMPLES = {"n": (256, 512, 1024), "d": (16, 32, 64), "k": (2, 3, 5), "r": (16, 32, 64)}
 
 
 def operations(layer: LayerType) -> dict[str, int]:
     """Return the floating-point operations of a layer as a polynomial: term to factor.
 
-    A multiplication and the addition after it are 2.
+    A multiply-add counts as 2.
 
     Raises:
-        ValueError: they are no polynomial of `TERMS`.
+        ValueError: the operations are not a polynomial of `TERMS`.
     """
     symbols = ("n", "d", *layer.reads)
     terms = {text: powers for text, powers in TERMS.items() if set(powers) <= set(symbols)}
@@ -146,33 +145,33 @@ def operations(layer: LayerType) -> dict[str, int]:
     ]
     found = [flops(graph_of_layer(layer, point), {"B": 1, "T": point.n}) for point in points]
     rows = [[term(powers, point) for powers in terms.values()] for point in points]
-    # Each column and the whole are scaled, so that no term is lost beside a larger one.
+    # Scale each column, so that small terms are not lost next to large ones.
     scale = np.array(rows, dtype=float).max(0)
     solved, *_ = np.linalg.lstsq(np.array(rows) / scale, np.array(found, dtype=float), rcond=None)
     factors = [round(value) for value in solved / scale]
     for row, count in zip(rows, found, strict=True):
         if sum(map(prod, zip(row, factors, strict=True))) != count:
-            msg = f"the operations of {layer.name} are no polynomial of {', '.join(terms)}"
+            msg = f"the operations of {layer.name} are not a polynomial of {', '.join(terms)}"
             raise ValueError(msg)
     return {text: factor for text, factor in zip(terms, factors, strict=True) if factor}
 
 
 def term(powers: Mapping[str, int], sizes: Sizes) -> int:
-    """Return a product of sizes to these powers."""
+    """Return the product of sizes raised to these powers."""
     return prod(int(getattr(sizes, symbol)) ** power for symbol, power in powers.items())
 
 
 def in_sequence(layer: LayerType, sizes: Sizes) -> int:
-    """Return how many operations of one layer wait for one another, as its block says."""
+    """Return the number of sequential operations in one layer, from its block."""
     part = graph_of_layer(layer, sizes).root.nodes[0].part
     if part is None:
-        msg = f"{layer.name} is no block"
+        msg = f"{layer.name} is not a block"
         raise ValueError(msg)
     return part_sequential(part, {"B": 1, "T": sizes.n})
 
 
 def path_length(layer: LayerType, sizes: Sizes) -> int:
-    """Return the longest way from one end to the other, measured: layers times their steps."""
+    """Return the measured maximum path length: layers times sequential operations per layer."""
     return layers_between_ends(layer, sizes) * in_sequence(layer, sizes)
 
 
@@ -180,12 +179,12 @@ def path_length(layer: LayerType, sizes: Sizes) -> int:
 def layers_between_ends(layer: LayerType, sizes: Sizes) -> int:
     """Count the layers after which the last position depends on the first.
 
-    Each layer runs on random inputs twice, the second time with other values at the
-    positions that a change has reached; where its outputs differ is where it reaches next.
-    So it counts as a stack of layers would, and no change is lost to rounding on its way.
+    Each layer runs on random inputs twice; the second run has other values at the positions that
+    a change has reached so far.  The positions where the outputs differ are reached next.  The
+    count equals that of a stack of layers, but no change is lost to rounding on its way.
 
     Raises:
-        ValueError: after n layers the end is not reached.
+        ValueError: the change does not reach the end after n layers.
     """
     generator = torch.Generator().manual_seed(0)
     reached_T = torch.zeros(sizes.n, dtype=torch.bool)
@@ -204,12 +203,12 @@ def layers_between_ends(layer: LayerType, sizes: Sizes) -> int:
         reached_T = (y_BTD[0] != y_BTD[1]).any(-1)
         if reached_T[-1]:
             return index + 1
-    msg = f"{layer.name}: {sizes.n} layers do not lead from one end to the other"
+    msg = f"{layer.name}: a change does not reach the other end within {sizes.n} layers"
     raise ValueError(msg)
 
 
 def _remembering(model: nn.Module) -> nn.Module:
-    """Let a recurrence hand on its state as it is: no change in it fades away."""
+    """Set recurrent weights to the identity, so that no change in the state fades away."""
     for name, weight in model.named_parameters():
         if name.endswith("weight_hh"):
             nn.init.eye_(weight)
@@ -218,14 +217,14 @@ def _remembering(model: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What was found for one layer type."""
+    """Results for one layer type."""
 
     name: str
     paper: tuple[str, str, str]
     operations: Mapping[str, int]
     """Term to factor."""
     sequential: Mapping[int, int]
-    """n to operations in a row within a layer."""
+    """n to sequential operations within a layer."""
     path: Mapping[int, int]
     """n to measured path length."""
 
@@ -234,7 +233,7 @@ class Row:
         return " + ".join(f"{factor} {term}" for term, factor in self.operations.items())
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the row as plain data."""
         return {
             "layer": self.name,
             "paper": dict(zip(("operations", "sequential", "path"), self.paper, strict=True)),
@@ -248,8 +247,8 @@ def table(lengths: Iterable[int], sizes: Sizes | None = None) -> list[Row]:
     """Return every row of the table.
 
     Args:
-        lengths: numbers of positions n for which paths are measured.
-        sizes: k and r; n and d do not matter.
+        lengths: numbers of positions n at which paths are measured.
+        sizes: k and r; n and d are ignored.
     """
     base, rows, lengths = sizes or Sizes(n=1), [], list(lengths)
     for layer in LAYERS:

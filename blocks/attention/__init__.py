@@ -1,1 +1,1 @@
-"""Attention: positions of one sequence read from another, or from their own."""
+"""Attention blocks."""

@@ -1,4 +1,4 @@
-"""Additive attention: a small network says how well a query and a memory's position match."""
+"""Additive attention: scores from a feed-forward network with one hidden layer."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ class AdditiveAttentionParams(Params):
     """Params of `additive_attention`."""
 
     d_attention: Count
-    """Width at which a query and a position of the memory are compared."""
+    """Width of the hidden layer that computes the scores."""
 
 
 def _signature(_: AdditiveAttentionParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", "f[b t d_model]", "what reads"),
-            port("memory", "f[b s d_memory]", "what is read"),
-            port("mask", "mask[b s]?", "which positions may be read"),
+            port("x", "f[b t d_model]", "queries"),
+            port("memory", "f[b s d_memory]", "the sequence that is attended to"),
+            port("mask", "mask[b s]?", "true at memory positions that may be attended to"),
         ),
-        outputs=(port("y", "f[b t d_memory]", "the weighted sum of the memory"),),
+        outputs=(port("y", "f[b t d_memory]", "weighted sum of the memory for each query"),),
         behavior={"s": "full"},
     )
 
@@ -39,16 +39,18 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Count the two projections, the scores of every pair, and the weighted sums."""
-    a, reads, is_read = arguments, sizes["t"], sizes["s"]
-    projections = a["d_attention"] * (reads * a["d_model"] + is_read * a["d_memory"])
-    pairs = reads * is_read * (a["d_attention"] + a["d_memory"])
+    a, t, s = arguments, sizes["t"], sizes["s"]
+    projections = a["d_attention"] * (t * a["d_model"] + s * a["d_memory"])
+    pairs = t * s * (a["d_attention"] + a["d_memory"])
     work: int = 2 * sizes["b"] * (projections + pairs)
     return work
 
 
 ADDITIVE_ATTENTION = BlockType(
     name="additive_attention",
-    doc="Attention by a network of one hidden layer; softmax_j(v tanh(W q + U h_j)) weighs h_j.",
+    family="attention",
+    doc="Additive attention, scored by a network with one hidden layer; "
+    "sum_j softmax_j(v tanh(W q + U h_j)) h_j.",
     source="Bahdanau et al. 2015, section 3.1 and appendix A.1.2",
     params=AdditiveAttentionParams,
     signature=_signature,

@@ -1,4 +1,4 @@
-"""Block-sparse attention: blocks of positions read near, global and random ones."""
+"""Block-sparse attention: each block attends to a window, global tokens and random blocks."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ class BlockSparseAttentionParams(Params):
     heads: Count
     """Number of heads."""
     d_k: Count | None = None
-    """Width of one head's queries and keys; d_model / heads when left out."""
+    """Query and key width of one head; d_model / heads by default."""
     d_v: Count | None = None
-    """Width of one head's values; d_k when left out."""
+    """Value width of one head; d_k by default."""
     bias: Flag = True
     """Whether the projections have biases."""
     dropout: Probability = 0.0
-    """Probability of dropping an attention weight while training."""
+    """Dropout probability of the attention weights."""
     block: Count = 64
-    """Positions of a block; any length is filled up to whole blocks inside."""
+    """Block size in positions; sequences are padded internally to a multiple of it."""
     window_blocks: Several = 1
-    """Blocks that are read to either side of the reader's own."""
+    """Number of neighboring blocks that a block attends to on either side."""
     window: Count | None = None
-    """Farthest position of these that is read, counted from the reader; all when left out."""
+    """Largest distance in positions that is attended to within these blocks; default: no limit."""
     global_tokens: Several = 0
-    """How many first positions read all and are read by all."""
+    """Number of first positions that attend to all positions and that all positions attend to."""
     global_maps: Flag = False
-    """Whether the global positions read through queries, keys and values of their own."""
+    """Whether the global tokens have query, key and value projections of their own."""
     random_blocks: Several = 0
-    """Blocks beyond the window that each head of each block reads, drawn by `seed`."""
+    """Number of random blocks outside the window that each head of each block attends to."""
     seed: Several = 0
-    """Decides, together with the head and the number of blocks, which are drawn."""
+    """Seed of the random blocks; they also depend on the head and the number of blocks."""
 
 
 def _signature(_: BlockSparseAttentionParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", "f[b t d_model]", "what reads, and is read"),
-            port("mask", "mask[b t]?", "which positions may be read"),
+            port("x", "f[b t d_model]", "queries, and the sequence that is attended to"),
+            port("mask", "mask[b t]?", "true at positions that may be attended to"),
         ),
-        outputs=(port("y", "f[b t d_model]", "what each position read"),),
+        outputs=(port("y", "f[b t d_model]", "attention output at each position"),),
         behavior={"t": "full"},
     )
 
@@ -55,12 +55,13 @@ def _arguments(params: BlockSparseAttentionParams, sizes: Mapping[str, Any]) -> 
     d_k, d_v = head_widths(d_model, heads, params.d_k, params.d_v)
     far = params.window_blocks * params.block
     if params.window is not None and params.window > far:
-        msg = f"window is {params.window}, but {params.window_blocks} blocks reach {far} for sure"
+        blocks = params.window_blocks
+        msg = f"window is {params.window}, but window_blocks {blocks} covers only {far} positions"
         needed = -(-params.window // params.block)
         raise ValueError(msg, f"use {needed} window_blocks, or a window of at most {far}")
     if params.global_maps and not params.global_tokens:
-        msg = "global_maps are of global positions, and there are none"
-        raise ValueError(msg, "give global_tokens, such as 1")
+        msg = "global_maps is set, but global_tokens is 0"
+        raise ValueError(msg, "set global_tokens to at least 1")
     return {
         **params.model_dump(),
         "d_model": d_model,
@@ -77,12 +78,12 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count projections, the products of each block with what it reads, and the global rows."""
+    """Count the projections, the products of each block with its keys, and the global rows."""
     a, length = arguments, sizes["t"]
     both, heads, block = a["d_k"] + a["d_v"], a["heads"], a["block"]
-    filled = -(-length // block) * block
-    is_read = (2 * a["window_blocks"] + 1 + a["random_blocks"]) * block + a["global_tokens"]
-    work = 2 * length * a["d_model"] * heads * both + filled * heads * is_read * both
+    padded = -(-length // block) * block
+    keys = (2 * a["window_blocks"] + 1 + a["random_blocks"]) * block + a["global_tokens"]
+    work = 2 * length * a["d_model"] * heads * both + padded * heads * keys * both
     work += a["global_tokens"] * heads * length * both
     if a["global_maps"]:
         work += a["global_tokens"] * a["d_model"] * heads * a["d_k"]
@@ -92,9 +93,9 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
 
 
 def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the windows from one end to the other, or two hops by way of a global position.
+    """Count the layers until both ends are connected; a global token needs two at most.
 
-    Random blocks are not relied on, unless all are drawn.
+    Random blocks do not count, unless every block is drawn.
     """
     a, length = arguments, sizes["t"]
     others, around = -(-length // a["block"]) - 1, a["window_blocks"]
@@ -109,13 +110,17 @@ def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
         hops = -(-others // int(around)) if around else 1
     if not a["global_tokens"]:
         return hops
-    # Without a window, the others are out of reach but for the global positions.
+    # Without a window, blocks reach one another only through the global tokens.
     return min(hops, 2) if around else 2
 
 
 BLOCK_SPARSE_ATTENTION = BlockType(
     name="block_sparse_attention",
-    doc="Attention of blocks of positions to near, global and random ones; softmax over those.",
+    family="attention",
+    mixes="block sparse attention",
+    stands_in="attention@1",
+    doc="Sparse attention in blocks of positions; the softmax covers neighboring blocks, global "
+    "tokens and random blocks.",
     source="Zaheer et al. 2020, section 2 and appendix D; window and global positions: Beltagy "
     "et al. 2020, section 3.1",
     params=BlockSparseAttentionParams,

@@ -1,4 +1,4 @@
-"""Dot attention: queries read values by their keys, all as they come, without projections."""
+"""Dot-product attention without projections."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ class DotAttentionParams(Params):
     """Params of `dot_attention`."""
 
     scale: Literal["sqrt", "none"] = "none"
-    """`none` leaves the dot products as they are; `sqrt` divides them by sqrt(d)."""
+    """`none`: unscaled dot products; `sqrt`: divided by sqrt(d)."""
     gain: Literal["none", "sqrt_length"] = "none"
-    """`sqrt_length` multiplies what is read by the root of how many positions may be read, as
+    """`sqrt_length` multiplies the output by sqrt(m), m being the number of unmasked positions:
     a mean over m independent values has 1/m of their variance."""
 
 
 def _signature(_: DotAttentionParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("query", "f[b t d_key]", "what reads"),
-            port("key", "f[b s d_key]", "what queries are compared with"),
-            port("value", "f[b s d_value]", "what is read"),
-            port("mask", "mask[b s]?", "which positions may be read"),
+            port("query", "f[b t d_key]", "queries"),
+            port("key", "f[b s d_key]", "keys"),
+            port("value", "f[b s d_value]", "values"),
+            port("mask", "mask[b s]?", "true at key positions that may be attended to"),
         ),
-        outputs=(port("y", "f[b t d_value]", "the weighted sum of the values"),),
+        outputs=(port("y", "f[b t d_value]", "weighted sum of the values for each query"),),
         behavior={"s": "full"},
     )
 
 
 def _arguments(params: DotAttentionParams, _: Mapping[str, Any]) -> dict[str, Any]:
-    """The module takes the params alone: widths do not matter to it."""
+    """Return the constructor arguments: only the params, since the widths do not matter."""
     return params.model_dump()
 
 
@@ -46,8 +46,10 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
 
 DOT_ATTENTION = BlockType(
     name="dot_attention",
-    doc="Attention with keys and values of their own and no projections; softmax_j(q k_j) "
-    "weighs v_j.",
+    family="attention",
+    mixes="attention",
+    doc="Dot-product attention with separate keys and values and no projections; "
+    "sum_j softmax_j(q k_j) v_j.",
     source="Gehring et al. 2017, section 3.3; gain: section 3.4; Luong et al. 2015, section 3.1",
     params=DotAttentionParams,
     signature=_signature,

@@ -1,7 +1,7 @@
-"""Dot attention: queries read values by their keys, all as they come, without projections.
+"""Dot-product attention without projections.
 
-Axes: B sequences, T positions that read, S positions that are read, K width of keys,
-V width of values; R rows = N sentences x beams.
+Axes: B sequences, T query positions, S key positions, K key width, V value width;
+R rows = N sentences x beams.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from ..kernels.decode_state import Capacity, State
 
 
 class DotAttention(nn.Module):
-    """Attention with keys and values of their own, and no projections.
+    """Dot-product attention with separate keys and values and no projections.
 
     Source: Gehring et al. 2017, section 3.3; gain: section 3.4.
     """
 
     def __init__(self, scale: str = "none", gain: str = "none") -> None:
-        """Keep how scores are scaled, and what is read."""
+        """Set how the scores and the output are scaled."""
         super().__init__()
         self.scale = 1.0 if scale == "none" else None
         self.by_length = gain == "sqrt_length"
@@ -28,36 +28,39 @@ class DotAttention(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """Let every query [B, T, K] read the values [B, S, V] whose keys [B, S, K] it matches.
+        """Attend from queries [B, T, K] to keys [B, S, K] and values [B, S, V].
 
         Args:
-            query: what reads.
-            key: what it is compared with.
-            value: what is read.
-            mask: [B, S], true where it may be read.
+            query: queries.
+            key: keys.
+            value: values.
+            mask: [B, S], true at key positions that may be attended to.
 
         Returns:
-            Weighted sums of the values, [B, T, V]; zeros where nothing may be read.
+            Weighted sums of the values, [B, T, V]; zeros for rows whose keys are all masked.
         """
         y_BTV = attend(query[:, None], key[:, None], value[:, None], mask, scale=self.scale)[:, 0]
         if not self.by_length:
             return y_BTV
-        kept = torch.ones_like(key[..., 0]) if mask is None else mask.to(y_BTV.dtype)
-        return y_BTV * kept.sum(1).sqrt()[:, None, None]
+        ones_BS = torch.ones_like(key[..., 0]) if mask is None else mask.to(y_BTV.dtype)
+        return y_BTV * ones_BS.sum(1).sqrt()[:, None, None]
 
     def begin(
         self,
-        capacity: Capacity,  # noqa: ARG002 - it grows with nothing
+        capacity: Capacity,  # noqa: ARG002 - the state has a fixed size
         key: Tensor,
         value: Tensor,
         mask: Tensor | None = None,
     ) -> State:
-        """Remember what is read, once for each sentence."""
+        """Return the decoding state: keys and values, stored once per sentence."""
         fixed = {"key": key, "value": value}
         return State(fixed=fixed if mask is None else {**fixed, "mask": mask})
 
     def step(self, query: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
-        """Let the next of every row, [R, T, K], read; beams are queries of their sentence."""
+        """Attend from the next queries of every row, [R, T, K].
+
+        The beams of a sentence are treated as further query positions of that sentence.
+        """
         fixed = state.fixed
         query_NTK = query.unflatten(0, (fixed["key"].size(0), -1)).flatten(1, 2)
         y_NTV = self.forward(query_NTK, fixed["key"], fixed["value"], fixed.get("mask"))

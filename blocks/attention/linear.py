@@ -1,4 +1,4 @@
-"""Linear attention: what is read is a sum that is made once, or carried along, for all readers."""
+"""Linear attention: cost grows linearly with the length of the sequence."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ class LinearAttentionParams(Params):
     heads: Count
     """Number of heads."""
     d_k: Count | None = None
-    """Width of one head's queries and keys; d_model / heads when left out."""
+    """Query and key width of one head; d_model / heads by default."""
     d_v: Count | None = None
-    """Width of one head's values; d_k when left out."""
+    """Value width of one head; d_k by default."""
     causal: Flag = False
-    """Whether a position reads none later than itself; only without `memory`."""
+    """Whether positions attend only to themselves and earlier ones; ignored with `memory`."""
     bias: Flag = True
     """Whether the four projections have biases."""
     chunk: Count = 64
-    """Positions that are read one by one inside a chunk when causal; what stands before it is one
-    sum.  It changes the work and the memory, not the result."""
+    """Chunk size in positions if causal: pairs within a chunk are compared directly, earlier
+    chunks enter as one sum.  It affects time and memory, not the result."""
     eps: Epsilon = 1e-6
-    """Added to the sum of weights by which what is read is divided."""
+    """Added to the sum of the weights, by which the output is divided."""
 
 
 def _signature(params: LinearAttentionParams, wired: frozenset[str]) -> Signature:
-    """Self-attention when `memory` is not wired, then s is t."""
+    """Return the signature; without a wired `memory`, it is self-attention and s is t."""
     crossed = "memory" in wired
     return Signature(
         inputs=(
-            port("x", "f[b t d_model]", "what reads"),
-            port("memory", "f[b s d_memory]?", "what is read; x itself when not wired"),
-            port("mask", "mask[b s]?", "which positions may be read"),
+            port("x", "f[b t d_model]", "queries"),
+            port("memory", "f[b s d_memory]?", "the sequence that is attended to; default: x"),
+            port("mask", "mask[b s]?", "true at positions that may be attended to"),
         ),
-        outputs=(port("y", "f[b t d_model]", "what each position read"),),
+        outputs=(port("y", "f[b t d_model]", "attention output at each position"),),
         same={} if crossed else {"s": "t", "d_memory": "d_model"},
         behavior={"s": "full"} if crossed else {"t": "causal" if params.causal else "full"},
     )
@@ -66,28 +66,30 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the four projections, sums of k v^T, and what is read of them.
+    """Count the four projections, the sums of k v^T, and their products with the queries.
 
-    Causal ones also compare the positions inside each chunk, the last one filled up.
+    If causal, also count the scores within each chunk; the last chunk is padded.
     """
-    a, reads, is_read = arguments, sizes["t"], sizes["s"]
+    a, t, s = arguments, sizes["t"], sizes["s"]
     heads, d_k, d_v = a["heads"], a["d_k"], a["d_v"]
-    ours = reads * a["d_model"] * heads * (d_k + d_v)
-    theirs = is_read * a["d_memory"] * heads * (d_k + d_v)
-    # The weights' sums are a column of ones beside the values.
+    of_queries = t * a["d_model"] * heads * (d_k + d_v)
+    of_memory = s * a["d_memory"] * heads * (d_k + d_v)
+    # d_v + 1: the values have an extra column of ones, which yields the sums of the weights.
     if a["causal"]:
         chunk: int = a["chunk"]
-        filled = -(-reads // chunk) * chunk
-        inner = filled * heads * (2 * d_k * (d_v + 1) + chunk * (d_k + d_v + 1))
+        padded = -(-t // chunk) * chunk
+        inner = padded * heads * (2 * d_k * (d_v + 1) + chunk * (d_k + d_v + 1))
     else:
-        inner = (reads + is_read) * heads * d_k * (d_v + 1)
-    work: int = 2 * sizes["b"] * (ours + theirs + inner)
+        inner = (t + s) * heads * d_k * (d_v + 1)
+    work: int = 2 * sizes["b"] * (of_queries + of_memory + inner)
     return work
 
 
 LINEAR_ATTENTION = BlockType(
     name="linear_attention",
-    doc="Attention whose weights are products, so that sums over positions come first; "
+    family="attention",
+    stands_in="attention@1 --set heads={heads}",
+    doc="Linear attention, whose weights are products of feature maps; "
     "phi(q) (sum phi(k) v^T) / (phi(q) sum phi(k)), phi(z) = elu(z) + 1.",
     source="Katharopoulos et al. 2020, section 3",
     params=LinearAttentionParams,

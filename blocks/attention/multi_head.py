@@ -1,16 +1,16 @@
-"""Attention: every position of one sequence reads from another sequence, or its own."""
+"""Multi-head attention and grouped-query attention."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from ...graphs.ir.block_type import BlockType, Division, Signature, port
+from ...graphs.ir.block_type import BlockType, Division, Prunable, Signature, port
 from ..params import LATER, Base, Count, Flag, Params, Probability
 from .projections import head_widths, linear_weights, nearest, projections
 
 DISTANT = ("alibi", "relative_bias", "relative_key")
-"""Values of `position` that add to each score what its distance is worth."""
+"""Values of `position` that add a term to each score depending on the relative position."""
 
 
 class AttentionParams(Params):
@@ -19,62 +19,67 @@ class AttentionParams(Params):
     heads: Count
     """Number of heads."""
     d_k: Count | None = None
-    """Width of one head's queries and keys; d_model / heads when left out."""
+    """Query and key width of one head; d_model / heads by default."""
     d_v: Count | None = None
-    """Width of one head's values; d_k when left out."""
+    """Value width of one head; d_k by default."""
     causal: Flag = False
-    """Whether a position reads none later than itself; only without `memory`."""
+    """Whether positions attend only to themselves and earlier ones; ignored with `memory`."""
     bias: Flag = True
     """Whether the four projections have biases."""
     dropout: Probability = 0.0
-    """Probability of dropping an attention weight while training."""
+    """Dropout probability of the attention weights."""
     position: Annotated[
         Literal["none", "rotary", "alibi", "relative_bias", "relative_key"], LATER
     ] = "none"
-    """`rotary` turns pairs (2i, 2i+1) of q and k by pos * base^(-2i/d_k), only without `memory`;
-    `alibi` takes 2^(-8h/heads) * distance off the scores of head h, from 1; `relative_bias` adds
-    a learned number for each head and bucket of distances; `relative_key` adds to each key a
-    learned one for its distance, the same in all heads.  The last three leave no `memory`."""
+    """`rotary`: rotate pairs (2i, 2i+1) of q and k by pos * base^(-2i/d_k); ignored with `memory`.
+    `alibi`: subtract 2^(-8h/heads) * distance from the scores of head h, h = 1 to heads.
+    `relative_bias`: add a learned bias per head and distance bucket to the scores.
+    `relative_key`: add a learned vector per distance, shared by all heads, to the keys.
+    With the last three, the block has no `memory` port."""
     rotary_base: Annotated[Base, LATER] = 10_000.0
-    """Base of the angles of `rotary`; a larger one turns more slowly."""
+    """Base of the angles of `rotary`; a larger base means slower rotation."""
     window: Annotated[Count | None, LATER] = None
-    """Farthest position that is read, counted from the reader; only without `memory`."""
+    """Largest distance in positions that is attended to; ignored with `memory`."""
     buckets: Annotated[Count, LATER] = 32
-    """Buckets of distances of `relative_bias`; when not `causal`, half for what stands after."""
+    """Number of distance buckets of `relative_bias`; unless `causal`, half are for later keys."""
     max_distance: Annotated[Count, LATER] = 128
-    """Distance of `relative_bias` from which on all share the last bucket."""
+    """Distance from which on all distances share the last bucket of `relative_bias`."""
     reach: Annotated[Count, LATER] = 16
-    """Distance of `relative_key` from which on all share a key, to either side."""
+    """Distance at which `relative_key` clips distances, on either side."""
     scale: Annotated[Literal["sqrt", "none"], LATER] = "sqrt"
-    """`sqrt` divides scores by sqrt(d_k); `none` leaves the dot products as they are."""
+    """`sqrt`: scores are divided by sqrt(d_k); `none`: unscaled dot products."""
     head_gates: Annotated[Flag, LATER] = False
-    """Whether what each head read is multiplied by a learned number that starts at 1; its slope
-    says how much the head counts."""
+    """Whether the output of each head is multiplied by a learned scalar, initially 1; the gradient
+    of the scalar measures the importance of the head."""
     key_bias: Annotated[Flag, LATER] = True
-    """Whether the keys have a bias, where the others do; softmax takes the same off all scores
-    of a reader, so it changes nothing but, with `rotary`, the angle."""
+    """Whether the key projection has a bias, if `bias` is set; it shifts all scores of a query
+    equally, so the softmax cancels it, except with `rotary`."""
 
 
 class GroupedQueryAttentionParams(AttentionParams):
     """Params of `grouped_query_attention`."""
 
     kv_heads: Count
-    """Heads of keys and values, dividing `heads`; 1 is multi-query, `heads` is attention@1."""
+    """Number of key and value heads, a divisor of `heads`; 1 is multi-query attention, `heads` is
+    attention@1."""
 
 
 def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
-    """Self-attention when `memory` is not wired, then s is t; always where distance counts."""
-    memory = port("memory", "f[b s d_memory]?", "what is read; x itself when not wired")
+    """Return the signature; without a wired `memory`, it is self-attention and s is t.
+
+    Attention with relative positions has no `memory` port.
+    """
+    memory = port("memory", "f[b s d_memory]?", "the sequence that is attended to; default: x")
     read = () if params.position in DISTANT else (memory,)
     crossed = "memory" in wired and bool(read)
     return Signature(
         inputs=(
-            port("x", "f[b t d_model]", "what reads"),
+            port("x", "f[b t d_model]", "queries"),
             *read,
-            port("mask", "mask[b s]?", "which positions may be read"),
-            port("bias", "bias[b t s]?", "what is added to the scores; -inf where none may read"),
+            port("mask", "mask[b s]?", "true at positions that may be attended to"),
+            port("bias", "bias[b t s]?", "added to the scores; -inf masks a pair"),
         ),
-        outputs=(port("y", "f[b t d_model]", "what each position read"),),
+        outputs=(port("y", "f[b t d_model]", "attention output at each position"),),
         same={} if crossed else {"s": "t", "d_memory": "d_model"},
         behavior={"s": "full"} if crossed else {"t": "causal" if params.causal else "full"},
     )
@@ -84,8 +89,8 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
     d_model, heads = sizes["d_model"], params.heads
     d_k, d_v = head_widths(d_model, heads, params.d_k, params.d_v)
     if params.position == "rotary" and d_k % 2:
-        msg = f"d_k is {d_k}, which is odd, but rotary positions turn pairs of numbers"
-        raise ValueError(msg, f"give a d_k that is even, such as {d_k + 1}, or another 'heads'")
+        msg = f"d_k is {d_k}, which is odd, but rotary positions need an even d_k"
+        raise ValueError(msg, f"set d_k to an even number, such as {d_k + 1}, or change 'heads'")
     if params.position == "relative_bias":
         _check_buckets(params)
     return {
@@ -111,16 +116,15 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
 
 
 def _check_buckets(params: AttentionParams) -> None:
-    """Refuse buckets that cannot be halved, and those of one distance that reach too far."""
+    """Raise if `buckets` cannot be partitioned, or if `max_distance` is too small for them."""
     parts = 2 if params.causal else 4
     if params.buckets % (parts // 2) or params.buckets < parts:
-        msg = f"{params.buckets} buckets do not divide into near and far, before and after"
-        if params.causal:
-            msg = f"{params.buckets} buckets do not divide into near and far"
+        rule = "at least 2" if params.causal else "an even number of at least 4"
+        msg = f"buckets is {params.buckets}, but it must be {rule}"
         raise ValueError(msg, f"use {max(parts, params.buckets + params.buckets % 2)} buckets")
     exact = params.buckets // parts
     if params.max_distance <= exact:
-        msg = f"max_distance is {params.max_distance}, but buckets of one distance reach {exact}"
+        msg = f"max_distance is {params.max_distance}, but it must be above {exact}"
         raise ValueError(msg, f"use a max_distance above {exact}, or fewer buckets")
 
 
@@ -129,7 +133,7 @@ def _grouped_arguments(
 ) -> dict[str, Any]:
     heads, kv_heads = params.heads, params.kv_heads
     if heads % kv_heads:
-        msg = f"{heads} heads do not divide among {kv_heads} heads of keys and values"
+        msg = f"{heads} heads are not divisible by {kv_heads} key and value heads"
         fits = (h for h in range(1, heads + 1) if heads % h == 0)
         raise ValueError(msg, f"use {nearest(kv_heads, fits)} kv_heads")
     return {**_arguments(params, sizes), "kv_heads": kv_heads}
@@ -149,28 +153,28 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _relative_keys(arguments: Mapping[str, Any]) -> int:
-    """Return how many distances have a key of their own."""
+    """Return the number of distances that have a learned key."""
     reach: int = arguments["reach"]
     return reach + 1 if arguments["causal"] else 2 * reach + 1
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the four projections, and the two products of every head in full.
+    """Count the four projections and both products of every head, without regard to masks.
 
-    With relative keys, also their products with every query.
+    With relative keys, also count their products with every query.
     """
-    a, reads, is_read = arguments, sizes["t"], sizes["s"]
+    a, t, s = arguments, sizes["t"], sizes["s"]
     both = a["d_k"] + a["d_v"]
-    ours = reads * a["d_model"] * a["heads"] * both
-    theirs = is_read * a["d_memory"] * a["kv_heads"] * both
+    of_queries = t * a["d_model"] * a["heads"] * both
+    of_memory = s * a["d_memory"] * a["kv_heads"] * both
     if a["position"] == "relative_key":
-        ours += reads * a["heads"] * a["d_k"] * _relative_keys(a)
-    work: int = 2 * sizes["b"] * (ours + theirs + a["heads"] * reads * is_read * both)
+        of_queries += t * a["heads"] * a["d_k"] * _relative_keys(a)
+    work: int = 2 * sizes["b"] * (of_queries + of_memory + a["heads"] * t * s * both)
     return work
 
 
 def _division(arguments: Mapping[str, Any]) -> Division | None:
-    """Divide by heads, where a head needs no number that is learned for it or for all."""
+    """Divide along the heads; None if heads have learned gates or relative positions."""
     if arguments["position"] in DISTANT or arguments["head_gates"]:
         return None
     names = ("heads", "kv_heads")
@@ -183,14 +187,24 @@ def _division(arguments: Mapping[str, Any]) -> Division | None:
 
 
 def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the windows from one end to the other."""
+    """Count the layers until both ends are connected: one per window."""
     window = arguments["window"]
     return max(1, -(-(sizes["t"] - 1) // window)) if window else 1
 
 
+_PRUNABLE = Prunable(
+    rows={"query": "heads", "key": "kv_heads", "value": "kv_heads"},
+    columns=("out.weight",),
+    last_axis=("head_gate", "relative_bias.weight"),
+)
+
 ATTENTION = BlockType(
     name="attention",
-    doc="Multi-head scaled dot-product attention; softmax(q k^T / sqrt(d_k)) v in each head.",
+    title="multi-head attention",
+    family="attention",
+    mixes="attention",
+    role="attention",
+    doc="Multi-head scaled dot-product attention; softmax(q k^T / sqrt(d_k)) v for each head.",
     source="Vaswani et al. 2017, section 3.2; rotary: Su et al. 2021, section 3.4; "
     "window: Beltagy et al. 2020, section 3.1; no scale: Luong et al. 2015, section 3.1; "
     "alibi: Press et al. 2022, section 3; relative bias: Raffel et al. 2020, section 2.1; "
@@ -202,6 +216,7 @@ ATTENTION = BlockType(
     flops=_flops,
     hops=_hops,
     division=_division,
+    prunable=_PRUNABLE,
     module=".attention.multi_head_module:Attention",
     steps=True,
     example={"heads": 2},
@@ -210,8 +225,12 @@ ATTENTION = BlockType(
 
 GROUPED_QUERY_ATTENTION = BlockType(
     name="grouped_query_attention",
-    doc="Attention whose heads share keys and values in groups; head i reads k and v of head "
-    "floor(i * kv_heads / heads).",
+    title="grouped-query attention",
+    family="attention",
+    mixes="attention",
+    role="attention",
+    doc="Multi-head attention in which groups of heads share keys and values; head i uses key and "
+    "value head floor(i * kv_heads / heads).",
     source="Ainslie et al. 2023, section 2.2; kv_heads = 1: Shazeer 2019, section 3",
     params=GroupedQueryAttentionParams,
     signature=_signature,
@@ -220,6 +239,7 @@ GROUPED_QUERY_ATTENTION = BlockType(
     flops=_flops,
     hops=_hops,
     division=_division,
+    prunable=_PRUNABLE,
     module=".attention.multi_head_module:Attention",
     steps=True,
     example={"heads": 4, "kv_heads": 2},

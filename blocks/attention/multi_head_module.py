@@ -1,8 +1,7 @@
-"""Attention: every position of one sequence reads from another, or from its own.
+"""Multi-head attention and grouped-query attention.
 
-Axes: B sequences, T positions that read, S positions that are read, D width of the
-model, H heads, G heads of keys and values, K and V widths of one head; R rows = N
-sentences x beams.
+Axes: B sequences, T query positions, S key positions, D model width, H heads, G key and
+value heads, K and V key and value widths of one head; R rows = N sentences x beams.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from ..position.position_module import RelativeBias, RelativeKey, alibi, distanc
 class Attention(nn.Module):
     """Multi-head scaled dot-product attention.
 
-    Each head weighs what is read by softmax(q k^T / sqrt(K)) and returns the weighted
-    sum of values; a linear map mixes the heads.  With fewer heads of keys and values,
-    H / G heads in a row read the same ones.
+    Each head computes softmax(q k^T / sqrt(K)) v; a linear map combines the heads.  If G < H,
+    H / G consecutive heads share one key and value head.
 
     Source: Vaswani et al. 2017, section 3.2; shared keys: Ainslie et al. 2023, section
     2.2; rotary: Su et al. 2021, section 3.4; window: Beltagy et al. 2020, section 3.1;
@@ -36,9 +34,9 @@ class Attention(nn.Module):
     """
 
     batched: Batched | None = None
-    """Where packed rows belong, while a model is trained on them."""
+    """Rows of the current batch, if the model is trained on unpadded batches."""
     places: Mapping[str, Place] = {}
-    """Which ports take packed rows: `x`, `memory`."""
+    """Ports that may receive unpadded values: `x`, `memory`."""
 
     def __init__(  # noqa: PLR0913 - the params of a block
         self,
@@ -62,7 +60,7 @@ class Attention(nn.Module):
         reach: int = 16,
         head_gates: bool = False,
     ) -> None:
-        """Make the four projections, the table of learned distances, a gate for each head."""
+        """Create the four projections and, if configured, relative positions and head gates."""
         super().__init__()
         self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
         self.causal, self.dropout, self.window = causal, dropout, window
@@ -94,33 +92,36 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """Let every position of x [B, T, D] read memory [B, S, D'], or x itself.
+        """Attend from every position of x [B, T, D] to memory [B, S, D'], or to x itself.
 
-        While a model is trained on packed rows, both may come packed, and what is given is as x.
+        In training with unpadding, x and memory may be unpadded, [R, D]; the output is
+        unpadded if x is.
 
         Args:
-            x: what reads.
-            memory: what is read.
-            mask: [B, S], true where it may be read.
-            bias: [B, T, S], added to the scores of every head; -inf where none may read.
+            x: queries.
+            memory: the sequence that is attended to; x if None.
+            mask: [B, S], true at positions that may be attended to.
+            bias: [B, T, S], added to the scores of every head; -inf masks a pair.
 
         Returns:
-            What each position read, [B, T, D]; zeros mixed where nothing may be read.
+            The attention output, [B, T, D]; where nothing may be attended to, the output
+            projection of zeros.
         """
         own = memory is None
-        of_x = self._rows("x", x)
-        of_read = of_x if memory is None else self._rows("memory", memory)
+        x_rows = self._rows("x", x)
+        source_rows = x_rows if memory is None else self._rows("memory", memory)
         query = self.query(x)
         causal, dropout = self.causal and own, self.dropout if self.training else 0.0
-        read = x if memory is None else memory
-        if of_x is not None and of_read is not None:
-            plain = bias is None and self._blind(own=own) and (mask is None or mask is of_read.mask)
+        source = x if memory is None else memory
+        if x_rows is not None and source_rows is not None:
+            plain = bias is None and not self._positional(own=own)
+            plain = plain and (mask is None or mask is source_rows.mask)
             if plain and varlen_applies(query, dropout=dropout):
-                return self._without_padding(query, read, of_x, of_read, causal=causal)
-        query_BHTK = self._split(with_padding(query, of_x), self.heads)
-        key_BGSK, value_BGSV = self._offered(read, of_read)
+                return self._without_padding(query, source, x_rows, source_rows, causal=causal)
+        query_BHTK = self._split(with_padding(query, x_rows), self.heads)
+        key_BGSK, value_BGSV = self._keys_values(source, source_rows)
         if own:
-            query_BHTK, key_BGSK = self._placed(query_BHTK, key_BGSK, 0)
+            query_BHTK, key_BGSK = self._rotate(query_BHTK, key_BGSK, 0)
         y_BHTV = attend(
             query_BHTK,
             key_BGSK,
@@ -132,7 +133,7 @@ class Attention(nn.Module):
             scale=self.scale,
             bias=self._bias(query_BHTK, key_BGSK, bias, own=own),
         )
-        return self._merge(y_BHTV, of_x)
+        return self._merge(y_BHTV, x_rows)
 
     def attention_weights(
         self,
@@ -141,9 +142,9 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """Return how much each head reads of each position, [B, H, T, S].
+        """Return the attention weights of each head, [B, H, T, S], without dropout.
 
-        Rows add up to 1, or are zeros where nothing may be read.  No dropout.
+        Rows sum to 1, or are zeros if all keys are masked.
 
         Args:
             x: as of `forward`.
@@ -155,7 +156,7 @@ class Attention(nn.Module):
         query_BHTK = self._split(self.query(x), self.heads)
         key_BGSK = self._split(self.key(x if memory is None else memory), self.kv_heads)
         if own:
-            query_BHTK, key_BGSK = self._placed(query_BHTK, key_BGSK, 0)
+            query_BHTK, key_BGSK = self._rotate(query_BHTK, key_BGSK, 0)
         return weigh(
             query_BHTK,
             key_BGSK,
@@ -169,10 +170,10 @@ class Attention(nn.Module):
     def begin(
         self, capacity: Capacity, memory: Tensor | None = None, mask: Tensor | None = None
     ) -> State:
-        """Return buffers for own keys and values, or those of the memory, computed once."""
+        """Return the decoding state: buffers for keys and values, or those of the memory."""
         if memory is not None:
-            key, value = self._offered(memory)
-            # They are read at every step, and so laid out head by head.
+            key, value = self._keys_values(memory)
+            # Contiguous per head, since every step reads them.
             fixed = {"key": key.contiguous(), "value": value.contiguous()}
             return State(fixed=fixed if mask is None else {**fixed, "mask": mask})
 
@@ -192,17 +193,18 @@ class Attention(nn.Module):
         state: State,
         position: int,
     ) -> Tensor:
-        """Let the next positions of every row, x [R, T, D], read.
+        """Attend from the next positions of every row, x [R, T, D].
 
-        With a memory, the beams of a sentence are its query positions, so the memory's
-        keys and values are kept once for each sentence.
+        With a memory, the beams of a sentence are treated as further query positions, so the
+        keys and values of the memory are stored once per sentence.
 
         Args:
-            x: what reads.
-            mask: [R, T], true where later positions may read these; without a memory.
-            bias: [R, T, S], added to the scores; without a memory S reaches at least to here.
-            state: what `begin` returned.
-            position: where the first of them stands, counted from 0.
+            x: queries.
+            mask: [R, T], true where later queries may attend to these; only without a memory.
+            bias: [R, T, S], added to the scores; without a memory, S must cover at least the
+                positions up to the last of these.
+            state: the state returned by `begin`; updated in place.
+            position: index of the first of these positions, from 0.
         """
         query_RHTK = self._split(self.query(x), self.heads)
         if state.fixed:
@@ -214,60 +216,62 @@ class Attention(nn.Module):
             y = attend(query, key, value, mask, scale=self.scale, bias=bias)
             return self._merge(y.unflatten(2, (-1, x.size(1))).transpose(1, 2).flatten(0, 1))
         end = position + x.size(1)
-        key, value = self._offered(x)
-        query_RHTK, key = self._placed(query_RHTK, key, position)
+        key, value = self._keys_values(x)
+        query_RHTK, key = self._rotate(query_RHTK, key, position)
         for name, new in (("key", key), ("value", value)):
             state.appended[name][:, :, position:end] = new
         first = 0 if self.window is None else max(0, position - self.window)
         key, value = (state.appended[name][:, :, first:end] for name in ("key", "value"))
         if mask is not None:
             length = state.appended["key"].size(2)
-            kept = state.appended.setdefault("mask", mask.new_zeros(mask.size(0), length, 1))
-            kept[:, position:end, 0] = mask
-            mask = kept[:, first:end, 0]
+            stored = state.appended.setdefault("mask", mask.new_zeros(mask.size(0), length, 1))
+            stored[:, position:end, 0] = mask
+            mask = stored[:, first:end, 0]
         if bias is not None:
             bias = bias[:, :, first:end]
         bias = self._bias(query_RHTK, key, bias, own=True)
         if x.size(1) > 1:
-            far = distances(x.size(1), end - first, x.device)
-            hidden_TS = far < 0 if self.window is None else (far < 0) | (far > self.window)
-            seen = query_RHTK.new_zeros(1, 1, *hidden_TS.shape) if bias is None else bias
-            bias = seen.masked_fill(hidden_TS, float("-inf"))
+            distance_TS = distances(x.size(1), end - first, x.device)
+            masked_TS = distance_TS < 0
+            if self.window is not None:
+                masked_TS = masked_TS | (distance_TS > self.window)
+            base = query_RHTK.new_zeros(1, 1, *masked_TS.shape) if bias is None else bias
+            bias = base.masked_fill(masked_TS, float("-inf"))
         return self._merge(attend(query_RHTK, key, value, mask, scale=self.scale, bias=bias))
 
     def _rows(self, port: str, value: Tensor) -> Rows | None:
-        """Return where the positions of a packed value belong; None for a padded one."""
+        """Return the rows of an unpadded value; None for a padded value."""
         place = self.places.get(port)
         return None if self.batched is None else self.batched.rows_of(value, place)
 
     def _without_padding(
-        self, query: Tensor, read: Tensor, of_x: Rows, of_read: Rows, *, causal: bool
+        self, query: Tensor, source: Tensor, x_rows: Rows, source_rows: Rows, *, causal: bool
     ) -> Tensor:
-        """Attend by the kernel that takes packed rows, from queries [R, H * K]."""
+        """Attend from queries [R, H * K] with the kernel for unpadded rows."""
         query_RHK = query.unflatten(-1, (self.heads, -1))
         key_SGK, value_SGV = (
-            of_heads.unflatten(-1, (self.kv_heads, -1))
-            for of_heads in (self.key(read), self.value(read))
+            part.unflatten(-1, (self.kv_heads, -1))
+            for part in (self.key(source), self.value(source))
         )
         y_RHV = varlen_unpadded(
-            query_RHK, key_SGK, value_SGV, of_x, of_read, causal=causal, scale=self.scale
+            query_RHK, key_SGK, value_SGV, x_rows, source_rows, causal=causal, scale=self.scale
         )
-        return self._mixed(y_RHV)
+        return self._project(y_RHV)
 
-    def _blind(self, *, own: bool) -> bool:
-        """Say whether distance counts for nothing here."""
-        plain = self.relative_bias is None and self.relative_key is None and not self.alibi
-        return plain and not (own and (self.base is not None or self.window is not None))
+    def _positional(self, *, own: bool) -> bool:
+        """Return whether the scores depend on relative positions or a window."""
+        relative = self.relative_bias is not None or self.relative_key is not None or self.alibi
+        return relative or (own and (self.base is not None or self.window is not None))
 
-    def _offered(self, read: Tensor, rows: Rows | None = None) -> tuple[Tensor, Tensor]:
-        """Return keys [B, G, S, K] and values [B, G, S, V] of what is read, [B, S, D']."""
+    def _keys_values(self, source: Tensor, rows: Rows | None = None) -> tuple[Tensor, Tensor]:
+        """Return the keys [B, G, S, K] and values [B, G, S, V] of a sequence [B, S, D']."""
         return (
-            self._split(with_padding(self.key(read), rows), self.kv_heads),
-            self._split(with_padding(self.value(read), rows), self.kv_heads),
+            self._split(with_padding(self.key(source), rows), self.kv_heads),
+            self._split(with_padding(self.value(source), rows), self.kv_heads),
         )
 
-    def _placed(self, query_BHTK: Tensor, key_BGTK: Tensor, start: int) -> tuple[Tensor, Tensor]:
-        """Turn queries and keys by their positions, which count from `start`, when asked."""
+    def _rotate(self, query_BHTK: Tensor, key_BGTK: Tensor, start: int) -> tuple[Tensor, Tensor]:
+        """Apply rotary positions, counted from `start`, to queries and keys if configured."""
         if self.base is None:
             return query_BHTK, key_BGTK
         positions_T = torch.arange(query_BHTK.size(2), device=query_BHTK.device) + start
@@ -279,16 +283,19 @@ class Attention(nn.Module):
     def _bias(
         self, query_BHTK: Tensor, key_BGSK: Tensor, bias_BTS: Tensor | None, *, own: bool
     ) -> Tensor | None:
-        """Return what is added to the scores, [B or 1, H or 1, T, S]: by distance, by wire."""
-        far = self._distant(query_BHTK, key_BGSK) if own else None
+        """Return the sum of the relative position bias and the given bias.
+
+        The shape is [B or 1, H or 1, T, S]; None if there is neither.
+        """
+        relative = self._relative_bias(query_BHTK, key_BGSK) if own else None
         if bias_BTS is None:
-            return far
-        return bias_BTS[:, None] if far is None else far + bias_BTS[:, None]
+            return relative
+        return bias_BTS[:, None] if relative is None else relative + bias_BTS[:, None]
 
-    def _distant(self, query_BHTK: Tensor, key_BGSK: Tensor) -> Tensor | None:
-        """Return what distance adds to the scores, [B or 1, H, T, S].
+    def _relative_bias(self, query_BHTK: Tensor, key_BGSK: Tensor) -> Tensor | None:
+        """Return the bias for relative positions, [B or 1, H, T, S]; None if there is none.
 
-        Those that read are the last of those that are read.
+        The query positions are the last T of the S key positions.
         """
         if self.relative_bias is None and self.relative_key is None and not self.alibi:
             return None
@@ -297,23 +304,23 @@ class Attention(nn.Module):
         if self.relative_bias is not None:
             bias = self.relative_bias(distance_TS)[None]
         elif self.relative_key is not None:
-            times = query_BHTK.size(-1) ** -0.5 if self.scale is None else self.scale
-            bias = self.relative_key(query_BHTK, distance_TS) * times
+            scale = query_BHTK.size(-1) ** -0.5 if self.scale is None else self.scale
+            bias = self.relative_key(query_BHTK, distance_TS) * scale
         else:
             bias = alibi(distance_TS, self.heads)[None]
         return bias
 
     def _split(self, x: Tensor, heads: int) -> Tensor:
-        """[B, T, H * K] to [B, H, T, K]."""
+        """Reshape [B, T, H * K] to [B, H, T, K]."""
         x_BTHK: Tensor = x.unflatten(-1, (heads, -1))
         return x_BTHK.transpose(1, 2)
 
     def _merge(self, y_BHTV: Tensor, rows: Rows | None = None) -> Tensor:
-        """[B, H, T, V] to [B, T, D], packed where rows are given."""
-        return self._mixed(without_padding(y_BHTV.transpose(1, 2), rows))
+        """Project [B, H, T, V] to [B, T, D], or to unpadded [R, D] if rows are given."""
+        return self._project(without_padding(y_BHTV.transpose(1, 2), rows))
 
-    def _mixed(self, y_HV: Tensor) -> Tensor:
-        """[..., H, V] to [..., D], the heads gated and mixed."""
+    def _project(self, y_HV: Tensor) -> Tensor:
+        """Apply the head gates and the output projection, [..., H, V] to [..., D]."""
         if self.head_gate is not None:
             y_HV = y_HV * self.head_gate[:, None].to(y_HV.dtype)
         out: Tensor = self.out(y_HV.flatten(-2))

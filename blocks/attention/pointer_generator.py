@@ -1,4 +1,4 @@
-"""Pointer: words of a vocabulary, and copies of what is read."""
+"""Pointer-generator head: generate a word from the vocabulary or copy one from the source."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ class PointerHeadParams(Params):
     """Params of `pointer_head`."""
 
     vocab: Count
-    """Words that may be written; the ids that are read are among them."""
+    """Size of the output vocabulary; the source ids must be ids of it too."""
 
 
 def _signature(params: PointerHeadParams, _: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", "f[b t d_model]", "what writes"),
-            port("memory", "f[b s d_memory]", "what may be pointed at"),
-            port("ids", "ids:d_source[b s]", "which word a copy of each position is"),
-            port("mask", "mask[b s]?", "which positions may be pointed at"),
+            port("x", "f[b t d_model]", "decoder vectors"),
+            port("memory", "f[b s d_memory]", "encoded source, which may be copied from"),
+            port("ids", "ids:d_source[b s]", "ids of the source words"),
+            port("mask", "mask[b s]?", "true at source positions that may be copied"),
         ),
-        outputs=(port("y", f"f[b t {params.vocab}]", "log-probabilities of words"),),
+        outputs=(port("y", f"f[b t {params.vocab}]", "log-probabilities of the next word"),),
         behavior={"s": "full"},
     )
 
 
 def _arguments(params: PointerHeadParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
     if sizes["d_source"] > params.vocab:
-        msg = f"{sizes['d_source']} words are read and only {params.vocab} may be written"
+        msg = f"vocab is {params.vocab}, but the source vocabulary has {sizes['d_source']} ids"
         raise ValueError(msg, f"set vocab to at least {sizes['d_source']}")
     return {name: sizes[name] for name in ("d_model", "d_memory")} | params.model_dump()
 
@@ -47,7 +47,7 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count query, gate and words of every position that writes, and the scores of pairs."""
+    """Count the query, gate and vocabulary maps of every position, and the scores of all pairs."""
     a = arguments
     each = a["d_model"] * (a["d_memory"] + 1 + a["vocab"]) + sizes["s"] * a["d_memory"]
     work: int = 2 * sizes["b"] * sizes["t"] * each
@@ -56,8 +56,10 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
 
 POINTER_HEAD = BlockType(
     name="pointer_head",
-    doc="Words of a vocabulary mixed with copies of what is read; "
-    "log (g softmax(W x) + (1 - g) sum of attention to the positions of each word).",
+    family="linear",
+    mixes="pointer",
+    doc="Pointer-generator head: a gated mixture of generating a word and copying a source word; "
+    "log(g softmax(W x) + (1 - g) a), a_w the summed attention to the positions of word w.",
     source="See et al. 2017, section 2.2; Vinyals et al. 2015 (pointer networks), section 2.3",
     params=PointerHeadParams,
     signature=_signature,

@@ -1,4 +1,4 @@
-"""Projection: what attentions of several heads share in their declarations."""
+"""Helpers for declaring multi-head attention blocks: head widths and weight shapes."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 
-def nearest(wish: int, fits: Iterable[int]) -> int:
-    """Return the number nearest to a wish among those that fit."""
-    return min(fits, key=lambda number: abs(number - wish))
+def nearest(target: int, candidates: Iterable[int]) -> int:
+    """Return the candidate nearest to a target."""
+    return min(candidates, key=lambda number: abs(number - target))
 
 
 def head_widths(d_model: int, heads: int, d_k: int | None, d_v: int | None) -> tuple[int, int]:
-    """Return the widths of one head's keys and values, d_model / heads where none is given.
+    """Return the key and value width of one head; d_model / heads by default.
 
     Raises:
-        ValueError: the width does not divide among the heads, and d_k is not given.
+        ValueError: d_k is not given, and d_model is not divisible by the number of heads.
     """
     if d_k is None and d_model % heads:
-        msg = f"width {d_model} does not divide among {heads} heads"
+        msg = f"width {d_model} is not divisible by {heads} heads"
         fits = (h for h in range(1, min(d_model, 64) + 1) if d_model % h == 0)
-        raise ValueError(msg, f"use {nearest(heads, fits)} heads, or give d_k")
+        raise ValueError(msg, f"use {nearest(heads, fits)} heads, or set d_k")
     width = d_k or d_model // heads
     return width, d_v or width
 
 
 def projections(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the matrices of queries, keys and values, and of the one that mixes."""
+    """Return the weight shapes of the query, key, value and output projections."""
     a = arguments
     d_memory, kv_heads = a.get("d_memory", a["d_model"]), a.get("kv_heads", a["heads"])
     return {
@@ -40,7 +40,7 @@ def projections(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 def linear_weights(
     shapes: Mapping[str, tuple[int, ...]], *, bias: bool, without: str = ""
 ) -> dict[str, tuple[int, ...]]:
-    """Return the weights of linear maps by name, with a bias each but for one."""
+    """Return the weight and bias shapes of linear maps; the map `without` has no bias."""
     weights: dict[str, tuple[int, ...]] = {}
     for name, shape in shapes.items():
         weights[f"{name}.weight"] = shape

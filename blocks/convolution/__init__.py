@@ -1,1 +1,1 @@
-"""Convolution: every position reads its neighbors with the same weights."""
+"""Convolution blocks."""

@@ -1,4 +1,4 @@
-"""Word: one vector for each word, from those of its parts."""
+"""Character CNN: one vector per word from the vectors of its characters."""
 
 from __future__ import annotations
 
@@ -13,27 +13,29 @@ class WordConvolutionParams(Params):
     """Params of `word_convolution`."""
 
     d_out: Count
-    """Width of the result."""
+    """Width of the output."""
     kernel: Count = 3
-    """Parts that one result of the convolution reads; odd."""
+    """Size of the convolution kernel, in parts; odd."""
     pool: Literal["max", "mean"] = "max"
-    """What becomes of a word's results, number by number."""
+    """How the outputs of a word's parts are pooled, feature by feature."""
 
 
 def _signature(params: WordConvolutionParams, _: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", "f[... c d_in]", "vectors of parts, such as characters"),
-            port("mask", "mask[... c]?", "which parts a word has"),
+            port("x", "f[... c d_in]", "vectors of the parts of words, such as characters"),
+            port("mask", "mask[... c]?", "true at the parts of a word, false at padding"),
         ),
-        outputs=(port("y", f"f[... {params.d_out}]", "one vector; zeros for a word of no parts"),),
+        outputs=(
+            port("y", f"f[... {params.d_out}]", "one vector per word; zeros if it has no parts"),
+        ),
         behavior={"c": "full"},
     )
 
 
 def _arguments(params: WordConvolutionParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
     if params.kernel % 2 == 0:
-        msg = f"a kernel of {params.kernel} has no middle"
+        msg = f"kernel is {params.kernel}, but it must be odd"
         raise ValueError(msg, f"use {params.kernel + 1}")
     return {**sizes, **params.model_dump()}
 
@@ -51,8 +53,10 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
 
 WORD_CONVOLUTION = BlockType(
     name="word_convolution",
-    doc="A vector for each word from those of its parts, such as characters; "
-    "max_c (sum_k W_k x_{c+k} + b), or their mean.",
+    family="convolution",
+    mixes="word",
+    doc="One vector per word: a convolution over the vectors of its parts, such as characters, "
+    "then max or mean pooling; max_c (sum_k W_k x_{c+k} + b).",
     source="dos Santos & Zadrozny 2014, section 2.1.2; Ma & Hovy 2016, section 2.1",
     params=WordConvolutionParams,
     signature=_signature,

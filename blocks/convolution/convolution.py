@@ -1,4 +1,4 @@
-"""Convolution: every position reads its neighbours with the same weights."""
+"""Convolutions over time: plain, depthwise separable and gated."""
 
 from __future__ import annotations
 
@@ -14,38 +14,39 @@ class ConvolutionParams(Params):
     """Params of `convolution`, `separable_convolution` and `gated_convolution`."""
 
     d_out: Count
-    """Width of the result."""
+    """Width of the output."""
     kernel: Count
-    """Positions that one result reads."""
+    """Kernel size in positions; odd unless `causal`."""
     dilation: Count = 1
-    """Distance between neighbouring positions that are read."""
+    """Distance between neighboring kernel positions."""
     causal: Flag = False
-    """Whether a position reads none later than itself; otherwise those on both sides."""
+    """Whether an output depends only on its own and earlier positions; otherwise the kernel is
+    centered."""
     bias: Flag = True
-    """Whether a bias is added."""
+    """Whether to add a bias."""
 
 
 def _signature(params: ConvolutionParams, _: frozenset[str]) -> Signature:
     reads: Behavior = "causal" if params.causal else "full"
     return Signature(
         inputs=(
-            port("x", "f[b t d_in]", "vectors"),
-            port("mask", "mask[b t]?", "which positions are read; the others count as zeros"),
+            port("x", "f[b t d_in]", "input vectors"),
+            port("mask", "mask[b t]?", "true at non-padding positions; the others read as zeros"),
         ),
-        outputs=(port("y", f"f[b t {params.d_out}]", "what each neighbourhood gave"),),
+        outputs=(port("y", f"f[b t {params.d_out}]", "output of the convolution"),),
         behavior={} if params.kernel == 1 else {"t": reads},
     )
 
 
 def _arguments(params: ConvolutionParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
     if not params.causal and params.kernel % 2 == 0:
-        msg = f"a kernel of {params.kernel} has no middle"
-        raise ValueError(msg, f"use {params.kernel + 1}, or 'causal': true")
+        msg = f"kernel is {params.kernel}, but it must be odd unless 'causal' is set"
+        raise ValueError(msg, f"use {params.kernel + 1}, or set 'causal': true")
     return {**sizes, **params.model_dump()}
 
 
 def _weights(arguments: Mapping[str, Any], copies: int = 1) -> dict[str, tuple[int, ...]]:
-    """Return the weights of a convolution to so many times the width of the result."""
+    """Return the weight shapes of a convolution with `copies` * d_out output channels."""
     a, width = arguments, copies * arguments["d_out"]
     weight = {"weight": (width, a["d_in"], a["kernel"])}
     return weight | ({"bias": (width,)} if a["bias"] else {})
@@ -66,13 +67,13 @@ def _separable_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...
 
 
 def _separable_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the convolution of each number by itself, and the map of each position."""
+    """Count the depthwise convolution and the pointwise linear map."""
     a = arguments
     return 2 * sizes["b"] * sizes["t"] * int(a["d_in"] * (a["kernel"] + a["d_out"]))
 
 
 def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the kernels that reach from one end to the other; a dilated one leaves gaps."""
+    """Count the layers until both ends are connected; 0 if dilation skips positions."""
     a, farthest = arguments, sizes["t"] - 1
     taps: int = a["kernel"] - 1 if a["causal"] else a["kernel"] // 2
     if not taps or (a["dilation"] > 1 and farthest):
@@ -82,7 +83,10 @@ def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
 
 CONVOLUTION = BlockType(
     name="convolution",
-    doc="Convolution over time, centred or causal, as long as its input; sum_k W_k x_{t+k} + b.",
+    family="convolution",
+    mixes="convolution",
+    doc="Convolution over time, centered or causal, with an output as long as its input; "
+    "sum_k W_k x_{t+k} + b.",
     source="Gehring et al. 2017, section 3.2; van den Oord et al. 2016, section 2.1",
     params=ConvolutionParams,
     signature=_signature,
@@ -98,7 +102,9 @@ CONVOLUTION = BlockType(
 
 SEPARABLE_CONVOLUTION = BlockType(
     name="separable_convolution",
-    doc="Convolution of each number of the vectors by itself, then a map of each position; "
+    family="convolution",
+    mixes="convolution",
+    doc="Depthwise convolution over time, then a pointwise linear map; "
     "W (sum_k v_k * x_{t+k}) + b.",
     source="Chollet 2017, section 1.2; over time: Kaiser et al. 2017, section 2",
     params=ConvolutionParams,
@@ -115,7 +121,9 @@ SEPARABLE_CONVOLUTION = BlockType(
 
 GATED_CONVOLUTION = BlockType(
     name="gated_convolution",
-    doc="Two convolutions, one the other's gate; (sum_k W_k x_{t+k} + b) * "
+    family="convolution",
+    mixes="convolution",
+    doc="Two convolutions over time, the second gating the first; (sum_k W_k x_{t+k} + b) * "
     "sigmoid(sum_k V_k x_{t+k} + c).",
     source="Dauphin et al. 2017, section 2; Gehring et al. 2017, section 3.2",
     params=ConvolutionParams,

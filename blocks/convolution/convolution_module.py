@@ -1,6 +1,6 @@
-"""Convolution: every position reads its neighbours with the same weights.
+"""Convolutions over time: plain, depthwise separable and gated.
 
-Axes: B sequences, T positions, D width in, O width out, K positions of the kernel;
+Axes: B sequences, T positions, D input width, O output width, K kernel size;
 R rows = N sentences x beams.
 """
 
@@ -16,57 +16,57 @@ from ..kernels.decode_state import Capacity, State
 from ..kernels.init import draw_linear
 
 
-class _Neighbors(nn.Module):
-    """What the convolutions share: which positions are read, and what a step remembers."""
+class _TimeConvolution(nn.Module):
+    """Base class of the convolutions: zero padding, and decoding with the last inputs as state."""
 
     def __init__(self, d_in: int, kernel: int, dilation: int, *, causal: bool) -> None:
-        """Work out how many positions are read before and after each."""
+        """Compute how many positions the kernel reads before and after each position."""
         super().__init__()
         self.d_in, self.kernel, self.dilation = d_in, kernel, dilation
         reach = (kernel - 1) * dilation
         self.before, self.after = (reach, 0) if causal else (reach // 2, reach // 2)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Map x [B, T, D] to [B, T, O]; beyond its ends stand zeros.
+        """Map x [B, T, D] to [B, T, O]; sequences are zero-padded at both ends.
 
         Args:
-            x: vectors.
-            mask: [B, T]; where false zeros are read too.
+            x: input vectors.
+            mask: [B, T]; positions where it is false are read as zeros.
         """
-        return self._convolve(F.pad(_kept(x, mask), (0, 0, self.before, self.after)))
+        return self._convolve(F.pad(_masked(x, mask), (0, 0, self.before, self.after)))
 
     def begin(self, capacity: Capacity) -> State:
-        """Remember the last (K - 1) * dilation inputs, zeros at first."""
+        """Return the decoding state: the last (K - 1) * dilation inputs, initially zeros."""
         shape = (capacity.rows, self.before, self.d_in)
         return State(
             carried={"last": torch.zeros(shape, dtype=capacity.dtype, device=capacity.device)}
         )
 
     def step(self, x: Tensor, mask: Tensor | None = None, *, state: State, position: int) -> Tensor:  # noqa: ARG002
-        """Map the next positions of every row, x [R, T, D], from them and what is remembered.
+        """Map the next positions of every row, x [R, T, D], to [R, T, O].
 
         Args:
-            x: vectors.
-            mask: [R, T]; where false zeros are read, here and later.
-            state: what `begin` returned.
-            position: where the first of them stands.
+            x: input vectors.
+            mask: [R, T]; positions where it is false are read as zeros, now and later.
+            state: the state returned by `begin`; updated in place.
+            position: index of the first of these positions; not used.
         """
-        seen = torch.cat([state.carried["last"], _kept(x, mask)], 1)
-        state.carried["last"].copy_(seen[:, x.size(1) :])
-        return self._convolve(seen)
+        inputs = torch.cat([state.carried["last"], _masked(x, mask)], 1)
+        state.carried["last"].copy_(inputs[:, x.size(1) :])
+        return self._convolve(inputs)
 
     def _convolve(self, x: Tensor) -> Tensor:
         """Map x [B, before + T + after, D] to [B, T, O]."""
         raise NotImplementedError
 
 
-def _kept(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Return x [B, T, D] with zeros where it is not kept."""
+def _masked(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Return x [B, T, D] with zeros where the mask is false."""
     return x if mask is None else x.masked_fill(~mask[..., None], 0.0)
 
 
-class Convolution(_Neighbors):
-    """Convolution over time, as long as its input.
+class Convolution(_TimeConvolution):
+    """Convolution over time, with an output as long as its input.
 
     Source: Gehring et al. 2017, section 3.2; causal: van den Oord et al. 2016, section 2.1.
     """
@@ -81,7 +81,7 @@ class Convolution(_Neighbors):
         causal: bool = False,
         bias: bool = True,
     ) -> None:
-        """Make the kernel, O x D x K."""
+        """Create the kernel [O, D, K]."""
         super().__init__(d_in, kernel, dilation, causal=causal)
         self.weight = nn.Parameter(torch.empty(d_out, d_in, kernel))
         self.bias = nn.Parameter(torch.empty(d_out)) if bias else None
@@ -97,8 +97,8 @@ class Convolution(_Neighbors):
         return y_BOT.transpose(1, 2)
 
 
-class SeparableConvolution(_Neighbors):
-    """Convolution of each number of the vectors by itself, then a map of each position.
+class SeparableConvolution(_TimeConvolution):
+    """Depthwise convolution over time, then a pointwise linear map.
 
     Source: Chollet 2017, section 1.2; over time: Kaiser et al. 2017, section 2.
     """
@@ -113,13 +113,13 @@ class SeparableConvolution(_Neighbors):
         causal: bool = False,
         bias: bool = True,
     ) -> None:
-        """Make the kernels, D x 1 x K, and the map, O x D."""
+        """Create the depthwise kernels [D, 1, K] and the pointwise map [O, D]."""
         super().__init__(d_in, kernel, dilation, causal=causal)
         self.depthwise = nn.Parameter(torch.empty(d_in, 1, kernel))
         self.pointwise = nn.Linear(d_in, d_out, bias)
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw kernels that keep the variance, and a Xavier-uniform map; the bias is zero."""
+        """Draw variance-preserving kernels and a Xavier-uniform map; the bias starts at zero."""
         bound = math.sqrt(3 / self.kernel)
         nn.init.uniform_(self.depthwise, -bound, bound, generator=generator)
         draw_linear(generator, self.pointwise)
@@ -132,8 +132,8 @@ class SeparableConvolution(_Neighbors):
         return y
 
 
-class GatedConvolution(_Neighbors):
-    """Two convolutions, one the other's gate: a * sigmoid(b).
+class GatedConvolution(_TimeConvolution):
+    """Two convolutions over time, the second gating the first: a * sigmoid(b).
 
     Source: Dauphin et al. 2017, section 2; Gehring et al. 2017, section 3.2.
     """
@@ -148,13 +148,13 @@ class GatedConvolution(_Neighbors):
         causal: bool = False,
         bias: bool = True,
     ) -> None:
-        """Make both kernels in one, 2 O x D x K: what passes, then the gate."""
+        """Create both kernels as one tensor [2 O, D, K]: the values, then the gates."""
         super().__init__(d_in, kernel, dilation, causal=causal)
         self.weight = nn.Parameter(torch.empty(2 * d_out, d_in, kernel))
         self.bias = nn.Parameter(torch.empty(2 * d_out)) if bias else None
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw normal weights of variance 4 / (D * K), so that the gate keeps that of x.
+        """Draw normal weights of variance 4 / (D * K), so that gating preserves the variance of x.
 
         Source: Gehring et al. 2017, section 3.5.
         """

@@ -1,1 +1,1 @@
-"""Feed-forward maps, mixtures of experts, and functions of each number by itself."""
+"""Feed-forward blocks, mixtures of experts and elementwise functions."""

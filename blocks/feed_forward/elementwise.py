@@ -1,4 +1,4 @@
-"""Pointwise: blocks that change each number by itself, or choose between two."""
+"""Elementwise blocks: activations, scaling by a constant and gating."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ class ActivationParams(Params):
     """Params of `activation`."""
 
     activation: Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"] = "relu"
-    """Which function; `gelu_tanh` is the approximation of gelu by tanh."""
+    """Activation function; `gelu_tanh` is the tanh approximation of gelu."""
 
 
 class ScaleParams(Params):
     """Params of `scale`."""
 
     by: Number
-    """What every number is multiplied by."""
+    """Constant factor."""
 
 
 class GateParams(Params):
     """Params of `gate`."""
 
     start: Number = -1.0
-    """Bias of a fresh gate; below 0 it lets more of `x` through than of `z`."""
+    """Initial bias of the gate; below 0, the output is initially closer to `x` than to `z`."""
 
 
 def _arguments(params: Params, _: Mapping[str, Any]) -> dict[str, Any]:
-    """The modules take the params alone: widths do not matter to them."""
+    """Return the constructor arguments: only the params, since the width does not matter."""
     return params.model_dump()
 
 
 def _activation_signature(_: ActivationParams, __: frozenset[str]) -> Signature:
     return Signature(
-        inputs=(port("x", "f[...]", "numbers"),),
-        outputs=(port("y", "f[...]", "the function of each"),),
+        inputs=(port("x", "f[...]", "values of any shape"),),
+        outputs=(port("y", "f[...]", "the activation of each value"),),
     )
 
 
 ACTIVATION = BlockType(
     name="activation",
-    doc="A function of each number; relu(x) = max(0, x).",
+    doc="Apply an activation function elementwise; relu(x) = max(0, x).",
     source="relu: Nair and Hinton 2010, section 2; gelu and gelu_tanh: Hendrycks and Gimpel 2016, "
     "section 2; silu: Ramachandran et al. 2017, section 4",
     params=ActivationParams,
@@ -58,14 +58,15 @@ ACTIVATION = BlockType(
 
 def _scale_signature(_: ScaleParams, __: frozenset[str]) -> Signature:
     return Signature(
-        inputs=(port("x", "f[...]", "numbers"),),
-        outputs=(port("y", "f[...]", "each times the constant"),),
+        inputs=(port("x", "f[...]", "values of any shape"),),
+        outputs=(port("y", "f[...]", "each value times the constant"),),
     )
 
 
 SCALE = BlockType(
     name="scale",
-    doc="Every number times a constant; y = by * x.",
+    role="scale",
+    doc="Multiply by a constant; y = by * x.",
     source="Vaswani et al. 2017, section 3.4; Raffel et al. 2020, section 2.1",
     params=ScaleParams,
     signature=_scale_signature,
@@ -79,10 +80,10 @@ SCALE = BlockType(
 def _gate_signature(_: GateParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", "f[... d_model]", "what is carried; it decides the gate"),
-            port("z", "f[... d_model]", "what was made of it"),
+            port("x", "f[... d_model]", "carried vectors; the gate is computed from them"),
+            port("z", "f[... d_model]", "transformed vectors"),
         ),
-        outputs=(port("y", "f[... d_model]", "a mean of both, weighed number by number"),),
+        outputs=(port("y", "f[... d_model]", "gated mean of both, feature by feature"),),
     )
 
 
@@ -98,7 +99,7 @@ def _gate_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
 
 GATE = BlockType(
     name="gate",
-    doc="A learned mean of two values; y = g z + (1 - g) x, g = sigmoid(x W^T + b).",
+    doc="Highway gate between two values; y = g z + (1 - g) x, g = sigmoid(x W^T + b).",
     source="Srivastava et al. 2015, section 2",
     params=GateParams,
     signature=_gate_signature,

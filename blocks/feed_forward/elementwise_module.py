@@ -1,4 +1,4 @@
-"""Pointwise: modules that change each number by itself, or choose between two."""
+"""Elementwise modules: activations, scaling by a constant and gating."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     **ACTIVATIONS,
     "tanh": torch.tanh,
 }
-"""Name in a spec to what it computes."""
+"""Maps each activation name in a spec to its function."""
 
 
 class Activation(nn.Module):
-    """A function of each number.
+    """Apply an activation function elementwise.
 
     Source: relu: Nair and Hinton 2010, section 2; gelu: Hendrycks and Gimpel 2016, section 2;
     silu: Ramachandran et al. 2017, section 4.
     """
 
     def __init__(self, activation: str) -> None:
-        """Keep the function."""
+        """Look up the function by its name in a spec."""
         super().__init__()
         self.activation = FUNCTIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the function of each number of x, of any shape."""
+        """Apply the function to every element of x, of any shape."""
         return self.activation(x)
 
 
 class Scale(nn.Module):
-    """Every number times a constant.
+    """Multiply by a constant.
 
     Source: Vaswani et al. 2017, section 3.4; Raffel et al. 2020, section 2.1.
     """
 
     def __init__(self, by: float) -> None:
-        """Keep the constant."""
+        """Set the constant."""
         super().__init__()
         self.by = by
 
@@ -51,18 +51,18 @@ class Scale(nn.Module):
 
 
 class Gate(nn.Linear):
-    """A learned mean of two values: a highway's gate.
+    """Highway gate between two values.
 
-    Source: Srivastava et al. 2015, section 2; the bias that starts below 0: section 2.2.
+    Source: Srivastava et al. 2015, section 2; negative initial bias: section 2.2.
     """
 
     def __init__(self, d_model: int, start: float) -> None:
-        """Make the map from which the gate is taken, D x D."""
+        """Create the linear map of the gate, [D, D]."""
         super().__init__(d_model, d_model)
         self.start = start
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw Xavier-uniform weights; the bias starts where it was asked to."""
+        """Draw Xavier-uniform weights; the bias starts at `start`."""
         draw_linear(generator, self)
         nn.init.constant_(self.bias, self.start)
 

@@ -1,4 +1,4 @@
-"""Feed-forward: the same two-layer map at every position, plain or gated."""
+"""Position-wise feed-forward networks, plain and gated."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ class FeedForwardParams(Params):
     """Params of `feed_forward`."""
 
     d_ff: Count
-    """Width between the two maps."""
+    """Width of the hidden layer."""
     activation: Literal["relu", "gelu", "silu", "gelu_tanh"] = "relu"
-    """What stands between the two maps; `gelu_tanh` is gelu with tanh for the error function."""
+    """Activation between the two linear maps; `gelu_tanh` is the tanh approximation of gelu."""
     bias: Flag = True
-    """Whether both maps have biases."""
+    """Whether both linear maps have biases."""
     dropout: Probability = 0.0
-    """Probability of dropping a number after the activation while training."""
+    """Dropout probability after the activation."""
 
 
 class GatedFeedForwardParams(Params):
     """Params of `gated_feed_forward`."""
 
     d_ff: Count
-    """Width between the maps; 2/3 of a plain feed-forward's has as many weights."""
+    """Width of the hidden layer; 2/3 of that of `feed_forward` gives as many weights."""
     activation: Literal["silu", "gelu", "relu", "sigmoid", "gelu_tanh"] = "silu"
-    """What the gate passes through: SwiGLU, GEGLU, ReGLU, GLU; `gelu_tanh` approximates `gelu`."""
+    """Activation of the gate: SwiGLU, GEGLU, ReGLU, GLU; `gelu_tanh` approximates `gelu`."""
     bias: Flag = True
-    """Whether the three maps have biases."""
+    """Whether the three linear maps have biases."""
     dropout: Probability = 0.0
-    """Probability of dropping a number of the product while training."""
+    """Dropout probability of the gated hidden layer."""
 
 
 def _signature(_: FeedForwardParams | GatedFeedForwardParams, __: frozenset[str]) -> Signature:
     return Signature(
-        inputs=(port("x", "f[... d_model]", "vectors"),),
-        outputs=(port("y", "f[... d_model]", "each mapped by itself"),),
+        inputs=(port("x", "f[... d_model]", "input vectors"),),
+        outputs=(port("y", "f[... d_model]", "output vectors, each from its own input only"),),
     )
 
 
@@ -62,30 +62,33 @@ def _gated_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count two maps."""
+    """Count two linear maps."""
     work: int = 4 * sizes["..."] * arguments["d_model"] * arguments["d_ff"]
     return work
 
 
 def _gated_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count three maps."""
+    """Count three linear maps."""
     return 3 * _flops(arguments, sizes) // 2
 
 
 def _division(arguments: Mapping[str, Any]) -> Division:
-    """Divide by the width between the two maps."""
+    """Divide along the hidden width."""
     return Division(parts={"d_ff": arguments["d_ff"]}, enter=("inner",), leave=("outer",))
 
 
 def _gated_division(arguments: Mapping[str, Any]) -> Division:
-    """Divide by the width of the gate, which is that of what it lets through."""
+    """Divide along the hidden width, which gate and values share."""
     width = {"d_ff": arguments["d_ff"]}
     return Division(parts=width, enter=("gate", "inner"), leave=("outer",))
 
 
 FEED_FORWARD = BlockType(
     name="feed_forward",
-    doc="Two linear maps with an activation between; max(0, x W1 + b1) W2 + b2.",
+    title="feed-forward",
+    family="feed_forward",
+    role="feed_forward",
+    doc="Two linear maps with an activation in between; max(0, x W1 + b1) W2 + b2.",
     source="Vaswani et al. 2017, section 3.3",
     params=FeedForwardParams,
     signature=_signature,
@@ -99,7 +102,11 @@ FEED_FORWARD = BlockType(
 
 GATED_FEED_FORWARD = BlockType(
     name="gated_feed_forward",
-    doc="Two maps side by side, one the other's gate, and a map back; (silu(x Wg) * x W1) W2.",
+    title="gated feed-forward",
+    family="feed_forward",
+    role="gated_feed_forward",
+    doc="Gated feed-forward network: a linear map gated by an activated second map, then a map "
+    "back; (silu(x Wg) * x W1) W2.",
     source="Shazeer 2020, section 2",
     params=GatedFeedForwardParams,
     signature=_signature,

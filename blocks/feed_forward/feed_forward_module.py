@@ -1,4 +1,4 @@
-"""Feed-forward: the same two-layer map at every position, plain or gated."""
+"""Position-wise feed-forward networks, plain and gated."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "sigmoid": torch.sigmoid,
 }
-"""Name in a spec to what it computes."""
+"""Maps each activation name in a spec to its function."""
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation between.
+    """Two linear maps with an activation in between.
 
     Source: Vaswani et al. 2017, section 3.3.
     """
@@ -38,7 +38,7 @@ class FeedForward(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        """Make the maps, D x d_ff and back."""
+        """Create the maps, from D to d_ff and back."""
         super().__init__()
         self.inner = LinearMap(d_model, d_ff, bias)
         self.outer = LinearMap(d_ff, d_model, bias)
@@ -56,7 +56,7 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """Two linear maps side by side, one passed through an activation as the other's gate.
+    """A linear map gated by an activated second map, then a map back.
 
     Source: Shazeer 2020, section 2.
     """
@@ -70,7 +70,7 @@ class GatedFeedForward(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        """Make the maps, two of D x d_ff and one back."""
+        """Create the maps, two from D to d_ff and one back."""
         super().__init__()
         self.gate = LinearMap(d_model, d_ff, bias)
         self.inner = LinearMap(d_model, d_ff, bias)

@@ -1,4 +1,4 @@
-"""Mixture of experts: many feed-forward maps, of which each position passes through a few."""
+"""Mixture of experts: a router sends each position to a few of many feed-forward networks."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ class MixtureOfExpertsParams(Params):
     """Params of `mixture_of_experts`."""
 
     experts: Count
-    """Number of feed-forward maps."""
+    """Number of experts, which are feed-forward networks."""
     d_ff: Count
-    """Width between the two linear maps of each expert."""
+    """Width of the hidden layer of each expert."""
     top_k: Count = 2
-    """Experts that each position passes through: those that the router finds likeliest."""
+    """Experts per position: those with the highest router probabilities."""
     capacity: Annotated[float, Field(gt=0.0, le=1e6)] = 1.25
-    """Positions that an expert takes while training, counted in fair shares (top_k / experts of
-    all); it gives zeros for those past that.  In evaluation it takes all."""
+    """Capacity factor: in training, an expert processes at most this multiple of its even share,
+    top_k / experts of all positions; its output is zero for the rest.  No limit in evaluation."""
     activation: Literal["relu", "gelu", "silu"] = "relu"
-    """What stands between the two maps."""
+    """Activation between the two linear maps of an expert."""
     bias: Flag = True
-    """Whether both maps have biases; the router has none."""
+    """Whether both linear maps have biases; the router has none."""
     dropout: Probability = 0.0
-    """Probability of dropping a number after the activation while training."""
+    """Dropout probability after the activation."""
 
 
 def _signature(_: MixtureOfExpertsParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", "f[b t d_model]", "vectors"),
-            port("mask", "mask[b t]?", "which positions count; the others give zeros"),
+            port("x", "f[b t d_model]", "input vectors"),
+            port("mask", "mask[b t]?", "true at non-padding positions; outputs are zero elsewhere"),
         ),
         outputs=(
-            port("y", "f[b t d_model]", "what the experts of each position gave, weighed"),
-            port("balance", "loss[]", "1 where all experts are used alike, more where not"),
+            port("y", "f[b t d_model]", "weighted sum of the outputs of each position's experts"),
+            port("balance", "loss[]", "load-balancing loss; 1 if all experts are used evenly"),
         ),
     )
 
@@ -64,7 +64,7 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the router, and the two maps of the experts that each position passes through."""
+    """Count the router and the two linear maps of each of the top_k experts per position."""
     a = arguments
     each: int = a["d_model"] * (a["experts"] + 2 * a["top_k"] * a["d_ff"])
     return 2 * sizes["b"] * sizes["t"] * each
@@ -72,11 +72,14 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
 
 MIXTURE_OF_EXPERTS = BlockType(
     name="mixture_of_experts",
-    doc="Feed-forward maps among which a router chooses for each position; y = sum over its top_k "
-    "of p_e(x) E_e(x), p the router's softmax, its top_k summing to 1 where they are several; "
-    "balance = experts * sum_e share_e * mean p_e.",
+    family="feed_forward",
+    mixes="mixture of experts",
+    onnx_form="_passed=.feed_forward.mixture_of_experts_onnx:experts_in_turn",
+    doc="Feed-forward experts of which a router selects top_k per position; y = sum over the top_k "
+    "of p_e(x) E_e(x), where p is the softmax of the router, renormalized over the top_k if "
+    "top_k > 1; balance = experts * sum_e share_e * mean p_e.",
     source="Shazeer et al. 2017, section 2; balance, capacity and top_k = 1: Fedus et al. 2021, "
-    "section 2.2; weights of several: Lepikhin et al. 2020, section 2.2",
+    "section 2.2; weights for top_k > 1: Lepikhin et al. 2020, section 2.2",
     params=MixtureOfExpertsParams,
     signature=_signature,
     arguments=_arguments,

@@ -1,7 +1,7 @@
-"""Mixture of experts: many feed-forward maps, of which each position passes through a few.
+"""Mixture of experts: a router sends each position to a few of many feed-forward networks.
 
-Axes: B sequences, T positions, N = B * T, D width of the model, F width inside an expert,
-E experts, K experts of one position, M = K * N positions to be mapped.
+Axes: B sequences, T positions, N = B * T, D model width, F hidden width of an expert,
+E experts, K experts per position, M = K * N assignments of positions to experts.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .feed_forward_module import ACTIVATIONS
 
 
 class MixtureOfExperts(nn.Module):
-    """Feed-forward maps among which a router chooses for each position.
+    """Feed-forward experts of which a router selects K per position.
 
-    With p the softmax of the router, a position's result is the sum of p_e(x) E_e(x) over
-    the K experts with the largest p; where K > 1 these p are divided by their sum.  While
-    training an expert takes no more than its capacity: all first choices come before the
-    second ones, and earlier positions before later ones.
+    With p the softmax of the router, the output of a position is the sum of p_e(x) E_e(x) over
+    the K experts with the largest p; if K > 1, these p are divided by their sum.  In training,
+    an expert accepts at most its capacity of positions: all first choices take precedence over
+    second choices, and earlier positions over later ones.
 
     Source: Shazeer et al. 2017, section 2, without noise; K = 1: Fedus et al. 2021, section
     2.2; K = 2: Lepikhin et al. 2020, section 2.2.
@@ -42,7 +42,7 @@ class MixtureOfExperts(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
     ) -> None:
-        """Make the router, D x E, and the maps of each expert, D x F and back."""
+        """Create the router, from D to E, and the maps of each expert, from D to F and back."""
         super().__init__()
         self.experts, self.top_k, self.capacity = experts, top_k, capacity
         self.router = nn.Linear(d_model, experts, bias=False)
@@ -64,17 +64,18 @@ class MixtureOfExperts(nn.Module):
                 nn.init.zeros_(bias)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Map x [B, T, D] to [B, T, D], and say how evenly the experts are used.
+        """Map x [B, T, D] to [B, T, D] and compute the load-balancing loss.
 
         Args:
-            x: vectors.
-            mask: [B, T]; what is not kept gives zeros, and counts for nothing.
+            x: input vectors.
+            mask: [B, T], true at non-padding positions; outputs are zero elsewhere, and
+                padding does not count towards the balance or the capacity.
 
         Returns:
-            What the experts gave, and the balance, a scalar of at least single precision.
+            The output, and the load-balancing loss, a scalar in float32 or higher precision.
         """
         x_ND = x.flatten(0, 1)
-        kept_N = torch.ones_like(x_ND[:, 0], dtype=torch.bool) if mask is None else mask.flatten()
+        mask_N = torch.ones_like(x_ND[:, 0], dtype=torch.bool) if mask is None else mask.flatten()
         logits_NE = self.router(x_ND)
         exact = torch.promote_types(logits_NE.dtype, torch.float32)
         p_NE = logits_NE.softmax(-1, dtype=exact)
@@ -82,52 +83,52 @@ class MixtureOfExperts(nn.Module):
         if self.top_k > 1:
             weight_NK = weight_NK / weight_NK.sum(-1, keepdim=True)
         chosen_ME = expert_NK.T.flatten()[:, None] == torch.arange(self.experts, device=x.device)
-        served_ME = chosen_ME & kept_N.repeat(self.top_k)[:, None]
-        balance = self._balance(p_NE, served_ME, kept_N)
+        served_ME = chosen_ME & mask_N.repeat(self.top_k)[:, None]
+        balance = self._balance(p_NE, served_ME, mask_N)
         if self.training:
-            served_ME = served_ME & self._within_capacity(served_ME, kept_N)
+            served_ME = served_ME & self._within_capacity(served_ME, mask_N)
         weight_M = weight_NK.T.flatten() * served_ME.any(1)
-        y_MD = self._passed(x_ND, expert_NK.T.flatten(), chosen_ME.sum(0))
+        y_MD = self._run_experts(x_ND, expert_NK.T.flatten(), chosen_ME.sum(0))
         y_KND = (y_MD * weight_M[:, None].to(y_MD.dtype)).unflatten(0, (self.top_k, -1))
         return y_KND.sum(0).unflatten(0, x.shape[:2]), balance
 
-    def _balance(self, p_NE: Tensor, chosen_ME: Tensor, kept_N: Tensor) -> Tensor:
-        """Return E * sum_e f_e P_e: f_e the share of choices, P_e the mean probability."""
-        count = kept_N.sum().clamp(min=1)
+    def _balance(self, p_NE: Tensor, chosen_ME: Tensor, mask_N: Tensor) -> Tensor:
+        """Return E * sum_e f_e P_e: f_e the share of assignments, P_e the mean probability."""
+        count = mask_N.sum().clamp(min=1)
         share_E = chosen_ME.sum(0) / (count * self.top_k)
-        mean_E = (p_NE * kept_N[:, None]).sum(0) / count
+        mean_E = (p_NE * mask_N[:, None]).sum(0) / count
         return self.experts * (share_E.to(mean_E.dtype) * mean_E).sum()
 
-    def _within_capacity(self, chosen_ME: Tensor, kept_N: Tensor) -> Tensor:
-        """Say of each choice whether its expert still takes it; the first come first."""
-        fair = kept_N.sum() * (self.top_k / self.experts)
+    def _within_capacity(self, chosen_ME: Tensor, mask_N: Tensor) -> Tensor:
+        """Return [M, E], true for assignments within the capacity of their expert."""
+        fair = mask_N.sum() * (self.top_k / self.experts)
         return chosen_ME.cumsum(0) <= (fair * self.capacity).ceil()
 
     @uncompiled
-    def _passed(self, x_ND: Tensor, expert_M: Tensor, count_E: Tensor) -> Tensor:
-        """Return what each position's expert makes of it, [M, D], M being K times all of N.
+    def _run_experts(self, x_ND: Tensor, expert_M: Tensor, count_E: Tensor) -> Tensor:
+        """Return the output of the assigned expert for each of the M assignments, [M, D].
 
-        Positions are sorted by expert, so that each expert maps one block of rows.
+        Assignments are sorted by expert, so that each expert maps one contiguous block of rows.
         """
         order_M = expert_M.argsort(stable=True)
         sorted_M = expert_M[order_M]
-        y = self._mapped(x_ND[order_M % x_ND.size(0)], self.inner, count_E)
+        y = self._expert_matmul(x_ND[order_M % x_ND.size(0)], self.inner, count_E)
         if self.inner_bias is not None:
             y = y + self.inner_bias[sorted_M]
-        y = self._mapped(self.dropout(self.activation(y)), self.outer, count_E)
+        y = self._expert_matmul(self.dropout(self.activation(y)), self.outer, count_E)
         if self.outer_bias is not None:
             y = y + self.outer_bias[sorted_M]
         return y[order_M.argsort()]
 
-    def _mapped(self, x_MI: Tensor, weight_EIO: Tensor, count_E: Tensor) -> Tensor:
-        """Map the first rows by the first expert's matrix, the next by the second's, and so on."""
+    def _expert_matmul(self, x_MI: Tensor, weight_EIO: Tensor, count_E: Tensor) -> Tensor:
+        """Multiply each block of rows, `count_E` rows long, by the matrix of its expert."""
         x_MI, weight_EIO = as_autocast(x_MI, weight_EIO)
-        whole = x_MI.size(1) % 8 == 0 and weight_EIO.size(2) % 8 == 0
-        if x_MI.dtype == torch.bfloat16 and whole:
-            # One kernel for all experts, which does not wait to hear how many rows each has.
+        aligned = x_MI.size(1) % 8 == 0 and weight_EIO.size(2) % 8 == 0
+        if x_MI.dtype == torch.bfloat16 and aligned:
+            # One kernel for all experts; it needs no host synchronization for the row counts.
             offsets_E = count_E.cumsum(0).to(torch.int32)
             return F.grouped_mm(x_MI, weight_EIO, offs=offsets_E)
-        if x_MI.is_meta:  # no rows to count: any division of them gives the shape
+        if x_MI.is_meta:  # meta tensors have no counts; any split gives the right shape
             return x_MI @ weight_EIO[0]
         parts = x_MI.split(count_E.tolist())
         return torch.cat([part @ weight for part, weight in zip(parts, weight_EIO, strict=True)])

@@ -1,1 +1,1 @@
-"""Front ends: images and audio become sequences of vectors."""
+"""Front ends that turn images and audio into sequences of vectors."""

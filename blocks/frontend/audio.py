@@ -1,4 +1,4 @@
-"""Audio: from a waveform to the vectors that a model reads."""
+"""Audio front end: log-mel spectrograms and strided convolutions."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ class LogMelParams(Params):
     """Params of `log_mel`."""
 
     mels: Count = 80
-    """Bands of the mel scale."""
+    """Number of mel bands."""
     rate: Count = 16_000
-    """Samples of a second."""
+    """Sampling rate in Hz."""
     window: Count = 400
-    """Samples of which one frame is made."""
+    """Window length of a frame, in samples."""
     hop: Count = 160
-    """Samples from one frame to the next."""
+    """Hop length between frames, in samples."""
 
 
 class DownsampleConvolutionParams(Params):
     """Params of `downsample_convolution`."""
 
     d_out: Count
-    """Width of the result."""
+    """Width of the output."""
     kernel: Count = 3
-    """Positions that one result reads; odd, so that it has a middle."""
+    """Kernel size in positions; odd, since the kernel is centered."""
     stride: Count = 2
-    """Positions from the middle of one result to that of the next."""
+    """Stride in input positions."""
     bias: Flag = True
-    """Whether a bias is added."""
+    """Whether to add a bias."""
 
 
 def _log_mel_signature(params: LogMelParams, _: frozenset[str]) -> Signature:
-    """Frames look at both sides, and all at the loudest."""
+    """Return the signature; frames read both sides and are relative to the loudest band."""
     samples = "t" if params.hop == 1 else f"{params.hop}*t"
     return Signature(
-        inputs=(port("x", f"f[b {samples}]", "waveforms, from -1 to 1"),),
-        outputs=(port("y", f"f[b t {params.mels}]", "loudness of each band, frame by frame"),),
+        inputs=(port("x", f"f[b {samples}]", "waveforms, in [-1, 1]"),),
+        outputs=(port("y", f"f[b t {params.mels}]", "log power of each mel band per frame"),),
         behavior={"t": "full"},
     )
 
@@ -50,14 +50,16 @@ def _log_mel_arguments(params: LogMelParams, _: Mapping[str, Any]) -> dict[str, 
 
 
 def _log_mel_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the product of power spectra and filters; the Fourier transform is none."""
+    """Count the product of power spectra and filters; the FFT is not a matrix product."""
     a = arguments
     return 2 * sizes["b"] * sizes["t"] * int((a["window"] // 2 + 1) * a["mels"])
 
 
 LOG_MEL = BlockType(
     name="log_mel",
-    doc="Spectrogram on the mel scale, in powers of ten, the 8 below the loudest, as (x + 4) / 4.",
+    mixes="sound",
+    doc="Log-mel spectrogram: log10 power, clipped to 8 below the maximum, then scaled; "
+    "y = (max(log10 p, max(log10 p) - 8) + 4) / 4.",
     source="Radford et al. 2023, section 2.2; mel scale: Slaney 1998",
     params=LogMelParams,
     signature=_log_mel_signature,
@@ -72,8 +74,8 @@ LOG_MEL = BlockType(
 def _downsample_signature(params: DownsampleConvolutionParams, _: frozenset[str]) -> Signature:
     longer = "t" if params.stride == 1 else f"{params.stride}*t"
     return Signature(
-        inputs=(port("x", f"f[b {longer} d_in]", "vectors"),),
-        outputs=(port("y", f"f[b t {params.d_out}]", "what each neighbourhood gave"),),
+        inputs=(port("x", f"f[b {longer} d_in]", "input vectors"),),
+        outputs=(port("y", f"f[b t {params.d_out}]", "output of the convolution"),),
         behavior={"t": "full"},
     )
 
@@ -82,7 +84,7 @@ def _downsample_arguments(
     params: DownsampleConvolutionParams, sizes: Mapping[str, Any]
 ) -> dict[str, Any]:
     if params.kernel % 2 == 0:
-        msg = f"a kernel of {params.kernel} has no middle"
+        msg = f"kernel is {params.kernel}, but it must be odd"
         raise ValueError(msg, f"use {params.kernel + 1}")
     return {**sizes, **params.model_dump()}
 
@@ -99,7 +101,7 @@ def _downsample_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) ->
 
 
 def _downsample_hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the kernels from one end to the other; a shorter result is no sequence for it."""
+    """Count the layers until both ends are connected; 0 if the stride shortens the sequence."""
     a = arguments
     taps = a["kernel"] // 2
     return max(1, -(-(sizes["t"] - 1) // taps)) if a["stride"] == 1 and taps else 0
@@ -107,7 +109,9 @@ def _downsample_hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> 
 
 DOWNSAMPLE_CONVOLUTION = BlockType(
     name="downsample_convolution",
-    doc="Centred convolution at every stride-th position; y_t = sum_k W_k x_{stride t + k} + b.",
+    family="convolution",
+    mixes="sound",
+    doc="Strided, centered convolution over time; y_t = sum_k W_k x_{stride t + k} + b.",
     source="Radford et al. 2023, section 2.2",
     params=DownsampleConvolutionParams,
     signature=_downsample_signature,

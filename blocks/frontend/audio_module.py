@@ -1,7 +1,7 @@
-"""Audio: from a waveform to the vectors that a model reads.
+"""Audio front end: log-mel spectrograms and strided convolutions.
 
-Axes: B waveforms, T frames or positions, W samples of a window, F frequencies, M bands
-of the mel scale, D width in, O width out, K positions of a kernel.
+Axes: B waveforms, T frames or positions, W samples per window, F frequencies, M mel bands,
+D input width, O output width, K kernel size.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 QUIETEST = 1e-10
-"""Power below which a band counts as silent."""
+"""Lower bound of the power of a band."""
 RANGE = 8.0
-"""Powers of ten below the loudest band that are told apart."""
+"""Dynamic range below the loudest band, in powers of ten."""
 KNEE_HERTZ, KNEE_MELS = 1000.0, 15.0
-"""Where the mel scale turns from linear to logarithmic."""
+"""Point where the mel scale changes from linear to logarithmic."""
 MELS_PER_E = 27 / math.log(6.4)
-"""Mels of a factor of e above that."""
+"""Mels per factor of e in frequency above that point."""
 
 
 def mel_of(hertz: Tensor) -> Tensor:
-    """Return frequencies on the mel scale: 15 mels are 1000 Hz, then 27 a factor of 6.4.
+    """Convert Hz to mels: linear to 15 mels at 1000 Hz, then 27 mels per factor of 6.4.
 
     Source: Slaney 1998, Auditory Toolbox.
     """
@@ -32,15 +32,15 @@ def mel_of(hertz: Tensor) -> Tensor:
 
 
 def hertz_of(mels: Tensor) -> Tensor:
-    """Return the frequencies of points on the mel scale; the inverse of `mel_of`."""
+    """Convert mels to Hz; the inverse of `mel_of`."""
     high = KNEE_HERTZ * torch.exp((mels - KNEE_MELS) / MELS_PER_E)
     return torch.where(mels < KNEE_MELS, mels * (KNEE_HERTZ / KNEE_MELS), high)
 
 
 def mel_filters(mels: int, rate: int, window: int, device: torch.device) -> Tensor:
-    """Return triangles over the frequencies of a window, [F, M] in float64, of area 1 each.
+    """Return triangular mel filters of area 1 each, [F, M] in float64.
 
-    Their corners are M + 2 points at equal distances on the mel scale, from 0 to rate / 2.
+    The corners are M + 2 points equally spaced on the mel scale, from 0 to rate / 2.
     """
     frequency_F1 = torch.arange(window // 2 + 1, device=device).double()[:, None] * (rate / window)
     share = torch.arange(mels + 2, device=device).double() / (mels + 1)
@@ -52,38 +52,38 @@ def mel_filters(mels: int, rate: int, window: int, device: torch.device) -> Tens
 
 
 class LogMel(nn.Module):
-    """The logarithm of a mel spectrogram; there is nothing to learn.
+    """Log-mel spectrogram, without parameters.
 
-    Computed in float32 at least, whatever the waveform and the model are in.
+    Computed in float32 or higher precision, whatever the dtype of the waveform and the model.
 
     Source: Radford et al. 2023, section 2.2; mel scale: Slaney 1998.
     """
 
     def __init__(self, mels: int, rate: int, window: int, hop: int) -> None:
-        """Keep the numbers; filters are made where they are used."""
+        """Set the numbers of bands and samples; filters are computed in `forward`."""
         super().__init__()
         self.mels, self.rate, self.window, self.hop = mels, rate, window, hop
 
     def forward(self, x: Tensor) -> Tensor:
-        """Turn waveforms [B, hop * T] into frames [B, T, M].
+        """Convert waveforms [B, hop * T] to frames [B, T, M].
 
-        Frame t is made of the Hann-windowed samples around hop * t; beyond the ends the
-        waveform is mirrored.  Powers of ten from the loudest band of a waveform down to
-        8 below it are kept, and (x + 4) / 4 brings them near -1 to 1.
+        Frame t covers the Hann-windowed samples around hop * t, with reflection padding at
+        the ends.  The log10 power x is clipped to 8 below the loudest band of its waveform,
+        then scaled to about [-1, 1] by (x + 4) / 4.
 
         Raises:
-            ValueError: the waveform is no longer than half a window.
+            ValueError: the waveform is not longer than half a window.
         """
         half = self.window // 2
         if x.size(1) <= half:
-            msg = f"log_mel needs more than {half} samples, not {x.size(1)}"
+            msg = f"log_mel got {x.size(1)} samples, but it needs more than {half}"
             raise ValueError(msg)
         wave = x.to(torch.promote_types(x.dtype, torch.float32))
         mirrored = F.pad(wave[:, None], (half, half), mode="reflect")[:, 0]
         frames_BTW = mirrored.unfold(1, self.window, self.hop)[:, : x.size(1) // self.hop]
         hann = torch.hann_window(self.window, dtype=wave.dtype, device=x.device)
         spectrum_BTF = torch.fft.rfft(frames_BTW * hann)
-        # In float64, a product that autocast leaves as it is.
+        # In float64: autocast does not lower the precision of such a product.
         power_BTF = spectrum_BTF.abs().double().square()
         filters_FM = mel_filters(self.mels, self.rate, self.window, x.device)
         loud_BTM = (power_BTF @ filters_FM).clamp(min=QUIETEST).log10()
@@ -92,7 +92,7 @@ class LogMel(nn.Module):
 
 
 class DownsampleConvolution(nn.Module):
-    """Convolution over time that gives one vector for `stride` of its input.
+    """Strided convolution over time: one output vector per `stride` input vectors.
 
     Source: Radford et al. 2023, section 2.2.
     """
@@ -100,7 +100,7 @@ class DownsampleConvolution(nn.Module):
     def __init__(
         self, d_in: int, d_out: int, kernel: int, stride: int, *, bias: bool = True
     ) -> None:
-        """Make the kernel, O x D x K."""
+        """Create the kernel [O, D, K]."""
         super().__init__()
         self.weight = nn.Parameter(torch.empty(d_out, d_in, kernel))
         self.bias = nn.Parameter(torch.empty(d_out)) if bias else None
@@ -113,7 +113,7 @@ class DownsampleConvolution(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x [B, stride * T, D] to [B, T, O]; beyond its ends stand zeros."""
+        """Map x [B, stride * T, D] to [B, T, O]; sequences are zero-padded at both ends."""
         padding = self.weight.size(-1) // 2
         y_BOT = F.conv1d(
             x.transpose(1, 2), self.weight, self.bias, stride=self.stride, padding=padding

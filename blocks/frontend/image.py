@@ -1,4 +1,4 @@
-"""Image: from a picture to a sequence of vectors."""
+"""Image front end: patch embedding."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ class PatchEmbeddingParams(Params):
     """Params of `patch_embedding`."""
 
     d_model: Count
-    """Width of a vector."""
+    """Width of the output vectors."""
     patch: Count
     """Height and width of a patch, in pixels."""
     height: Count
-    """Height of a picture, in pixels."""
+    """Height of an image, in pixels."""
     width: Count
-    """Width of a picture, in pixels."""
+    """Width of an image, in pixels."""
     channels: Count = 3
-    """Numbers of a pixel."""
+    """Number of channels."""
     bias: Flag = True
-    """Whether a bias is added."""
+    """Whether to add a bias."""
 
 
 def _patches(params: PatchEmbeddingParams) -> int:
-    """Return how many patches a picture has; at least one, for a type that can be written."""
+    """Return the number of patches of an image; at least 1, so that the port type is valid."""
     return max(1, (params.height // params.patch) * (params.width // params.patch))
 
 
 def _signature(params: PatchEmbeddingParams, _: frozenset[str]) -> Signature:
-    picture = f"f[b {params.channels} {params.height} {params.width}]"
+    images = f"f[b {params.channels} {params.height} {params.width}]"
     return Signature(
-        inputs=(port("image", picture, "pictures"),),
+        inputs=(port("image", images, "images"),),
         outputs=(
             port(
                 "y",
                 f"f[b {_patches(params)} {params.d_model}]",
-                "their patches, row by row from the top left",
+                "one vector per patch, row by row from the top left",
             ),
         ),
     )
@@ -50,7 +50,7 @@ def _arguments(params: PatchEmbeddingParams, _: Mapping[str, Any]) -> dict[str, 
         if pixels % params.patch:
             msg = f"a {name} of {pixels} pixels does not divide into patches of {params.patch}"
             near = max(1, round(pixels / params.patch)) * params.patch
-            raise ValueError(msg, f"use a {name} of {near}, or another 'patch'")
+            raise ValueError(msg, f"use a {name} of {near} or another 'patch'")
     return params.model_dump()
 
 
@@ -61,7 +61,7 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count one map of every pixel to the width of the model."""
+    """Count the linear map of every pixel to the model width."""
     a = arguments
     pixels = a["height"] * a["width"] * a["channels"]
     return 2 * sizes["b"] * int(pixels * a["d_model"])
@@ -69,7 +69,9 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
 
 PATCH_EMBEDDING = BlockType(
     name="patch_embedding",
-    doc="Cut pictures into square patches and map each to a vector; y_i = W x_i + b.",
+    family="embedding",
+    mixes="pictures",
+    doc="Cut images into square patches and map each patch to a vector; y_i = W x_i + b.",
     source="Dosovitskiy et al. 2021, section 3.1",
     params=PatchEmbeddingParams,
     signature=_signature,

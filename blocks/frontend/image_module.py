@@ -1,6 +1,6 @@
-"""Image: modules that turn a picture into a sequence.
+"""Image front end: patch embedding.
 
-Axes: B pictures, C channels, H and W pixels, N patches, D width of the model.
+Axes: B images, C channels, H and W pixels, N patches, D model width.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 
 class PatchEmbedding(nn.Module):
-    """A linear map of every square patch of a picture.
+    """Map every square patch of an image to a vector.
 
     Source: Dosovitskiy et al. 2021, section 3.1.
     """
@@ -26,19 +26,19 @@ class PatchEmbedding(nn.Module):
         *,
         bias: bool = True,
     ) -> None:
-        """Make the map, D x C x patch x patch; the size of pictures is not needed here."""
+        """Create the map [D, C, patch, patch]; `height` and `width` are not used."""
         del height, width
         super().__init__()
         self.weight = nn.Parameter(torch.empty(d_model, channels, patch, patch))
         self.bias = nn.Parameter(torch.empty(d_model)) if bias else None
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw Xavier-uniform weights, as of a linear map of a patch; the bias starts at zero."""
+        """Draw Xavier-uniform weights for patches as flat vectors; the bias starts at zero."""
         nn.init.xavier_uniform_(self.weight.flatten(1), generator=generator)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Map pictures [B, C, H, W] to [B, N, D], patches row by row from the top left."""
+        """Map images [B, C, H, W] to [B, N, D], patches row by row from the top left."""
         y_BDHW = F.conv2d(image, self.weight, self.bias, stride=self.weight.size(-1))
         return y_BDHW.flatten(2).transpose(1, 2)

@@ -1,1 +1,1 @@
-"""Pooling: a sequence becomes shorter, one vector, or a score for each span."""
+"""Blocks that pool a sequence, prepend vectors to it, or score its spans."""

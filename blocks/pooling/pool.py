@@ -1,4 +1,4 @@
-"""Sequence: blocks that make a sequence longer or shorter, or one vector."""
+"""Blocks that prepend learned vectors to a sequence or pool it into one vector."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ class PrependParams(Params):
     """Params of `prepend`."""
 
     count: Count = 1
-    """How many learned vectors go before the sequence."""
+    """Number of learned vectors."""
 
 
 def _prepend_signature(params: PrependParams, wired: frozenset[str]) -> Signature:
-    """The mask grows with the sequence; it is given only where one is wired."""
+    """Return the signature; it has an extended mask as output only if a mask is wired."""
     longer = f"t+{params.count}"
     outputs = [port("y", f"f[b {longer} d_model]", "the learned vectors, then the sequence")]
     if "mask" in wired:
-        outputs.append(port("mask", f"mask[b {longer}]", "true for the learned vectors"))
+        doc = "the extended mask, true at the learned vectors"
+        outputs.append(port("mask", f"mask[b {longer}]", doc))
     return Signature(
         inputs=(
-            port("x", "f[b t d_model]", "vectors"),
-            port("mask", "mask[b t]?", "which of them may be read"),
+            port("x", "f[b t d_model]", "the sequence"),
+            port("mask", "mask[b t]?", "true at non-padding positions"),
         ),
         outputs=tuple(outputs),
         behavior={"t": "causal"},
@@ -38,7 +39,8 @@ def _prepend_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]
 
 PREPEND = BlockType(
     name="prepend",
-    doc="Learned vectors before a sequence, such as a class token; y = [w; x].",
+    mixes="",
+    doc="Prepend learned vectors to a sequence, such as a class token; y = [w; x].",
     source="Devlin et al. 2019, section 3; Dosovitskiy et al. 2021, section 3.1",
     params=PrependParams,
     signature=_prepend_signature,
@@ -54,16 +56,16 @@ class PoolParams(Params):
     """Params of `pool`."""
 
     kind: Literal["first", "last", "mean", "max"] = "mean"
-    """Which vector of those that may be read, or what of all of them, number by number."""
+    """The first or last non-padding vector, or the mean or maximum over them per feature."""
 
 
 def _pool_signature(_: PoolParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", "f[b t d_model]", "vectors"),
-            port("mask", "mask[b t]?", "which of them may be read"),
+            port("x", "f[b t d_model]", "the sequence"),
+            port("mask", "mask[b t]?", "true at non-padding positions"),
         ),
-        outputs=(port("y", "f[b d_model]", "one vector; zeros where none may be read"),),
+        outputs=(port("y", "f[b d_model]", "one vector per row; zeros if all of it is padding"),),
         behavior={"t": "full"},
     )
 
@@ -74,7 +76,8 @@ def _pool_arguments(params: PoolParams, _: Mapping[str, Any]) -> dict[str, Any]:
 
 POOL = BlockType(
     name="pool",
-    doc="One vector for a sequence: its first, its last, the mean or the greatest numbers.",
+    mixes="",
+    doc="Pool a sequence into one vector: its first or last vector, or the mean or maximum.",
     source="first: Devlin et al. 2019, section 3.2; last: Radford et al. 2018, section 3.2; "
     "mean and max: Reimers and Gurevych 2019, section 3",
     params=PoolParams,

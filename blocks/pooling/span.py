@@ -1,4 +1,4 @@
-"""Span: scores of what stands between two boundaries of a sequence."""
+"""Span scores: a score per label for every span of a sequence."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ class SpanScoreParams(Params):
     """Params of `span_score`."""
 
     labels: Count
-    """Scores of each span."""
+    """Number of labels, each with a score for every span."""
     d_hidden: Count
     """Width of the hidden layer."""
     eps: Epsilon = 1e-5
-    """Added to the variance of the hidden layer before its root is taken."""
+    """Added to the variance in the layer norm of the hidden layer."""
 
 
 def _signature(params: SpanScoreParams, _: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", "f[b t d_model]", "vectors; the first half looks back, the second ahead"),
-            port("mask", "mask[b t]?", "which positions belong to the sequence"),
+            port("x", "f[b t d_model]", "vectors; first half: left context, second half: right"),
+            port("mask", "mask[b t]?", "true at non-padding positions"),
         ),
         outputs=(
             port(
                 "score",
                 f"score[b t t {params.labels}]",
-                "of the span from i to j, both in it; zeros where j is before i",
+                "scores of the span from i to j inclusive; zeros where j < i",
             ),
         ),
         behavior={"t": "full"},
@@ -39,7 +39,7 @@ def _signature(params: SpanScoreParams, _: frozenset[str]) -> Signature:
 
 def _arguments(params: SpanScoreParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
     if sizes["d_model"] % 2:
-        msg = f"d_model {sizes['d_model']} has no two halves"
+        msg = f"d_model is {sizes['d_model']}, but it must be even"
         raise ValueError(msg, f"use {sizes['d_model'] + 1}")
     return {**sizes, **params.model_dump()}
 
@@ -57,7 +57,7 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the map of every boundary, and the second layer of every span that is one."""
+    """Count the first layer at every boundary and the second layer for every span with i <= j."""
     hidden, t = arguments["d_hidden"], sizes["t"]
     boundaries = (t + 1) * arguments["d_model"]
     spans = t * (t + 1) // 2 * arguments["labels"]
@@ -67,8 +67,10 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
 
 SPAN_SCORE = BlockType(
     name="span_score",
-    doc="Scores of every span of a sequence, from how the vectors at its two boundaries differ; "
-    "W' relu(norm(W v_ij + b)) + b'.",
+    mixes="span",
+    onnx_form="_spans=.pooling.span_onnx:all_spans",
+    doc="Score every span of a sequence from the difference v_ij of the vectors at its two "
+    "boundaries; W' relu(norm(W v_ij + b)) + b'.",
     source="Stern et al. 2017, section 3.1; Kitaev & Klein 2018, section 2",
     params=SpanScoreParams,
     signature=_signature,

@@ -1,1 +1,1 @@
-"""Embeddings, and vectors that say where a position is in its sequence."""
+"""Token embeddings and position encodings."""

@@ -1,4 +1,4 @@
-"""Counted position: where a reader stands in what it reads, told by what was written."""
+"""Counted position: a position encoding of the number of ids in a range written so far."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from ..params import Count, Params, Probability, Several
 from .position import check_even
 
 Start = Annotated[int, Field(strict=True, ge=-1_000_000, le=1_000_000)]
-"""A whole number that a count begins with."""
+"""Initial value of the count; may be negative."""
 
 
 class CountedPositionParams(Params):
     """Params of `counted_position`."""
 
     first: Several = 0
-    """The least id that is counted."""
+    """Smallest id that is counted."""
     below: Count
-    """Ids from here on are not counted."""
+    """Upper bound, exclusive, of the ids that are counted."""
     start: Start = 0
-    """What the count is before the first id."""
+    """Count before the first id."""
     dropout: Probability = 0.0
-    """Probability of dropping a number of the sum while training."""
+    """Dropout probability of the sum."""
     form: Literal["interleaved", "concatenated", "halves"] = "interleaved"
-    """The waves, as in `sinusoidal_position`."""
+    """Layout of the sines and cosines, as in `sinusoidal_position`."""
 
 
 def _signature(_: CountedPositionParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", "f[b t d_model]", "vectors"),
-            port("ids", "ids:vocab[b t]", "what was written up to each of them"),
+            port("x", "f[b t d_model]", "input vectors"),
+            port("ids", "ids:vocab[b t]", "ids to count; each position counts itself and earlier"),
         ),
-        outputs=(port("y", "f[b t d_model]", "vectors that know the count"),),
+        outputs=(port("y", "f[b t d_model]", "input vectors plus the encoding of the count"),),
         behavior={"t": "causal"},
     )
 
@@ -44,16 +44,17 @@ def _signature(_: CountedPositionParams, __: frozenset[str]) -> Signature:
 def _arguments(params: CountedPositionParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
     check_even(sizes)
     if params.first >= params.below:
-        msg = f"no id is from {params.first} on and below {params.below}"
-        raise ValueError(msg, "give a 'first' that is less than 'below'")
+        msg = f"'first' is {params.first}, but it must be less than 'below', {params.below}"
+        raise ValueError(msg, "use a 'first' that is less than 'below'")
     return params.model_dump()
 
 
 COUNTED_POSITION = BlockType(
     name="counted_position",
-    doc="Add the waves of how many ids of a range were written so far, such as copied words: "
-    "where the next of them stands in what is copied; y = x + PE(start + count).",
-    source="after Ma et al. 2017, section 3, where attention is on the next word; waves: "
+    family="position",
+    doc="Add a sinusoidal encoding of the number of ids in [first, below) so far, such as copied "
+    "words, which gives the source position of the next copy; y = x + PE(start + count).",
+    source="after Ma et al. 2017, section 3, where attention is on the next word; encoding: "
     "Vaswani et al. 2017, section 3.5",
     params=CountedPositionParams,
     signature=_signature,

@@ -1,4 +1,4 @@
-"""Embedding: ids to vectors."""
+"""Token embedding."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ class EmbeddingParams(Params):
     """Params of `embedding`."""
 
     d_model: Count
-    """Width of a vector."""
+    """Width of the vectors."""
     scale: Literal["none", "sqrt"] = "none"
-    """`sqrt` multiplies every vector by sqrt(d_model)."""
+    """`sqrt`: multiply every vector by sqrt(d_model)."""
     frozen: Annotated[Flag, LATER] = False
-    """Whether training leaves the table as it is, also for those that are tied to it."""
+    """Whether to freeze the table in training, including for weights tied to it."""
 
 
 def _signature(params: EmbeddingParams, _: frozenset[str]) -> Signature:
     return Signature(
-        inputs=(port("ids", "ids:vocab[...]", "tokens"),),
-        outputs=(port("y", f"f[... {params.d_model}]", "their vectors"),),
+        inputs=(port("ids", "ids:vocab[...]", "token ids"),),
+        outputs=(port("y", f"f[... {params.d_model}]", "one vector per id"),),
     )
 
 
@@ -33,6 +33,9 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 EMBEDDING = BlockType(
     name="embedding",
+    family="embedding",
+    adapts=("ids", "f"),
+    role="embedding",
     doc="Look up a learned vector for each id; y = scale * weight[ids].",
     source="Vaswani et al. 2017, section 3.4",
     params=EmbeddingParams,

@@ -1,4 +1,4 @@
-"""Embedding: ids to vectors.  Axes: any leading ones, D width of the model."""
+"""Token embedding.  Axes: any leading ones, D model width."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class Embedding(nn.Module):
-    """A learned vector for each id, multiplied by sqrt(D) when asked.
+    """Look up a learned vector for each id, optionally multiplied by sqrt(D).
 
     Source: Vaswani et al. 2017, section 3.4.
     """
@@ -16,14 +16,14 @@ class Embedding(nn.Module):
     def __init__(
         self, vocab: int, d_model: int, scale: str = "none", *, frozen: bool = False
     ) -> None:
-        """Make the table, vocab x d_model."""
+        """Create the table [vocab, D]."""
         super().__init__()
         self.frozen = frozen
         self.weight = nn.Parameter(torch.empty(vocab, d_model))
         self.factor = d_model**0.5 if scale == "sqrt" else 1.0
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        """Take what is assigned as the table, a tied tensor too, and freeze it when asked."""
+        """Register a parameter, which may be a tied tensor, and freeze it if `frozen` is set."""
         if self.frozen and param is not None:
             param.requires_grad = False
         super().register_parameter(name, param)
@@ -33,5 +33,5 @@ class Embedding(nn.Module):
         nn.init.normal_(self.weight, std=self.weight.size(1) ** -0.5, generator=generator)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Look up ids [...] as vectors [..., D]."""
+        """Look up the vectors [..., D] of ids [...]."""
         return F.embedding(ids, self.weight) * self.factor

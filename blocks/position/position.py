@@ -1,4 +1,4 @@
-"""Position: where in the sequence a vector stands."""
+"""Absolute position encodings: sinusoidal, learned, and of the step of a repeated layer."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ class SinusoidalPositionParams(Params):
     """Params of `sinusoidal_position`."""
 
     dropout: Probability = 0.0
-    """Probability of dropping a number of the sum while training."""
+    """Dropout probability of the sum."""
     form: Literal["interleaved", "concatenated", "halves"] = "interleaved"
-    """The paper's sin, cos, sin, cos; the released code's all sines, then all cosines, of slightly
-    other lengths; or the paper's waves with all sines first (Marian)."""
+    """`interleaved`: sin, cos, sin, cos, as in the paper.  `concatenated`: all sines, then all
+    cosines, with slightly different wavelengths, as in the released code.  `halves`: the paper's
+    wavelengths, all sines first (Marian)."""
 
 
 class LearnedPositionParams(Params):
     """Params of `learned_position`."""
 
     max_length: Count = 1024
-    """Positions that the table has; longer input is an error."""
+    """Number of positions in the table; longer input is an error."""
     dropout: Probability = 0.0
-    """Probability of dropping a number of the sum while training."""
+    """Dropout probability of the sum."""
 
 
 def _signature(_: Params, __: frozenset[str]) -> Signature:
     return Signature(
-        inputs=(port("x", "f[b t d_model]", "vectors"),),
-        outputs=(port("y", "f[b t d_model]", "vectors that know their position"),),
+        inputs=(port("x", "f[b t d_model]", "input vectors"),),
+        outputs=(port("y", "f[b t d_model]", "input vectors plus position encodings"),),
     )
 
 
 def check_even(sizes: Mapping[str, Any]) -> None:
-    """Refuse a width that no waves fill.
+    """Raise if d_model is odd.
 
     Raises:
-        ValueError: it is odd; with a way out.
+        ValueError: d_model is odd; the second argument says how to fix it.
     """
     if sizes["d_model"] % 2:
         msg = f"width {sizes['d_model']} is odd, but sines and cosines come in pairs"
@@ -59,7 +60,11 @@ def _learned_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]
 
 SINUSOIDAL_POSITION = BlockType(
     name="sinusoidal_position",
-    doc="Add fixed waves: PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same.",
+    title="sinusoidal positions",
+    family="position",
+    role="position_table",
+    doc="Add fixed sinusoidal position encodings; PE(pos, 2i) = sin(pos / 10000^(2i/d)), "
+    "PE(pos, 2i+1) = cos(pos / 10000^(2i/d)).",
     source="Vaswani et al. 2017, section 3.5",
     params=SinusoidalPositionParams,
     signature=_signature,
@@ -70,8 +75,19 @@ SINUSOIDAL_POSITION = BlockType(
     example_inputs={"x": "f[B T 8]"},
 )
 
+
+def _longest(arguments: Mapping[str, Any]) -> int:
+    """Return the number of positions that have a vector."""
+    length: int = arguments["max_length"]
+    return length
+
+
 LEARNED_POSITION = BlockType(
     name="learned_position",
+    title="learned positions",
+    family="position",
+    role="position_table",
+    max_length=_longest,
     doc="Add a learned vector for each position; y = x + weight[position].",
     source="Vaswani et al. 2017, table 3 row E; Gehring et al. 2017, section 3.1",
     params=LearnedPositionParams,
@@ -87,20 +103,21 @@ LEARNED_POSITION = BlockType(
 def _step_signature(_: NoParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", "f[... d_model]", "vectors"),
-            port("clock", "f[... d_model]", "how many steps were made, in every place"),
+            port("x", "f[... d_model]", "input vectors"),
+            port("clock", "f[... d_model]", "number of previous steps, in every element"),
         ),
         outputs=(
-            port("y", "f[... d_model]", "vectors that know which step this is"),
-            port("clock", "f[... d_model]", "one step more"),
+            port("y", "f[... d_model]", "input vectors plus the encoding of this step"),
+            port("clock", "f[... d_model]", "the input clock plus 1"),
         ),
     )
 
 
 STEP_POSITION = BlockType(
     name="step_position",
-    doc="Add the waves of the number of this step, counted from 1, and count on; "
-    "y = x + PE(clock + 1).",
+    family="position",
+    doc="Add a sinusoidal encoding of the number of this step, counted from 1, and increment the "
+    "clock; y = x + PE(clock + 1).",
     source="Dehghani et al. 2019, section 2.1, equations 6 and 7",
     signature=_step_signature,
     arguments=lambda _, __: {},

@@ -1,6 +1,7 @@
-"""Position: where a vector stands.
+"""Absolute and relative position encodings.
 
-Axes: B sequences, H heads (or halves of a width), T positions, D width, K of one head.
+Axes: B sequences, H heads (or half of a width), T query positions, S key positions, D width,
+K width of one head.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ LONGEST_WAVE = 10_000.0
 
 
 def sinusoids(positions_T: Tensor, d_model: int, form: str = "interleaved") -> Tensor:
-    """Return the waves at some positions, [T, D] in float32.
+    """Return sinusoidal encodings of the given positions, [T, D] in float32.
 
-    `interleaved` is the paper's: PE(pos, 2i) = sin(pos / 10000^(2i/D)) and PE(pos, 2i+1)
-    its cosine.  `concatenated` is the released code's: all sines, then all cosines, with
-    D/2 - 1 steps between the shortest and the longest wave.  `halves` is the paper's, with
-    all sines before all cosines.
+    `interleaved` is the form of the paper: PE(pos, 2i) = sin(pos / 10000^(2i/D)) and
+    PE(pos, 2i+1) = cos(pos / 10000^(2i/D)).  `concatenated` is the form of the released code:
+    all sines, then all cosines, with D/2 - 1 steps between the shortest and the longest
+    wavelength.  `halves` has the wavelengths of the paper, all sines before all cosines.
 
     Source: Vaswani et al. 2017, section 3.5; tensor2tensor 1.0.3; Junczys-Dowmunt et al. 2018.
     """
@@ -37,11 +38,11 @@ def sinusoids(positions_T: Tensor, d_model: int, form: str = "interleaved") -> T
 
 
 def rotated(x_BHTK: Tensor, positions_T: Tensor, base: float) -> Tensor:
-    """Turn each pair of neighbours in a head by an angle that grows with the position.
+    """Apply rotary position encoding: rotate each pair of features by a multiple of its position.
 
-    Numbers 2i and 2i + 1 are one pair (interleaved, as in the paper), a point of the
-    plane that is turned by pos * base^(-2i/K).  The product of a query and a key that
-    were turned depends on how far apart they stand, and not on where.
+    Features 2i and 2i + 1 form a pair (interleaved, as in the paper), which is rotated by the
+    angle pos * base^(-2i/K).  The dot product of a rotated query and a rotated key depends
+    only on their relative position.
 
     Source: Su et al. 2021, section 3.4.2.
     """
@@ -55,21 +56,21 @@ def rotated(x_BHTK: Tensor, positions_T: Tensor, base: float) -> Tensor:
 
 
 def distances(readers: int, read: int, device: torch.device) -> Tensor:
-    """Return how far before its reader each position stands, [T, S]; negative after it.
+    """Return query position minus key position, [T, S]; negative for later keys.
 
     Args:
-        readers: positions T, the last of those that are read.
-        read: positions S.
-        device: where the numbers lie.
+        readers: number of queries T, which are the last T of the S positions.
+        read: number of keys S.
+        device: device of the result.
     """
     read_S = torch.arange(read, device=device)
     return read_S[read - readers :, None] - read_S
 
 
 def alibi(distance_TS: Tensor, heads: int) -> Tensor:
-    """Return what is added to the scores: less, the further apart, [H, T, S] in float32.
+    """Return the ALiBi bias of the scores, [H, T, S] in float32.
 
-    Head h of 1 to H takes off 2^(-8h/H) for each step, to either side.
+    Head h, from 1 to H, subtracts 2^(-8h/H) per position of distance, on either side.
 
     Source: Press et al. 2022, section 3.
     """
@@ -81,9 +82,9 @@ def alibi(distance_TS: Tensor, heads: int) -> Tensor:
 def distance_buckets(distance_TS: Tensor, buckets: int, longest: int, *, causal: bool) -> Tensor:
     """Return the bucket of each distance, [T, S], from 0 to buckets - 1.
 
-    Half of the buckets hold one distance each, from 0 on; the rest have bounds that grow
-    by one factor, up to `longest`, and the last holds all that are further.  When not
-    causal, half of them are for what stands after the reader, counted likewise.
+    Half of the buckets hold one distance each, starting at 0; the bounds of the others grow
+    logarithmically up to `longest`, and the last bucket holds all larger distances.  If not
+    causal, half of the buckets are for later keys and are partitioned in the same way.
 
     Source: Raffel et al. 2020, section 2.1.
     """
@@ -103,23 +104,23 @@ def distance_buckets(distance_TS: Tensor, buckets: int, longest: int, *, causal:
 
 
 class RelativeBias(nn.Module):
-    """A learned number for each head and bucket of distances, added to the scores.
+    """Learned bias per head and distance bucket, added to the scores.
 
     Source: Raffel et al. 2020, section 2.1.
     """
 
     def __init__(self, heads: int, buckets: int, longest: int, *, causal: bool) -> None:
-        """Make the table, buckets x heads."""
+        """Create the table [buckets, H]."""
         super().__init__()
         self.longest, self.causal = longest, causal
         self.weight = nn.Parameter(torch.empty(buckets, heads))
 
-    def initialize(self, generator: torch.Generator) -> None:  # noqa: ARG002 - as every module
-        """Start at zero: every distance alike."""
+    def initialize(self, generator: torch.Generator) -> None:  # noqa: ARG002 - the contract
+        """Start at zero, so that all distances are treated equally."""
         nn.init.zeros_(self.weight)
 
     def forward(self, distance_TS: Tensor) -> Tensor:
-        """Return what is added to the scores, [H, T, S]."""
+        """Return the bias of the scores, [H, T, S]."""
         bucket_TS = distance_buckets(
             distance_TS, self.weight.size(0), self.longest, causal=self.causal
         )
@@ -127,13 +128,16 @@ class RelativeBias(nn.Module):
 
 
 class RelativeKey(nn.Module):
-    """A learned key for each distance up to `reach`, which every head's queries match too.
+    """Learned key per distance, clipped to `reach` and shared by all heads.
 
-    Source: Shaw et al. 2018, sections 3.1 and 3.2, keys alone.
+    Source: Shaw et al. 2018, sections 3.1 and 3.2, for keys only.
     """
 
     def __init__(self, d_k: int, reach: int, *, causal: bool) -> None:
-        """Make the table: rows from `reach` before the reader to `reach` after it, or to itself."""
+        """Create the table, from `reach` positions before the query to `reach` after it.
+
+        If causal, it ends at the query itself.
+        """
         super().__init__()
         self.reach, self.after = reach, 0 if causal else reach
         self.weight = nn.Parameter(torch.empty(reach + self.after + 1, d_k))
@@ -143,34 +147,34 @@ class RelativeKey(nn.Module):
         nn.init.xavier_uniform_(self.weight, generator=generator)
 
     def forward(self, query_BHTK: Tensor, distance_TS: Tensor) -> Tensor:
-        """Return the products of queries and keys of distances, [B, H, T, S]."""
+        """Return the products of the queries and the keys of their distances, [B, H, T, S]."""
         product_BHTR = query_BHTK @ self.weight.T
         row_TS = (-distance_TS).clamp(-self.reach, self.after) + self.reach
         return product_BHTR.gather(-1, row_TS.expand(*query_BHTK.shape[:2], -1, -1))
 
 
 class SinusoidalPosition(nn.Module):
-    """Add waves of many lengths, then drop out.
+    """Add sinusoidal position encodings, then apply dropout.
 
     Source: Vaswani et al. 2017, sections 3.5 and 5.4.
     """
 
     def __init__(self, dropout: float = 0.0, form: str = "interleaved") -> None:
-        """Keep the dropout; there is nothing to learn."""
+        """Set the form and the dropout probability; there are no parameters."""
         super().__init__()
         self.form = form
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add to x [B, T, D] the waves of positions 0 to T - 1."""
+        """Add the encodings of positions 0 to T - 1 to x [B, T, D]."""
         return self._add(x, torch.arange(x.size(1), device=x.device))
 
     def begin(self, capacity: Capacity) -> State:  # noqa: ARG002 - the contract of every block
-        """Remember nothing."""
+        """Return an empty decoding state."""
         return State()
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
-        """Add to x [R, T, D] the waves of the next positions."""
+        """Add the encodings of the next positions to x [R, T, D]."""
         return self._add(x, torch.arange(position, position + x.size(1), device=x.device))
 
     def _add(self, x: Tensor, positions_T: Tensor) -> Tensor:
@@ -179,41 +183,42 @@ class SinusoidalPosition(nn.Module):
 
 
 class LearnedPosition(nn.Module):
-    """Add a learned vector for each position, then drop out.
+    """Add a learned vector for each position, then apply dropout.
 
     Source: Gehring et al. 2017, section 3.1; Vaswani et al. 2017, table 3 row E.
     """
 
     def __init__(self, d_model: int, max_length: int, dropout: float = 0.0) -> None:
-        """Make the table, max_length x d_model."""
+        """Create the table [max_length, D]."""
         super().__init__()
         self.weight = nn.Parameter(torch.empty(max_length, d_model))
         self.dropout = Dropout(dropout)
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw from N(0, 1/D), as token embeddings."""
+        """Draw from N(0, 1/D), as for token embeddings."""
         nn.init.normal_(self.weight, std=self.weight.size(1) ** -0.5, generator=generator)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add to x [B, T, D] the vectors of positions 0 to T - 1.
+        """Add the vectors of positions 0 to T - 1 to x [B, T, D].
 
         Raises:
-            ValueError: T is more than `max_length`.
+            ValueError: T is greater than `max_length`.
         """
         return self._add(x, 0)
 
     def begin(self, capacity: Capacity) -> State:  # noqa: ARG002 - the contract of every block
-        """Remember nothing."""
+        """Return an empty decoding state."""
         return State()
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
-        """Add to x [R, T, D] the vectors of the next positions."""
+        """Add the vectors of the next positions to x [R, T, D]."""
         return self._add(x, position)
 
     def _add(self, x: Tensor, start: int) -> Tensor:
         end = start + x.size(1)
         if end > self.weight.size(0):
-            msg = f"position {end} is past the {self.weight.size(0)} of learned_position"
+            size = self.weight.size(0)
+            msg = f"learned_position got {end} positions, but its max_length is {size}"
             raise ValueError(msg)
         positions = torch.arange(start, end, device=x.device)
         added: Tensor = self.dropout(x + F.embedding(positions, self.weight))
@@ -221,22 +226,22 @@ class LearnedPosition(nn.Module):
 
 
 class StepPosition(nn.Module):
-    """Add the waves of the number of a step, for a layer that is applied again and again.
+    """Add a sinusoidal encoding of the step, for a layer that is applied repeatedly.
 
-    Source: Dehghani et al. 2019, section 2.1, equations 6 and 7; there they are added together
-    with those of positions.
+    Source: Dehghani et al. 2019, section 2.1, equations 6 and 7, where it is added together
+    with the encoding of positions.
     """
 
     def forward(self, x: Tensor, clock: Tensor) -> tuple[Tensor, Tensor]:
-        """Return x + PE(clock + 1), with the paper's waves, and clock + 1; all [..., D].
+        """Return x + PE(clock + 1), with the interleaved form, and clock + 1; all [..., D].
 
         Args:
-            x: vectors.
-            clock: how many steps were made, in every place; zeros before the first.
+            x: input vectors.
+            clock: number of previous steps, in every element; zeros before the first step.
         """
         step = clock + 1
-        place_D = torch.arange(x.size(-1), device=x.device)
-        power_D = (place_D - place_D % 2).float() / x.size(-1)
+        index_D = torch.arange(x.size(-1), device=x.device)
+        power_D = (index_D - index_D % 2).float() / x.size(-1)
         angle = step.float() * torch.exp(power_D * -math.log(LONGEST_WAVE))
-        wave = torch.where(place_D % 2 == 0, angle.sin(), angle.cos())
-        return x + wave.to(x.dtype), step
+        encoding = torch.where(index_D % 2 == 0, angle.sin(), angle.cos())
+        return x + encoding.to(x.dtype), step

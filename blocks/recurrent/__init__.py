@@ -1,1 +1,1 @@
-"""Recurrence: recurrent networks, convolutional recurrences and state-space models."""
+"""Recurrent networks, convolutional GRUs and state-space models."""

@@ -1,4 +1,4 @@
-"""Convolutional recurrence: a gated unit that changes a whole sequence at once."""
+"""Convolutional GRU: a gated unit that updates all positions of a sequence at once."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ class ConvGRUParams(Params):
     """Params of `conv_gru`."""
 
     kernel: Count = 3
-    """Positions that one position reads; an odd number, as many on either side."""
+    """Kernel size in positions; odd, since the kernel is centered."""
 
 
 class ConvGRUDecoderParams(ConvGRUParams):
     """Params of `conv_gru_decoder`."""
 
     cells: Count = 2
-    """Units in a row, each with weights of its own, that make one step."""
+    """Number of convolutional GRUs, each with its own weights, applied in sequence per step."""
 
 
 def _signature(params: ConvGRUParams, _: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", "f[b t d_model]", "the state of every position"),
-            port("mask", "mask[b t]?", "which positions there are; the others are zeros"),
+            port("x", "f[b t d_model]", "state of every position"),
+            port("mask", "mask[b t]?", "true at non-padding positions; the others are zeros"),
         ),
-        outputs=(port("y", "f[b t d_model]", "the next state of every position"),),
+        outputs=(port("y", "f[b t d_model]", "next state of every position"),),
         behavior={} if params.kernel == 1 else {"t": "full"},
     )
 
@@ -38,9 +38,9 @@ def _decoder_signature(params: ConvGRUDecoderParams, _: frozenset[str]) -> Signa
     reads: Behavior = "pointwise" if params.kernel == 1 else "causal"
     return Signature(
         inputs=(
-            port("x", "f[b t d_in]", "what is written, one position before each step"),
-            port("memory", "f[b s d_model]", "the state before the first step"),
-            port("mask", "mask[b s]?", "which positions of it there are"),
+            port("x", "f[b t d_in]", "vectors written to the tape, one before each step"),
+            port("memory", "f[b s d_model]", "initial state"),
+            port("mask", "mask[b s]?", "true at non-padding positions of the memory"),
         ),
         outputs=(port("y", "f[b t d_model]", "position t of the state after step t"),),
         behavior={"s": "full", "t": reads},
@@ -49,7 +49,7 @@ def _decoder_signature(params: ConvGRUDecoderParams, _: frozenset[str]) -> Signa
 
 def _arguments(params: ConvGRUParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
     if params.kernel % 2 == 0:
-        msg = f"a kernel of {params.kernel} has no middle"
+        msg = f"kernel is {params.kernel}, but it must be odd"
         raise ValueError(msg, f"use {params.kernel + 1}")
     return {**sizes, **params.model_dump()}
 
@@ -80,22 +80,24 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
 
 
 def _decoder_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the convolutions of every step, over the longer of the two sequences."""
+    """Count the convolutions of every step over all max(s, t) positions."""
     a, longer = arguments, max(sizes["s"], sizes["t"])
     each: int = 3 * a["d_model"] * (a["d_model"] + a["d_in"]) * a["kernel"] * a["cells"]
     return 2 * sizes["b"] * sizes["t"] * longer * each
 
 
 def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    """Count the units from one end to the other: in each the candidate reads a gate that reads."""
+    """Count the layers until both ends are connected; each applies two kernels in sequence."""
     reach = 2 * (arguments["kernel"] // 2)
     return max(1, -(-(sizes["t"] - 1) // reach)) if reach else 0
 
 
 CONV_GRU = BlockType(
     name="conv_gru",
-    doc="Convolutional gated recurrent unit; y = u x + (1 - u) tanh(U * (r x) + b), gates u and "
-    "r = sigmoid(U' * x + b').",
+    family="recurrent",
+    mixes="convolutional recurrence",
+    doc="Convolutional gated recurrent unit; y = u x + (1 - u) tanh(U * (r x) + b) with gates "
+    "u, r = sigmoid(U' * x + b').",
     source="Kaiser & Sutskever 2016, section 2; Kaiser & Bengio 2016, section 2",
     params=ConvGRUParams,
     signature=_signature,
@@ -111,9 +113,12 @@ CONV_GRU = BlockType(
 
 CONV_GRU_DECODER = BlockType(
     name="conv_gru_decoder",
-    doc="Decoder with an active memory: each step writes x_t at position t of a tape p, changes "
-    "the whole state by convolutional units that also read p, and gives position t of it.",
-    source="Kaiser & Bengio 2016, section 3.1; states have one row here (w = 1)",
+    family="recurrent",
+    mixes="convolutional recurrence",
+    loops=True,
+    doc="Decoder with an active memory: step t writes x_t to position t of a tape p, updates the "
+    "entire state s with convolutional GRUs that also read p, and outputs position t of s.",
+    source="Kaiser & Bengio 2016, section 3.1, with states of one row (w = 1)",
     params=ConvGRUDecoderParams,
     signature=_decoder_signature,
     arguments=_arguments,

@@ -1,4 +1,4 @@
-"""Recurrent: position after position, a state that remembers what came before."""
+"""Recurrent networks: simple RNN, GRU and LSTM."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ class RecurrentParams(Params):
     """Params of `rnn`, `gru` and `lstm`."""
 
     d_hidden: Count
-    """Width of the state, and of what one direction gives."""
+    """Width of the hidden state, and of the output of one direction."""
     direction: Literal["forward", "backward", "both"] = "forward"
-    """`backward` starts at the last position; `both` joins the two, 2 * d_hidden wide."""
+    """`backward` starts at the last position; `both` concatenates the two, 2 * d_hidden wide."""
     bias: Flag = True
-    """Whether biases are added, one for the input and one for the state."""
+    """Whether to add biases, one for the input and one for the state."""
 
 
-def _ways(direction: str) -> int:
+def _directions(direction: str) -> int:
     return 2 if direction == "both" else 1
 
 
 def _signature(params: RecurrentParams, _: frozenset[str]) -> Signature:
     reads: Behavior = "causal" if params.direction == "forward" else "full"
-    width = params.d_hidden * _ways(params.direction)
+    width = params.d_hidden * _directions(params.direction)
     return Signature(
         inputs=(
-            port("x", "f[b t d_in]", "vectors"),
-            port("mask", "mask[b t]?", "which positions change the state; the others give zeros"),
+            port("x", "f[b t d_in]", "input vectors"),
+            port("mask", "mask[b t]?", "true at non-padding positions; the others are skipped"),
         ),
-        outputs=(port("y", f"f[b t {width}]", "the state after each position"),),
+        outputs=(
+            port("y", f"f[b t {width}]", "hidden state after each position; zeros if masked"),
+        ),
         behavior={"t": reads},
     )
 
@@ -40,7 +42,7 @@ def _signature(params: RecurrentParams, _: frozenset[str]) -> Signature:
 def _weights(arguments: Mapping[str, Any], gates: int) -> dict[str, tuple[int, ...]]:
     rows, suffixes = gates * arguments["d_hidden"], ("", "_reverse")
     weights: dict[str, tuple[int, ...]] = {}
-    for suffix in suffixes[: _ways(arguments["direction"])]:
+    for suffix in suffixes[: _directions(arguments["direction"])]:
         weights[f"weight_ih{suffix}"] = (rows, arguments["d_in"])
         weights[f"weight_hh{suffix}"] = (rows, arguments["d_hidden"])
         if arguments["bias"]:
@@ -51,21 +53,25 @@ def _weights(arguments: Mapping[str, Any], gates: int) -> dict[str, tuple[int, .
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int], gates: int) -> int:
     """Count the products of input and state with their weights, at every position."""
     d_in, d_hidden = arguments["d_in"], arguments["d_hidden"]
-    each: int = gates * d_hidden * (d_in + d_hidden) * _ways(arguments["direction"])
+    each: int = gates * d_hidden * (d_in + d_hidden) * _directions(arguments["direction"])
     return 2 * sizes["b"] * sizes["t"] * each
 
 
 def _block(name: str, doc: str, source: str, *, gates: int) -> BlockType:
-    """Return a recurrent block; they differ in their cell alone.
+    """Return a recurrent block; the three blocks differ only in their cell.
 
     Args:
-        name: of the block, and in capitals of its module.
-        doc: as of `BlockType`.
-        source: as of `BlockType`.
-        gates: how many vectors as wide as the state its cell computes.
+        name: name of the block; in upper case, name of its module.
+        doc: see `BlockType`.
+        source: see `BlockType`.
+        gates: number of vectors of the width of the state that the cell computes.
     """
     return BlockType(
         name=name,
+        title=name.upper(),
+        family="recurrent",
+        mixes="recurrence",
+        onnx_form="_scan=.recurrent.recurrent_onnx:scan",
         doc=doc,
         source=source,
         params=RecurrentParams,
@@ -82,14 +88,14 @@ def _block(name: str, doc: str, source: str, *, gates: int) -> BlockType:
 
 RNN = _block(
     "rnn",
-    "Simple recurrence; h_t = tanh(W x_t + U h_{t-1} + b).",
+    "Simple recurrent network; h_t = tanh(W x_t + U h_{t-1} + b).",
     "Elman 1990",
     gates=1,
 )
 
 GRU = _block(
     "gru",
-    "Gated recurrent unit; h_t = (1 - z) n + z h_{t-1}, n = tanh(W x_t + r (U h_{t-1})), "
+    "Gated recurrent unit; h_t = (1 - z) n + z h_{t-1}, n = tanh(W x_t + r (U h_{t-1})) with "
     "gates r and z.",
     "Cho et al. 2014, section 2.3, with r after U as in torch.nn.GRU",
     gates=3,
@@ -97,7 +103,7 @@ GRU = _block(
 
 LSTM = _block(
     "lstm",
-    "Long short-term memory; c_t = f c_{t-1} + i g, h_t = o tanh(c_t), gates i, f and o.",
+    "Long short-term memory; c_t = f c_{t-1} + i g, h_t = o tanh(c_t) with gates i, f and o.",
     "Hochreiter & Schmidhuber 1997; forget gate: Gers et al. 2000",
     gates=4,
 )

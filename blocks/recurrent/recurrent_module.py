@@ -1,6 +1,6 @@
-"""Recurrent: position after position, a state that remembers what came before.
+"""Recurrent networks: simple RNN, GRU and LSTM.
 
-Axes: B sequences, T positions, D width in, H width of the state, G vectors that a cell
+Axes: B sequences, T positions, D input width, H state width, G vectors that a cell
 computes; R rows = N sentences x beams.
 """
 
@@ -17,12 +17,12 @@ from ..kernels.autocast import as_autocast, uncompiled
 from ..kernels.decode_state import Capacity, State, one_by_one
 
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-_How = tuple[bool, int, float, bool, bool, bool]
-"""Whether there are biases, layers, dropout, training, both directions, batch first."""
+_KernelArguments = tuple[bool, int, float, bool, bool, bool]
+"""has_biases, num_layers, dropout, train, bidirectional and batch_first of torch's kernels."""
 
 
 class _Recurrent(nn.Module):
-    """What the three recurrences share; they differ in their cell alone."""
+    """Base class of the recurrent networks, which differ only in their cell."""
 
     gates: ClassVar[int]
     remembered: ClassVar[tuple[str, ...]] = ("hidden",)
@@ -30,15 +30,15 @@ class _Recurrent(nn.Module):
     def __init__(
         self, d_in: int, d_hidden: int, direction: str = "forward", *, bias: bool = True
     ) -> None:
-        """Make the weights of each direction, (G * H) x D and (G * H) x H."""
+        """Create the weights of each direction, [G * H, D] and [G * H, H]."""
         super().__init__()
         self.d_hidden, self.bias = d_hidden, bias
         rows = self.gates * d_hidden
         shapes = [(rows, d_in), (rows, d_hidden), (rows,), (rows,)]
-        self.ways = [("", direction == "backward")]
+        self.directions = [("", direction == "backward")]
         if direction == "both":
-            self.ways.append(("_reverse", True))
-        for suffix, _ in self.ways:
+            self.directions.append(("_reverse", True))
+        for suffix, _ in self.directions:
             for name, shape in zip(self._names(), shapes, strict=False):
                 self.register_parameter(name + suffix, nn.Parameter(torch.empty(shape)))
 
@@ -50,16 +50,20 @@ class _Recurrent(nn.Module):
 
     @uncompiled
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the states after each position of x [B, T, D], both directions side by side.
+        """Return the hidden state after each position of x [B, T, D].
+
+        The states of both directions are concatenated along the last axis.
 
         Args:
-            x: vectors.
-            mask: [B, T]; where false the state stays as it was, and zeros are given.
+            x: input vectors.
+            mask: [B, T]; where it is false, the state does not change and the output is zero.
         """
-        return torch.cat([self._run(x, mask, suffix, back=back) for suffix, back in self.ways], -1)
+        return torch.cat(
+            [self._run(x, mask, suffix, back=back) for suffix, back in self.directions], -1
+        )
 
     def begin(self, capacity: Capacity) -> State:
-        """Start every row with a state of zeros."""
+        """Return the decoding state: zeros for every row."""
         shape = (capacity.rows, self.d_hidden)
         return State(
             carried={
@@ -69,13 +73,13 @@ class _Recurrent(nn.Module):
         )
 
     def step(self, x: Tensor, mask: Tensor | None = None, *, state: State, position: int) -> Tensor:
-        """Move every row by the next positions, x [R, T, D]; keep is [R, T]."""
+        """Process the next positions of every row, x [R, T, D], with a mask [R, T]."""
         if x.size(1) > 1:
             return one_by_one(lambda x, mask, _: self._step(x, mask, state), x, mask, position)
         return self._step(x, mask, state)
 
     def _step(self, x: Tensor, mask: Tensor | None, state: State) -> Tensor:
-        """Move every row by one position, x [R, 1, D]; keep is [R, 1]."""
+        """Process one position of every row, x [R, 1, D], with a mask [R, 1]."""
         weights = self._weights("")
         x_RD = x[:, 0].to(weights[0].dtype)
         old = [state.carried[name].to(x_RD.dtype) for name in self.remembered]
@@ -91,9 +95,9 @@ class _Recurrent(nn.Module):
     def _run(self, x: Tensor, mask: Tensor | None, suffix: str, *, back: bool) -> Tensor:
         """Run one direction over x [B, T, D].
 
-        What is not kept leaves the state alone, so each row is run over its kept
-        positions only: they are moved to the front, in order, and back afterwards.
-        What then stands behind them is run over too, but nothing kept comes after it.
+        Masked positions must not change the state, so the unmasked positions of each row are
+        moved to the front, in order, and moved back afterwards.  The masked ones behind them
+        are processed too, but cannot affect an unmasked position.
         """
         weights = self._weights(suffix)
         x = x.to(weights[0].dtype)
@@ -109,24 +113,26 @@ class _Recurrent(nn.Module):
         return y.flip(1) if back else y
 
     def _scan(self, x: Tensor, weights: list[Tensor]) -> Tensor:
-        """Run torch's fused kernel over x [B, T, D], from a state of zeros."""
+        """Run torch's fused kernel over x [B, T, D], starting from a state of zeros."""
         start = [x.new_zeros(1, x.size(0), self.d_hidden) for _ in self.remembered]
-        # One layer without dropout; cuDNN can go backward only in training mode.
-        how = (self.bias, 1, 0.0, torch.is_grad_enabled(), False, True)
+        # One layer without dropout; cuDNN supports backward only in training mode.
+        options = (self.bias, 1, 0.0, torch.is_grad_enabled(), False, True)
         with warnings.catch_warnings():
-            # cuDNN copies the weights into one chunk anew: little work, and they stay ours.
+            # cuDNN copies the weights into one chunk at every call, which is cheap here.
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single")
-            y_BTH: Tensor = self._kernel(x, start, weights, how)
+            y_BTH: Tensor = self._kernel(x, start, weights, options)
         return y_BTH
 
     def _names(self) -> tuple[str, ...]:
         return _NAMES if self.bias else _NAMES[:2]
 
     def _weights(self, suffix: str) -> list[Tensor]:
-        """Return the weights of a direction, in autocast's precision where that is on."""
+        """Return the weights of a direction, in the autocast dtype if autocast is enabled."""
         return as_autocast(*(self.get_parameter(name + suffix) for name in self._names()))
 
-    def _kernel(self, x: Tensor, start: list[Tensor], weights: list[Tensor], how: _How) -> Tensor:
+    def _kernel(
+        self, x: Tensor, start: list[Tensor], weights: list[Tensor], options: _KernelArguments
+    ) -> Tensor:
         raise NotImplementedError
 
     def _cell(self, x: Tensor, old: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
@@ -134,15 +140,17 @@ class _Recurrent(nn.Module):
 
 
 class RNN(_Recurrent):
-    """Simple recurrence: h_t = tanh(W x_t + b + U h_{t-1} + b').
+    """Simple recurrent network: h_t = tanh(W x_t + b + U h_{t-1} + b').
 
     Source: Elman 1990.
     """
 
     gates = 1
 
-    def _kernel(self, x: Tensor, start: list[Tensor], weights: list[Tensor], how: _How) -> Tensor:
-        return torch.rnn_tanh(x, start[0], weights, *how)[0]
+    def _kernel(
+        self, x: Tensor, start: list[Tensor], weights: list[Tensor], options: _KernelArguments
+    ) -> Tensor:
+        return torch.rnn_tanh(x, start[0], weights, *options)[0]
 
     def _cell(self, x: Tensor, old: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
         return [torch.rnn_tanh_cell(x, old[0], *weights)]
@@ -154,13 +162,15 @@ class GRU(_Recurrent):
     With gates r and z of x_t and h_{t-1}, h_t = (1 - z) n + z h_{t-1} where n =
     tanh(W x_t + b + r (U h_{t-1} + b')).
 
-    Source: Cho et al. 2014, section 2.3, which applies r before U; this is torch.nn.GRU.
+    Source: Cho et al. 2014, section 2.3, which applies r before U; this matches torch.nn.GRU.
     """
 
     gates = 3
 
-    def _kernel(self, x: Tensor, start: list[Tensor], weights: list[Tensor], how: _How) -> Tensor:
-        return torch.gru(x, start[0], weights, *how)[0]
+    def _kernel(
+        self, x: Tensor, start: list[Tensor], weights: list[Tensor], options: _KernelArguments
+    ) -> Tensor:
+        return torch.gru(x, start[0], weights, *options)[0]
 
     def _cell(self, x: Tensor, old: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
         return [torch.gru_cell(x, old[0], *weights)]
@@ -178,8 +188,10 @@ class LSTM(_Recurrent):
     gates = 4
     remembered = ("hidden", "cell")
 
-    def _kernel(self, x: Tensor, start: list[Tensor], weights: list[Tensor], how: _How) -> Tensor:
-        return torch.lstm(x, start, weights, *how)[0]
+    def _kernel(
+        self, x: Tensor, start: list[Tensor], weights: list[Tensor], options: _KernelArguments
+    ) -> Tensor:
+        return torch.lstm(x, start, weights, *options)[0]
 
     def _cell(self, x: Tensor, old: list[Tensor], weights: list[Tensor]) -> list[Tensor]:
         return list(torch.lstm_cell(x, old, *weights))

@@ -1,8 +1,8 @@
-"""State space: a linear recurrence whose decay and whose input depend on what is read.
+"""Selective state space model (Mamba-2).
 
-Axes: B sequences, T positions, C chunks of L positions each, D width of the model, I
-width inside, H heads of width P, G groups of M = H / G heads, N width of the state;
-R rows = N sentences x beams.
+Axes: B sequences, T positions, C chunks of L positions each, D model width, I inner width,
+H heads of width P, G groups of M = H / G heads, N state size, E channels of the convolution;
+R rows = sentences x beams.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ from ..kernels.init import draw_linear
 from ..residual.norm_module import RMSNorm
 
 
-class _Read(NamedTuple):
-    """What the recurrence takes at every position."""
+class _Inputs(NamedTuple):
+    """Inputs of the recurrence at every position."""
 
     value: Tensor
-    """What is written into the state, times dt: dt x, [B, T, G, M, P]."""
+    """Values to write into the state: dt x, [B, T, G, M, P]."""
     write: Tensor
-    """Where it is written: the paper's B, [B, T, G, N]."""
+    """The paper's B, which maps values into the state, [B, T, G, N]."""
     read: Tensor
-    """What is read: the paper's C, [B, T, G, N]."""
+    """The paper's C, which maps the state to outputs, [B, T, G, N]."""
     decay: Tensor
-    """Logarithm of what becomes of the state before it: A dt, [B, T, G, M]."""
+    """Logarithm of the decay of the previous state: A dt, [B, T, G, M]."""
 
 
 class Mamba2(nn.Module):
     """Selective state space model whose recurrence is computed chunk by chunk.
 
-    In each head the state H, N x P, decays and is written to at every position: H_t =
-    exp(A dt_t) H_{t-1} + dt_t B_t x_t, and gives y_t = C_t H_t + D x_t.  dt is the softplus
-    of a map of the input; x, B and C are maps of it that a short causal convolution and SiLU
-    have passed through.  The result is norm(y * silu(z)), mapped back; z is one more map.
+    The recurrence of the state H [N, P] of each head is H_t = exp(A dt_t) H_{t-1} +
+    dt_t B_t x_t, and its output is y_t = C_t H_t + D x_t.  dt is the softplus of a linear map
+    of the input; x, B and C are linear maps of the input, followed by a short causal
+    convolution and SiLU.  The block returns a linear map of norm(y * silu(z)), where z is
+    another linear map of the input.
 
-    Within a chunk all positions read one another by matrix products, as in attention; the
-    state is only computed at the ends of chunks.  The norm spans all groups.
+    Within a chunk, outputs are computed by matrix products over all pairs of positions, as in
+    attention; the state is computed only at the ends of chunks.  The norm spans all groups.
 
     Source: Dao & Gu 2024, section 6 (chunks) and section 7.1 (block).
     """
@@ -57,25 +58,25 @@ class Mamba2(nn.Module):
         chunk: int,
         eps: float,
     ) -> None:
-        """Make the maps in and out, the convolution, and what each head has of its own."""
+        """Create the input and output maps, the convolution and the parameters of the heads."""
         super().__init__()
-        inside = expand * d_model
+        inner = expand * d_model
         self.groups, self.chunk = groups, chunk
-        self.widths = [inside, groups * d_state, groups * d_state]
+        self.widths = [inner, groups * d_state, groups * d_state]
         convolved = sum(self.widths)
-        self.inner = nn.Linear(d_model, inside + convolved + heads, bias=False)
+        self.inner = nn.Linear(d_model, inner + convolved + heads, bias=False)
         self.kernel = nn.Parameter(torch.empty(convolved, 1, kernel))
         self.kernel_bias = nn.Parameter(torch.empty(convolved))
         self.time_bias = nn.Parameter(torch.empty(heads))
         self.decay = nn.Parameter(torch.empty(heads))
         self.skip = nn.Parameter(torch.empty(heads))
-        self.norm = RMSNorm(inside, eps)
-        self.outer = nn.Linear(inside, d_model, bias=False)
+        self.norm = RMSNorm(inner, eps)
+        self.outer = nn.Linear(inner, d_model, bias=False)
 
     def initialize(self, generator: torch.Generator) -> None:
-        """Draw decays from 1 to 16 and time steps from 0.001 to 0.1, evenly by logarithm.
+        """Draw decays uniformly from [1, 16] and time steps log-uniformly from [0.001, 0.1].
 
-        The maps are Xavier-uniform, the convolution as torch draws it.
+        The linear maps are Xavier-uniform, and the convolution is drawn as in `torch.nn.Conv1d`.
 
         Source: time steps: Gu & Dao 2023, section 3.6; decays: the code of Dao & Gu 2024.
         """
@@ -86,25 +87,25 @@ class Mamba2(nn.Module):
         nn.init.ones_(self.skip)
         self.decay.uniform_(1, 16, generator=generator).log_()
         time = self.time_bias.uniform_(math.log(1e-3), math.log(1e-1), generator=generator).exp_()
-        self.time_bias.copy_(time + torch.log(-torch.expm1(-time)))  # softplus undone
+        self.time_bias.copy_(time + torch.log(-torch.expm1(-time)))  # inverse of softplus
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Map x [B, T, D] to [B, T, D].
 
         Args:
-            x: vectors.
-            mask: [B, T]; where false the state stays as it was, and the convolution reads zeros.
+            x: input vectors.
+            mask: [B, T]; where false, the state does not change and the convolution reads zeros.
         """
-        gate_BTI, near, time_BTH = self._maps(x, mask)
-        near = F.pad(near, (0, 0, self.kernel.size(2) - 1, 0))
-        taken, x_BTHP = self._taken(near, time_BTH)
-        return self._given(self._scan(taken), x_BTHP, gate_BTI)
+        gate_BTI, channels_BTE, time_BTH = self._maps(x, mask)
+        channels_BTE = F.pad(channels_BTE, (0, 0, self.kernel.size(2) - 1, 0))
+        inputs, x_BTHP = self._convolve(channels_BTE, time_BTH)
+        return self._output(self._scan(inputs), x_BTHP, gate_BTI)
 
     def begin(self, capacity: Capacity) -> State:
-        """Start every row with a state of zeros, and nothing before it."""
-        heads, inside = self.decay.numel(), self.widths[0]
+        """Return the decoding state: zero state and zero convolution history for every row."""
+        heads, inner = self.decay.numel(), self.widths[0]
         before = (capacity.rows, self.kernel.size(2) - 1, sum(self.widths))
-        state = (capacity.rows, self.groups, heads // self.groups, self._d_state, inside // heads)
+        state = (capacity.rows, self.groups, heads // self.groups, self._d_state, inner // heads)
         exact = torch.promote_types(capacity.dtype, torch.float32)
         return State(
             carried={
@@ -114,63 +115,65 @@ class Mamba2(nn.Module):
         )
 
     def step(self, x: Tensor, mask: Tensor | None = None, *, state: State, position: int) -> Tensor:
-        """Move every row by the next positions, x [R, T, D]; keep is [R, T]."""
+        """Process the next positions of every row, x [R, T, D], with a mask [R, T]."""
         if x.size(1) > 1:
             return one_by_one(lambda x, mask, _: self._step(x, mask, state), x, mask, position)
         return self._step(x, mask, state)
 
     def _step(self, x: Tensor, mask: Tensor | None, state: State) -> Tensor:
-        """Move every row by one position, x [R, 1, D]; keep is [R, 1]."""
-        gate_RTI, near, time_RTH = self._maps(x, mask)
-        near = torch.cat([state.carried["before"], near], 1)
-        state.carried["before"].copy_(near[:, 1:])
-        taken, x_RTHP = self._taken(near, time_RTH)
-        value, write, read, decay = (part[:, 0] for part in taken)
+        """Process one position of every row, x [R, 1, D], with a mask [R, 1]."""
+        gate_RTI, channels_BTE, time_RTH = self._maps(x, mask)
+        channels_BTE = torch.cat([state.carried["before"], channels_BTE], 1)
+        state.carried["before"].copy_(channels_BTE[:, 1:])
+        inputs, x_RTHP = self._convolve(channels_BTE, time_RTH)
+        value, write, read, decay = (part[:, 0] for part in inputs)
         old, kind = state.carried["state"], state.carried["state"].dtype
         written = write.to(kind)[:, :, None, :, None] * value.to(kind)[:, :, :, None]
         old.copy_(old * decay.to(kind).exp()[..., None, None] + written)
         y_RGMP = (read.to(kind)[:, :, None, :, None] * old).sum(3)
-        return self._given(y_RGMP[:, None].to(x_RTHP.dtype), x_RTHP, gate_RTI)
+        return self._output(y_RGMP[:, None].to(x_RTHP.dtype), x_RTHP, gate_RTI)
 
     @property
     def _d_state(self) -> int:
         return self.widths[1] // self.groups
 
     def _maps(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the gate z, what is to be convolved, and dt, of every position.
+        """Return the gate z, the input of the convolution, and dt at every position.
 
-        What is not kept is zero before the convolution, and takes no time.
+        At masked positions, the input of the convolution and dt are zero.
         """
-        inside, heads = self.widths[0], self.decay.numel()
-        gate, near, time = self.inner(x).split((inside, sum(self.widths), heads), -1)
+        inner, heads = self.widths[0], self.decay.numel()
+        gate, channels_BTE, time = self.inner(x).split((inner, sum(self.widths), heads), -1)
         exact = torch.promote_types(time.dtype, torch.float32)
         time = F.softplus(time.to(exact) + self.time_bias.to(exact))
         if mask is not None:
-            near, time = (part.masked_fill(~mask[..., None], 0.0) for part in (near, time))
-        return gate, near, time
+            channels_BTE, time = (
+                part.masked_fill(~mask[..., None], 0.0) for part in (channels_BTE, time)
+            )
+        return gate, channels_BTE, time
 
-    def _taken(self, near: Tensor, time_BTH: Tensor) -> tuple[_Read, Tensor]:
-        """Convolve what stands before and at T positions; return what is taken of it, and x."""
-        near_BIT = F.conv1d(
-            near.transpose(1, 2), self.kernel, self.kernel_bias, groups=self.kernel.size(0)
+    def _convolve(self, channels_BTE: Tensor, time_BTH: Tensor) -> tuple[_Inputs, Tensor]:
+        """Apply the convolution; return the inputs of the recurrence, and x."""
+        convolved_BET = F.conv1d(
+            channels_BTE.transpose(1, 2), self.kernel, self.kernel_bias, groups=self.kernel.size(0)
         )
-        x, write, read = F.silu(near_BIT.transpose(1, 2)).split(self.widths, -1)
+        x, write, read = F.silu(convolved_BET.transpose(1, 2)).split(self.widths, -1)
         x_BTHP = x.unflatten(-1, (self.decay.numel(), -1))
         by_group = (self.groups, -1)
         value = (x_BTHP * time_BTH[..., None].to(x.dtype)).unflatten(2, by_group)
         decay = (-self.decay.to(time_BTH.dtype).exp() * time_BTH).unflatten(2, by_group)
         return (
-            _Read(value, write.unflatten(2, by_group), read.unflatten(2, by_group), decay),
+            _Inputs(value, write.unflatten(2, by_group), read.unflatten(2, by_group), decay),
             x_BTHP,
         )
 
-    def _scan(self, taken: _Read) -> Tensor:
-        """Return what every position reads from the state, [B, T, G, M, P]."""
-        length = taken.value.size(1)
-        # Positions that fill up the last chunk write nothing and let nothing decay.
-        value, write, read, decay = map(self._chunked, taken)
+    def _scan(self, inputs: _Inputs) -> Tensor:
+        """Return C_t H_t at every position, [B, T, G, M, P]."""
+        length = inputs.value.size(1)
+        # The padding of the last chunk writes zeros to the state and has no decay.
+        value, write, read, decay = map(self._chunked, inputs)
         heads = value.shape[-2:]
-        passed_BCGML = decay.movedim(2, -1).cumsum(-1)  # decay from the chunk's start on
+        passed_BCGML = decay.movedim(2, -1).cumsum(-1)  # log decay since the start of the chunk
         write_BCGLN, read_BCGLN = write.transpose(2, 3), read.transpose(2, 3)
         value_BCGMLP = value.permute(0, 1, 3, 4, 2, 5)
 
@@ -185,46 +188,48 @@ class Mamba2(nn.Module):
         far = (read_BCGLN @ state_BCGNMP.flatten(-2)).unflatten(-1, heads).transpose(3, 4)
         y_BCGMLP = y_BCGMLP + far * passed_BCGML.exp()[..., None].to(far.dtype)
         y: Tensor = y_BCGMLP.permute(0, 1, 4, 2, 3, 5).flatten(1, 2)
-        # Not a slice, whose strides say whether the last chunk was full: a graph for each.
+        # Not a slice: its strides depend on whether the last chunk is full, which would
+        # require separate compiled graphs.
         return y.index_select(1, torch.arange(length, device=y.device))
 
     def _chunked(self, part: Tensor) -> Tensor:
-        """Return [B, T, ...] as [B, C, L, ...], the last chunk filled up with zeros.
+        """Reshape [B, T, ...] to [B, C, L, ...], with zeros at the end of the last chunk.
 
-        A whole chunk is added and cut, so that one compiled graph serves every length.
+        One full chunk is appended and the excess cut, so that one compiled graph is valid for
+        every length.
         """
         chunks = (part.size(1) + self.chunk - 1) // self.chunk
         padded = F.pad(part, (0, 0) * (part.dim() - 2) + (0, self.chunk))
-        cut: Tensor = padded[:, : chunks * self.chunk].unflatten(1, (chunks, self.chunk))
-        return cut
+        chunked: Tensor = padded[:, : chunks * self.chunk].unflatten(1, (chunks, self.chunk))
+        return chunked
 
-    def _given(self, y: Tensor, x_BTHP: Tensor, gate_BTI: Tensor) -> Tensor:
-        """Add D x to what was read, gate it, norm it and map it back."""
+    def _output(self, y: Tensor, x_BTHP: Tensor, gate_BTI: Tensor) -> Tensor:
+        """Add D x to the state read-out, then apply gate, norm and output map."""
         y_BTHP = y.flatten(2, 3) + self.skip[:, None] * x_BTHP
-        given: Tensor = self.outer(self.norm(y_BTHP.flatten(2) * F.silu(gate_BTI)))
-        return given
+        output: Tensor = self.outer(self.norm(y_BTHP.flatten(2) * F.silu(gate_BTI)))
+        return output
 
 
 def _between(passed: Tensor) -> Tensor:
-    """Return [..., i, j], what is left at i of what was written at j; 0 where j is later.
+    """Return the decay from index j to index i, [..., i, j]; 0 where j > i.
 
     Args:
-        passed: [..., L], the logarithm of the decay up to each place.
+        passed: [..., L], cumulative logarithm of the decay.
     """
     size = passed.size(-1)
     later = torch.ones(size, size, dtype=torch.bool, device=passed.device).triu(1)
     return (passed[..., :, None] - passed[..., None, :]).masked_fill(later, float("-inf")).exp()
 
 
-def _carried(written_BCGNMP: Tensor, whole_BCGM: Tensor) -> Tensor:
-    """Return the state before each chunk.
+def _carried(written_BCGNMP: Tensor, decay_BCGM: Tensor) -> Tensor:
+    """Return the state at the start of each chunk.
 
     Args:
-        written_BCGNMP: what each chunk leaves in the state at its end.
-        whole_BCGM: the logarithm of the decay over each chunk.
+        written_BCGNMP: contribution of each chunk to the state at its end.
+        decay_BCGM: logarithm of the decay over each chunk.
     """
-    passed_BGMC = whole_BCGM.movedim(1, -1).cumsum(-1)
-    # What stands after a chunk stands before the next one; before the first is nothing.
+    passed_BGMC = decay_BCGM.movedim(1, -1).cumsum(-1)
+    # The state after a chunk is the state before the next one; the first starts at zero.
     after_BGMCC = _between(passed_BGMC).to(written_BCGNMP.dtype)
     written_BGMCX = written_BCGNMP.permute(0, 2, 4, 1, 3, 5).flatten(-2)
     state_BGMCX = F.pad(after_BGMCC @ written_BGMCX, (0, 0, 1, -1))

@@ -1,1 +1,1 @@
-"""Residual paths, norms, and blocks that combine two values."""
+"""Residual sub-layers, norms and blocks that combine two values."""

@@ -1,4 +1,4 @@
-"""Combine: blocks that make one value of two, and masks of what they are made from."""
+"""Blocks that combine two values, and blocks that create masks."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from ...graphs.ir.block_type import BlockType, NoParams, Signature, never, port
 
 
 def _nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
-    """The modules take no arguments: widths do not matter to them."""
+    """Return the constructor arguments: none, since the width does not matter."""
     return {}
 
 
 def _add_signature(_: NoParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", "f[... d_model]", "vectors"),
-            port("z", "f[... d_model]", "vectors of the same width"),
+            port("x", "f[... d_model]", "first summand"),
+            port("z", "f[... d_model]", "second summand"),
         ),
-        outputs=(port("y", "f[... d_model]", "their sum"),),
+        outputs=(port("y", "f[... d_model]", "sum of both"),),
     )
 
 
 ADD = BlockType(
     name="add",
-    doc="The sum of two values; x + z.",
+    mixes="",
+    doc="Add two values; y = x + z.",
     source="He et al. 2016, section 3.2",
     signature=_add_signature,
     arguments=_nothing,
@@ -37,16 +38,17 @@ ADD = BlockType(
 def _concatenate_signature(_: NoParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", "f[... d_x]", "vectors"),
-            port("z", "f[... d_z]", "vectors over the same axes"),
+            port("x", "f[... d_x]", "first vectors"),
+            port("z", "f[... d_z]", "second vectors, with the same leading axes"),
         ),
-        outputs=(port("y", "f[... d_x+d_z]", "the first, then the second"),),
+        outputs=(port("y", "f[... d_x+d_z]", "concatenated vectors"),),
     )
 
 
 CONCATENATE = BlockType(
     name="concatenate",
-    doc="Two vectors as one longer one; y = [x; z].",
+    mixes="",
+    doc="Concatenate two vectors; y = [x; z].",
     source="Bahdanau et al. 2015, section 3.2",
     signature=_concatenate_signature,
     arguments=_nothing,
@@ -58,16 +60,18 @@ CONCATENATE = BlockType(
 def _lengths_signature(_: NoParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("lengths", "len[b]", "how many positions of each row are no padding"),
-            port("x", "f[b t d_model]", "the vectors whose positions are meant"),
+            port("lengths", "len[b]", "number of non-padding positions of each row"),
+            port("x", "f[b t d_model]", "padded vectors, which give the length of the mask"),
         ),
-        outputs=(port("mask", "mask[b t]", "true where a position is no padding"),),
+        outputs=(port("mask", "mask[b t]", "true at non-padding positions"),),
     )
 
 
 LENGTHS_TO_MASK = BlockType(
     name="lengths_to_mask",
-    doc="The mask that goes with lengths; keep_t = t < length.",
+    mixes="",
+    adapts=("len", "mask"),
+    doc="Convert lengths to a padding mask; mask_t = t < length.",
     source="Vaswani et al. 2017, section 3.2.3",
     signature=_lengths_signature,
     arguments=_nothing,
@@ -78,20 +82,22 @@ LENGTHS_TO_MASK = BlockType(
 
 
 def _mask_to_bias_signature(_: NoParams, __: frozenset[str]) -> Signature:
-    """Which may be read is the same for all that read; s may be t, and then stands for all."""
+    """Return the signature; the bias is the same for all queries, and s and t may be equal."""
     return Signature(
         inputs=(
-            port("mask", "mask[b s]", "which positions may be read"),
-            port("x", "f[b t d_model]", "the vectors that read; only their number counts"),
+            port("mask", "mask[b s]", "true at positions that may be attended to"),
+            port("x", "f[b t d_model]", "queries, of which only the number matters"),
         ),
-        outputs=(port("bias", "bias[b t s]", "0 where a position may be read, else -inf"),),
+        outputs=(port("bias", "bias[b t s]", "0 where the mask is true, -inf elsewhere"),),
         behavior={"s": "full"},
     )
 
 
 MASK_TO_BIAS = BlockType(
     name="mask_to_bias",
-    doc="A mask as numbers that are added to scores; 0 where kept, else -inf.",
+    mixes="",
+    adapts=("mask", "bias"),
+    doc="Convert a mask to an additive attention bias; 0 where the mask is true, -inf elsewhere.",
     source="Vaswani et al. 2017, section 3.2.3",
     signature=_mask_to_bias_signature,
     arguments=_nothing,
@@ -104,19 +110,20 @@ MASK_TO_BIAS = BlockType(
 def _unfold_signature(_: NoParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", "f[b t d_model]", "the sequence whose length counts"),
-            port("memory", "f[b s d_model]", "another one, as long as it may be"),
-            port("mask", "mask[b s]?", "which of its positions count; the others are zeros"),
+            port("x", "f[b t d_model]", "a sequence, which gives the length of the output"),
+            port("memory", "f[b s d_model]", "a second sequence of any length"),
+            port("mask", "mask[b s]?", "true at non-padding memory positions; others are zeros"),
         ),
-        outputs=(port("y", "f[b t d_model]", "both, position by position"),),
+        outputs=(port("y", "f[b t d_model]", "sum of both, position by position"),),
         behavior={"s": "full"},
     )
 
 
 UNFOLD = BlockType(
     name="unfold",
-    doc="A sequence unfolded over another of any length; y_t = x_t + m_t, with m_t = 0 past "
-    "the other's end.",
+    mixes="",
+    doc="Dynamic unfolding: add a second sequence m of any length position by position; "
+    "y_t = x_t + m_t, with m_t = 0 past its end.",
     source="Kalchbrenner et al. 2016, sections 3.1 and 3.2",
     signature=_unfold_signature,
     arguments=_nothing,

@@ -1,6 +1,6 @@
-"""Combine: modules that make one value of two, and masks of what they are made from.
+"""Modules that combine two values, and modules that create masks.
 
-Axes: B sequences, T positions, S positions that are read; R rows = N sentences x beams.
+Axes: B sequences, T positions, S memory positions; R rows = N sentences x beams.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ..kernels.decode_state import Capacity, State
 
 
 class Add(nn.Module):
-    """The sum of two values.
+    """Add two values.
 
     Source: He et al. 2016, section 3.2.
     """
@@ -23,82 +23,82 @@ class Add(nn.Module):
 
 
 class Concatenate(nn.Module):
-    """Two vectors as one longer one.
+    """Concatenate two vectors.
 
     Source: Bahdanau et al. 2015, section 3.2.
     """
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
-        """Join x [..., D] and z [..., E] into [..., D + E]."""
+        """Concatenate x [..., D] and z [..., E] to [..., D + E]."""
         return torch.cat([x, z], -1)
 
 
 class LengthsToMask(nn.Module):
-    """The mask that goes with lengths.
+    """Convert lengths to a padding mask.
 
     Source: Vaswani et al. 2017, section 3.2.3.
     """
 
     def forward(self, lengths: Tensor, x: Tensor) -> Tensor:
-        """Return [B, T], true at positions of x [B, T, D] below lengths [B]."""
+        """Return a mask [B, T] for x [B, T, D], true at positions below the lengths [B]."""
         return torch.arange(x.size(1), device=x.device) < lengths[:, None]
 
     def begin(self, capacity: Capacity, lengths: Tensor) -> State:  # noqa: ARG002 - the contract
-        """Remember the lengths, [N]."""
+        """Return the decoding state: the lengths, [N]."""
         return State(fixed={"lengths": lengths})
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
-        """Return [R, T], true where positions of x [R, T, D] are below the row's length."""
+        """Return a mask [R, T] for the next positions, true below the length of each row."""
         lengths = state.fixed["lengths"]
         lengths_R = lengths.repeat_interleave(x.size(0) // lengths.size(0))
         return torch.arange(position, position + x.size(1), device=x.device) < lengths_R[:, None]
 
 
 class MaskToBias(nn.Module):
-    """A mask as numbers that are added to scores.
+    """Convert a mask to an additive attention bias.
 
     Source: Vaswani et al. 2017, section 3.2.3.
     """
 
     def forward(self, mask: Tensor, x: Tensor) -> Tensor:
-        """Return [B, T, S] for mask [B, S] and x [B, T, D]: 0 where kept, else -inf."""
+        """Return [B, T, S]: 0 where the mask [B, S] is true, -inf elsewhere; x is [B, T, D]."""
         bias_BS = x.new_zeros(mask.shape).masked_fill(~mask, float("-inf"))
         return bias_BS[:, None].expand(-1, x.size(1), -1)
 
 
 class Unfold(nn.Module):
-    """A sequence unfolded over another of any length: position t gets what stands at t there.
+    """Dynamic unfolding: add a second sequence of any length position by position.
 
     Source: Kalchbrenner et al. 2016, sections 3.1 and 3.2.
     """
 
     def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return x [B, T, D] plus the first T positions of memory [B, S, D]; zeros past its end.
+        """Return x [B, T, D] plus the first T positions of memory [B, S, D], zero-padded.
 
         Args:
-            x: the sequence whose length counts.
-            memory: the other one.
-            mask: [B, S], true where the memory counts.
+            x: a sequence, which gives the length of the output.
+            memory: a second sequence.
+            mask: [B, S], true at non-padding positions of the memory.
         """
         positions_T = torch.arange(x.size(1), device=x.device)
         last = memory.size(1) - 1
-        there_BTD = _kept(memory, mask).index_select(1, positions_T.clamp(max=last))
-        return x + there_BTD.masked_fill((positions_T > last)[:, None], 0.0)
+        memory_BTD = _masked(memory, mask).index_select(1, positions_T.clamp(max=last))
+        return x + memory_BTD.masked_fill((positions_T > last)[:, None], 0.0)
 
     def begin(self, capacity: Capacity, memory: Tensor, mask: Tensor | None = None) -> State:  # noqa: ARG002
-        """Remember the memory, zeros where it is not kept."""
-        return State(fixed={"memory": _kept(memory, mask)})
+        """Return the decoding state: the memory, with zeros where it is masked."""
+        return State(fixed={"memory": _masked(memory, mask)})
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
-        """Add to the next positions of every row, x [R, T, D], those of its sentence's memory."""
+        """Add the memory at the same positions to the next positions of every row, x [R, T, D]."""
         memory_NSD = state.fixed["memory"]
-        places_T = torch.arange(position, position + x.size(1), device=x.device)
+        positions_T = torch.arange(position, position + x.size(1), device=x.device)
         last = memory_NSD.size(1) - 1
-        here_NTD = memory_NSD.index_select(1, places_T.clamp(max=last))
-        here_NTD = here_NTD.masked_fill((places_T > last)[:, None], 0.0)
-        return x + here_NTD.repeat_interleave(x.size(0) // here_NTD.size(0), 0)
+        memory_NTD = memory_NSD.index_select(1, positions_T.clamp(max=last))
+        memory_NTD = memory_NTD.masked_fill((positions_T > last)[:, None], 0.0)
+        return x + memory_NTD.repeat_interleave(x.size(0) // memory_NTD.size(0), 0)
 
 
-def _kept(memory: Tensor, mask: Tensor | None) -> Tensor:
-    """Return memory [B, S, D] with zeros where it is not kept."""
+def _masked(memory: Tensor, mask: Tensor | None) -> Tensor:
+    """Return memory [B, S, D] with zeros where the mask is false."""
     return memory if mask is None else memory.masked_fill(~mask[..., None], 0.0)

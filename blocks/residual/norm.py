@@ -1,4 +1,4 @@
-"""Norm: keep the numbers of each vector in range."""
+"""Layer normalization and RMS normalization."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...graphs.ir.block_type import BlockType, Signature, port
 from ..params import Epsilon, Params
 
 LAYER_NORM_EPS = 1e-6
-"""Added to the variance, as in the released code of the paper."""
+"""Default value added to the variance, as in the released code of the paper."""
 
 
 class LayerNormParams(Params):
@@ -28,15 +28,15 @@ class RmsNormParams(Params):
 
 def _signature(_: LayerNormParams, __: frozenset[str]) -> Signature:
     return Signature(
-        inputs=(port("x", "f[... d_model]", "vectors"),),
-        outputs=(port("y", "f[... d_model]", "each with mean 0 and variance 1, then scaled"),),
+        inputs=(port("x", "f[... d_model]", "input vectors"),),
+        outputs=(port("y", "f[... d_model]", "normalized, scaled and shifted vectors"),),
     )
 
 
 def _rms_signature(_: RmsNormParams, __: frozenset[str]) -> Signature:
     return Signature(
-        inputs=(port("x", "f[... d_model]", "vectors"),),
-        outputs=(port("y", "f[... d_model]", "each with mean square 1, then scaled"),),
+        inputs=(port("x", "f[... d_model]", "input vectors"),),
+        outputs=(port("y", "f[... d_model]", "normalized and scaled vectors"),),
     )
 
 
@@ -50,7 +50,9 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 LAYER_NORM = BlockType(
     name="layer_norm",
-    doc="Normalise each vector; weight * (x - mean) / sqrt(variance + eps) + bias.",
+    family="norm",
+    role="layer_norm",
+    doc="Layer normalization of each vector; weight * (x - mean) / sqrt(variance + eps) + bias.",
     source="Ba et al. 2016, section 3",
     params=LayerNormParams,
     signature=_signature,
@@ -62,7 +64,10 @@ LAYER_NORM = BlockType(
 
 RMS_NORM = BlockType(
     name="rms_norm",
-    doc="Scale each vector to mean square 1; weight * x / sqrt(mean(x^2) + eps).",
+    title="RMS norm",
+    family="norm",
+    role="rms_norm",
+    doc="RMS normalization of each vector; weight * x / sqrt(mean(x^2) + eps).",
     source="Zhang and Sennrich 2019, section 4",
     params=RmsNormParams,
     signature=_rms_signature,

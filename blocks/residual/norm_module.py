@@ -1,4 +1,4 @@
-"""Norm: keep the numbers of each vector in range."""
+"""Layer normalization and RMS normalization.  Axes: any leading ones, D model width."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 
 class LayerNorm(nn.LayerNorm):
-    """Mean 0 and variance 1 for each vector, then a learned scale and shift.
+    """Layer normalization: mean 0 and variance 1 per vector, then a learned scale and shift.
 
     Source: Ba et al. 2016, section 3.
     """
 
     def __init__(self, d_model: int, eps: float) -> None:
-        """Make the scale and the shift, D each."""
+        """Create the scale and the shift, [D] each."""
         super().__init__(d_model, eps=eps)
 
     def initialize(self, generator: torch.Generator) -> None:  # noqa: ARG002 - the contract
@@ -22,13 +22,13 @@ class LayerNorm(nn.LayerNorm):
 
 
 class RMSNorm(nn.RMSNorm):
-    """Mean square 1 for each vector, then a learned scale.
+    """RMS normalization: mean square 1 per vector, then a learned scale.
 
     Source: Zhang and Sennrich 2019, section 4.
     """
 
     def __init__(self, d_model: int, eps: float) -> None:
-        """Make the scale, D."""
+        """Create the scale, [D]."""
         super().__init__(d_model, eps=eps)
 
     def initialize(self, generator: torch.Generator) -> None:  # noqa: ARG002 - the contract
@@ -36,5 +36,5 @@ class RMSNorm(nn.RMSNorm):
         self.reset_parameters()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scale x [..., D], in the precision of the weight."""
+        """Normalize x [..., D] in the dtype of the weight."""
         return super().forward(x.to(self.weight.dtype))

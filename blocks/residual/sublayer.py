@@ -87,8 +87,22 @@ def _sublayer_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]
     return weights
 
 
+def _bands(params: ResidualParams) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what a picture draws before and after the block in the slot."""
+    norm = "RMS norm" if params.norm == "rms_norm" else "norm"
+    add = "add" if params.residual == "plain" else "scale & add"
+    order = params.order if isinstance(params, SublayerParams) else "pre"
+    if params.norm == "none":
+        return (), (add,)
+    if order == "post":
+        return (), (f"{add} & {norm}",)
+    return (norm,), (f"{norm} & {add}" if order == "sandwich" else add,)
+
+
 SUBLAYER = BlockType(
     name="sublayer",
+    role="residual",
+    bands=_bands,
     doc="Residual path, dropout and a norm around a sub-layer; norm(x + dropout(f(x))).",
     source="Vaswani et al. 2017, section 3.1; pre order: Xiong et al. 2020; sandwich: Ding et al. "
     "2021, section 2.4; rezero: Bachlechner et al. 2020, section 3; layer_scale: Touvron et al. "
@@ -117,6 +131,7 @@ def _parallel_signature(params: ParallelSublayerParams, __: frozenset[str]) -> S
 
 PARALLEL_SUBLAYER = BlockType(
     name="parallel_sublayer",
+    bands=_bands,
     doc="Two sub-layers side by side on one residual path; x + dropout(f(norm(x)) + g(norm(x))).",
     source="Chowdhery et al. 2022, section 2; Wang and Komatsuzaki 2021 (GPT-J)",
     params=ParallelSublayerParams,
@@ -151,6 +166,9 @@ def _linear_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int
 
 LINEAR = BlockType(
     name="linear",
+    family="linear",
+    adapts=("f", "f"),
+    role="linear",
     doc="Linear map; x W^T + b.",
     source="Vaswani et al. 2017, section 3.4",
     params=LinearParams,
@@ -177,6 +195,7 @@ def _dropout_arguments(params: DropoutParams, _: Mapping[str, Any]) -> dict[str,
 
 DROPOUT = BlockType(
     name="dropout",
+    role="dropout",
     doc="Drop numbers with a probability while training, and scale up the rest.",
     source="Srivastava et al. 2014; Vaswani et al. 2017, section 5.4",
     params=DropoutParams,

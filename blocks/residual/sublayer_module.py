@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -92,53 +92,70 @@ class Sublayer(Residual):
 
 
 class ParallelSublayer(Residual):
-    """Two sub-layers side by side on one residual path; each takes the wires it has ports for.
+    """Two sub-layers side by side on one residual path.
 
     Source: Chowdhery et al. 2022, section 2; Wang and Komatsuzaki 2021 (GPT-J).
     """
 
-    def __init__(self, d_model: int, *, f: nn.Module, g: nn.Module, **path: Any) -> None:
-        """Keep both sub-layers and make the path around them, with params of `Residual`."""
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        f: nn.Module,
+        g: nn.Module,
+        ports: Mapping[str, Collection[str]],
+        stepping: Collection[str],
+        **path: Any,
+    ) -> None:
+        """Store both sub-layers and make the path around them.
+
+        Args:
+            d_model: width of the vectors.
+            f: one sub-layer.
+            g: the other.
+            ports: slot (`f`, `g`) to the wires that are passed on to its sub-layer.
+            stepping: slots whose sub-layers have `begin` and `step`.
+            **path: params of `Residual`.
+        """
         super().__init__(d_model, "pre", **path)
         self.f: Any = f
         self.g: Any = g
-        self.ports = {"f": _ports(f), "g": _ports(g)}
-        self.remembers = {"f": _remembers(f), "g": _remembers(g)}
+        self.ports = {slot: tuple(names) for slot, names in ports.items()}
+        self.stepping = tuple(stepping)
 
     def forward(self, x: Tensor, **wires: Any) -> Tensor:
-        """Return x [..., D] with what both add to it."""
+        """Return x [..., D] plus the outputs of both sub-layers."""
         read = self.entered(x)
         return self.add(
             x, self.f(read, **self._own("f", wires)) + self.g(read, **self._own("g", wires))
         )
 
     def begin(self, capacity: Capacity, **wires: Any) -> dict[str, State]:
-        """Remember what each remembers, or the wires of one that remembers nothing."""
+        """Return the state of each sub-layer; of one without `begin`, the wires that it reads."""
         states = {}
         for slot, inner in (("f", self.f), ("g", self.g)):
             own = self._own(slot, wires)
-            states[slot] = (
-                inner.begin(capacity, **own) if self.remembers[slot] else State(fixed=own)
-            )
+            stepping = slot in self.stepping
+            states[slot] = inner.begin(capacity, **own) if stepping else State(fixed=own)
         return states
 
     def step(self, x: Tensor, *, state: dict[str, State], position: int, **wires: Any) -> Tensor:
-        """Do what `forward` does for the next positions."""
+        """Do what `forward` does, for the next positions."""
         read, both = self.entered(x), []
         for slot, inner in (("f", self.f), ("g", self.g)):
-            own, held = self._own(slot, wires), state[slot]
-            if self.remembers[slot]:
-                both.append(inner.step(read, state=held, position=position, **own))
+            own, before = self._own(slot, wires), state[slot]
+            if slot in self.stepping:
+                both.append(inner.step(read, state=before, position=position, **own))
                 continue
             rows = {
                 name: value.repeat_interleave(x.size(0) // value.size(0), 0)
-                for name, value in held.fixed.items()
+                for name, value in before.fixed.items()
             }
             both.append(inner(read, **rows, **own))
         return self.add(x, both[0] + both[1])
 
     def _own(self, slot: str, wires: dict[str, Any]) -> dict[str, Any]:
-        """Return the wires that a sub-layer has ports for."""
+        """Return the wires that are passed on to a slot."""
         return {name: value for name, value in wires.items() if name in self.ports[slot]}
 
 
@@ -153,25 +170,6 @@ def _kept_rows(like: Tensor, drop_path: float) -> Tensor:
     shape = (like.size(0), *[1] * (like.dim() - 1))
     kept = like.new_empty(shape).bernoulli_(1.0 - drop_path)
     return kept / (1.0 - drop_path)
-
-
-def _inside(module: nn.Module) -> list[Any]:
-    """Return what stands in the slots of a module, if it has slots."""
-    if isinstance(module, ParallelSublayer):
-        return [module.f, module.g]
-    return [module.f] if isinstance(module, Sublayer) else []
-
-
-def _ports(module: nn.Module) -> frozenset[str]:
-    """Return the names under which a module, or one in its slots, takes values."""
-    own = frozenset(inspect.signature(module.forward).parameters)
-    return own.union(*map(_ports, _inside(module)))
-
-
-def _remembers(module: nn.Module) -> bool:
-    """Say whether a module, or one in its slots, has something to begin."""
-    inside = _inside(module)
-    return any(map(_remembers, inside)) if inside else hasattr(module, "begin")
 
 
 class Linear(LinearMap):

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import did_you_mean, pointer
 from ...specs.form import Use
-from ..ir.block_type import BlockType, NoParams, Signature, Slot
+from ..ir.block_type import BlockType, Signature, Slot
 from ..ir.dims import names_of
-from ..ir.graph import Part, Scope
+from ..ir.graph import Filling, Part, TemplatePart
 from ..ir.value_type import Bound, Misfit, ValueType, fit, free_names, substitute
 from .block_params import read_use, refuse_params, template_named, validated
 from .ports import (
@@ -159,7 +159,7 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - what `infer_part` knows
     at: str,
     wires_at: str,
     passed: frozenset[str],
-) -> dict[str, Part] | None:
+) -> dict[str, Filling] | None:
     """Type the blocks in the slots of a use; None when one could not be.
 
     What is `passed` may go to another slot, so a block that has no port for it is silent.
@@ -176,7 +176,7 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - what `infer_part` knows
     if unknown:
         _look_into(checker, use, at)
         return None
-    fill: dict[str, Part] = {}
+    fill: dict[str, Filling] = {}
     for slot in slots:
         here = at + pointer("fill", slot.name)
         if slot.name not in use.fill:
@@ -197,34 +197,33 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - what `infer_part` knows
             continue
         if slot.output.name not in part.outputs:
             known = tuple(part.outputs)
-            report_no_output(checker, NoOutput(part.block.key, slot.output.name, known), here)
+            report_no_output(checker, NoOutput(part.key, slot.output.name, known), here)
             continue
         back = fit(slot.output.type, part.outputs[slot.output.name], bound, {})
         if isinstance(back, Misfit):
-            given = Given(
-                part.outputs[slot.output.name], f"{part.block.key}, port {slot.output.name}"
-            )
+            given = Given(part.outputs[slot.output.name], f"{part.key}, port {slot.output.name}")
             report_misfit(checker, back, slot.output, given, f"{block.key}, slot {slot.name}", here)
             continue
         fill[slot.name] = part
     return fill if len(fill) == len(slots) == len(use.fill) else None
 
 
-def _taken(part: Part) -> frozenset[str]:
-    """Return the ports that a part has, those of what stands in its slots among them."""
+def _taken(part: Filling) -> frozenset[str]:
+    """Return the ports of a block or template, including those of the blocks in its slots."""
+    if isinstance(part, TemplatePart):
+        return frozenset(part.body.inputs)
     own = {port_.name for port_ in part.signature.inputs}
-    body = part.body.inputs if part.body is not None else ()
-    return frozenset(own).union(body, *map(_taken, part.fill.values()))
+    return frozenset(own).union(*map(_taken, part.fill.values()))
 
 
 def _all_taken(
     checker: Checker,
     block: BlockType,
-    fill: dict[str, Part],
+    fill: dict[str, Filling],
     inner: Reads,
     wires_at: str,
     passed: frozenset[str],
-) -> dict[str, Part] | None:
+) -> dict[str, Filling] | None:
     """Report wires for which none of several slots has a port; None when there are some."""
     known = frozenset[str]().union(*map(_taken, fill.values()))
     unknown = [name for name in inner if name not in known and name not in passed]
@@ -241,12 +240,12 @@ def _all_taken(
 
 def _infer_filling(
     checker: Checker, use: Use, given: Reads, at: str, wires_at: str, passed: frozenset[str]
-) -> Part | None:
+) -> Filling | None:
     """Type what stands in a slot: a registered block, or a template."""
     name = template_named(checker, use)
     if not name:
         part = infer_part(checker, use, given, at, wires_at, passed)
-        if part is None or _gives_one(checker, part.block.key, part.outputs, at):
+        if part is None or _gives_one(checker, part.key, part.outputs, at):
             return part
         return None
     refuse_params(checker, use, name, at)
@@ -258,16 +257,8 @@ def _infer_filling(
     types = body.gives()
     if not _gives_one(checker, f"template '{name}'", types, at):
         return None
-    return Part(
-        block=_as_block(name, body, checker.templates[name].doc),
-        params=NoParams(),
-        arguments={},
-        signature=Signature(inputs=(), outputs=()),
-        inputs={port_: read.type for port_, read in given.items() if isinstance(read, Given)},
-        outputs=types,
-        axes={},
-        body=body,
-    )
+    inputs = {port_: read.type for port_, read in given.items() if isinstance(read, Given)}
+    return TemplatePart(body=body, inputs=inputs)
 
 
 def _gives_one(checker: Checker, what: str, types: Mapping[str, ValueType], at: str) -> bool:
@@ -285,17 +276,3 @@ def _gives_one(checker: Checker, what: str, types: Mapping[str, ValueType], at: 
         help=way,
     )
     return False
-
-
-def _as_block(name: str, body: Scope, doc: str) -> BlockType:
-    """Return a block type that stands for a template in a slot."""
-    return BlockType(
-        name=name,
-        major=0,
-        doc=doc or f"The template '{name}' of the spec.",
-        source="the spec",
-        signature=lambda _, __: Signature(inputs=(), outputs=()),
-        weights=lambda _: body.weights(),
-        module="",
-        steps=True,
-    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..ir.graph import Graph, Node, Part, Scope
+from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope, TemplatePart
 from ..ir.value_type import ValueType
 
 
@@ -48,7 +48,8 @@ def moving_ports(node: Node, moving: frozenset[str]) -> frozenset[str]:
     it counts as moving from the first.
     """
     ports = {port for port, value in node.wires.items() if value in moving}
-    return frozenset(ports | set(node.carry)) if ports else frozenset()
+    carried = node.carry if isinstance(node, RepeatNode) else ()
+    return frozenset(ports.union(carried)) if ports else frozenset()
 
 
 def root_moving(graph: Graph) -> frozenset[str]:
@@ -79,10 +80,10 @@ def _in_scope(scope: Scope, starts: frozenset[str], axis: str) -> list[Obstacle]
         if not ports:
             continue
         inside = list[Obstacle]()
-        if node.part is not None:
+        if isinstance(node, BlockNode):
             inside = list(_in_part(node.part, ports, axis, node.at))
             inside = inside or list(_turned_away(node.part, axis, node.at))
-        elif node.body is not None:
+        else:
             carried = moving_ports(node, frozenset(moving))
             for starts_inside in dict.fromkeys((ports, carried)):
                 if not inside:
@@ -116,8 +117,9 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
         inside = frozenset(
             port for port in inner.inputs if port in ports or _has(inner.inputs[port], axis)
         )
-        if inner.body is not None:
+        if isinstance(inner, TemplatePart):
             yield from _in_scope(inner.body, inside, axis)
+            continue
         yield from _in_part(inner, inside, axis, f"{at}/fill/{slot}")
 
 

@@ -13,14 +13,11 @@ from ..ir.graph import Scope
 from ..ir.value_type import Bound, Misfit, ValueType, fit
 from .params import Report, Values
 
-ADAPTERS = {
-    ("mask", "bias"): "put a 'mask_to_bias@1' on this wire, or wire it to a port of kind mask",
+NO_ADAPTER = {
     ("bias", "mask"): "wire the mask from which the bias was made",
-    ("ids", "f"): "put an 'embedding@1' on this wire",
     ("f", "mask"): "a mask is not made from activations: wire a mask input",
-    ("len", "mask"): "put a 'lengths_to_mask@1' on this wire",
 }
-"""(given kind, wanted kind) to the way out."""
+"""(given kind, wanted kind) to what to do where no block can turn one into the other."""
 
 
 @dataclass(slots=True)
@@ -200,13 +197,13 @@ def report_misfit(
 ) -> None:
     """Report a wire that does not fit: both sides, and the way out."""
     checker.wanted.append(port_.type)
-    help_ = ADAPTERS.get((read.type.kind, port_.type.kind), "")
+    help_ = _adapter(checker, read.type.kind, port_.type.kind)
     if not help_ and port_.optional:
         help_ = f"drop '{port_.name}', or wire a value of the wanted type"
     elif not help_ and misfit.code == "T03" and read.type.kind == "f":
-        help_ = (
-            "wire a value of the wanted type, or put a 'linear@1' on this wire to change a width"
-        )
+        block = _adapting(checker, "f", "f")
+        help_ = "wire a value of the wanted type"
+        help_ += f", or put {block} on this wire to change a width" if block else ""
     checker.report(
         code=misfit.code,
         at=at,
@@ -217,3 +214,22 @@ def report_misfit(
         ),
         help=help_ or f"wire a value of kind {port_.type.kind}",
     )
+
+
+def _adapter(checker: Checker, given: str, wanted: str) -> str:
+    """Return what to do about a value of another kind than the port takes; empty if unknown."""
+    if (given, wanted) in NO_ADAPTER:
+        return NO_ADAPTER[given, wanted]
+    block = _adapting(checker, given, wanted) if given != wanted else ""
+    if not block:
+        return ""
+    other = f", or wire it to a port of kind {given}" if given == "mask" else ""
+    return f"put {block} on this wire{other}"
+
+
+def _adapting(checker: Checker, given: str, wanted: str) -> str:
+    """Return the block that turns one kind into another, with its article; empty if none does."""
+    for block in checker.registry:
+        if block.adapts == (given, wanted):
+            return f"{'an' if block.name[0] in 'aeiou' else 'a'} '{block.key}'"
+    return ""

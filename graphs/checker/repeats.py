@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...specs import form
 from ...specs.findings import did_you_mean, pointer
-from ...specs.form import RepeatNode
-from ..ir.graph import Node, Scope
+from ..ir.graph import RepeatNode, Scope
 from ..ir.value_type import ValueType
 from .limits import MOST_COPIES, copies
 from .params import MISSING
 from .ports import Checker
 
 
-def read_count(checker: Checker, node: RepeatNode, at: str) -> Any:
+def read_count(checker: Checker, node: form.RepeatNode, at: str) -> Any:
     """Return how many copies a repeat asks for, or `MISSING` when that is reported."""
     here = at + pointer("repeat")
     count = checker.values.resolve(node.repeat, here)
@@ -37,7 +37,7 @@ def read_count(checker: Checker, node: RepeatNode, at: str) -> Any:
     return MISSING
 
 
-def fits_count(checker: Checker, node: RepeatNode, index: int, count: Any, at: str) -> bool:
+def fits_count(checker: Checker, node: form.RepeatNode, index: int, count: Any, at: str) -> bool:
     """Say whether a repeat has a copy of its own with that number, reporting it if not."""
     if node.share:
         checker.report(
@@ -62,12 +62,12 @@ def fits_count(checker: Checker, node: RepeatNode, index: int, count: Any, at: s
 def fit_repeat(
     checker: Checker,
     key: str,
-    node: RepeatNode,
+    node: form.RepeatNode,
     count: int,
     body: Scope,
     others: Mapping[int, Scope],
     at: str,
-) -> Node | None:
+) -> RepeatNode | None:
     """Return a repeat whose copies fit together, reporting where they do not.
 
     Args:
@@ -94,7 +94,7 @@ def fit_repeat(
     for port in node.collect:
         type_ = types[port]
         outputs[port] = ValueType(type_.kind, (count, *type_.axes), type_.size)
-    return Node(
+    return RepeatNode(
         name=key,
         at=at,
         wires=node.in_,
@@ -108,7 +108,7 @@ def fit_repeat(
     )
 
 
-def _carries(checker: Checker, node: RepeatNode, body: Scope, at: str) -> bool:
+def _carries(checker: Checker, node: form.RepeatNode, body: Scope, at: str) -> bool:
     """Report what is carried and is no port, or changes its type."""
     name, types, ok = node.block, body.gives(), True
     for index, port in enumerate(node.carry):
@@ -145,7 +145,7 @@ def _carries(checker: Checker, node: RepeatNode, body: Scope, at: str) -> bool:
     return ok
 
 
-def _collects(checker: Checker, node: RepeatNode, body: Scope, at: str) -> bool:
+def _collects(checker: Checker, node: form.RepeatNode, body: Scope, at: str) -> bool:
     """Report what is collected and is no output, or is carried too."""
     ok = True
     for index, port in enumerate(node.collect):
@@ -170,7 +170,7 @@ def _collects(checker: Checker, node: RepeatNode, body: Scope, at: str) -> bool:
 
 
 def _gives_alike(
-    checker: Checker, node: RepeatNode, types: Mapping[str, ValueType], other: Scope, at: str
+    checker: Checker, node: form.RepeatNode, types: Mapping[str, ValueType], other: Scope, at: str
 ) -> bool:
     """Report outputs of another template that are not those of the rest of the copies."""
     given, ok = other.gives(), True

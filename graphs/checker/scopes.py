@@ -16,7 +16,7 @@ from ...specs.expressions import words_in
 from ...specs.findings import did_you_mean, nearest, pointer
 from ...specs.form import RepeatNode, UseNode
 from ..ir.block_type import Port
-from ..ir.graph import Node, Scope
+from ..ir.graph import BlockNode, Node, Scope, TemplateNode
 from ..ir.value_type import TypeTextError, ValueType, free_names, parse_type, substitute
 from .block_params import refuse_params, template_named
 from .blocks import infer_part
@@ -220,11 +220,11 @@ def _infer_use(
         body = infer_template(checker, name, given, at)
         if body is None:
             return None
-        return Node(name=key, at=at, wires=node.in_, outputs=body.gives(), body=body)
+        return TemplateNode(name=key, at=at, wires=node.in_, outputs=body.gives(), body=body)
     part = infer_part(checker, node, given, at, wires_at=at + pointer("in"))
     if part is None:
         return None
-    return Node(name=key, at=at, wires=node.in_, outputs=part.outputs, part=part)
+    return BlockNode(name=key, at=at, wires=node.in_, outputs=part.outputs, part=part)
 
 
 def _infer_repeat(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...specs.findings import did_you_mean, pointer
 from ...specs.form import Spec
-from ..ir.graph import Scope
+from ..ir.graph import BlockNode, RepeatNode, Scope
 from .params import Report
 
 _SUGGESTED = 2_000
@@ -30,9 +30,9 @@ def _copies(scope: Scope, path: str) -> Iterator[str]:
     """Walk the paths that a path with `*` stands for; one that leads nowhere stays as it is."""
     name, _, rest = path.partition(".")
     node = next((node for node in scope.nodes if node.name == name), None)
-    if EACH not in path.split(".") or node is None or node.body is None:
+    if EACH not in path.split(".") or node is None or isinstance(node, BlockNode):
         yield path
-    elif node.repeat is None or node.share:
+    elif not isinstance(node, RepeatNode) or node.share:
         yield from (f"{name}.{inner}" for inner in _copies(node.body, rest))
     else:
         number, _, rest = rest.partition(".")
@@ -97,7 +97,7 @@ def check_ties(spec: Spec, root: Scope, report: Report) -> None:
 
 
 def _report_unknown(root: Scope, path: str, at: str, report: Report) -> None:
-    copies = sum(node.repeat or 1 for node in root.nodes)
+    copies = sum(node.repeat if isinstance(node, RepeatNode) else 1 for node in root.nodes)
     known = root.weights() if copies <= _SUGGESTED else {}
     report(
         code="N07",

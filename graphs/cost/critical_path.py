@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..ir.dims import Axis
-from ..ir.graph import Graph, Node, Part, Scope
+from ..ir.graph import BlockNode, Filling, Graph, Node, RepeatNode, Scope, TemplatePart
 from ..ir.traverse import placed
 from .flops import check_sizes, sizes_in
 
@@ -28,9 +28,9 @@ def sequential(graph: Graph, sizes: Mapping[str, int]) -> int:
     return max(_finish(graph.root, dict.fromkeys(graph.root.inputs, 0), sizes).values(), default=0)
 
 
-def part_sequential(part: Part, sizes: Mapping[str, int]) -> int:
+def part_sequential(part: Filling, sizes: Mapping[str, int]) -> int:
     """Return the operations in a row of one block and of those in its slots, side by side."""
-    if part.body is not None:
+    if isinstance(part, TemplatePart):
         starts = dict.fromkeys(part.body.inputs, 0)
         return max(_finish(part.body, starts, sizes).values(), default=0)
     own = part.block.sequential(part.arguments, sizes_in(part, sizes))
@@ -54,18 +54,19 @@ def _finish(scope: Scope, starts: Mapping[str, int], sizes: Mapping[str, int]) -
 
 
 def _finish_node(node: Node, reads: dict[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
-    if node.part is not None:
+    if isinstance(node, BlockNode):
         done = max(reads.values(), default=0) + part_sequential(node.part, sizes)
         return dict.fromkeys(node.outputs, done)
     entered, latest = dict(reads), dict[str, int]()
+    carry = node.carry if isinstance(node, RepeatNode) else ()
     for _, body in node.copies():
         left = _finish(body, entered, sizes)
-        entered |= {port: left[port] for port in node.carry}
+        entered |= {port: left[port] for port in carry}
         latest = {port: max(at, latest.get(port, 0)) for port, at in left.items()}
-    return latest | {port: entered[port] for port in node.carry}
+    return latest | {port: entered[port] for port in carry}
 
 
-def paths(part: Part, sizes: Mapping[str, int]) -> dict[Axis, int]:
+def paths(part: Filling, sizes: Mapping[str, int]) -> dict[Axis, int]:
     """Return how far a signal travels between two positions, by the axis they stand on.
 
     It is the longest of all shortest ways through as many applications of the block as
@@ -78,6 +79,8 @@ def paths(part: Part, sizes: Mapping[str, int]) -> dict[Axis, int]:
     Returns:
         Only axes along which every position comes to be read.
     """
+    if isinstance(part, TemplatePart):
+        return {}
     found: dict[Axis, int] = {}
     for name, behavior in part.signature.behavior.items():
         axis = part.axes.get(name)
@@ -102,5 +105,4 @@ def shortest_paths(graph: Graph, sizes: Mapping[str, int]) -> dict[Axis, int]:
 
 def _all_paths(graph: Graph, sizes: Mapping[str, int]) -> Iterator[tuple[Axis, int]]:
     for _, node, _, _ in placed(graph.root):
-        if node.part is not None:
-            yield from paths(node.part, sizes).items()
+        yield from paths(node.part, sizes).items()

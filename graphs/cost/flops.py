@@ -14,7 +14,7 @@ from typing import Any
 
 from ...specs.findings import InputError
 from ..ir.dims import evaluate
-from ..ir.graph import Graph, Part
+from ..ir.graph import Filling, Graph, Part, TemplatePart
 from ..ir.traverse import placed
 
 DEFAULT_LENGTH = 32
@@ -70,15 +70,13 @@ def flops_by_node(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
         InputError: an axis has no size.
     """
     check_sizes(graph, sizes)
-    return {
-        path: runs * part_flops(node.part, sizes)
-        for path, node, runs, _ in placed(graph.root)
-        if node.part is not None
-    }
+    return {path: runs * part_flops(node.part, sizes) for path, node, runs, _ in placed(graph.root)}
 
 
-def part_flops(part: Part, sizes: Mapping[str, int]) -> int:
-    """Return the operations of one block and of those in its slots."""
+def part_flops(part: Filling, sizes: Mapping[str, int]) -> int:
+    """Return the operations of one block and of those in its slots; templates are counted apart."""
+    if isinstance(part, TemplatePart):
+        return 0
     inside = sum(part_flops(inner, sizes) for inner in part.fill.values())
     return part.block.flops(part.arguments, sizes_in(part, sizes)) + inside
 

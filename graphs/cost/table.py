@@ -6,14 +6,14 @@ Not here: the memory of decoding, which needs the modules (`runtime/analysis/mem
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
 from ..ir.dims import evaluate
 from ..ir.graph import Graph, Part
-from ..ir.traverse import find_weight, placed
+from ..ir.traverse import fillings, find_weight, placed
 from ..ir.value_type import SIZED, ValueType
 from .critical_path import part_sequential, paths, sequential, shortest_paths
 from .flops import check_sizes, part_flops
@@ -78,7 +78,7 @@ def cost_table(graph: Graph, sizes: Mapping[str, int], float_bytes: int = 4) -> 
     nodes = tuple(
         NodeCost(
             path=path,
-            use=" ".join(_keys(part)),
+            use=" ".join(inner.key for _, inner in fillings(part)),
             runs=runs,
             parameters=sets * _parameters(part) - tied[path],
             flops=runs * part_flops(part, sizes),
@@ -87,7 +87,7 @@ def cost_table(graph: Graph, sizes: Mapping[str, int], float_bytes: int = 4) -> 
             path_length=max(paths(part, sizes).values(), default=0),
         )
         for path, node, runs, sets in placed(graph.root)
-        if (part := node.part) is not None
+        for part in (node.part,)
     )
     return CostTable(
         name=graph.name,
@@ -112,22 +112,21 @@ def value_bytes(type_: ValueType, sizes: Mapping[str, int], float_bytes: int) ->
     return places * scores * float_bytes
 
 
-def _keys(part: Part) -> Iterable[str]:
-    yield part.block.key
-    for inner in part.fill.values():
-        yield from _keys(inner)
-
-
 def _parameters(part: Part) -> int:
     """Return the parameters of one set of weights; templates in slots have rows of their own."""
-    own = 0 if part.body else sum(map(prod, part.block.weights(part.arguments).values()))
-    return own + sum(map(_parameters, part.fill.values()))
+    return sum(
+        sum(map(prod, inner.block.weights(inner.arguments).values())) for inner in _blocks(part)
+    )
 
 
 def _activation_bytes(part: Part, sizes: Mapping[str, int], float_bytes: int) -> int:
-    own = sum(value_bytes(type_, sizes, float_bytes) for type_ in part.outputs.values())
-    inside = (_activation_bytes(inner, sizes, float_bytes) for inner in part.fill.values())
-    return (0 if part.body else own) + sum(inside)
+    types = (type_ for inner in _blocks(part) for type_ in inner.outputs.values())
+    return sum(value_bytes(type_, sizes, float_bytes) for type_ in types)
+
+
+def _blocks(part: Part) -> Iterator[Part]:
+    """Yield a block and those in its slots."""
+    return (inner for _, inner in fillings(part) if isinstance(inner, Part))
 
 
 def _tied(graph: Graph) -> Counter[str]:

@@ -16,7 +16,7 @@ from ..diff.changes import Change
 from ..diff.diff import Diff
 from ..diff.text import told
 from ..ir.canonical import Json, canonical, scope_of
-from ..ir.graph import Graph, Node, Part, Scope
+from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope
 from ..ir.value_type import ValueType
 
 State = Literal["same", "added", "removed", "changed"]
@@ -137,9 +137,9 @@ class _Uniter:
                     self.paths[side, prefix, one.name] = path  # type: ignore[index]
             pair = (old.name if old else "", new.name if new else "")
             changes = self.changes[pair, name] if was and node else []
-            alike = was is None or node is None or (was.part is None) == (node.part is None)
+            alike = was is None or node is None or _is_block(was) == _is_block(node)
             apart = any(change.kind == "replaced" and change.node == name for change in changes)
-            if not alike or (apart and node is not None and node.part is None):
+            if not alike or (apart and node is not None and not _is_block(node)):
                 self._place_node(frame, was, None, old, None, path, [])
                 self._place_node(frame, None, node, None, new, path, [])
             else:
@@ -178,7 +178,7 @@ class _Uniter:
         if state == "same" and not wiring:
             state = "changed"
         notes = [said for change in changes for said in self._said(change, path)]
-        if one.part is not None:
+        if isinstance(one, BlockNode):
             pair = (old.name if old else "", new.name if new else "")
             both = was is not None and node is not None
             within = [*self._within(path, pair)] if both and one.part.fill else []
@@ -186,8 +186,8 @@ class _Uniter:
             frame.boxes.append(Box(f"node/{path}", one.part, state, [*notes, *within]))
             return
         for index, (below, body, count) in enumerate(one.runs()):
-            copies = None if one.repeat is None else count
-            title = one.name if one.repeat is None else body.name
+            repeated = isinstance(one, RepeatNode)
+            copies, title = (count, body.name) if repeated else (None, one.name)
             inner = Frame(f"{path}.{below}".rstrip("."), title, copies, state, [])
             inner.notes = notes if index == 0 else []
             frame.frames.append(inner)
@@ -204,12 +204,13 @@ class _Uniter:
 
     def _inside(self, side: str, node: Node | None, here: _Here | None, index: int) -> _Here | None:
         """Return the inside of one copy of a template."""
-        if node is None or here is None or node.body is None:
+        if node is None or here is None or isinstance(node, BlockNode):
             return None
         form = self.forms["old" if side == "old" else "new"]
         record = scope_of(form, here.name)["nodes"][node.name]
         name = record.get("instead", {}).get(str(index), record.get("block", record.get("use")))
-        return _Here(node.instead.get(index, node.body), name)
+        body = node.instead.get(index, node.body) if isinstance(node, RepeatNode) else node.body
+        return _Here(body, name)
 
     def _said(self, change: Change, path: str) -> Iterator[str]:
         """Yield what a box or a frame says of a change; wires are drawn instead."""
@@ -237,15 +238,16 @@ class _Uniter:
         for node in scope.nodes:
             path = self.paths[side, prefix, node.name]
             reads = {port: known[value] for port, value in node.wires.items()}
-            if node.part is not None:
+            if isinstance(node, BlockNode):
                 for box, type_ in reads.values():
                     self._wire(side, box, f"node/{path}", type_)
                 given = {port: (f"node/{path}", type_) for port, type_ in node.outputs.items()}
             else:
                 entered = dict(reads)
+                carry = node.carry if isinstance(node, RepeatNode) else ()
                 for inner, body in self.runs[side, path]:
                     given = self._trace(side, body, inner, entered)
-                    entered |= {port: given[port] for port in node.carry}
+                    entered |= {port: given[port] for port in carry}
             known |= {f"{node.name}.{port}": given[port] for port in node.outputs}
         return {port: known[value] for port, value in scope.outputs.items()}
 
@@ -253,3 +255,7 @@ class _Uniter:
         types = self.union.wires.setdefault((source, target), {}).setdefault(side, [])
         if type_ not in types:
             types.append(type_)
+
+
+def _is_block(node: Node) -> bool:
+    return isinstance(node, BlockNode)

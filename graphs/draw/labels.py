@@ -14,7 +14,7 @@ from typing import Any, Literal, get_origin
 
 import graphviz
 
-from ..ir.graph import Part
+from ..ir.graph import Filling, Part, TemplatePart
 
 LONGEST = 48
 """Characters of one line in a picture; what is longer is cut."""
@@ -42,32 +42,6 @@ COLORS: dict[str, str] = {
     "other": "#eceef0",
 }
 """Family to the color of its boxes."""
-
-_FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("attention", ("attention",)),
-    ("feed_forward", ("feed_forward", "expert", "glu", "mlp")),
-    ("position", ("position", "rotary")),
-    ("embedding", ("embedding",)),
-    ("norm", ("norm",)),
-    ("recurrent", ("lstm", "gru", "recurren", "rnn")),
-    ("convolution", ("conv",)),
-    ("linear", ("linear", "softmax", "head", "classifier")),
-)
-"""Family to the words in a block's name that tell it; the first that fits."""
-
-_NAMES: dict[str, str] = {
-    "attention": "multi-head attention",
-    "grouped_query_attention": "grouped-query attention",
-    "feed_forward": "feed-forward",
-    "gated_feed_forward": "gated feed-forward",
-    "rms_norm": "RMS norm",
-    "gru": "GRU",
-    "lstm": "LSTM",
-    "rnn": "RNN",
-    "sinusoidal_position": "sinusoidal positions",
-    "learned_position": "learned positions",
-}
-"""Block to what a reader calls it, where that is not its name with spaces."""
 
 _PHRASES: dict[str, str] = {
     "heads": "{} heads",
@@ -136,12 +110,6 @@ def count_words(count: int) -> str:
     return str(count)
 
 
-def family(name: str) -> str:
-    """Return the family of a block: the one whose word is in its name."""
-    found = (family for family, words in _FAMILIES if any(word in name for word in words))
-    return next(found, "other")
-
-
 def salient(part: Part) -> Iterator[tuple[str, Any]]:
     """Yield the params that tell this use of a block from another, by name.
 
@@ -165,14 +133,16 @@ def salient(part: Part) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def words_of(part: Part) -> Words:
-    """Return what the box of a placed block says.
+def words_of(part: Filling) -> Words:
+    """Return what the box of a block says.
 
-    A block with a slot is drawn as the slot's block, with the wrapper as bands
-    around it: the reader looks for attention, not for what stands around it.
+    A block with a slot is drawn as the block in its slot, with bands around it: the reader looks
+    for attention, not for the residual path around it.
     """
+    if isinstance(part, TemplatePart):
+        return Words(part.key.replace("_", " "), "", "other")
     if not part.fill:
-        return Words(_title(part), _detail(part), family(part.block.name))
+        return Words(_title(part), _detail(part), part.block.family)
     inner = words_of(next(iter(part.fill.values())))
     others = [words_of(other) for other in list(part.fill.values())[1:]]
     below, above = _bands(part)
@@ -186,10 +156,9 @@ def words_of(part: Part) -> Words:
 
 
 def _title(part: Part) -> str:
-    """Return the name of a block as a reader says it."""
-    name = part.block.name
+    """Return the name of a block in a picture."""
     masked = "masked " if getattr(part.params, "causal", False) is True else ""
-    return masked + _NAMES.get(name, name.replace("_", " "))
+    return masked + (part.block.title or part.block.name.replace("_", " "))
 
 
 def _detail(part: Part) -> str:
@@ -207,17 +176,9 @@ def _detail(part: Part) -> str:
 
 
 def _bands(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what a wrapper does before and after the block in its slot."""
+    """Return the bands below and above the block in the slot of a wrapper."""
+    if part.block.bands is not None:
+        return part.block.bands(part.params)
     order = getattr(part.params, "order", None)
-    if part.block.name in ("sublayer", "parallel_sublayer"):
-        kind = getattr(part.params, "norm", "")
-        norm = "RMS norm" if kind == "rms_norm" else "norm"
-        plain = getattr(part.params, "residual", "plain") == "plain"
-        add = "add" if plain else "scale & add"
-        if kind == "none":
-            return (), (add,)
-        if order == "post":
-            return (), (f"{add} & {norm}",)
-        return (norm,), (f"{norm} & {add}" if order == "sandwich" else add,)
     said = [_title(part), *([f"{order} order"] if isinstance(order, str) else [])]
     return (), (", ".join([*said, *([_detail(part)] if _detail(part) else [])]),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..ir.graph import Graph, Node, Part, Scope
+from ..ir.graph import BlockNode, Graph, Part, RepeatNode, Scope, TemplateNode
 from ..ir.value_type import ValueType
 
 MASKS = frozenset({"mask", "bias", "len", "pos"})
@@ -84,29 +84,32 @@ def _place(picture: Picture, frame: Frame, scope: Scope, prefix: str) -> None:
     """Put a box for each block of a scope into its frame, and a frame for each template."""
     for node in scope.nodes:
         path = prefix + node.name
-        if node.part is not None:
+        if isinstance(node, BlockNode):
             picture.boxes[f"node/{path}"] = node.part
             frame.boxes.append(f"node/{path}")
-        if node.body is not None:
+        else:
             _place_template(picture, frame, node, path)
 
 
-def _place_template(picture: Picture, frame: Frame, node: Node, path: str) -> None:
-    """Put the frames of a template: one for each run of like copies, or for every copy."""
-    said = "shared weights" if node.share else ""
-    for port in node.collect:
-        frame.stacks[f"stack/{path}/{port}"] = f"{node.repeat} {port} stacked"
-    if node.repeat is not None and picture.unfolded:
-        outer = Frame(path, node.body.name if node.body else "", node.repeat, said)
-        frame.frames.append(outer)
-        for index, body in node.copies():
-            copy = Frame(f"{path}.{index}", f"{path}.{index}")
-            outer.frames.append(copy)
-            _place(picture, copy, body, f"{copy.path}.")
-        return
+def _place_template(
+    picture: Picture, frame: Frame, node: TemplateNode | RepeatNode, path: str
+) -> None:
+    """Put the frames of a template: one for each run of equal copies, or one for every copy."""
+    said, repeated = "", isinstance(node, RepeatNode)
+    if isinstance(node, RepeatNode):
+        said = "shared weights" if node.share else ""
+        for port in node.collect:
+            frame.stacks[f"stack/{path}/{port}"] = f"{node.repeat} {port} stacked"
+        if picture.unfolded:
+            outer = Frame(path, node.body.name, node.repeat, said)
+            frame.frames.append(outer)
+            for index, body in node.copies():
+                copy = Frame(f"{path}.{index}", f"{path}.{index}")
+                outer.frames.append(copy)
+                _place(picture, copy, body, f"{copy.path}.")
+            return
     for below, body, count in node.runs():
-        copies = None if node.repeat is None else count
-        stack = Frame(f"{path}.{below}".rstrip("."), body.name, copies, said)
+        stack = Frame(f"{path}.{below}".rstrip("."), body.name, count if repeated else None, said)
         frame.frames.append(stack)
         _place(picture, stack, body, f"{stack.path}.")
 
@@ -142,7 +145,7 @@ def _wire_folded(
     for node in scope.nodes:
         path = prefix + node.name
         reads = {port: known[value] for port, value in node.wires.items()}
-        if node.body is None:
+        if isinstance(node, BlockNode):
             for box, type_ in reads.values():
                 picture.wire(box, f"node/{path}", type_)
             given = {port: (f"node/{path}", type_) for port, type_ in node.outputs.items()}
@@ -153,15 +156,16 @@ def _wire_folded(
 
 
 def _wire_template(
-    picture: Picture, node: Node, path: str, reads: dict[str, _Value]
+    picture: Picture, node: TemplateNode | RepeatNode, path: str, reads: dict[str, _Value]
 ) -> dict[str, _Value]:
     """Draw the wires of a template, a run of like copies at a time."""
     given, entered = dict[str, _Value](), dict(reads)
+    carry, collect = (node.carry, node.collect) if isinstance(node, RepeatNode) else ((), ())
     for below, body, _ in node.runs():
         inner = f"{path}.{below}".rstrip(".")
         given = _wire_folded(picture, body, f"{inner}.", entered)
-        entered |= {port: given[port] for port in node.carry}
-        for port in node.collect:
+        entered |= {port: given[port] for port in carry}
+        for port in collect:
             picture.wire(given[port][0], f"stack/{path}/{port}", given[port][1])
-    stacked = {p: (f"stack/{path}/{p}", node.outputs[p]) for p in node.collect}
+    stacked = {p: (f"stack/{path}/{p}", node.outputs[p]) for p in collect}
     return {**given, **stacked}

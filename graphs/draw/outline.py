@@ -9,8 +9,8 @@ from math import prod
 from typing import Any
 
 from ..cost.flops import default_sizes, flops, flops_by_node
-from ..ir.graph import Graph, Node, Part, Scope
-from ..ir.traverse import find_weight
+from ..ir.graph import Graph, Part, RepeatNode, Scope
+from ..ir.traverse import Visit, find_weight, visits
 from ..ir.value_type import ValueType
 from ..passes.unpad import plan_unpad
 from .labels import salient
@@ -59,8 +59,7 @@ def outline(graph: Graph) -> list[Line]:
     for path, cost in flops_by_node(graph, default_sizes(graph)).items():
         for line in _above(path.partition("/")[0]):
             work[line] += cost
-    lines = _scope_lines(graph.root, "", 0, 1, tied)
-    return [replace(line, flops=work[line.path]) for line in lines]
+    return [replace(line, flops=work[line.path]) for line in _lines(graph, tied)]
 
 
 def _above(line: str) -> Iterator[str]:
@@ -74,88 +73,75 @@ def _above(line: str) -> Iterator[str]:
             yield ".".join(names[:count])
 
 
-def _scope_lines(
-    scope: Scope, prefix: str, depth: int, copies: int, tied: Mapping[str, int]
-) -> Iterator[Line]:
-    for node in scope.nodes:
-        path = prefix + node.name
-        if node.part is not None:
-            yield from _part_lines(node.name, node.part, path, depth, copies, tied)
+def _lines(graph: Graph, tied: Mapping[str, int]) -> Iterator[Line]:
+    """Yield the lines of a graph, without their work."""
+    depths: dict[str, int] = {}
+    scopes = {"": graph.root}
+    for visit in visits(graph.root):
+        around = visit.parent.path if visit.parent is not None else ""
+        depth = depths[around] + 1 if visit.parent is not None else 0
+        if visit.body is not None:
+            scopes[visit.path] = visit.body
+        if visit.kind == "index" and not (
+            isinstance(visit.node, RepeatNode) and visit.node.instead
+        ):
+            depths[visit.path] = depths[around]  # copies that are all alike have no line
             continue
-        yield _template_line(scope, node, path, depth, copies, tied)
-        for below, body, count in node.insides():
-            inside = f"{path}.{below}"
-            if node.instead:
-                yield _copies_line(body, inside, depth + 1, count, copies)
-            deeper = depth + 1 + bool(node.instead)
-            yield from _scope_lines(body, inside, deeper, copies * count, tied)
+        depths[visit.path] = depth
+        yield _line(visit, scopes.get(around, graph.root), depth, tied)
 
 
-def _copies_line(body: Scope, path: str, depth: int, count: int, copies: int) -> Line:
-    """Return the heading of the copies that are one template, where others are another."""
-    each = sum(inner.parameters() for inner in body.nodes)
+def _line(visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int]) -> Line:
+    """Return the line of a visit.
+
+    Args:
+        visit: what the line is about.
+        scope: the scope around it.
+        depth: how far the line is indented.
+        tied: path to the number of parameters that count elsewhere.
+    """
+    node, part, repeat = visit.node, visit.part, None
+    name = visit.pieces[-1][1]
+    params: dict[str, Any] = {}
+    said, weights = "", dict[str, tuple[int, ...]]()
+    if part is not None:
+        use, inputs, outputs = part.key, part.inputs, part.outputs
+        each = sum(map(prod, part.weights().values()))
+        total = each * visit.sets
+        if isinstance(part, Part):
+            params, said = part.params.model_dump(), _said(part)
+            weights = dict(part.block.weights(part.arguments))
+    elif visit.kind == "index" and visit.body is not None:
+        use, inputs, outputs = visit.body.name, visit.body.inputs, visit.body.gives()
+        each = visit.body.parameters()
+        total = each * visit.sets
+        around = visit.parent.runs if visit.parent is not None else 1
+        repeat = visit.runs // around if visit.runs > around else None
+    else:
+        use = visit.body.name if visit.body is not None else ""
+        inputs = {port: scope.type_of(value) for port, value in node.wires.items()}
+        outputs = node.outputs
+        total = node.parameters() * visit.sets
+        copies = 1
+        if isinstance(node, RepeatNode):
+            repeat, copies = node.repeat, 1 if node.share else node.repeat
+        differ = isinstance(node, RepeatNode) and bool(node.instead)
+        each = 0 if differ else total // (visit.sets * copies)
     return Line(
         depth=depth,
-        path=path.removesuffix("."),
-        name=path.removesuffix(".").rpartition(".")[2],
-        use=body.name,
-        params={},
-        said="",
-        repeat=count if count > 1 else None,
-        inputs=dict(body.inputs),
-        outputs=body.gives(),
-        weights={},
-        each=each,
-        parameters=each * count * copies,
-        tied=0,
-    )
-
-
-def _template_line(
-    scope: Scope, node: Node, path: str, depth: int, copies: int, tied: Mapping[str, int]
-) -> Line:
-    total = node.parameters() * copies
-    count = 1 if node.share else node.repeat or 1
-    return Line(
-        depth=depth,
-        path=path,
-        name=node.name,
-        use=node.body.name if node.body else "",
-        params={},
-        said="",
-        repeat=node.repeat,
-        inputs={port: scope.type_of(value) for port, value in node.wires.items()},
-        outputs=node.outputs,
-        weights={},
-        each=0 if node.instead else total // (copies * count),  # copies differ
-        parameters=total,
-        tied=tied.get(path, 0),
-    )
-
-
-def _part_lines(
-    name: str, part: Part, path: str, depth: int, copies: int, tied: Mapping[str, int]
-) -> Iterator[Line]:
-    each = sum(map(prod, part.weights().values()))
-    yield Line(
-        depth=depth,
-        path=path,
+        path=visit.path,
         name=name,
-        use=part.block.key,
-        params=part.params.model_dump(),
-        said=_said(part),
-        repeat=None,
-        inputs=part.inputs,
-        outputs=part.outputs,
-        weights={} if part.body else dict(part.block.weights(part.arguments)),
+        use=use,
+        params=params,
+        said=said,
+        repeat=repeat,
+        inputs=dict(inputs),
+        outputs=dict(outputs),
+        weights=weights,
         each=each,
-        parameters=each * copies,
-        tied=tied.get(path, 0),
+        parameters=total,
+        tied=0 if visit.kind == "index" else tied.get(visit.path, 0),
     )
-    if part.body is not None:
-        yield from _scope_lines(part.body, f"{path}.", depth + 1, copies, tied)
-    for slot, inner in part.fill.items():
-        yield from _part_lines(slot, inner, f"{path}/{slot}", depth + 1, copies, tied)
 
 
 def _said(part: Part) -> str:

@@ -60,6 +60,17 @@ class Signature:
     by_row: bool = False
     """Whether what happens to a position depends on the row it is in, though ports say `...`."""
 
+    def slot(self, name: str) -> Slot:
+        """Return the slot of a name.
+
+        Raises:
+            KeyError: there is no such slot.
+        """
+        for slot in self.slots:
+            if slot.name == name:
+                return slot
+        raise KeyError(name)
+
 
 @functools.cache
 def port(name: str, text: str, doc: str = "") -> Port:
@@ -115,6 +126,59 @@ class Division:
     """Linear maps that read divided results."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prunable:
+    """Which axes of a block's weights shrink when attention heads are removed.
+
+    The block has the params `heads`, `d_k` and `d_v`, and the constructor argument `kv_heads`.
+    """
+
+    rows: Mapping[str, Literal["heads", "kv_heads"]]
+    """Linear map to the heads that its output rows are divided among."""
+    columns: tuple[str, ...] = ()
+    """Weights whose input columns are divided among the heads."""
+    last_axis: tuple[str, ...] = ()
+    """Parameters whose last axis is one entry for each head."""
+
+
+Family = Literal[
+    "attention",
+    "feed_forward",
+    "embedding",
+    "position",
+    "norm",
+    "linear",
+    "recurrent",
+    "convolution",
+    "other",
+]
+"""What a block is mostly for: it decides the color of its box in a picture."""
+
+Role = Literal[
+    "",
+    "attention",
+    "feed_forward",
+    "gated_feed_forward",
+    "embedding",
+    "position_table",
+    "layer_norm",
+    "rms_norm",
+    "dropout",
+    "scale",
+    "linear",
+    "residual",
+]
+"""The part that a block plays in a standard Transformer layer; empty for any other block.
+
+Exporters to engines with a fixed architecture recognize blocks by it.
+"""
+
+
+def unlimited(_: Arguments) -> int | None:
+    """Return the longest sequence of a block that takes sequences of any length: None."""
+    return None
+
+
 def undivided(_: Arguments) -> Division | None:
     """Return how a block is divided that stays whole."""
     return None
@@ -131,6 +195,24 @@ class BlockType:
     """One sentence, then the formula."""
     source: str
     """Paper and section."""
+    title: str = ""
+    """What pictures call it; its name with spaces when empty."""
+    family: Family = "other"
+    """What it is mostly for."""
+    mixes: str | None = None
+    """What it brings to a system in the catalogue, such as `sound`; None where that follows from
+    its title, empty where it is not worth a mention."""
+    bands: Callable[[Any], tuple[tuple[str, ...], tuple[str, ...]]] | None = None
+    """For a block with slots: from its params to the bands that a picture draws around the block
+    in its slot, below it (before) and above it (after)."""
+    adapts: tuple[str, str] | None = None
+    """Kinds of a value that it turns into another, such as `("mask", "bias")`: findings suggest
+    it for a wire that does not fit.  `("f", "f")` changes a width."""
+    role: Role = ""
+    """The part that it plays in a standard Transformer layer."""
+    stands_in: str = ""
+    """A block to swap it for where only standard layers are known, as `weft swap --use` takes
+    it; `{name}` is a constructor argument."""
     params: type[BaseModel] = NoParams
     signature: Callable[[Any, frozenset[str]], Signature]
     """From params and the names of the wired ports to the ports."""
@@ -163,6 +245,16 @@ class BlockType:
     """`file:Class` of the module that computes it."""
     steps: bool = False
     """Whether the module has `begin` and `step` of its own for decoding."""
+    prunable: Prunable | None = None
+    """Which axes of its weights shrink when heads are removed; None if heads cannot be removed."""
+    max_length: Callable[[Arguments], int | None] = unlimited
+    """From constructor arguments to the longest sequence that it takes; None for any length."""
+    loops: bool = False
+    """Whether its `forward` loops over positions in Python, which exporters cannot keep."""
+    onnx_form: str = ""
+    """`method=file:function` where the ONNX export replaces a method of its module by a function of
+    the module and the method's arguments that torch's exporter can follow; `file` as of `module`.
+    """
     is_linear_map: bool = False
     """Whether it gives x W^T + b of its only port, from `weight` and `bias` or None: the loss of
     a graph that ends so may take the map into itself."""

@@ -13,7 +13,7 @@ import json
 from typing import Any
 
 from ...specs.form import FORMAT
-from .graph import Graph, Node, Part, Scope
+from .graph import BlockNode, Filling, Graph, Node, RepeatNode, Scope, TemplatePart
 from .traverse import walk
 
 Json = dict[str, Any]
@@ -91,10 +91,10 @@ def _nodes(scope: Scope, names: dict[int, str]) -> dict[str, Any]:
 
 def _node(node: Node, names: dict[int, str]) -> dict[str, Any]:
     wires = dict(sorted(node.wires.items()))
-    if node.part is not None:
+    if isinstance(node, BlockNode):
         return {**_part(node.part, names), "in": wires}
     name = names[id(node.body)]
-    if node.repeat is None:
+    if not isinstance(node, RepeatNode):
         return {"use": name, "in": wires}
     others = {str(index): names[id(body)] for index, body in sorted(node.instead.items())}
     ports = {"carry": sorted(node.carry), "collect": sorted(node.collect)}
@@ -103,8 +103,8 @@ def _node(node: Node, names: dict[int, str]) -> dict[str, Any]:
     return {"repeat": node.repeat, "block": name, **kept, "in": wires}
 
 
-def _part(part: Part, names: dict[int, str]) -> dict[str, Any]:
-    if part.body is not None:
+def _part(part: Filling, names: dict[int, str]) -> dict[str, Any]:
+    if isinstance(part, TemplatePart):
         return {"use": names[id(part.body)]}
     written: dict[str, Any] = {"use": part.block.key}
     fields = type(part.params).model_fields

@@ -1,8 +1,8 @@
-"""Graph: a spec after expansion of its meaning: wired, typed and ordered.
+"""The graph of a checked spec: nodes with their wires, value types and execution order.
 
-Scopes keep their shape (a repeat is one node with a body), so that checking,
-drawing and lowering cost the same for 6 layers and for 600.  `flat()` gives the
-plain networkx graph with one vertex a placed block.
+Scopes keep the structure of the spec (a repeat is one node with a body), so checking, drawing
+and code generation cost the same for 6 layers and for 600.  `Graph.flat` returns the expanded
+networkx graph with one vertex for each block.
 """
 
 from __future__ import annotations
@@ -23,45 +23,88 @@ from .value_type import ValueType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One block in its place: a node's own, or the one in a slot."""
+    """One use of a registered block: that of a node, or that in a slot of another block."""
 
     block: BlockType
     params: BaseModel
     arguments: Mapping[str, Any]
-    """What the module's constructor takes, slots aside."""
+    """Arguments of the module's constructor, except the modules in its slots."""
     signature: Signature
     inputs: Mapping[str, ValueType]
-    """Types of the wired ports."""
+    """Types of the wired ports, those passed on to slots included."""
     outputs: Mapping[str, ValueType]
     axes: Mapping[str, Any]
-    """What the signature's axis names stand for here."""
-    fill: Mapping[str, Part] = field(default_factory=dict)
-    body: Scope | None = None
-    """The inside of the template that stands here, when it is no registered block."""
+    """The axis or size that each axis name of the signature is bound to."""
+    fill: Mapping[str, Filling] = field(default_factory=dict)
+    """The block or template in each slot."""
+
+    @property
+    def key(self) -> str:
+        """The name under which the spec uses it, such as `attention@1`."""
+        return self.block.key
 
     def bodies(self, below: str = "/") -> Iterator[tuple[str, Scope]]:
-        """Walk the templates in its slots: path below the node, such as `/f.`, and scope."""
-        for slot, part in self.fill.items():
-            if part.body is not None:
-                yield f"{below}{slot}.", part.body
-            yield from part.bodies(f"{below}{slot}/")
+        """Yield the templates in its slots, as the path below the node (`/f.`) and the scope."""
+        for slot, filling in self.fill.items():
+            yield from filling.bodies(f"{below}{slot}/")
 
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of every parameter, slots included, by name."""
+        """Return the shape of every parameter by name, those of its slots included."""
         own = dict(self.block.weights(self.arguments))
-        for slot, part in self.fill.items():
-            own |= {f"{slot}.{name}": shape for name, shape in part.weights().items()}
+        for slot, filling in self.fill.items():
+            own |= {f"{slot}.{name}": shape for name, shape in filling.weights().items()}
         return own
+
+    def slot_ports(self, slot: str) -> tuple[str, ...]:
+        """Return the wired ports that a slot's block receives, besides the slot's own input."""
+        entry = self.signature.slot(slot).input.name
+        return tuple(name for name in self.fill[slot].inputs if name != entry)
 
     @property
     def steps(self) -> bool:
-        """Whether decoding asks this block, or one inside it, for `begin` and `step`."""
-        return self.block.steps or any(part.steps for part in self.fill.values())
+        """Whether decoding calls `begin` and `step` of this block, or of one in its slots."""
+        return self.block.steps or any(filling.steps for filling in self.fill.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """One placed node of a scope."""
+class TemplatePart:
+    """A template of the spec in a slot of a block."""
+
+    body: Scope
+    inputs: Mapping[str, ValueType]
+    """Types of the wired ports."""
+
+    @property
+    def key(self) -> str:
+        """The name of the template."""
+        return self.body.name
+
+    @property
+    def outputs(self) -> Mapping[str, ValueType]:
+        """Types of the outputs; a slot takes the only one."""
+        return self.body.gives()
+
+    @property
+    def steps(self) -> bool:
+        """Whether decoding calls `begin` and `step`: every template's class has them."""
+        return True
+
+    def bodies(self, below: str = "/") -> Iterator[tuple[str, Scope]]:
+        """Yield the template itself, with the path below the node."""
+        yield f"{below.removesuffix('/')}.", self.body
+
+    def weights(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of every parameter, by name."""
+        return self.body.weights()
+
+
+Filling = Part | TemplatePart
+"""What can stand in a slot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """The fields of every node of a scope."""
 
     name: str
     at: str
@@ -69,37 +112,104 @@ class Node:
     wires: Mapping[str, str]
     """Port to the value that it reads: `node.port`, or the name of an input."""
     outputs: Mapping[str, ValueType]
-    part: Part | None = None
-    body: Scope | None = None
-    """The template's scope when the node is one."""
-    repeat: int | None = None
-    carry: tuple[str, ...] = ()
-    collect: tuple[str, ...] = ()
-    """Outputs that are stacked, those of all copies along a new first axis."""
-    share: bool = False
-    """Whether the copies have one set of weights, at paths without the copy's number."""
-    instead: Mapping[int, Scope] = field(default_factory=dict)
-    """Copies that are another template than `body`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockNode(_Placed):
+    """A node that is one registered block."""
+
+    part: Part
+
+    @property
+    def steps(self) -> bool:
+        """Whether decoding calls `begin` and `step` of its module."""
+        return self.part.steps
 
     def copies(self) -> Iterator[tuple[int, Scope]]:
-        """Walk the copies of a repeat, or the one inside of any other template."""
-        for index in range(1 if self.repeat is None else self.repeat):
-            body = self.instead.get(index, self.body)
-            if body is not None:
-                yield index, body
+        """Yield nothing: a block has no copies."""
+        yield from ()
 
     def insides(self) -> Iterator[tuple[str, Scope, int]]:
-        """Walk the distinct insides of a node: path below it, scope, how many copies.
-
-        The path is `` for a template used once or with shared weights, `*.` for the
-        copies of a repeat, `4.` for a copy that is another template, and `/f.` for a
-        template in a slot.
-        """
-        for below, body in self.part.bodies() if self.part is not None else ():
+        """Yield the templates in its slots: path below the node, scope, number of copies (1)."""
+        for below, body in self.part.bodies():
             yield below, body, 1
-        if self.body is None:
-            return
-        if self.repeat is None or self.share:
+
+    def weights(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of every parameter of the block, by path from the node."""
+        return self.part.weights()
+
+    def parameters(self) -> int:
+        """Return the number of parameters; tied ones are counted at every place."""
+        return sum(map(prod, self.part.weights().values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateNode(_Placed):
+    """A node that is one template, used once."""
+
+    body: Scope
+    """The inside of the template."""
+
+    @property
+    def steps(self) -> bool:
+        """Whether decoding calls `begin` and `step` of its module: every template has them."""
+        return True
+
+    def copies(self) -> Iterator[tuple[int, Scope]]:
+        """Yield the body as copy 0."""
+        yield 0, self.body
+
+    def insides(self) -> Iterator[tuple[str, Scope, int]]:
+        """Yield the body: path below the node (empty), scope, number of copies (1)."""
+        yield "", self.body, 1
+
+    def runs(self) -> list[tuple[str, Scope, int]]:
+        """Return the body as the only run: path below the node (empty), scope, 1."""
+        return [("", self.body, 1)]
+
+    def weights(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of every parameter of the template, by path from the node."""
+        return self.body.weights()
+
+    def parameters(self) -> int:
+        """Return the number of parameters; tied ones are counted at every place."""
+        return self.body.parameters()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatNode(_Placed):
+    """A node that is several copies of a template in a row."""
+
+    body: Scope
+    """The inside of the template."""
+    repeat: int
+    """Number of copies."""
+    carry: tuple[str, ...] = ()
+    """Ports that each copy passes to the next one."""
+    collect: tuple[str, ...] = ()
+    """Outputs of all copies that are stacked along a new first axis."""
+    share: bool = False
+    """Whether the copies share one set of weights, whose paths have no copy number."""
+    instead: Mapping[int, Scope] = field(default_factory=dict)
+    """Copies that are another template than `body`, by number."""
+
+    @property
+    def steps(self) -> bool:
+        """Whether decoding calls `begin` and `step` of its module: every template has them."""
+        return True
+
+    def copies(self) -> Iterator[tuple[int, Scope]]:
+        """Yield the number and the scope of every copy, in order."""
+        for index in range(self.repeat):
+            yield index, self.instead.get(index, self.body)
+
+    def insides(self) -> Iterator[tuple[str, Scope, int]]:
+        """Yield the distinct scopes: path below the node, scope, number of copies.
+
+        The path is empty where the copies share their weights, `*.` for the copies of `body`,
+        and `4.` for a copy that is another template.
+        """
+        if self.share:
             yield "", self.body, 1
             return
         if len(self.instead) < self.repeat:
@@ -108,13 +218,11 @@ class Node:
             yield f"{index}.", body, 1
 
     def runs(self) -> list[tuple[str, Scope, int]]:
-        """Return the copies in order, those alike and in a row taken together.
+        """Return the copies in order, with consecutive copies of one template in one entry.
 
-        Each is the path below the node (`` or `*` for all, else `0-3` or `4`), the
-        scope, and how many copies it is.
+        Each entry is the path below the node (`*` for all copies, otherwise `0-3` or `4`), the
+        scope, and the number of copies.
         """
-        if self.body is None or self.repeat is None:
-            return [] if self.body is None else [("", self.body, 1)]
         if not self.instead:
             return [("*", self.body, self.repeat)]
         runs: list[tuple[str, Scope, int]] = []
@@ -126,18 +234,15 @@ class Node:
         return runs
 
     def owners(self) -> Iterator[tuple[str, Scope]]:
-        """Walk the copies that have weights of their own: path below the node, and scope."""
-        alone = self.repeat is None or self.share
-        if alone and self.body is not None:
+        """Yield each set of weights: path below the node (`3.`, or empty when shared) and scope."""
+        if self.share:
             yield "", self.body
             return
         for index, body in self.copies():
             yield f"{index}.", body
 
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of every parameter below this node, by path from it."""
-        if self.part is not None:
-            return self.part.weights()
+        """Return the shape of every parameter of all copies, by path from the node."""
         inner = {id(body): body.weights() for _, body, _ in self.insides()}
         return {
             f"{path}{name}": shape
@@ -146,13 +251,11 @@ class Node:
         }
 
     def parameters(self) -> int:
-        """Return the number of parameters below this node, ties not yet counted off."""
-        if self.part is not None:
-            return sum(map(prod, self.part.weights().values()))
-        return sum(
-            count * sum(node.parameters() for node in body.nodes)
-            for _, body, count in self.insides()
-        )
+        """Return the number of parameters; tied ones are counted at every place."""
+        return sum(count * body.parameters() for _, body, count in self.insides())
+
+
+Node = BlockNode | TemplateNode | RepeatNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,20 +286,27 @@ class Scope:
             for name, shape in node.weights().items()
         }
 
+    def parameters(self) -> int:
+        """Return the number of parameters; tied ones are counted at every place."""
+        return sum(node.parameters() for node in self.nodes)
+
     def shape_of(self, path: str) -> tuple[int, ...] | None:
         """Return the shape of one parameter without listing all of them; None if there is none."""
         name, _, rest = path.partition(".")
         node = next((node for node in self.nodes if node.name == name), None)
-        if node is None or node.part is not None:
-            return node.part.weights().get(rest) if node is not None and node.part else None
-        if node.repeat is None or node.share:
-            return node.body.shape_of(rest) if node.body else None
-        index, _, rest = rest.partition(".")
-        known = index.isdecimal() and len(index) <= len(str(node.repeat))
-        if not known or int(index) >= node.repeat or index != str(int(index)):
-            return None
-        body = node.instead.get(int(index), node.body)
-        return body.shape_of(rest) if body else None
+        match node:
+            case None:
+                return None
+            case BlockNode():
+                return node.part.weights().get(rest)
+            case RepeatNode(share=False):
+                index, _, rest = rest.partition(".")
+                known = index.isdecimal() and len(index) <= len(str(node.repeat))
+                if not known or int(index) >= node.repeat or index != str(int(index)):
+                    return None
+                return node.instead.get(int(index), node.body).shape_of(rest)
+            case TemplateNode() | RepeatNode():
+                return node.body.shape_of(rest)
 
     def type_of(self, value: str) -> ValueType:
         """Return the type of a value: `node.port`, or the name of an input."""
@@ -233,7 +343,7 @@ class Graph:
 
     def parameters(self) -> int:
         """Return the number of parameters; a tied one counts once."""
-        all_ = sum(node.parameters() for node in self.root.nodes)
+        all_ = self.root.parameters()
         again = [path for group in self.ties for path in group[1:]]
         return all_ - sum(prod(shape) for path in again if (shape := self.root.shape_of(path)))
 
@@ -272,26 +382,27 @@ def _wire(flat: nx.DiGraph, value: _Value, vertex: str, port: str) -> None:
 def _flatten(
     flat: nx.DiGraph, scope: Scope, prefix: str, values: dict[str, _Value]
 ) -> dict[str, _Value]:
-    """Add the blocks of a scope, and say where each of its outputs comes from."""
+    """Add the blocks of a scope, and return where each of its outputs comes from."""
     known = dict(values)
     for node in scope.nodes:
         path = prefix + node.name
         reads = {port: known[value] for port, value in node.wires.items()}
-        if node.part is not None:
-            flat.add_node(path, node=node, kind="block")
-            for port, value in reads.items():
-                _wire(flat, value, path, port)
-            given = {port: (path, port, type_) for port, type_ in node.outputs.items()}
-        elif node.body is not None and node.repeat is None:
-            given = _flatten(flat, node.body, f"{path}.", reads)
-        else:
-            given = _flatten_repeat(flat, node, path, reads)
+        match node:
+            case BlockNode():
+                flat.add_node(path, node=node, kind="block")
+                for port, value in reads.items():
+                    _wire(flat, value, path, port)
+                given = {port: (path, port, type_) for port, type_ in node.outputs.items()}
+            case TemplateNode():
+                given = _flatten(flat, node.body, f"{path}.", reads)
+            case RepeatNode():
+                given = _flatten_repeat(flat, node, path, reads)
         known |= {f"{node.name}.{port}": value for port, value in given.items()}
     return {port: known[value] for port, value in scope.outputs.items()}
 
 
 def _flatten_repeat(
-    flat: nx.DiGraph, node: Node, path: str, reads: dict[str, _Value]
+    flat: nx.DiGraph, node: RepeatNode, path: str, reads: dict[str, _Value]
 ) -> dict[str, _Value]:
     """Add every copy of a repeat; a collected output is a vertex of kind `stack`."""
     given, entered = dict(reads), dict(reads)

@@ -1,103 +1,285 @@
 """Traversal: every walk over the nodes and blocks of a graph, with one notation for paths.
 
-A path names nodes from the root, separated by dots: `decoder.3.self_attention` is a node in
-the fourth copy of `decoder`, `decoder.*.self_attention` stands for that node in all copies.
-A slash enters a slot: `decoder.*.self_attention/f`.  A parameter's path is that of the
-state_dict, which has a dot in place of the slash.
+A path names nodes from the root, separated by dots, as a patch selects them:
+
+    decoder.3.self_attention      a node in copy 3 of a repeat
+    decoder.*.self_attention      the same node in all copies of `decoder`
+    decoder.*.self_attention/f    the block in slot `f` of that node
+
+The path of a module, and of a parameter in the state_dict, has a dot in place of the slash and
+no number for copies that share their weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-from .graph import Node, Part, Scope
+from .graph import (
+    BlockNode,
+    Filling,
+    Graph,
+    Node,
+    Part,
+    RepeatNode,
+    Scope,
+    TemplateNode,
+    TemplatePart,
+)
+
+Copies = Literal["folded", "weights", "each"]
+"""How a walk treats the copies of a repeat.
+
+`folded`: copies of one template are visited once, at `*`.  `weights`: a visit for each set of
+weights, so copies that share theirs are visited once.  `each`: every copy is visited.
+"""
+Piece = tuple[Literal["name", "index", "slot"], str]
+"""One piece of a path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """One stop of a walk: a node, a copy of a repeat, or what stands in a slot."""
+
+    pieces: tuple[Piece, ...]
+    module: str
+    """Path of its module; that of the first one where several are folded."""
+    node: Node
+    """The node; for a copy the repeat, for a slot the node around it."""
+    part: Filling | None = None
+    """The block of a block node, or the block or template in a slot."""
+    body: Scope | None = None
+    """The template of a template node, a repeat, a copy, or a slot."""
+    runs: int = 1
+    """How often it runs in one forward pass."""
+    sets: int = 1
+    """How many sets of its weights there are; fewer than `runs` where copies share them."""
+    parent: Visit | None = None
+    """The visit around this one."""
+
+    @property
+    def path(self) -> str:
+        """Where it is, as a patch selects it."""
+        return path_of(self.pieces)
+
+    @property
+    def kind(self) -> str:
+        """The kind of its last piece: `name` for a node, `index` for a copy, or `slot`."""
+        return self.pieces[-1][0]
+
+    @property
+    def folded(self) -> str:
+        """Its path with `*` for copies of the repeat's own template, in any walk."""
+        return path_of(self._folded())
+
+    def _folded(self) -> tuple[Piece, ...]:
+        before = self.parent._folded() if self.parent is not None else ()  # noqa: SLF001
+        kind, word = self.pieces[-1]
+        if kind == "index" and isinstance(self.node, RepeatNode):
+            alike = word == "*" or int(word) not in self.node.instead
+            return (*before, (kind, "*" if alike else word))
+        return (*before, (kind, word))
+
+
+def path_of(pieces: tuple[Piece, ...]) -> str:
+    """Return the path of some pieces.
+
+    >>> path_of((("name", "decoder"), ("index", "3"), ("name", "attention"), ("slot", "f")))
+    'decoder.3.attention/f'
+    """
+    return "".join(f"{'/' if kind == 'slot' else '.'}{word}" for kind, word in pieces)[1:]
+
+
+def visits(scope: Scope, copies: Copies = "folded") -> Iterator[Visit]:
+    """Walk everything below a scope, each visit before those inside it.
+
+    Args:
+        scope: the root of a graph, or the inside of a template.
+        copies: how the copies of a repeat are visited.
+    """
+    return _in_scope(scope, None, "", copies)
+
+
+def _in_scope(scope: Scope, parent: Visit | None, module: str, copies: Copies) -> Iterator[Visit]:
+    before = parent.pieces if parent is not None else ()
+    runs, sets = (parent.runs, parent.sets) if parent is not None else (1, 1)
+    for node in scope.nodes:
+        here: tuple[Piece, ...] = (*before, ("name", node.name))
+        path = module + node.name
+        match node:
+            case BlockNode():
+                visit = Visit(
+                    pieces=here,
+                    module=path,
+                    node=node,
+                    part=node.part,
+                    runs=runs,
+                    sets=sets,
+                    parent=parent,
+                )
+                yield visit
+                yield from _in_slots(node.part, visit, copies)
+            case TemplateNode():
+                visit = Visit(
+                    pieces=here,
+                    module=path,
+                    node=node,
+                    body=node.body,
+                    runs=runs,
+                    sets=sets,
+                    parent=parent,
+                )
+                yield visit
+                yield from _in_scope(node.body, visit, f"{path}.", copies)
+            case RepeatNode():
+                visit = Visit(
+                    pieces=here,
+                    module=path,
+                    node=node,
+                    body=node.body,
+                    runs=runs,
+                    sets=sets,
+                    parent=parent,
+                )
+                yield visit
+                yield from _in_copies(node, visit, copies)
+
+
+def _in_copies(node: RepeatNode, around: Visit, copies: Copies) -> Iterator[Visit]:
+    """Walk the copies of a repeat; copies with one set of weights have no number in paths."""
+    if node.share and copies != "each":
+        inside = Visit(
+            pieces=around.pieces,
+            module=around.module,
+            node=node,
+            body=node.body,
+            runs=around.runs * node.repeat,
+            sets=around.sets,
+            parent=around.parent,
+        )
+        yield from _in_scope(node.body, inside, f"{around.module}.", copies)
+        return
+    if copies == "folded":
+        found = [(below.removesuffix("."), body, count) for below, body, count in node.insides()]
+    else:
+        found = [(str(index), body, 1) for index, body in node.copies()]
+    for index, body, count in found:
+        first = next((i for i, one in node.copies() if one is body), 0) if index == "*" else index
+        module = around.module if node.share else f"{around.module}.{first}"
+        copy = Visit(
+            pieces=(*around.pieces, ("index", index)),
+            module=module,
+            node=node,
+            body=body,
+            runs=around.runs * count,
+            sets=around.sets * count,
+            parent=around,
+        )
+        yield copy
+        yield from _in_scope(body, copy, f"{module}.", copies)
+
+
+def _in_slots(part: Part, around: Visit, copies: Copies) -> Iterator[Visit]:
+    for slot, filling in part.fill.items():
+        visit = Visit(
+            pieces=(*around.pieces, ("slot", slot)),
+            module=f"{around.module}.{slot}",
+            node=around.node,
+            part=filling,
+            body=filling.body if isinstance(filling, TemplatePart) else None,
+            runs=around.runs,
+            sets=around.sets,
+            parent=around,
+        )
+        yield visit
+        if isinstance(filling, TemplatePart):
+            yield from _in_scope(filling.body, visit, f"{visit.module}.", copies)
+        else:
+            yield from _in_slots(filling, visit, copies)
+
+
+def walk(scope: Scope) -> Iterator[tuple[str, Node]]:
+    """Yield the path of every node below a scope and the node; templates are visited once."""
+    for visit in visits(scope):
+        if visit.kind == "name":
+            yield visit.path, visit.node
+
+
+def placed(scope: Scope) -> Iterator[tuple[str, BlockNode, int, int]]:
+    """Yield every block node below a scope; templates are visited once.
+
+    Returns:
+        Its path, the node, how often it runs, and how many sets of its weights there are.
+    """
+    for visit in visits(scope):
+        if visit.kind == "name" and isinstance(visit.node, BlockNode):
+            yield visit.path, visit.node, visit.runs, visit.sets
+
+
+def owned_parts(scope: Scope) -> Iterator[tuple[str, str, Part]]:
+    """Yield every block below a scope, slots included, once for each set of weights.
+
+    Blocks inside a template in a slot are left out.
+
+    Returns:
+        Its path in the state_dict, its path as a patch selects it, and the block.
+    """
+    for visit in visits(scope, "weights"):
+        if isinstance(visit.part, Part) and not in_slot_template(visit):
+            yield visit.module, visit.path, visit.part
+
+
+def in_slot_template(visit: Visit) -> bool:
+    """Return whether a visit is inside a template that stands in a slot."""
+    around = visit.parent
+    while around is not None:
+        if isinstance(around.part, TemplatePart):
+            return True
+        around = around.parent
+    return False
+
+
+def fillings(part: Filling, below: str = "") -> Iterator[tuple[str, Filling]]:
+    """Yield a block and everything in its slots, with the path below it, such as `/f/g`."""
+    yield below, part
+    if isinstance(part, Part):
+        for slot, inner in part.fill.items():
+            yield from fillings(inner, f"{below}/{slot}")
+
+
+def position_limits(graph: Graph) -> list[int]:
+    """Return the longest sequence of every block that takes a limited number of positions."""
+    limits = (part.block.max_length(part.arguments) for _, _, part in owned_parts(graph.root))
+    return [limit for limit in limits if limit is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class WeightLocation:
-    """Where a weight is."""
+    """The node that a parameter belongs to."""
 
     path: str
     """The node, such as `decoder.3.self_attention`."""
     folded: str
-    """The same with every copy in one: `decoder.*.self_attention`."""
+    """The same with `*` for the copies of a repeat's own template."""
     line: str
-    """The line of the outline: `folded`, and the slots below it after `/`."""
-
-
-def walk(scope: Scope, prefix: str = "") -> Iterator[tuple[str, Node]]:
-    """Walk every node below a scope, repeats unexpanded, as (path, node)."""
-    for node in scope.nodes:
-        yield prefix + node.name, node
-        for path, body, _ in node.insides():
-            yield from walk(body, prefix + node.name + joined(path))
-
-
-def owned_parts(scope: Scope, before: str = "") -> Iterator[tuple[str, str, Part]]:
-    """Walk every block of a scope, slots included, one for each set of weights.
-
-    What stands inside a template in a slot is left out.
-
-    Returns:
-        Path as in the state_dict, path as a patch selects it, and the block in its place.
-    """
-    for node in scope.nodes:
-        if node.part is not None:
-            yield from _with_slots(node.part, before + node.name, before + node.name)
-        for below, body in node.owners():
-            yield from owned_parts(body, f"{before}{node.name}.{below}")
-
-
-def _with_slots(part: Part, path: str, select: str) -> Iterator[tuple[str, str, Part]]:
-    yield path, select, part
-    for slot, inner in part.fill.items():
-        if inner.body is None:
-            yield from _with_slots(inner, f"{path}.{slot}", f"{select}/{slot}")
-
-
-def joined(path: str) -> str:
-    """Return a path below a node with what stands between them: a dot, or a slot's slash."""
-    return path if path.startswith("/") else f".{path}"
-
-
-def placed(
-    scope: Scope, prefix: str = "", runs: int = 1, sets: int = 1
-) -> Iterator[tuple[str, Node, int, int]]:
-    """Walk the placed blocks below a scope, templates once.
-
-    Args:
-        scope: the root of a graph, or a scope that stands in one.
-        prefix: of paths in it.
-        runs: how often it runs.
-        sets: how many sets of its weights there are; fewer than runs where copies share.
-
-    Returns:
-        Path as `walk` gives it, node, and how often it runs, with how many sets of weights.
-    """
-    for node in scope.nodes:
-        path = prefix + node.name
-        if node.part is not None:
-            yield path, node, runs, sets
-        for below, body, count in node.insides():
-            times = (node.repeat or 1) if node.share else count
-            yield from placed(body, path + joined(below), runs * times, sets * count)
+    """`folded`, and behind a slash the slots in which the parameter's block stands."""
 
 
 def find_weight(scope: Scope, weight: str) -> WeightLocation:
-    """Return where a weight is, given its path in the module.
+    """Return the node that a parameter belongs to, without walking the other nodes.
 
     Args:
         scope: the root of a graph.
-        weight: such as `decoder.3.self_attention.f.query.weight`.
+        weight: path of a parameter, such as `decoder.3.self_attention.f.query.weight`.
     """
     parts = weight.split(".")
-    path, folded = [parts.pop(0)], []
-    folded.append(path[0])
+    path = [parts.pop(0)]
+    folded = list(path)
     node = next(node for node in scope.nodes if node.name == path[0])
-    while node.body is not None:
+    while not isinstance(node, BlockNode):
         body = node.body
-        if node.repeat is not None and not node.share:
+        if isinstance(node, RepeatNode) and not node.share:
             index = int(parts[0])
             body = node.instead.get(index, body)
             path.append(parts.pop(0))
@@ -106,6 +288,10 @@ def find_weight(scope: Scope, weight: str) -> WeightLocation:
         folded.append(path[-1])
         node = next(inner for inner in body.nodes if inner.name == path[-1])
     line, part = ".".join(folded), node.part
-    while part is not None and parts and parts[0] in part.fill:
-        line, part = f"{line}/{parts[0]}", part.fill[parts.pop(0)]
+    while parts and parts[0] in part.fill:
+        filling = part.fill[parts[0]]
+        line = f"{line}/{parts.pop(0)}"
+        if not isinstance(filling, Part):
+            break
+        part = filling
     return WeightLocation(".".join(path), ".".join(folded), line)

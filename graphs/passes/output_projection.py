@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir.graph import Graph
+from ..ir.graph import BlockNode, Graph
 
 
 def head_of(graph: Graph, output: str) -> str | None:
@@ -18,7 +18,7 @@ def head_of(graph: Graph, output: str) -> str | None:
     value = graph.root.outputs.get(output, "")
     name, _, _port = value.partition(".")
     node = next((node for node in graph.root.nodes if node.name == name), None)
-    if node is None or node.part is None or not node.part.block.is_linear_map:
+    if not isinstance(node, BlockNode) or not node.part.block.is_linear_map:
         return None
     read = [wire for other in graph.root.nodes for wire in other.wires.values()]
     given = list(graph.root.outputs.values())

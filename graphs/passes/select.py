@@ -13,7 +13,8 @@ from typing import Any
 
 from ...specs.findings import InputError, did_you_mean
 from ...specs.patches.select import Kind, Segment, SelectError, glob, read_selection
-from ..ir.graph import Graph, Part, Scope
+from ..ir.graph import Graph, Part, RepeatNode, Scope
+from ..ir.traverse import visits
 
 _Piece = tuple[Kind, str, int]
 """One piece of a path: what it is, its name, its number."""
@@ -56,7 +57,7 @@ def chosen(graph: Graph, text: str, *, place: str = "") -> tuple[str, ...]:
         raise InputError(
             "'/' is the whole model", place=place, help="name its parts, such as 'encoder.*'"
         )
-    places = list(_places(graph.root, (), ""))
+    places = list(_places(graph))
     if selection.target == "templates":
         name = selection.segments[0].text
         found = [each for each in places if glob(name, str(each.record.get("block", "")))]
@@ -78,37 +79,20 @@ def _inside(path: str, other: str) -> bool:
     return path.startswith(f"{other}.")
 
 
-def _places(scope: Scope, pieces: tuple[_Piece, ...], path: str) -> Iterator[_Place]:
-    """Walk all that stands in a scope, copies one by one."""
-    for node in scope.nodes:
-        here: tuple[_Piece, ...] = (*pieces, ("name", node.name, 0))
-        module = path + node.name
-        if node.part is not None:
-            yield from _in_slots(node.part, here, module)
-            continue
-        if node.repeat is None and node.body is not None:
-            yield _Place(here, (module,), _template(node.body))
-            yield from _places(node.body, here, f"{module}.")
-            continue
-        copies = [(i, body, module if node.share else f"{module}.{i}") for i, body in node.copies()]
-        record = {} if node.body is None else _template(node.body)
-        yield _Place(here, tuple(dict.fromkeys(each for _, _, each in copies)), record)
-        for index, body, copy in copies:
-            inside: tuple[_Piece, ...] = (*here, ("index", str(index), index))
-            yield _Place(inside, (copy,), _template(body))
-            yield from _places(body, inside, f"{copy}.")
-
-
-def _in_slots(part: Part, pieces: tuple[_Piece, ...], module: str) -> Iterator[_Place]:
-    """Walk a block and what stands in its slots."""
-    if part.body is not None:
-        yield _Place(pieces, (module,), _template(part.body))
-        yield from _places(part.body, pieces, f"{module}.")
-        return
-    params = part.params.model_dump(mode="json")
-    yield _Place(pieces, (module,), {"use": part.block.key, "params": params})
-    for slot, inner in part.fill.items():
-        yield from _in_slots(inner, (*pieces, ("slot", slot, 0)), f"{module}.{slot}")
+def _places(graph: Graph) -> Iterator[_Place]:
+    """Yield everything that a selection can name, every copy included."""
+    for visit in visits(graph.root, "each"):
+        pieces = tuple(
+            (kind, word, int(word) if kind == "index" else 0) for kind, word in visit.pieces
+        )
+        modules: tuple[str, ...] = (visit.module,)
+        if visit.kind == "name" and isinstance(visit.node, RepeatNode) and not visit.node.share:
+            modules = tuple(f"{visit.module}.{index}" for index in range(visit.node.repeat))
+        if isinstance(visit.part, Part):
+            record = {"use": visit.part.key, "params": visit.part.params.model_dump(mode="json")}
+        else:
+            record = _template(visit.body) if visit.body is not None else {}
+        yield _Place(pieces, modules, record)
 
 
 def _template(scope: Scope) -> dict[str, Any]:

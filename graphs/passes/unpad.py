@@ -11,12 +11,13 @@ which of them to keep.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..ir.block_type import Port
 from ..ir.dims import names_of
-from ..ir.graph import Graph, Part, Scope
+from ..ir.graph import Graph, Part, TemplatePart
+from ..ir.traverse import Visit, visits
 from ..ir.value_type import ValueType
 
 PADDED = frozenset({"mask", "bias", "len"})
@@ -44,6 +45,8 @@ class Around:
     inputs: Mapping[str, Place]
     outputs: Mapping[str, Place | None]
     """All outputs, in order; None for one that is not packed."""
+    ports: tuple[str, ...]
+    """The ports that generated code wires by position, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +90,14 @@ def plan_unpad(graph: Graph) -> UnpadPlan:
     told = {place.axis for place in places.values() if place.dim == 0} | masks.keys()
     packer = _Packer(batches, times, frozenset(told) - padded.keys())
     blocks = {}
-    for path, part, entered in _placed(graph.root, "", packer.stands_apart):
-        if part.body is None and (around := packer.around(part, entered)) is not None:
-            blocks[path] = around
+    for visit in visits(graph.root, "weights"):
+        if isinstance(visit.part, Part):
+            around = packer.around(visit.part, packer.padded_entry(visit))
+            if around is not None:
+                blocks[visit.module] = around
     outputs = {name: packer.place(type_) for name, type_ in graph.outputs.items()}
     axes = tuple(axis for axis in kinds if axis in packer.packed)
-    whole = Around(graph.name, packer.places(graph.inputs), outputs)
+    whole = Around(graph.name, packer.places(graph.inputs), outputs, tuple(graph.inputs))
     return UnpadPlan(axes, whole, masks, blocks, padded)
 
 
@@ -129,6 +134,14 @@ class _Packer:
         any_axes = all(port.type.axes[:1] == ("...",) for port, _ in (*wired, *given))
         return any(places) and not (any_axes and all(places))
 
+    def padded_entry(self, visit: Visit) -> str | None:
+        """Return the port of a slot's block by which padded values enter; None if there is none."""
+        around = visit.parent
+        if visit.kind != "slot" or around is None or not isinstance(around.part, Part):
+            return None
+        padded = self.padded_entry(around) is not None or self.stands_apart(around.part)
+        return around.part.signature.slot(visit.pieces[-1][1]).input.name if padded else None
+
     def around(self, part: Part, entered: str | None) -> Around | None:
         """Return what is done around a block; None where nothing is.
 
@@ -143,7 +156,10 @@ class _Packer:
         if entered is not None:
             inputs.pop(entered, None)
             outputs = dict.fromkeys(outputs)
-        return Around(part.block.key, inputs, outputs) if inputs or any(outputs.values()) else None
+        if not inputs and not any(outputs.values()):
+            return None
+        ports = tuple(port.name for port in part.signature.inputs if not port.optional)
+        return Around(part.key, inputs, outputs, ports)
 
 
 def _wired(part: Part) -> Iterator[Port]:
@@ -151,42 +167,18 @@ def _wired(part: Part) -> Iterator[Port]:
     return (port for port in part.signature.inputs if port.name in part.inputs)
 
 
-_Placed = tuple[str, Part, str | None]
-"""Path of a block's module, the block, and the port that padded values enter by."""
-
-
-def _placed(scope: Scope, before: str, stands_apart: Callable[[Part], bool]) -> Iterator[_Placed]:
-    """Walk every block, slots and the templates in them included."""
-    for node in scope.nodes:
-        if node.part is not None:
-            yield from _with_slots(node.part, before + node.name, None, stands_apart)
-        for below, body in node.owners():
-            yield from _placed(body, f"{before}{node.name}.{below}", stands_apart)
-
-
-def _with_slots(
-    part: Part, path: str, entered: str | None, stands_apart: Callable[[Part], bool]
-) -> Iterator[_Placed]:
-    yield path, part, entered
-    if part.body is not None:
-        yield from _placed(part.body, f"{path}.", stands_apart)
-        return
-    padded = entered is not None or stands_apart(part)
-    for slot in part.signature.slots:
-        inside = slot.input.name if padded else None
-        yield from _with_slots(part.fill[slot.name], f"{path}.{slot.name}", inside, stands_apart)
-
-
 def _reasons(graph: Graph) -> dict[str, str]:
     """Return the time axes that must stay padded, each with the reason."""
     times = [axis for axis, kind in graph.spec.axes.items() if kind == "time"]
     found: dict[str, str] = {}
-    for path, part, _ in _placed(graph.root, "", lambda _: False):
-        signature, where = part.signature, f"'{path}' ({part.block.key})"
+    for visit in visits(graph.root, "weights"):
+        if not isinstance(part := visit.part, Part):
+            continue
+        signature, where = part.signature, f"'{visit.module}' ({part.key})"
         everywhere = ""
         if any(port.type.kind == "loss" for port in signature.outputs):
             everywhere = f"{where} counts padding in a loss of its own"
-        elif signature.by_row and any(inner.body is not None for inner in part.fill.values()):
+        elif signature.by_row and any(isinstance(one, TemplatePart) for one in part.fill.values()):
             everywhere = f"{where} looks at rows, and a template stands in it"
         if everywhere:
             found |= dict.fromkeys(set(times) - found.keys(), everywhere)

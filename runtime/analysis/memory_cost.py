@@ -1,8 +1,8 @@
-"""Cost: what a spec costs to run, the memory of its decoding included.
+"""Memory of a spec's decoding state.
 
-What a decoder remembers is read off the state that the model itself begins with, made
-on torch's `meta` device, where tensors have sizes and no memory.
-Not here: the costs that need no module (`graphs/cost/table.py`).
+The sizes are those of the state with which the model begins decoding, created on torch's
+`meta` device, where tensors have shapes but no memory.  The costs that need no module are in
+`graphs/cost/table.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...blocks.kernels.decode_state import Capacity, State
 from ...graphs.ir.dims import evaluate
-from ...graphs.ir.graph import Graph, Scope
+from ...graphs.ir.graph import BlockNode, Graph, Scope, TemplateNode
 from ...graphs.ir.value_type import ValueType
 from ..codegen.build import build_empty
 from ..codegen.decode import KEPT, kept_value
@@ -26,17 +26,17 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 def cache_by_node(
     graph: Graph, sizes: Mapping[str, int], precision: str = "float32"
 ) -> dict[str, int]:
-    """Return the bytes that decoding keeps from one step to the next.
+    """Return the bytes of the decoding state by node.
 
     Args:
         graph: a checked graph.
-        sizes: axis of the graph to how long it is; that of the step axis is how far is
-            decoded, and that of the batch how many sentences, one hypothesis each.
+        sizes: length of each axis of the graph; the step axis is the number of decoded positions,
+            the batch axis the number of sentences, one hypothesis each.
         precision: a key of `DTYPES`.
 
     Returns:
-        Path to bytes, for the nodes that remember something and for the values that do
-        not change and are kept; nothing for a graph that has no step axis.
+        Path to bytes, for nodes with state and for constant values that are cached; empty for a
+        graph without a step axis.
     """
     axis = graph.step_axis
     if axis is None:
@@ -51,14 +51,14 @@ def cache_by_node(
     }
     with torch.inference_mode():
         state = model.begin(Capacity(batch, 1, sizes[axis], dtype, meta), **fixed)
-    held: dict[str, int] = {}
-    for path, count in _held(state, graph.root, ""):
-        held[path] = held.get(path, 0) + count
-    return held
+    found: dict[str, int] = {}
+    for path, count in _state_bytes(state, graph.root, ""):
+        found[path] = found.get(path, 0) + count
+    return found
 
 
 def _empty(type_: ValueType, sizes: Mapping[str, int], dtype: torch.dtype) -> Tensor:
-    """Return a value of a type that has a shape and nothing in it."""
+    """Return a tensor on the meta device with the shape and dtype of a type."""
     shape = [evaluate(axis, sizes) for axis in type_.axes]
     if type_.kind in ("ids", "label", "len", "pos"):
         dtype = torch.int64
@@ -67,22 +67,22 @@ def _empty(type_: ValueType, sizes: Mapping[str, int], dtype: torch.dtype) -> Te
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-def _held(state: Mapping[str, Any], scope: Scope, prefix: str) -> Iterator[tuple[str, int]]:
-    """Yield path and bytes of what the nodes of a scope remember."""
+def _state_bytes(state: Mapping[str, Any], scope: Scope, prefix: str) -> Iterator[tuple[str, int]]:
+    """Yield path and bytes of the state of the nodes of a scope."""
     nodes = {node.name: node for node in scope.nodes}
-    for name, held in state.items():
+    for name, inner in state.items():
         if name.startswith(KEPT):
-            yield prefix + kept_value(name)[0], _bytes(held)
+            yield prefix + kept_value(name)[0], _bytes(inner)
             continue
         node = nodes[name]
-        if node.part is not None:
-            yield prefix + name, _bytes(held)
-        elif node.repeat is None and node.body is not None:
-            yield from _held(held, node.body, f"{prefix}{name}.")
+        if isinstance(node, BlockNode):
+            yield prefix + name, _bytes(inner)
+        elif isinstance(node, TemplateNode):
+            yield from _state_bytes(inner, node.body, f"{prefix}{name}.")
         else:
             for index, body in node.copies():
                 below = "" if node.share else f"{index}." if index in node.instead else "*."
-                yield from _held(held[index], body, f"{prefix}{name}.{below}")
+                yield from _state_bytes(inner[index], body, f"{prefix}{name}.{below}")
 
 
 def _bytes(state: Any) -> int:

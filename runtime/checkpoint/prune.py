@@ -1,8 +1,8 @@
-"""Prune: a checkpoint without some of its attention heads, and the spec that goes with it.
+"""Pruning of attention heads from a checkpoint and its spec.
 
-A head is the rows of query, key and value that make it and the columns of the output map
-that read it, so a model without it computes what the model computes when that head gives
-zeros.  Which heads count little, the gradients of `head_gates` say.
+A head consists of rows of the query, key and value maps and of columns of the output map, so a
+model without the head computes the same as the model with its output set to zero.  The
+gradients of `head_gates` show which heads are unimportant.
 
 Source: Michel et al. 2019, sections 2.3 and 4.1.
 """
@@ -29,66 +29,65 @@ if TYPE_CHECKING:
     from ...graphs.ir.graph import Graph, Part
     from .checkpoint import Checkpoint
 
-PRUNED = ("attention@1", "grouped_query_attention@1")
-"""Blocks whose heads can be taken out."""
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One attention of a graph, and what is left of it."""
+    """One attention of a graph, and the heads that remain."""
 
     path: str
-    """Of its parameters, such as `encoder.0.self_attention.f`."""
+    """Path of its module, such as `encoder.0.self_attention.f`."""
     select: str
-    """As a patch selects it, such as `encoder.0.self_attention/f`."""
+    """Selection for a patch, such as `encoder.0.self_attention/f`."""
     part: Part
     kept: tuple[int, ...] = ()
-    """Heads that stay, counted from 0."""
+    """Heads that remain, counted from 0."""
 
     @property
     def kept_groups(self) -> tuple[int, ...]:
-        """Heads of keys and values that stay."""
+        """Key-value heads that remain."""
         each = self.part.arguments["heads"] // self.part.arguments["kv_heads"]
         return tuple(dict.fromkeys(head // each for head in self.kept))
 
 
-def pruned(held: Checkpoint, heads: Mapping[str, Collection[int]]) -> Checkpoint:
+def pruned(checkpoint: Checkpoint, heads: Mapping[str, Collection[int]]) -> Checkpoint:
     """Return a checkpoint of the same model without some heads.
 
     Args:
-        held: has the weights; it is not changed.
-        heads: path of an attention, such as `encoder.0.self_attention.f`, to the heads to
-            take out, counted from 0.
+        checkpoint: checkpoint to prune; not changed.
+        heads: heads to remove, counted from 0, by the path of their attention, such as
+            `encoder.0.self_attention.f`.
 
     Raises:
-        InputError: a path is no attention, it has no such head, or none would be left.
-        SpecError: the spec does not check without these heads, such as where they are tied.
+        InputError: a path is not an attention, has no such head, or would have no head left.
+        SpecError: the spec is invalid without these heads, for example because of tied weights.
     """
-    known = {place.path: place for place in attentions(held.graph)}
+    known = {place.path: place for place in attentions(checkpoint.graph)}
     places = [
-        _place(known, path, set(gone), str(held.folder)) for path, gone in heads.items() if gone
+        _place(known, path, set(removed), str(checkpoint.folder))
+        for path, removed in heads.items()
+        if removed
     ]
-    graph = _graph_without(held.graph, places) if places else held.graph
-    weights = dict(held.weights)
+    graph = _graph_without(checkpoint.graph, places) if places else checkpoint.graph
+    weights = dict(checkpoint.weights)
     for place in places:
         weights |= _rows(place, weights)
-    run = {key: value for key, value in held.run.items() if key not in ("spec", "params")}
-    state = {"pruned_from": fingerprint(held.graph), "update": 0}
-    return replace(held, graph=graph, weights=weights, run=run, state=state)
+    run = {key: value for key, value in checkpoint.run.items() if key not in ("spec", "params")}
+    state = {"pruned_from": fingerprint(checkpoint.graph), "update": 0}
+    return replace(checkpoint, graph=graph, weights=weights, run=run, state=state)
 
 
 def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) -> dict[str, Tensor]:
-    """Return how much each head counts: the mean absolute gradient of the loss by its gate.
+    """Return the importance of each head: the mean absolute gradient of the loss by its gate.
 
-    Heads with the least are those to take out first.  Weights and their gradients stay as
-    they are.
+    Prune the heads with the least importance first.  Weights and their gradients are not
+    changed.
 
     Args:
-        model: its attentions have `head_gates`.
-        losses: each gives the loss of one batch, a single number, when it is called.
+        model: model whose attentions have `head_gates`.
+        losses: functions that each return the loss of one batch as a scalar.
 
     Returns:
-        Path of each attention, such as `encoder.0.self_attention.f`, to a number for each head.
+        One number per head, by the path of the attention, such as `encoder.0.self_attention.f`.
 
     Raises:
         InputError: no attention has gates, or there is no batch.
@@ -101,7 +100,7 @@ def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) ->
     if not gates:
         raise InputError(
             "no attention of the model has gates",
-            help="adapt the checkpoint to a spec whose attentions have 'head_gates': true",
+            help="adapt the checkpoint to a spec whose attentions set 'head_gates' to true",
         )
     sums, count = {path: torch.zeros_like(gate) for path, gate in gates.items()}, 0
     for loss in losses:
@@ -111,61 +110,66 @@ def head_importance(model: nn.Module, losses: Iterable[Callable[[], Tensor]]) ->
             sums[path] += gradient.abs()
         count += 1
     if not count:
-        raise InputError("there is no batch to measure heads on", help="give at least one")
+        raise InputError("no batch to measure head importance on", help="give at least one batch")
     return {path: total / count for path, total in sums.items()}
 
 
 def attentions(graph: Graph) -> list[Place]:
-    """Return every attention of a graph whose heads can be taken out, with all of them."""
+    """Return every attention of a graph whose heads can be pruned, with all its heads."""
     return [
         Place(path, select, part, tuple(range(part.arguments["heads"])))
         for path, select, part in owned_parts(graph.root)
-        if part.block.key in PRUNED
+        if part.block.prunable is not None
     ]
 
 
-def _place(known: Mapping[str, Place], path: str, gone: set[int], source: str) -> Place:
-    """Return an attention with the heads that stay.
+def _place(known: Mapping[str, Place], path: str, removed: set[int], source: str) -> Place:
+    """Return an attention with the heads that remain.
 
     Raises:
-        InputError: as of `pruned`.
+        InputError: as for `pruned`.
     """
     if path not in known:
-        listed = ", ".join([*known][:4]) or "none of this model"
-        help_ = did_you_mean(path, known) or f"paths of attentions are such as {listed}"
-        raise InputError(f"'{path}' is no attention whose heads can go", place=source, help=help_)
+        listed = ", ".join([*known][:4])
+        paths = (
+            f"use a path such as {listed}" if known else "no attention of this model supports it"
+        )
+        help_ = did_you_mean(path, known) or paths
+        raise InputError(
+            f"'{path}' is not an attention whose heads can be pruned", place=source, help=help_
+        )
     place = known[path]
     arguments = place.part.arguments
     count, groups = arguments["heads"], arguments["kv_heads"]
-    strange = sorted(gone - {*place.kept})
-    if strange:
+    unknown = sorted(removed - {*place.kept})
+    if unknown:
         raise InputError(
-            f"'{path}' has no head {strange[0]}",
+            f"'{path}' has no head {unknown[0]}",
             place=source,
             help=f"its heads are 0 to {count - 1}",
         )
-    left = replace(place, kept=tuple(head for head in place.kept if head not in gone))
+    left = replace(place, kept=tuple(head for head in place.kept if head not in removed))
     if not left.kept:
-        help_ = "keep one, or make a spec without this attention and adapt the checkpoint to it"
-        raise InputError(f"no head of '{path}' would be left", place=source, help=help_)
+        help_ = "keep one head, or adapt the checkpoint to a spec without this attention"
+        raise InputError(f"no head of '{path}' would remain", place=source, help=help_)
     if arguments["position"] == "alibi":
         raise InputError(
-            f"the gradients of '{path}' follow from the number of its heads (alibi)",
+            f"the ALiBi slopes of '{path}' follow from the number of its heads",
             place=source,
-            help="leave the heads of this attention as they are",
+            help="do not remove heads of this attention",
         )
     if len(left.kept) * groups != len(left.kept_groups) * count:
         each = count // groups
         raise InputError(
-            f"heads of '{path}' share keys in groups of {each}, and a group goes as a whole",
+            f"heads of '{path}' share keys in groups of {each}, which can only be removed together",
             place=source,
-            help=f"take out heads such as {', '.join(map(str, range(each)))} together",
+            help=f"remove a complete group, such as heads {', '.join(map(str, range(each)))}",
         )
     return left
 
 
 def _graph_without(graph: Graph, places: list[Place]) -> Graph:
-    """Return the graph whose attentions have the heads that stay, their widths written out."""
+    """Return the graph with the remaining heads, with explicit head widths."""
     patches: list[dict[str, Any]] = []
     for place in places:
         arguments = place.part.arguments
@@ -175,27 +179,28 @@ def _graph_without(graph: Graph, places: list[Place]) -> Graph:
         keys = {f"params.{name}": size for name, size in sizes.items()}
         patches.append({"select": place.select, "expect": 1, "set": keys})
     child = {"format": FORMAT, "extends": graph.name, "name": graph.name, "patch": patches}
-    held = load_child(loaded(canonical(graph)), child, graph.source)
-    return check(held.form, registry(), held.overrides, source=graph.source)
+    spec = load_child(loaded(canonical(graph)), child, graph.source)
+    return check(spec.form, registry(), spec.overrides, source=graph.source)
 
 
 def _rows(place: Place, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of an attention that stay: those of heads, by rows or by columns."""
-    heads, groups = torch.tensor(place.kept), torch.tensor(place.kept_groups)
-    arguments = place.part.arguments
-    all_, shared = arguments["heads"], arguments["kv_heads"]
-    rows = {"query": (heads, all_), "key": (groups, shared), "value": (groups, shared)}
+    """Return the weights of a block without the rows and columns of the removed heads."""
+    arguments, axes = place.part.arguments, place.part.block.prunable
+    if axes is None:
+        return {}
+    left = {"heads": torch.tensor(place.kept), "kv_heads": torch.tensor(place.kept_groups)}
     found: dict[str, Tensor] = {}
     for name in place.part.block.weights(arguments):
         path = f"{place.path}.{name}"
         if path not in weights:
-            continue  # tied to another, under whose path it stands
+            continue  # tied to another parameter, under whose path it is stored
         owner, tensor = name.partition(".")[0], weights[path]
-        if owner in rows:
-            chosen, count = rows[owner]
-            found[path] = tensor.unflatten(0, (count, -1))[chosen].flatten(0, 1)
-        elif name == "out.weight":
-            found[path] = tensor.unflatten(1, (all_, -1))[:, heads].flatten(1, 2)
-        elif name in ("head_gate", "relative_bias.weight"):
-            found[path] = tensor[..., heads]
+        if owner in axes.rows:
+            kind = axes.rows[owner]
+            found[path] = tensor.unflatten(0, (arguments[kind], -1))[left[kind]].flatten(0, 1)
+        elif name in axes.columns:
+            by_head = tensor.unflatten(1, (arguments["heads"], -1))
+            found[path] = by_head[:, left["heads"]].flatten(1, 2)
+        elif name in axes.last_axis:
+            found[path] = tensor[..., left["heads"]]
     return {path: tensor.contiguous() for path, tensor in found.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from ...graphs.checker.decodability import moving_ports
-from ...graphs.ir.graph import Node, Scope
+from ...graphs.ir.graph import Node, RepeatNode, Scope
 from .forward import call, given_ports, loop_lines, returned, run_lines, targets
 
 KEPT = "="
@@ -61,10 +61,10 @@ def begin_text(
             if any(f"{node.name}.{port}" in needed for port in node.outputs):
                 lines += run_lines(node, names, " " * 8)
             continue
-        if not _remembers(node):
+        if not node.steps:
             continue
         wires = {port: value for port, value in node.wires.items() if port not in ports}
-        if node.repeat is None:
+        if not isinstance(node, RepeatNode):
             call = _begin_call(f"self.{node.name}", wires, names)
         elif node.share:
             begun = _begin_call(f"self.{node.name}", wires, names)
@@ -122,7 +122,7 @@ def read_text(
     for node in reversed(scope.nodes):
         ports = moving_ports(node, moving)
         gives = any(f"{node.name}.{port}" in needed for port in node.outputs)
-        if ports and (gives or _remembers(node)):
+        if ports and (gives or node.steps):
             needed |= set(node.wires.values())
             lines[:0] = _step_lines(node, here, ports)
     head = f"    def read(self, {', '.join([*moves, 'state', 'position'])}):"
@@ -172,15 +172,9 @@ def _saved(scope: Scope, moving: frozenset[str], *, root: bool) -> list[str]:
     for node in scope.nodes:
         ports = moving_ports(node, moving)
         for port, value in node.wires.items() if ports else ():
-            keeps = node.body is not None or (node.part is not None and node.part.steps)
-            if value not in moving and (port in ports or not keeps):
+            if value not in moving and (port in ports or not node.steps):
                 saved[value] = None
     return list(saved)
-
-
-def _remembers(node: Node) -> bool:
-    """Say whether a moving node has anything to begin."""
-    return node.body is not None or (node.part is not None and node.part.steps)
 
 
 def _begin_call(target: str, wires: Mapping[str, str], names: Mapping[str, str]) -> str:
@@ -191,12 +185,12 @@ def _begin_call(target: str, wires: Mapping[str, str], names: Mapping[str, str])
 def _step_lines(node: Node, names: Mapping[str, str], ports: frozenset[str]) -> Iterable[str]:
     """Write the lines that move a node by one position."""
     pad = " " * 8
-    if not _remembers(node):
+    if not node.steps:
         text = call(f"self.{node.name}", node, names, node.wires)
         yield f"{pad}{targets(node, names)} = {text}"
         return
     wires = {port: value for port, value in node.wires.items() if port in ports}
-    if node.repeat is None:
+    if not isinstance(node, RepeatNode):
         wires |= {"state": f'state["{node.name}"]', "position": "position"}
         text = call(f"self.{node.name}.step", node, names, wires)
         yield f"{pad}{targets(node, names)} = {text}"

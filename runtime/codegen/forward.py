@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ...graphs.checker.reserved_names import ARGUMENT_WORDS
-from ...graphs.ir.graph import Node, Scope
+from ...graphs.ir.graph import BlockNode, Node, RepeatNode, Scope
 
 
 def variables(scope: Scope) -> dict[str, str]:
@@ -28,7 +28,7 @@ def variables(scope: Scope) -> dict[str, str]:
                 f"{node.name}.{port}",
                 node.name if len(node.outputs) == 1 else f"{node.name}_{port}",
             )
-        for port in node.collect:
+        for port in node.collect if isinstance(node, RepeatNode) else ():
             add(_each(node, port), f"{node.name}_{port}_each")
     return names
 
@@ -42,10 +42,12 @@ def call(target: str, node: Node, names: Mapping[str, str], given: Mapping[str, 
         names: value to local variable.
         given: port to value, or to a Python expression when the value has no variable.
     """
-    if node.part is not None:
+    if isinstance(node, BlockNode):
         order = [p.name for p in node.part.signature.inputs if not p.optional]
+    elif isinstance(node, RepeatNode) and node.instead:
+        order = []  # templates may list their ports in different orders
     else:
-        order = list(node.body.inputs) if node.body and not node.instead else []
+        order = list(node.body.inputs)
     first = [names.get(given[port], given[port]) for port in order if port in given]
     rest = [
         f"{port}={names.get(value, value)}" for port, value in given.items() if port not in order
@@ -55,10 +57,9 @@ def call(target: str, node: Node, names: Mapping[str, str], given: Mapping[str, 
 
 def targets(node: Node, names: Mapping[str, str]) -> str:
     """Return the variables that take what a node, or one copy of it, gives."""
-    values = [
-        _each(node, port) if port in node.collect else f"{node.name}.{port}"
-        for port in (given_ports(node.body) if node.body is not None else node.outputs)
-    ]
+    ports = node.outputs if isinstance(node, BlockNode) else given_ports(node.body)
+    collect = node.collect if isinstance(node, RepeatNode) else ()
+    values = [_each(node, port) if port in collect else f"{node.name}.{port}" for port in ports]
     return ", ".join(names.get(value, "_") for value in values)
 
 
@@ -69,7 +70,7 @@ def given_ports(scope: Scope) -> list[str]:
 
 def run_lines(node: Node, names: Mapping[str, str], indent: str) -> Iterable[str]:
     """Write the lines that run a node at once."""
-    if node.repeat is None:
+    if not isinstance(node, RepeatNode):
         text = call(f"self.{node.name}", node, names, node.wires)
         yield f"{indent}{targets(node, names)} = {text}"
         return
@@ -77,7 +78,7 @@ def run_lines(node: Node, names: Mapping[str, str], indent: str) -> Iterable[str
 
 
 def loop_lines(
-    node: Node, names: Mapping[str, str], wires: Mapping[str, str], indent: str, *, step: bool
+    node: RepeatNode, names: Mapping[str, str], wires: Mapping[str, str], indent: str, *, step: bool
 ) -> Iterable[str]:
     """Write the lines that run the copies of a repeat, one after the other.
 

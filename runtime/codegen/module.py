@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 
 from ...blocks.registry import module_path
 from ...graphs.checker.decodability import moving_ports, moving_values, root_moving
-from ...graphs.ir.graph import Graph, Node, Part, Scope
+from ...graphs.ir.graph import (
+    BlockNode,
+    Filling,
+    Graph,
+    Part,
+    RepeatNode,
+    Scope,
+    TemplateNode,
+    TemplatePart,
+)
 from .decode import begin_text, read_text, step_text
 from .forward import given_ports, returned, run_lines, variables
 
@@ -129,9 +138,11 @@ def _scope_class(
         ports = moving_ports(node, moving)
         made = inner.setdefault(node.name, {})
         for below, body, _ in node.insides():
-            inside = _slot_ports(node.part, below, ports) if node.part is not None else ports
+            inside = ports
+            if isinstance(node, BlockNode):
+                inside = _moving_in_slot(node.part, below, ports)
             made[id(body)] = _scope_class(writer, body, inside, steps=steps and bool(ports))
-            if node.repeat is not None:
+            if isinstance(node, RepeatNode):
                 writer.repeated.append(made[id(body)])
     names = variables(scope)
     blocks = [
@@ -150,13 +161,19 @@ def _scope_class(
     return writer.add_class(class_name(scope.name), "\n".join(blocks).rstrip("\n"))
 
 
-def _slot_ports(part: Part, below: str, ports: frozenset[str]) -> frozenset[str]:
-    """Return the inputs of a template in a slot that move when some of the node's do."""
-    inner = part
+def _moving_in_slot(part: Part, below: str, ports: frozenset[str]) -> frozenset[str]:
+    """Return the inputs of a template in a slot that move when some of the node's ports do.
+
+    Args:
+        part: the block of the node.
+        below: path of the template below the node, such as `/f.`.
+        ports: the moving ports of the node.
+    """
+    inner: Filling = part
     for slot in below.strip("/.").split("/") if ports else ():
-        entry = next(s.input.name for s in inner.signature.slots if s.name == slot)
-        ports, inner = ports | {entry}, inner.fill[slot]
-    return ports & frozenset(inner.body.inputs if inner.body is not None else ())
+        if isinstance(inner, Part):
+            ports, inner = ports | {inner.signature.slot(slot).input.name}, inner.fill[slot]
+    return ports & frozenset(inner.body.inputs if isinstance(inner, TemplatePart) else ())
 
 
 def _docstring(scope: Scope) -> str:
@@ -170,7 +187,7 @@ def _constructor(
 ) -> str:
     lines = ["    def __init__(self) -> None:", "        super().__init__()"]
     for node in scope.nodes:
-        if node.part is not None:
+        if isinstance(node, BlockNode):
             made = _construct(writer, node.part, inner[node.name], 8, f"self.{node.name} = ")
         else:
             made = _copies(node, inner[node.name])
@@ -184,10 +201,10 @@ def _constructor(
     return "\n".join(lines) + "\n"
 
 
-def _copies(node: Node, classes: Mapping[int, str]) -> str:
+def _copies(node: TemplateNode | RepeatNode, classes: Mapping[int, str]) -> str:
     """Return the Python that makes the copies of a template; one where they share weights."""
     own = f"{classes[id(node.body)]}()" if id(node.body) in classes else ""
-    if node.repeat is None or node.share:
+    if not isinstance(node, RepeatNode) or node.share:
         return own
     if not node.instead:
         return f"nn.ModuleList([{own} for _ in range({node.repeat})])"
@@ -202,14 +219,22 @@ def _attribute(path: str) -> str:
 
 
 def _construct(
-    writer: _Writer, part: Part, classes: Mapping[int, str], indent: int, before: str = ""
+    writer: _Writer, part: Filling, classes: Mapping[int, str], indent: int, before: str = ""
 ) -> str:
-    """Return the call that makes a block's module, slots included."""
-    if part.body is not None:
+    """Return the call that makes a block's module, slots included.
+
+    A block with several slots is given the ports that it passes on to each, and the slots whose
+    blocks have `begin` and `step`.
+    """
+    if isinstance(part, TemplatePart):
         return f"{classes[id(part.body)]}()"
     local = writer.imported(module_path(part.block))
     arguments = [f"{name}={value!r}" for name, value in part.arguments.items()]
-    slots = [f"{slot}=" for slot in part.fill]
+    if len(part.fill) > 1:
+        arguments.append(f"ports={ {slot: part.slot_ports(slot) for slot in part.fill}!r}")
+        arguments.append(
+            f"stepping={tuple(slot for slot, one in part.fill.items() if one.steps)!r}"
+        )
     flat = [
         f"{slot}={_construct(writer, inner, classes, indent + 4, slot + '=')}"
         for slot, inner in part.fill.items()
@@ -219,7 +244,7 @@ def _construct(
         return one_line
     pad = " " * (indent + 4)
     head = f"\n{pad}{', '.join(arguments)}," if arguments else ""
-    rest = "".join(f"\n{pad}{text}," for text in flat) if slots else ""
+    rest = "".join(f"\n{pad}{text}," for text in flat)
     return f"{local}({head}{rest}\n{' ' * indent})"
 
 

@@ -1,8 +1,8 @@
-"""Scopes: names around what runs while it is profiled, and only then.
+"""Profiler scopes around the nodes of a model, added only while it is profiled.
 
 Every node of a spec, and every block in a slot, gets a scope of torch's profiler around its
-forward pass, by hooks that are taken off at the end.  Where torch has compiled a template,
-the whole of it is one scope: what is inside has no borders any more.
+forward pass, by hooks that are removed at the end.  A compiled template has a single scope:
+its nodes cannot be distinguished in the compiled code.
 """
 
 from __future__ import annotations
@@ -14,34 +14,35 @@ from typing import Any
 from torch import nn
 from torch.profiler import record_function
 
-from ...graphs.ir.graph import Graph, Part, Scope
+from ...graphs.ir.graph import Graph, RepeatNode
+from ...graphs.ir.traverse import visits
 
 PREFIX = "weft:"
-"""Begins the name of every scope of ours."""
+"""Prefix of the names of all scopes."""
 NODE = f"{PREFIX}node:"
 DATA, BETWEEN, LOSS, UPDATE = (f"{PREFIX}{name}" for name in ("data", "between", "loss", "update"))
 
 
 def paths_of(graph: Graph) -> dict[str, str]:
-    """Return, for each module of a model, the path of its node in the spec.
+    """Return the path of the spec node of each module, by the path of the module.
 
-    Copies of a repeat share one: `decoder.3.self_attention.f` is at
+    Copies of a repeat share one node: `decoder.3.self_attention.f` is at
     `decoder.*.self_attention/f`.
     """
-    return dict(_scope_paths(graph.root, "", ""))
+    return dict(_node_paths(graph))
 
 
 @contextmanager
 def scoped(model: nn.Module, graph: Graph) -> Iterator[None]:
-    """Put a scope around every node of a model while the context lasts.
+    """Add a scope around every node of a model within the context.
 
     Args:
-        model: built from the graph; compiled or not.
-        graph: says which modules are nodes.
+        model: model built from `graph`, compiled or not.
+        graph: graph that says which modules are nodes.
     """
     with ExitStack() as undo:
         compiled: list[str] = []
-        for path, told in paths_of(graph).items():
+        for path, name in paths_of(graph).items():
             try:
                 module = model.get_submodule(path)
             except AttributeError:  # a node without a module of its own
@@ -50,10 +51,10 @@ def scoped(model: nn.Module, graph: Graph) -> Iterator[None]:
                 continue
             if getattr(module, "_compiled_call_impl", None) is not None:
                 compiled.append(path)
-                undo.callback(_wrap_compiled(module, NODE + told))
+                undo.callback(_wrap_compiled(module, NODE + name))
             else:
                 open_: list[record_function] = []
-                for handle in _hooks(module, NODE + told, open_):
+                for handle in _hooks(module, NODE + name, open_):
                     undo.callback(handle.remove)
         yield
 
@@ -71,12 +72,12 @@ def _hooks(module: nn.Module, name: str, open_: list[record_function]) -> list[A
 
 
 def _wrap_compiled(module: Any, name: str) -> Any:
-    """Put a scope around a compiled call; return what takes it off."""
-    inner = module._compiled_call_impl  # noqa: SLF001 - torch has no other place for it
+    """Add a scope around a compiled call; return a function that removes it."""
+    inner = module._compiled_call_impl  # noqa: SLF001 - torch has no public API for it
 
-    def call(*given: Any, **named: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         with record_function(name):
-            return inner(*given, **named)
+            return inner(*args, **kwargs)
 
     module._compiled_call_impl = call  # noqa: SLF001
 
@@ -86,30 +87,9 @@ def _wrap_compiled(module: Any, name: str) -> Any:
     return undo
 
 
-def _scope_paths(scope: Scope, module: str, told: str) -> Iterator[tuple[str, str]]:
-    """Yield the path of a module and that of its node, for all below a scope."""
-    for node in scope.nodes:
-        path, name = module + node.name, told + node.name
-        if node.part is not None:
-            yield path, name
-            yield from _slot_paths(node.part, path, f"{name}/")
-            continue
-        alone = node.repeat is None or node.share
-        if alone:
-            yield path, name
-        for index, body in node.copies():
-            below = "" if alone else f".{index}"
-            shown = "" if alone else f".{index}" if index in node.instead else ".*"
-            if not alone:
-                yield path + below, name + shown
-            yield from _scope_paths(body, f"{path}{below}.", f"{name}{shown}.")
-            if node.share:
-                break
-
-
-def _slot_paths(part: Part, module: str, told: str) -> Iterator[tuple[str, str]]:
-    for slot, inner in part.fill.items():
-        yield f"{module}.{slot}", told + slot
-        if inner.body is not None:
-            yield from _scope_paths(inner.body, f"{module}.{slot}.", f"{told}{slot}.")
-        yield from _slot_paths(inner, f"{module}.{slot}", f"{told}{slot}/")
+def _node_paths(graph: Graph) -> Iterator[tuple[str, str]]:
+    """Yield the path of every module that computes a node or a slot, and the path of the node."""
+    for visit in visits(graph.root, "weights"):
+        numbered = isinstance(visit.node, RepeatNode) and not visit.node.share
+        if visit.kind != "name" or not numbered:
+            yield visit.module, visit.folded

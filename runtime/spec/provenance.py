@@ -1,4 +1,4 @@
-"""Provenance: for every value of a spec's full form, where it came from; no torch."""
+"""Provenance: where each value of a spec's full form came from; no torch."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from pathlib import Path
 from typing import Any
 
 from ...graphs.ir.canonical import canonical
-from ...graphs.ir.graph import Graph, Node, Part, Scope
+from ...graphs.ir.graph import BlockNode, Filling, Graph, Node, Part, Scope, TemplatePart
 from ...specs.expressions import is_expression, names_in, words_in
 from ...specs.findings import pointer
 from ...specs.load import OVERRIDES, LoadedSpec
 from ...specs.origins import parts_of
 
 Entry = dict[str, Any]
-"""`value`, `how`, and either `file` and `pointer`, or the block `of` which it is a default."""
+"""`value`, `how`, and either `file` and `pointer`, or `of`, the block that sets the default."""
 
 
-def provenance(graph: Graph, held: LoadedSpec) -> dict[str, Entry]:
-    """Return where each value of the full form was written, by its pointer there.
+def provenance(graph: Graph, loaded: LoadedSpec) -> dict[str, Entry]:
+    """Return the origin of each value of the full form, keyed by the value's pointer.
 
-    `how` is `written`, `expression` (then `expression` and the params that it `reads`,
-    whatever those read among them), `override` for what was set from outside, or `default`.
+    `how` is `written`, `expression`, `override` (set with `--set` or from Python) or `default`.
+    An entry whose value uses params has `reads`: those params, and the params they depend on.
     """
-    return _Tracer(graph, held).found
+    return _Tracer(graph, loaded).found
 
 
 def render(found: Mapping[str, Entry]) -> str:
-    """Return a line for each value, files by their short names, which are explained first."""
+    """Return one line per value; short names of files are listed first."""
     entries = [inner for entry in found.values() for inner in (entry, *_reads(entry).values())]
     files = sorted(
         {entry["file"] for entry in entries if entry.get("file", OVERRIDES) != OVERRIDES}
@@ -52,8 +52,8 @@ def _line(at: str, entry: Entry, names: Mapping[str, str]) -> str:
     if entry["how"] == "expression":
         line += f"  {entry['expression']}"
     for name, read in _reads(entry).items():
-        said = f" ({read['expression']})" if read["how"] == "expression" else ""
-        line += f"; {name} = {_text(read['value'])}{said} {_whence(read, names)}"
+        expression = f" ({read['expression']})" if read["how"] == "expression" else ""
+        line += f"; {name} = {_text(read['value'])}{expression} {_whence(read, names)}"
     return line
 
 
@@ -70,12 +70,12 @@ def _text(value: Any) -> str:
 
 
 class _Tracer:
-    """Walks a full form and the graph that it was made of side by side."""
+    """Walks a full form and its graph in parallel."""
 
-    def __init__(self, graph: Graph, held: LoadedSpec) -> None:
-        """Trace the whole graph."""
-        self.graph, self.held, self.value = graph, held, held.value()
-        self.written = {**self.value.get("params", {}), **held.overrides}
+    def __init__(self, graph: Graph, loaded: LoadedSpec) -> None:
+        """Trace every value of the graph."""
+        self.graph, self.loaded, self.value = graph, loaded, loaded.value()
+        self.written = {**self.value.get("params", {}), **loaded.overrides}
         self.found: dict[str, Entry] = {}
         full = canonical(graph)
         templates: dict[str, Scope] = {}
@@ -101,7 +101,7 @@ class _Tracer:
             self._node(here + pointer("nodes", name), full, placed[name])
 
     def _node(self, here: str, full: Mapping[str, Any], node: Node) -> None:
-        if node.part is not None:
+        if isinstance(node, BlockNode):
             self._part(here, full, node.part, node.at)
         else:
             for key, value in full.items():
@@ -111,7 +111,7 @@ class _Tracer:
                     self._leaf(here + pointer(key), value, node.at + pointer(key))
         self._record(f"{here}/in", full.get("in", {}), f"{node.at}/in")
 
-    def _part(self, here: str, full: Mapping[str, Any], part: Part, at: str) -> None:
+    def _part(self, here: str, full: Mapping[str, Any], part: Filling, at: str) -> None:
         record = self._raw(at)
         self._leaf(f"{here}/use", full["use"], f"{at}/use")
         home, chosen = "", {}
@@ -121,13 +121,14 @@ class _Tracer:
         for name, value in full.get("params", {}).items():
             where = (home if name in chosen else at) + pointer("params", name)
             known = name in chosen or name in record.get("params", {})
-            self._leaf(f"{here}/params/{name}", value, where, "" if known else part.block.key)
+            self._leaf(f"{here}/params/{name}", value, where, "" if known else part.key)
+        fill = part.fill if isinstance(part, Part) else {}
         for slot, inner in full.get("fill", {}).items():
             below = pointer("fill", slot)
-            self._part(here + below, inner, part.fill[slot], at + below)
+            self._part(here + below, inner, fill[slot], at + below)
 
     def _home(self, expression: str) -> str:
-        """Return the pointer of the param that gives another its value: `=name` is followed."""
+        """Return the pointer of the param that an expression `=name` resolves to."""
         name = expression[1:].strip()
         for _ in self.written:
             text = self.written[name]
@@ -140,7 +141,7 @@ class _Tracer:
         return self.written[parts_of(home)[1]]
 
     def _record(self, here: str, full: Any, at: str) -> None:
-        """Trace every leaf of a record, which has the same keys in the full form."""
+        """Trace every leaf of a record that has the same keys in the spec and the full form."""
         if isinstance(full, dict | list):
             items = full.items() if isinstance(full, dict) else enumerate(full)
             for key, value in items:
@@ -150,7 +151,7 @@ class _Tracer:
 
     def _leaf(self, here: str, value: Any, at: str, block: str = "") -> None:
         raw = self._raw(at)
-        if block or (raw is None and not self._stands(at)):
+        if block or (raw is None and not self._has_key(at)):
             of = block or f"format {self.graph.spec.format}"
             self.found[here] = {"value": value, "how": "default", "of": of}
             return
@@ -163,7 +164,7 @@ class _Tracer:
             self.found[here]["reads"] = self._params(names)
 
     def _entry(self, value: Any, raw: Any, at: str) -> Entry:
-        file, place = self.held.origin_of(at)
+        file, place = self.loaded.origin_of(at)
         entry: Entry = {"value": value, "how": "written", "file": file, "pointer": place}
         if is_expression(raw):
             entry |= {"how": "expression", "expression": raw}
@@ -172,7 +173,7 @@ class _Tracer:
         return entry
 
     def _params(self, names: Any) -> dict[str, Entry]:
-        """Return the params that an expression reads, and those that they read."""
+        """Return the params that an expression depends on, directly or indirectly."""
         waiting, reads = sorted(names), dict[str, Entry]()
         while waiting:
             name = waiting.pop(0)
@@ -184,14 +185,14 @@ class _Tracer:
         return reads
 
     def _names(self, raw: Any) -> set[str]:
-        """Return the params that the expressions inside a written value read."""
+        """Return the params used by the expressions inside a written value."""
         if isinstance(raw, dict | list):
             inner = raw.values() if isinstance(raw, dict) else raw
             return set().union(*map(self._names, inner))
         return set(names_in(raw[1:])) if is_expression(raw) else set()
 
     def _raw(self, at: str) -> Any:
-        """Return what is written at a pointer of the merged value; None if nothing is."""
+        """Return the written value at a pointer of the merged spec, or None."""
         way = parts_of(at)
         if way[:1] == ("params",):
             value, way = self.written[way[1]], way[2:]
@@ -204,8 +205,8 @@ class _Tracer:
                 value = value.get(part) if isinstance(value, dict) else None
         return value
 
-    def _stands(self, at: str) -> bool:
-        """Say whether a record has a key, be its value null."""
+    def _has_key(self, at: str) -> bool:
+        """Return whether a record contains a key, even if its value is null."""
         *way, last = parts_of(at)
         record = self._raw(pointer(*way))
         return isinstance(record, dict) and last in record
@@ -214,7 +215,7 @@ class _Tracer:
 def _name_templates(
     full: Mapping[str, Any], nodes: Mapping[str, Any], scope: Scope, names: dict[str, Scope]
 ) -> None:
-    """Note which scope each template of a full form is."""
+    """Map each template of a full form to its scope."""
     placed = {node.name: node for node in scope.nodes}
     for name, written in nodes.items():
         for template, body in _inside(written, placed[name]):
@@ -224,17 +225,19 @@ def _name_templates(
 
 
 def _inside(written: Mapping[str, Any], node: Node) -> Iterator[tuple[str, Scope]]:
-    """Walk the templates that one node of a full form uses: name, and what it is."""
-    if node.part is not None:
+    """Yield name and scope of each template that a node of the full form uses."""
+    if isinstance(node, BlockNode):
         yield from _in_slots(written, node.part)
-    elif node.body is not None:
+    else:
         yield written.get("block", written.get("use", "")), node.body
+        bodies = dict(node.copies())
         for index, other in written.get("instead", {}).items():
-            yield other, node.instead[int(index)]
+            yield other, bodies[int(index)]
 
 
 def _in_slots(written: Mapping[str, Any], part: Part) -> Iterator[tuple[str, Scope]]:
     for slot, inner in part.fill.items():
-        if inner.body is not None:
+        if isinstance(inner, TemplatePart):
             yield written["fill"][slot]["use"], inner.body
-        yield from _in_slots(written["fill"][slot], inner)
+        else:
+            yield from _in_slots(written["fill"][slot], inner)

@@ -205,12 +205,12 @@ def test_a_wrong_patch_is_underlined(patch: dict[str, Any]) -> None:
 def test_the_actions_are_those_that_are_read() -> None:
     """And what may stand beside each."""
     found = made()["$defs"]["patch"]
-    beside = {"select", "expect"}.union(*patches._BESIDE.values())
+    extra = {"select", "expect"}.union(*patches._EXTRA_KEYS.values())
 
     assert [action for [action] in (one["required"] for one in found["oneOf"])] == [
         *patches.ACTIONS
     ]
-    assert found["properties"].keys() == beside | {*patches.ACTIONS}
+    assert found["properties"].keys() == extra | {*patches.ACTIONS}
 
 
 def test_a_template_may_be_a_whole_spec(edit: Edit) -> None:

@@ -1,1 +1,1 @@
-"""Export to CTranslate2."""
+"""Export to CTranslate2 folders."""

@@ -1,4 +1,4 @@
-"""To CTranslate2: a folder that its Translator or Generator opens, checked after writing."""
+"""Export to a folder for CTranslate2's Translator or Generator, checked after writing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ....blocks.position.position_module import LearnedPosition
+from ....graphs.ir.traverse import position_limits
 from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint
 from ...data.tokenizer import Tokenizer
@@ -33,57 +33,57 @@ QUANTIZATIONS = (
     "int8_bfloat16",
 )
 CLOSE = 1e-3
-"""Most by which a log probability may differ in float32."""
+"""Largest allowed difference of a log probability in float32."""
 NEAR = 0.2
-"""Most by which log probabilities may differ in the mean where weights are rounded."""
+"""Largest allowed mean difference of log probabilities if weights are quantized."""
 SENTENCES = 6
 LONGEST = 16
-"""Tokens of a sentence that is made up for the check, and of its translation."""
+"""Most tokens of a random sentence in the check, and of its translation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """How far an export is from the model, by what was compared after writing."""
+    """Result of comparing an export with the model."""
 
     outputs: int
-    """Sentences that both decoded greedily."""
+    """Number of sentences decoded greedily by both."""
     same: int
-    """Those of which both made the same tokens."""
+    """Number of sentences with identical outputs."""
     tokens: int
-    """Tokens whose log probabilities were compared."""
+    """Number of tokens whose log probabilities were compared."""
     largest: float
-    """Largest difference of two log probabilities."""
+    """Largest absolute difference of two log probabilities."""
     mean: float
-    """Mean difference."""
+    """Mean absolute difference."""
 
     @property
     def report(self) -> str:
-        """What was compared, for a person."""
+        """The result as text."""
         return (
             f"{self.same} of {self.outputs} outputs equal, decoded greedily by both\n"
-            f"log probabilities of {self.tokens} tokens differ by {self.mean:.2g} in the mean, "
+            f"log probabilities of {self.tokens} tokens differ by {self.mean:.2g} on average, "
             f"{self.largest:.2g} at most"
         )
 
 
 def export_ctranslate2(
-    held: Checkpoint,
+    checkpoint: Checkpoint,
     out: Path | str,
     *,
     quantization: str = "float32",
     lines: Iterable[str] = (),
 ) -> Checked:
-    """Write a checkpoint as a folder of CTranslate2, and check that it computes the same.
+    """Write a checkpoint as a CTranslate2 folder, and check its outputs.
 
     Args:
-        held: an opened checkpoint.
+        checkpoint: an opened checkpoint.
         out: the folder; an older export there is replaced.
-        quantization: one of `QUANTIZATIONS`, in which weights are written.
-        lines: sentences to check with; made up from the vocabulary when there are none.
+        quantization: number format of the weights, one of `QUANTIZATIONS`.
+        lines: sentences to check with; random tokens by default.
 
     Raises:
-        InputError: CTranslate2 is missing or has no counterpart for a node; the folder is
-            something else; or what was written does not compute the same, then it is gone.
+        InputError: CTranslate2 is missing or has no counterpart for a node, the path exists and
+            is not an export, or the export does not match the model; then it is removed.
     """
     try:
         import ctranslate2  # noqa: F401, PLC0415 - an extra
@@ -91,25 +91,25 @@ def export_ctranslate2(
         raise InputError(
             f"CTranslate2 cannot be loaded: {error}", help="pip install 'weft[ctranslate2]'"
         ) from error
-    build = cache(held.build)
-    plan = ct2_plan(held.graph, build)
+    build = cache(checkpoint.build)
+    plan = ct2_plan(checkpoint.graph, build)
     model, stacks = build(), plan.stacks
     spec = ct2_spec(plan, model)
     source = stacks.encoder.ids if stacks.encoder is not None else None
-    words = words_of(held, source, stacks.decoder.ids)
+    words = words_of(checkpoint, source, stacks.decoder.ids)
     _name(spec, stacks, words)
     spec.validate()
     spec.optimize(quantization)
-    plain = Plain(model, held.graph, source, stacks.decoder.ids)
+    plain = Plain(model, checkpoint.graph, source, stacks.decoder.ids)
     with new_folder(Path(out)) as folder:
         spec.save(str(folder))
         for name, data in words.tokenizers.items():
             (folder / name).write_bytes(data)
-        (folder / "README.md").write_text(ct2_readme(held.graph, words, alone=source is None))
+        (folder / "README.md").write_text(ct2_readme(checkpoint.graph, words, alone=source is None))
         checked = check_ctranslate2(folder, plain, words, quantization, lines)
         write_marker(
             folder,
-            held.graph,
+            checkpoint.graph,
             "ctranslate2",
             {"quantization": quantization, "checked": asdict(checked)},
         )
@@ -117,7 +117,7 @@ def export_ctranslate2(
 
 
 def _name(spec: Any, stacks: Stacks, words: Words) -> None:
-    """Give a spec its vocabularies, and say what begins and ends a sentence."""
+    """Set a spec's vocabularies and special tokens."""
     config, special_tokens = spec.config, words.special_tokens
     config.unk_token = words.target[words.unknown]
     config.bos_token = words.target[special_tokens.begin]
@@ -134,17 +134,17 @@ def _name(spec: Any, stacks: Stacks, words: Words) -> None:
 def check_ctranslate2(
     folder: Path, plain: Plain, words: Words, quantization: str, lines: Iterable[str] = ()
 ) -> Checked:
-    """Compare greedy outputs and log probabilities, ours sentence by sentence, theirs as a batch.
+    """Compare greedy outputs and log probabilities; the model runs one sentence at a time.
 
     Args:
-        folder: what was written.
+        folder: the written export.
         plain: the model.
         words: its vocabularies.
-        quantization: of the weights; decides how close they must be.
+        quantization: number format of the weights; sets the tolerance.
         lines: sentences to decode.
 
     Raises:
-        InputError: they are too far apart.
+        InputError: the differences are too large.
     """
     alone = plain.source is None
     sources = _sources(plain, words, lines)
@@ -154,7 +154,7 @@ def check_ctranslate2(
         plain.greedy(source, begin, words.special_tokens, most)
         for source, begin in zip(sources, begins, strict=True)
     ]
-    # What is scored: what the model itself wrote, behind its prompt when that is all it reads.
+    # Score the model's own outputs; for decoder-only models, prompt and output.
     targets = [[*source, *own] if alone else own for source, own in zip(sources, ours, strict=True)]
     compute = "float32" if quantization == "float32" else "default"
     engine = _Engine(folder, words, compute, alone=alone)
@@ -174,20 +174,21 @@ def check_ctranslate2(
     )
     exact = quantization == "float32"
     far = checked.largest > CLOSE if exact else checked.mean > NEAR
-    # Two tokens as probable as each other to the last digits may change places.
+    # Allow one different output: a near tie between two tokens may break either way.
     unlike = exact and checked.same < checked.outputs - 1
     if far or unlike or checked.mean != checked.mean:
         raise InputError(
-            f"what was written does not compute the same: {checked.same} of {checked.outputs} "
+            f"the export does not compute the same as the model: {checked.same} of "
+            f"{checked.outputs} "
             f"outputs are equal, log probabilities differ by up to {checked.largest:.2g}",
             place=str(folder.name).strip(".").removesuffix(".partial"),
-            help="nothing was kept; tell us the spec: this is a fault of the export",
+            help="nothing was kept; please report this spec: this is a bug in the export",
         )
     return checked
 
 
 def _sources(plain: Plain, words: Words, lines: Iterable[str]) -> list[list[int]]:
-    """Return what both read: lines as ids, or ids at random, the same each time."""
+    """Return the ids of the lines, or random ids from a fixed seed."""
     given = [line for line in lines if line.strip()]
     ends = [words.special_tokens.end] if words.ends_source and plain.source else []
     if given and words.tokenizers:
@@ -203,14 +204,14 @@ def _sources(plain: Plain, words: Words, lines: Iterable[str]) -> list[list[int]
 
 
 def _longest(plain: Plain) -> int:
-    """Return how long sentences may be, by the shortest table of learned positions."""
-    tables = [m.weight.size(0) for m in plain.model.modules() if isinstance(m, LearnedPosition)]
-    room = min([*tables, 4 * LONGEST]) // (1 if plain.source else 2)
-    return max(2, min(LONGEST, room - 1))
+    """Return the maximal sentence length, limited by the shortest learned position table."""
+    tables = position_limits(plain.graph)
+    capacity = min([*tables, 4 * LONGEST]) // (1 if plain.source else 2)
+    return max(2, min(LONGEST, capacity - 1))
 
 
 class _Engine:
-    """What was written, as CTranslate2 opens it."""
+    """The written folder, opened by CTranslate2."""
 
     def __init__(self, folder: Path, words: Words, compute: str, *, alone: bool) -> None:
         import ctranslate2  # noqa: PLC0415 - an extra
@@ -223,7 +224,7 @@ class _Engine:
         self.words, self.alone = words, alone
 
     def _read(self, sources: Sequence[Sequence[int]]) -> list[list[str]]:
-        """Return sources as tokens, without the end that the engine puts behind each."""
+        """Return sources as tokens, without the end token that the engine appends."""
         kept = [s[:-1] if self.words.ends_source and not self.alone else s for s in sources]
         return [[self.words.source[index] for index in ids] for ids in kept]
 
@@ -231,19 +232,19 @@ class _Engine:
         return [[self.words.target[index] for index in ids] for ids in targets]
 
     def greedy(self, sources: Sequence[Sequence[int]], most: int) -> list[list[int]]:
-        """Return the most probable tokens after each source, or each prompt."""
+        """Return greedy outputs for each source or prompt."""
         special_tokens = self.words.special_tokens
-        barred = {special_tokens.begin, special_tokens.pad, *special_tokens.never} - {
+        banned = {special_tokens.begin, special_tokens.pad, *special_tokens.never} - {
             special_tokens.end
         }
-        never = [[self.words.target[one]] for one in sorted(barred)]
+        never = [[self.words.target[one]] for one in sorted(banned)]
         settings: dict[str, Any] = {
             "beam_size": 1,
             "sampling_topk": 1,
             "suppress_sequences": never or None,
         }
         if self.alone:
-            # One at a time: it counts the length of a batch from its shortest prompt.
+            # One prompt per call: CTranslate2 counts a batch's length from its shortest prompt.
             settings |= {"max_length": most, "min_length": 0, "include_prompt_in_result": False}
             results = [
                 self.engine.generate_batch([prompt], **settings)[0]
@@ -259,7 +260,7 @@ class _Engine:
     def scores(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[list[float]]:
-        """Return the log probability of each token; of a decoder alone from the second on."""
+        """Return the log probability of each token; decoder-only models start at the second."""
         if self.alone:
             results = self.engine.score_batch(self._written(targets))
         else:

@@ -1,7 +1,7 @@
-"""Features: what the layers of a stack are like, all of them alike.
+"""Features of a stack of layers, which must be the same in all of its layers.
 
-CTranslate2 says most things once for a stack: the order of norms, the number of heads, the
-activation.  This reads them off the blocks, and names the first block that differs.
+CTranslate2 sets most options once per stack: the order of norms, the number of heads, the
+activation.  This module reads them from the blocks and names the first block that differs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ....blocks.registry import key_for
 from ....graphs.ir.graph import Part
 from .layer_stacks import Place, Refusals, Stack
 
@@ -20,16 +21,16 @@ ACTIVATIONS = {
     "silu": "SWISH",
     "sigmoid": "Sigmoid",
 }
-"""Our name to that in `ctranslate2.specs.Activation`."""
+"""Weft's activation name to the member of `ctranslate2.specs.Activation`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Features:
-    """What CTranslate2 says once for a stack."""
+    """Options that CTranslate2 sets once per stack."""
 
     heads: int
     kv_heads: int
-    """Of every attention, or `heads` where they differ: then weights are repeated."""
+    """Key-value heads of every attention; `heads` if they differ, and weights are repeated."""
     d_head: int
     d_model: int
     pre_norm: bool
@@ -37,7 +38,7 @@ class Features:
     activation: str
     gated: bool
     position: str
-    """`table`, added to the embedding, or what attention has: `rotary`, `alibi`, ..."""
+    """`table` (added to the embedding), or the attention's `rotary`, `alibi`, ..."""
     rotary_base: float
     scale_embedding: bool
     embedding_norm: Place | None
@@ -45,16 +46,16 @@ class Features:
     """The block whose vectors are added to the embedding."""
     final_norm: Place | None
     scale: float
-    """Times which the last vectors are taken before the head."""
+    """Factor on the last hidden vectors before the output projection."""
 
 
 def features_of(stack: Stack, refusals: Refusals, *, decoder: bool) -> Features:
-    """Return the features of a stack, and tell of what has no counterpart.
+    """Return the features of a stack, and collect the nodes without a counterpart.
 
     Args:
-        stack: its blocks.
-        refusals: hears of them.
-        decoder: whether it writes.
+        stack: the blocks of the stack.
+        refusals: receives the obstacles.
+        decoder: whether the stack is the decoder.
     """
     subs = [place for layer in stack.layers for place in layer.places]
     attentions = [one for layer in stack.layers for one in layer.places[:-1]]
@@ -69,8 +70,12 @@ def features_of(stack: Stack, refusals: Refusals, *, decoder: bool) -> Features:
         value = read(places[0])
         for place in places[1:]:
             if read(place) != value:
-                told = f"its {what} is {read(place)}, {value} in '{places[0].path}'"
-                refusals.add(place.obstacle(f"{told}: one for all layers of a stack", slot=slot))
+                difference = f"its {what} is {read(place)}, {value} in '{places[0].path}'"
+                refusals.add(
+                    place.obstacle(
+                        f"{difference}: all layers of a stack must have the same", slot=slot
+                    )
+                )
         return value
 
     inner = _inner
@@ -89,7 +94,7 @@ def features_of(stack: Stack, refusals: Refusals, *, decoder: bool) -> Features:
         pre_norm=same(subs, "order", lambda one: one.part.arguments["order"]) == "pre",
         rms=subs[0].part.arguments["norm"] == "rms_norm",
         activation=same(forward, "activation", lambda one: inner(one)["activation"], "/f"),
-        gated=same(forward, "block", lambda one: one.part.fill["f"].block.name, "/f")
+        gated=same(forward, "block", lambda one: one.inner.block.role, "/f")
         == "gated_feed_forward",
         position="table" if position == "none" else position,
         rotary_base=same(own, "rotary_base", lambda one: inner(one)["rotary_base"], "/f"),
@@ -102,86 +107,95 @@ def features_of(stack: Stack, refusals: Refusals, *, decoder: bool) -> Features:
 
 
 def _inner(place: Place) -> Any:
-    return place.part.fill["f"].arguments
+    return place.inner.arguments
 
 
 def _sublayer(place: Place, refusals: Refusals) -> None:
     order = place.part.arguments["order"]
     if order == "sandwich":
-        swap = "sublayer@1 --set order=pre"
-        refusals.add(place.obstacle("a norm before and one after it", swap=swap))
+        swap = f"{place.part.key} --set order=pre"
+        refusals.add(
+            place.obstacle("a norm before it and another after it are not supported", swap=swap)
+        )
     if place.part.arguments["norm"] == "none":
-        swap = "sublayer@1 --set norm=layer_norm"
-        refusals.add(place.obstacle("a sub-layer without a norm", swap=swap))
+        swap = f"{place.part.key} --set norm=layer_norm"
+        refusals.add(place.obstacle("a sub-layer without a norm is not supported", swap=swap))
 
 
 def _attention(place: Place, refusals: Refusals, *, decoder: bool) -> None:
     given = _inner(place)
-    own = "memory" not in place.part.fill["f"].inputs
-    key = place.part.fill["f"].block.key
+    own = "memory" not in place.inner.inputs
+    key = place.inner.key
     if given["d_k"] != given["d_v"]:
-        problem = f"keys are {given['d_k']} wide and values {given['d_v']}: one width for both"
+        problem = (
+            f"keys are {given['d_k']} wide and values {given['d_v']}: the widths must be equal"
+        )
         swap = f"{key} --set d_v={given['d_k']}"
         refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
     if own and bool(given["causal"]) != decoder:
-        problem = "it looks ahead" if decoder else "it does not look ahead in an encoder"
+        problem = "it is not causal" if decoder else "it is causal in an encoder"
         swap = f"{key} --set causal={str(decoder).lower()}"
         refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
     if given["window"] is not None:
-        # Its sliding window goes wrong on prompts that are longer than the window (4.8.5).
+        # CTranslate2 4.8.5 computes wrong results for prompts longer than its sliding window.
         swap = f"{key} --set window=null"
-        problem = f"a window of {given['window']}"
+        problem = f"a window of {given['window']} is not supported"
         refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
 
 
 def _alibi(places: list[Place], heads: int, refusals: Refusals, *, decoder: bool) -> None:
-    """Refuse alibi in an encoder, and heads whose slopes are others."""
+    """Refuse ALiBi in an encoder, and head counts whose ALiBi slopes differ."""
     for place in places:
-        key = place.part.fill["f"].block.key
+        key = place.inner.key
         swap = f"{key} --set position=rotary"
         if not decoder:
-            refusals.add(place.obstacle("alibi in an encoder", swap=swap, slot="/f"))
+            refusals.add(
+                place.obstacle("alibi is not supported in an encoder", swap=swap, slot="/f")
+            )
         elif heads & (heads - 1):
-            problem = f"alibi with {heads} heads, no power of two"
+            problem = f"alibi with {heads} heads, which is not a power of two"
             refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
 
 
 def _before(stack: Stack, position: str, refusals: Refusals) -> dict[str, Place | None]:
-    """Return what stands between embedding and layers: a table of positions, then a norm."""
+    """Return the blocks between embedding and layers: a position table, then a norm."""
     found: dict[str, Place | None] = {"table": None, "norm": None}
     for place in stack.before:
-        kind = _KINDS.get(place.use, "")
+        kind = _KINDS.get(place.role, "")
         if kind == "drop":
             continue
         after_norm = kind == "table" and found["norm"] is not None
         if not kind or kind == "scale" or found[kind] is not None or after_norm:
-            refusals.add(place.obstacle(f"{place.part.block.key} between embedding and layers"))
+            refusals.add(
+                place.obstacle(f"{place.part.key} is not supported between embedding and layers")
+            )
             continue
         if kind == "table" and position != "none":
-            problem = f"positions are added, and attention has {position} ones: one kind alone"
-            refusals.add(place.obstacle(problem, swap="dropout@1 --set dropout=0.1"))
+            problem = (
+                f"positions are added, but attention has {position} positions; use only one kind"
+            )
+            refusals.add(place.obstacle(problem, swap=f"{key_for('dropout')} --set dropout=0.1"))
         found[kind] = place
     return found
 
 
 def _after(stack: Stack, refusals: Refusals, *, decoder: bool) -> tuple[Place | None, float]:
-    """Return what stands behind the layers: a norm, then in a decoder a constant factor."""
+    """Return the blocks after the layers: a norm, then in a decoder a constant factor."""
     norm: Place | None = None
     scale = 1.0
     for place in stack.after:
-        kind = _KINDS.get(place.use, "")
+        kind = _KINDS.get(place.role, "")
         if kind == "norm" and norm is None and scale == 1.0:
             norm = place
         elif kind == "scale" and decoder:
             scale *= float(place.part.arguments["by"])
         elif kind != "drop":
-            refusals.add(place.obstacle(f"{place.part.block.key} behind the layers"))
+            refusals.add(place.obstacle(f"{place.part.key} is not supported after the layers"))
     return norm, scale
 
 
 _KINDS = {
-    "sinusoidal_position": "table",
-    "learned_position": "table",
+    "position_table": "table",
     "layer_norm": "norm",
     "rms_norm": "norm",
     "dropout": "drop",
@@ -190,7 +204,7 @@ _KINDS = {
 
 
 def epsilon_of(stacks: list[tuple[Stack, Features]], refusals: Refusals) -> float:
-    """Return what every norm adds before its root, and refuse norms of several kinds."""
+    """Return the epsilon of all norms, and refuse norms of several kinds."""
     first: tuple[Place, float] | None = None
     for stack, features in stacks:
         norms = list(_norms(stack, features))
@@ -203,13 +217,15 @@ def epsilon_of(stacks: list[tuple[Stack, Features]], refusals: Refusals) -> floa
             if first is None:
                 first = place, eps
             elif eps != first[1]:
-                told = f"its norm's eps is {eps:g}, {first[1]:g} in '{first[0].path}'"
-                refusals.add(place.obstacle(f"{told}: one for the whole model"))
+                difference = f"its norm's eps is {eps:g}, {first[1]:g} in '{first[0].path}'"
+                refusals.add(
+                    place.obstacle(f"{difference}: all norms of the model must have the same")
+                )
     return first[1] if first is not None else 1e-6
 
 
 def _is_rms(part: Part) -> bool:
-    return part.block.name == "rms_norm" or part.arguments.get("norm") == "rms_norm"
+    return part.block.role == "rms_norm" or part.arguments.get("norm") == "rms_norm"
 
 
 def _norms(stack: Stack, features: Features) -> Iterator[tuple[Place, Part]]:

@@ -1,8 +1,8 @@
-"""Chain: what a graph computes, read as stacks of sub-layers, or what keeps it from being one.
+"""Read a graph as stacks of sub-layers, or list the nodes that prevent it.
 
-An engine that knows one kind of network has no use for a graph of any form.  From the
-logits back to the ids, every block of such a network reads the one before it; this finds
-those blocks, whatever their names and templates are.
+CTranslate2 supports one kind of network only.  In such a network, every block from the logits
+back to the ids reads the block before it; this module finds those blocks, whatever their names
+and templates are.
 """
 
 from __future__ import annotations
@@ -13,33 +13,15 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from ....graphs.ir.graph import Graph, Node, Part, Scope
+from ....blocks.registry import key_for
+from ....graphs.ir.graph import BlockNode, Graph, Node, Part, TemplatePart
+from ....graphs.ir.traverse import Visit, fillings, visits
 from ....specs.findings import InputError
 
 MOST_NAMED = 8
-"""Obstacles that a refusal lists."""
-_ATTENTION = {"attention", "grouped_query_attention"}
-_FEED_FORWARD = {"feed_forward", "gated_feed_forward"}
-_KNOWN = (
-    _ATTENTION
-    | _FEED_FORWARD
-    | {
-        "dropout",
-        "embedding",
-        "layer_norm",
-        "learned_position",
-        "linear",
-        "rms_norm",
-        "scale",
-        "sinusoidal_position",
-        "sublayer",
-    }
-)
-_INSTEAD = {
-    "linear_attention": "attention@1",
-    "block_sparse_attention": "attention@1",
-}
-"""Block to what `weft swap` may put in its place."""
+"""Most obstacles that a refusal lists."""
+_FEED_FORWARD = ("feed_forward", "gated_feed_forward")
+"""Roles of the blocks that end a layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,42 +29,51 @@ class Obstacle:
     """A node for which another engine has no counterpart."""
 
     path: str
-    """As a patch selects it, copies of a repeat as `*`."""
+    """Path as in a patch selection, with `*` for copies of a repeat."""
     at: str
     """JSON Pointer of the node."""
     problem: str
     use: str = ""
     """The block, such as `attention@1`."""
     swap: str = ""
-    """What `weft swap --use` could put there."""
+    """Replacement block for `weft swap --use`, with its options."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A block in its place in the expanded graph."""
+    """A block at its place in the expanded graph."""
 
     path: str
     """Such as `decoder.0.self_attention`."""
     module: str
-    """Path of its module: without the number of a copy that shares its weights."""
+    """Path of its module, without the index of a copy that shares its weights."""
     at: str
     part: Part
 
     @property
-    def use(self) -> str:
-        """Name of the block, without its version."""
-        return self.part.block.name
+    def role(self) -> str:
+        """The part that the block plays in a standard Transformer layer."""
+        return self.part.block.role
+
+    @property
+    def inner(self) -> Part:
+        """The block in its slot."""
+        inner = next(iter(self.part.fill.values()))
+        if not isinstance(inner, Part):
+            msg = f"a template is in the slot of '{self.path}'"
+            raise TypeError(msg)
+        return inner
 
     def obstacle(self, problem: str, *, swap: str = "", slot: str = "") -> Obstacle:
-        """Say why it has no counterpart, and what `weft swap` could put there.
+        """Return an obstacle for this block, with a replacement for `weft swap`.
 
         Args:
-            problem: why.
-            swap: the block that could take its place, params with it.
-            slot: `/f` when what stands in that slot is meant.
+            problem: why the block has no counterpart.
+            swap: replacement block, with its options.
+            slot: `/f` if the block in that slot is the obstacle.
         """
-        part = self.part.fill[slot.strip("/")] if slot else self.part
-        return Obstacle(_select(self.path) + slot, self.at, problem, part.block.key, swap)
+        part = self.inner if slot else self.part
+        return Obstacle(_select(self.path) + slot, self.at, problem, part.key, swap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +92,21 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Layers between an embedding and what reads the last of them."""
+    """An embedding, the layers after it, and the blocks around the layers."""
 
     ids: str
-    """The input that is read."""
+    """Name of the ids input."""
     embedding: Place
     before: tuple[Place, ...]
     """Blocks between the embedding and the first layer."""
     layers: tuple[Layer, ...]
     after: tuple[Place, ...]
-    """Blocks behind the last layer."""
+    """Blocks after the last layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """A graph as one stack that writes, and perhaps one that it reads."""
+    """A graph as a decoder stack, and optionally an encoder stack."""
 
     encoder: Stack | None
     decoder: Stack
@@ -123,27 +114,27 @@ class Stacks:
 
 
 class Refusals:
-    """Obstacles, collected so that all are told at once."""
+    """Obstacles, collected so that all are reported at once."""
 
     def __init__(self, graph: Graph, target: str) -> None:
-        """Begin with none.
+        """Start with no obstacles.
 
         Args:
-            graph: what is exported.
-            target: the engine, as a person calls it.
+            graph: the exported graph.
+            target: display name of the engine.
         """
         self.graph, self.target = graph, target
         self.found: dict[tuple[str, str], Obstacle] = {}
 
     def add(self, obstacle: Obstacle) -> None:
-        """Note an obstacle; one that copies share counts once."""
+        """Add an obstacle; an obstacle shared by copies counts once."""
         self.found.setdefault((obstacle.path, obstacle.problem), obstacle)
 
     def check(self) -> None:
-        """Refuse the graph if there are any.
+        """Refuse the graph if there are obstacles.
 
         Raises:
-            InputError: there are; each node is named.
+            InputError: there are obstacles; the nodes are named.
         """
         if not self.found:
             return
@@ -160,7 +151,7 @@ class Refusals:
 
 
 def _swaps(obstacles: Sequence[Obstacle]) -> list[str]:
-    """Return commands that make a spec to train without the obstacles; one for those alike."""
+    """Return `weft swap` commands that remove the obstacles, one per kind of obstacle."""
     groups: dict[tuple[str, str], list[Obstacle]] = {}
     for one in obstacles:
         if one.swap:
@@ -169,12 +160,14 @@ def _swaps(obstacles: Sequence[Obstacle]) -> list[str]:
     for (use, swap), alike in groups.items():
         slot = "/f" if "/f" in alike[0].path else ""
         select = alike[0].path if len(alike) == 1 else f"**{slot}[use={use}]"
-        found.append(f"train without: weft swap SPEC '{select}' --use {swap} -o NEW.json")
+        found.append(
+            f"train a variant without it: weft swap SPEC '{select}' --use {swap} -o NEW.json"
+        )
     return found[:3]
 
 
 def _select(path: str) -> str:
-    """Return a path as a patch selects it: copies of a repeat as `*`."""
+    """Return a path as in a patch selection, with `*` for copies of a repeat."""
     return re.sub(r"\.\d+(?=\.|$)", ".*", path)
 
 
@@ -183,26 +176,28 @@ def read_stacks(graph: Graph, refusals: Refusals) -> Stacks:
 
     Args:
         graph: a checked graph.
-        refusals: hears of nodes that have no place in a stack.
+        refusals: receives the nodes that do not fit into a stack.
 
     Raises:
-        InputError: it is no such graph; the nodes that prevent it are named.
+        InputError: the graph cannot be read as stacks; the nodes that prevent it are named.
     """
     flat = graph.flat()
     if "output:logits" not in flat or graph.step_axis is None:
         refusals.add(
-            Obstacle("/", "", "it does not write one token after the other: no 'logits', no 'step'")
+            Obstacle("/", "", "it does not decode token by token: it needs 'logits' and 'step'")
         )
-    for vertex, data in flat.nodes(data=True):
-        if data["kind"] == "block":
-            for obstacle in _unknown(vertex, "", data["node"].at, data["node"].part):
+    for visit in visits(graph.root):
+        if visit.kind == "name":
+            for obstacle in _unknown(visit):
                 refusals.add(obstacle)
     refusals.check()
     chain = _chain(graph, flat, "output:logits", refusals)
     refusals.check()
-    if not chain or chain[-1].use != "linear":
+    if not chain or chain[-1].role != "linear":
         last = chain[-1]
-        refusals.add(last.obstacle(f"{last.part.block.key} gives the logits, not linear@1"))
+        refusals.add(
+            last.obstacle(f"{last.part.key} computes the logits; it must be {key_for('linear')}")
+        )
     refusals.check()
     decoder = _stack(flat, chain[:-1], refusals)
     refusals.check()
@@ -211,26 +206,22 @@ def read_stacks(graph: Graph, refusals: Refusals) -> Stacks:
     if sources:
         if len(sources) > 1 or any(layer.cross is None for layer in decoder.layers):
             odd = next((one for one in decoder.layers if one.cross is None), decoder.layers[-1])
-            refusals.add(odd.feed_forward.obstacle("not every layer reads the same memory"))
+            refusals.add(odd.feed_forward.obstacle("all layers must read the same memory"))
         refusals.check()
         encoder = _stack(flat, _chain(graph, flat, sources.pop(), refusals), refusals)
         refusals.check()
     return Stacks(encoder, decoder, chain[-1])
 
 
-def _unknown(path: str, slot: str, at: str, part: Part) -> Iterator[Obstacle]:
-    """Yield the blocks of a node, slots included, that no stack of sub-layers has."""
-    if part.body is not None:
-        yield Obstacle(_select(path) + slot, at, "a template in a slot has no counterpart")
-        return
-    name, key = part.block.name, part.block.key
-    if name not in _KNOWN:
-        swap = _INSTEAD.get(name, "")
-        if name == "linear_attention":
-            swap += f" --set heads={part.arguments['heads']}"
-        yield Obstacle(_select(path) + slot, at, f"{key} has no counterpart", key, swap)
-    for below, inner in part.fill.items():
-        yield from _unknown(path, f"{slot}/{below}", at, inner)
+def _unknown(visit: Visit) -> Iterator[Obstacle]:
+    """Yield the unsupported blocks of a node and of its slots."""
+    for below, inner in fillings(visit.node.part) if isinstance(visit.node, BlockNode) else ():
+        select, at = visit.folded + below, visit.node.at
+        if isinstance(inner, TemplatePart):
+            yield Obstacle(select, at, "a template in a slot has no counterpart")
+        elif not inner.block.role:
+            swap = inner.block.stands_in.format_map(inner.arguments)
+            yield Obstacle(select, at, f"{inner.key} has no counterpart", inner.key, swap)
 
 
 def _wired(flat: nx.DiGraph, vertex: str) -> dict[str, str]:
@@ -243,8 +234,9 @@ def _wired(flat: nx.DiGraph, vertex: str) -> dict[str, str]:
 
 
 def _chain(graph: Graph, flat: nx.DiGraph, last: str, refusals: Refusals) -> list[Place]:
-    """Return the blocks of which each reads the one before it, from the ids to the last."""
+    """Return the chain of blocks from the ids to `last`; each reads the one before it."""
     found: list[Place] = []
+    modules = {visit.path: visit.module for visit in visits(graph.root, "each")}
     vertex = last
     while flat.nodes[vertex]["kind"] != "input":
         wires = _wired(flat, vertex)
@@ -252,82 +244,73 @@ def _chain(graph: Graph, flat: nx.DiGraph, last: str, refusals: Refusals) -> lis
             vertex = next(iter(wires.values()))
             continue
         node: Node | None = flat.nodes[vertex]["node"]
-        part = node.part if node is not None else None
-        if node is None or part is None:
-            refusals.add(Obstacle(vertex, node.at if node else "", "gathers what copies give"))
+        if not isinstance(node, BlockNode):
+            refusals.add(
+                Obstacle(
+                    vertex,
+                    node.at if node else "",
+                    "collecting the outputs of copies is not supported",
+                )
+            )
             return []
-        place = Place(vertex, _module_path(graph.root, vertex), node.at, part)
+        place = Place(vertex, modules[vertex], node.at, node.part)
         found.append(place)
-        if part.block.name in _ATTENTION | _FEED_FORWARD:
-            refusals.add(place.obstacle(f"{part.block.key} stands in no sublayer@1"))
-        vertex = wires["ids" if part.block.name == "embedding" else "x"]
+        if place.role in ("attention", *_FEED_FORWARD):
+            residual = key_for("residual")
+            refusals.add(place.obstacle(f"{node.part.key} is not inside a {residual}"))
+        vertex = wires["ids" if place.role == "embedding" else "x"]
     return found[::-1]
 
 
-def _module_path(scope: Scope, path: str) -> str:
-    """Return a vertex's path without the numbers of copies that share their weights."""
-    name, _, rest = path.partition(".")
-    node = next(one for one in scope.nodes if one.name == name)
-    if not rest:
-        return name
-    if node.repeat is None:
-        return f"{name}.{_module_path(_body(node, 0), rest)}"
-    index, _, rest = rest.partition(".")
-    inner = _module_path(_body(node, int(index)), rest)
-    return f"{name}.{inner}" if node.share else f"{name}.{index}.{inner}"
-
-
-def _body(node: Node, index: int) -> Scope:
-    return dict(node.copies())[index]
-
-
 def _stack(flat: nx.DiGraph, chain: Sequence[Place], refusals: Refusals) -> Stack:
-    """Return a chain of blocks as a stack, its end included."""
-    if not chain or chain[0].use != "embedding":
+    """Return a chain of blocks as a stack."""
+    if not chain or chain[0].role != "embedding":
         path, at = (chain[0].path, chain[0].at) if chain else ("/", "")
         refusals.add(Obstacle(path, at, "the chain does not begin with an embedding of ids"))
         refusals.check()
     middle = list(chain[1:])
-    subs = [i for i, one in enumerate(middle) if one.use == "sublayer"]
+    subs = [i for i, one in enumerate(middle) if one.role == "residual"]
     if not subs:
         refusals.add(chain[0].obstacle("no sub-layer reads it"))
         refusals.check()
     first, end = subs[0], subs[-1] + 1
-    between = [one for one in middle[first:end] if one.use != "dropout"]
+    between = [one for one in middle[first:end] if one.role != "dropout"]
     layers = tuple(_layers(flat, between, refusals))
     ids = _wired(flat, chain[0].path)["ids"]
     return Stack(ids, chain[0], tuple(middle[:first]), layers, tuple(middle[end:]))
 
 
 def _layers(flat: nx.DiGraph, places: Sequence[Place], refusals: Refusals) -> Iterator[Layer]:
-    """Group sub-layers: an attention to itself, perhaps one to a memory, a feed-forward."""
-    held: list[Place] = []
+    """Group sub-layers into layers: self-attention, optional cross-attention, feed-forward."""
+    layer: list[Place] = []
     for place in places:
         kind = _kind(flat, place, refusals)
-        wanted = [{"self"}, {"cross", "feed_forward"}, {"feed_forward"}][len(held)]
+        wanted = [{"self"}, {"cross", "feed_forward"}, {"feed_forward"}][len(layer)]
         if kind and kind not in wanted:
             refusals.add(
-                place.obstacle("a layer is self-attention, attention to a memory, feed-forward")
+                place.obstacle(
+                    "a layer must be self-attention, cross-attention, feed-forward, in this order"
+                )
             )
-            held = []
+            layer = []
         elif kind == "feed_forward":
-            yield Layer(held[0], held[1] if len(held) > 1 else None, place)
-            held = []
+            yield Layer(layer[0], layer[1] if len(layer) > 1 else None, place)
+            layer = []
         elif kind in {"self", "cross"}:
-            held.append(place)
-    if held:
-        refusals.add(held[-1].obstacle("no feed-forward follows it in its layer"))
+            layer.append(place)
+    if layer:
+        refusals.add(layer[-1].obstacle("no feed-forward follows it in its layer"))
 
 
 def _kind(flat: nx.DiGraph, place: Place, refusals: Refusals) -> str:
-    """Say what a sub-layer does: `self`, `cross`, `feed_forward`, or nothing known."""
-    inner = place.part.fill["f"]
-    if inner.block.name in _FEED_FORWARD:
+    """Return the kind of a sub-layer: `self`, `cross`, `feed_forward`, or "" if unknown."""
+    inner = place.inner
+    if inner.block.role in _FEED_FORWARD:
         return "feed_forward"
-    if inner.block.name in _ATTENTION:
+    if inner.block.role == "attention":
         wires = _wired(flat, place.path)
         if "bias" in wires:
-            refusals.add(place.obstacle("its scores get a bias by wire", slot="/f"))
+            refusals.add(place.obstacle("a wired attention bias is not supported", slot="/f"))
         return "cross" if "memory" in wires else "self"
-    refusals.add(place.obstacle(f"{inner.block.key} in a sub-layer", slot="/f"))
+    refusals.add(place.obstacle(f"{inner.key} is not supported in a sub-layer", slot="/f"))
     return ""

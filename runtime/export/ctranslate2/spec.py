@@ -1,4 +1,4 @@
-"""CTranslate2's spec of a model: our weights in its places, through its public classes."""
+"""Build CTranslate2's model spec from a model's weights, with its public classes."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from .layer_features import ACTIVATIONS, Features, epsilon_of, features_of
 from .layer_stacks import Layer, Place, Refusals, Stack, Stacks, read_stacks
 
 POSITIONS = 2048
-"""Positions that a table of waves has; the engine refuses longer sentences."""
+"""Positions in a sinusoidal table; CTranslate2 refuses longer sentences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A graph that CTranslate2 can express, and what it is told of it."""
+    """A graph that CTranslate2 can express, with the options to set."""
 
     stacks: Stacks
     encoder: Features | None
     decoder: Features
     epsilon: float
-    """What every norm adds before its root."""
+    """Epsilon of all norms."""
 
 
 def ct2_plan(graph: Graph, model: Callable[[], nn.Module]) -> Plan:
-    """Return how CTranslate2 is told of a graph.
+    """Return the plan for expressing a graph in CTranslate2.
 
     Args:
         graph: a checked graph.
-        model: gives what was built from it, where weights decide; those may lie on torch's
-            meta device, and then only tied ones are alike.
+        model: builds the model, called only where weights decide; its weights may be on torch's
+            meta device, in which case only tied weights count as equal.
 
     Raises:
-        InputError: it has no counterpart for something; every node is named.
+        InputError: CTranslate2 has no counterpart for a node; every such node is named.
     """
     refusals = Refusals(graph, "CTranslate2")
     stacks = read_stacks(graph, refusals)
@@ -58,10 +58,10 @@ def ct2_plan(graph: Graph, model: Callable[[], nn.Module]) -> Plan:
 
 
 def ct2_spec(plan: Plan, model: nn.Module) -> Any:
-    """Return the model as CTranslate2 describes one; vocabularies are still to be given.
+    """Return the model as a CTranslate2 spec, without vocabularies.
 
     Args:
-        plan: of the graph.
+        plan: plan of the graph.
         model: built from the same graph.
     """
     from ctranslate2 import specs  # noqa: PLC0415 - an extra
@@ -78,17 +78,17 @@ def ct2_spec(plan: Plan, model: nn.Module) -> Any:
     if decoder.scale != 1.0:
         made.scale_outputs = np.float32(decoder.scale)
     if stacks.encoder is None or plan.encoder is None:
-        whole = specs.TransformerDecoderModelSpec(made)
+        spec = specs.TransformerDecoderModelSpec(made)
     else:
         source = specs.TransformerEncoderSpec(len(stacks.encoder.layers), **_given(plan.encoder))
         _fill(source, stacks.encoder, plan.encoder, model)
-        whole = specs.TransformerSpec(source, made)
-    whole.config.layer_norm_epsilon = plan.epsilon
-    return whole
+        spec = specs.TransformerSpec(source, made)
+    spec.config.layer_norm_epsilon = plan.epsilon
+    return spec
 
 
 def _given(features: Features) -> dict[str, Any]:
-    """Return what both kinds of stack are made with."""
+    """Return the constructor arguments common to encoder and decoder."""
     from ctranslate2.specs import Activation  # noqa: PLC0415 - an extra
 
     f = features
@@ -96,7 +96,7 @@ def _given(features: Features) -> dict[str, Any]:
     rotary = {"rotary_dim": f.d_head, "rotary_base": f.rotary_base, "rotary_interleave": True}
     return {
         "num_heads": f.heads,
-        # Asked for a final norm, it makes one in `pre` alone: the order is set in `_fill`.
+        # CTranslate2 makes a final norm only with `pre_norm`; `_fill` sets the actual order.
         "pre_norm": f.pre_norm or f.final_norm is not None,
         "no_final_norm": f.final_norm is None,
         "activation": Activation[ACTIVATIONS[f.activation]],
@@ -116,14 +116,14 @@ def _module(model: nn.Module, place: Place) -> Any:
 
 
 def _fill(made: Any, stack: Stack, features: Features, model: nn.Module) -> None:
-    """Put a stack's weights in their places."""
+    """Set the weights of a stack."""
     embedding = _module(model, stack.embedding).weight
-    (made.embeddings[0] if isinstance(made.embeddings, list) else made.embeddings).weight = _held(
+    (made.embeddings[0] if isinstance(made.embeddings, list) else made.embeddings).weight = _array(
         embedding
     )
     made.scale_embeddings, made.pre_norm = features.scale_embedding, features.pre_norm
     if features.position == "table":
-        made.position_encodings.encodings = _held(_table(features, model))
+        made.position_encodings.encodings = _array(_table(features, model))
     if features.embedding_norm is not None:
         _norm(made.layernorm_embedding, _module(model, features.embedding_norm))
     if features.final_norm is not None:
@@ -133,11 +133,11 @@ def _fill(made: Any, stack: Stack, features: Features, model: nn.Module) -> None
 
 
 def _table(features: Features, model: nn.Module) -> Tensor:
-    """Return the vectors of positions, [positions, D]; zeros where none are added."""
+    """Return the vectors of positions, [positions, D]; zeros if none are added."""
     place = features.table
     if place is None:
         return torch.zeros(POSITIONS, features.d_model)
-    if place.use == "learned_position":
+    if place.part.weights():  # learned; otherwise sinusoidal
         learned: Tensor = _module(model, place).weight
         return learned
     return sinusoids(torch.arange(POSITIONS), features.d_model, _module(model, place).form)
@@ -167,7 +167,7 @@ def _feed_forward(made: Any, ours: Any, gain: Tensor | None) -> None:
 
 
 def _attention(made: Any, ours: Any, features: Features, gain: Tensor | None, *, own: bool) -> None:
-    """Put an attention in its place: theirs has keys and values, or all three, in one map."""
+    """Set an attention; CTranslate2 fuses keys and values, or all three, in one linear map."""
     times = features.heads // ours.kv_heads if ours.kv_heads != features.kv_heads else 1
     query = _parts(ours.query)
     key, value = (_repeated(_parts(one), ours.kv_heads, times) for one in (ours.key, ours.value))
@@ -181,12 +181,12 @@ def _attention(made: Any, ours: Any, features: Features, gain: Tensor | None, *,
     if ours.scale is not None:
         made.queries_scale = float(ours.scale)
     if ours.relative_bias is not None and own:
-        made.relative_attention_bias = _held(ours.relative_bias.weight)
+        made.relative_attention_bias = _array(ours.relative_bias.weight)
         made.relative_attention_max_distance = np.dtype("int32").type(ours.relative_bias.longest)
     if ours.relative_key is not None and own:
         keys = ours.relative_key.weight
         later = keys.new_zeros(ours.relative_key.reach - ours.relative_key.after, keys.size(1))
-        made.relative_position_keys = _held(torch.cat((keys, later)))
+        made.relative_position_keys = _array(torch.cat((keys, later)))
         made.relative_position_values = np.zeros_like(made.relative_position_keys)
 
 
@@ -199,7 +199,7 @@ def _parts(linear: Any) -> _Map:
 
 
 def _repeated(linear: _Map, heads: int, times: int) -> _Map:
-    """Return a map whose heads stand several times in a row."""
+    """Return a linear map with each head repeated `times` times."""
     weight, bias = linear
     if times == 1:
         return linear
@@ -210,43 +210,43 @@ def _repeated(linear: _Map, heads: int, times: int) -> _Map:
 
 
 def _fused(made: Any, maps: Sequence[_Map]) -> None:
-    """Set one map that is several, one under the other; a bias that only some have is zero."""
-    made.weight = _held(torch.cat([weight for weight, _ in maps]))
+    """Set a linear map to several stacked maps; missing biases become zero if any has one."""
+    made.weight = _array(torch.cat([weight for weight, _ in maps]))
     if any(bias is not None for _, bias in maps):
         biases = [w.new_zeros(w.size(0)) if bias is None else bias for w, bias in maps]
-        made.bias = _held(torch.cat(biases))
+        made.bias = _array(torch.cat(biases))
 
 
 def _linear(
     made: Any, ours: nn.Linear, rows: Tensor | None = None, columns: Tensor | None = None
 ) -> None:
-    """Set a map, its rows and columns multiplied by what the path around it or its heads have."""
+    """Set a linear map, with rows scaled by a gain and columns by head gates."""
     weight, bias = _parts(ours)
     if columns is not None:
         weight = weight * columns
     if rows is not None:
         weight = weight * rows[:, None]
         bias = bias * rows if bias is not None else None
-    made.weight = _held(weight)
+    made.weight = _array(weight)
     if bias is not None:
-        made.bias = _held(bias)
+        made.bias = _array(bias)
 
 
 def _norm(made: Any, ours: Any) -> None:
-    made.gamma = _held(ours.weight)
+    made.gamma = _array(ours.weight)
     if hasattr(made, "beta"):
-        made.beta = _held(ours.bias)
+        made.beta = _array(ours.bias)
 
 
-def _held(tensor: Tensor) -> Any:
-    """Return a weight as the engine's classes take it: an array of its own, since they round it."""
+def _array(tensor: Tensor) -> Any:
+    """Return a weight as a copied float32 array; CTranslate2's classes quantize in place."""
     return tensor.detach().float().cpu().numpy().copy()
 
 
 def _tables_alike(
     stack: Stack, features: Features, build: Callable[[], nn.Module], refusals: Refusals
 ) -> None:
-    """Refuse learned distances that differ by layer: the engine reads those of the first."""
+    """Refuse learned distances that differ by layer: CTranslate2 uses the first layer's."""
     if features.position != "relative_bias":
         return
     model, places = build(), [layer.attention for layer in stack.layers]
@@ -255,7 +255,7 @@ def _tables_alike(
         other = _module(model, place).f.relative_bias.weight
         if other is not first and (other.is_meta or not torch.equal(first, other)):
             path = f"{stack.layers[0].attention.path}".replace(".0.", ".*.")
-            problem = f"its learned distances are not those of '{places[0].path}'"
+            problem = f"its learned distances differ from '{places[0].path}'"
             refusals.add(
                 place.obstacle(f'{problem}: tie ["{path}.f.relative_bias.weight"]', slot="/f")
             )

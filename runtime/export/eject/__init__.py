@@ -1,1 +1,1 @@
-"""Export to one file of plain PyTorch."""
+"""Export to one file of plain PyTorch, `weft eject`."""

@@ -1,4 +1,4 @@
-"""Eject: a graph as one file of plain PyTorch that imports nothing of weft."""
+"""Write a graph as one file of plain PyTorch that does not import weft."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ....blocks.registry import module_path
-from ....graphs.ir.graph import Graph
-from ....graphs.ir.traverse import walk
+from ....graphs.ir.graph import Graph, Part
+from ....graphs.ir.traverse import visits
 from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint
 from ...codegen.build import build, build_empty
@@ -27,18 +27,18 @@ from .source_bundle import Gatherer, Symbol
 from .source_format import WIDTH, defaults_of, laid_out
 
 LARGEST = 100_000_000
-"""Parameters up to which a fresh model is built twice to compare outputs."""
+"""Most parameters of an untrained model whose outputs are compared."""
 CLOSE = 1e-5
-"""Most by which an output may differ."""
+"""Largest allowed absolute and relative difference of an output."""
 WEIGHTS = "weights.safetensors"
 _GENERATED = "weft_generated"
 _ROOT = __name__.partition(".runtime")[0]
 _HEAD = '''# SPDX-License-Identifier: Apache-2.0
 """{doc}
 
-Written by weft: the classes that a spec became and the blocks that they use, which are parts of
-Weft, under the Apache License 2.0{others}.
-Needs torch alone; weights have the names that weft gives them.
+Written by weft: the classes generated from a spec and the blocks that they use, which are parts
+of Weft, under the Apache License 2.0{others}.
+Requires torch only; the weights have the same names as in weft.
 
 {use}
 """
@@ -50,15 +50,15 @@ from __future__ import annotations
 
 @dataclass(frozen=True, slots=True)
 class Ejected:
-    """What was written."""
+    """The written files, and how they were compared with the model."""
 
     file: Path
     name: str
-    """The class that is the model."""
+    """Class of the model."""
     lines: int
     weights: Path | None
     compared: str
-    """What was compared after writing: `outputs`, or `names and shapes` of weights."""
+    """What was compared: `outputs`, or only `names and shapes` of weights."""
 
 
 def eject(made_of: Graph | Checkpoint, out: Path | str) -> Ejected:
@@ -66,64 +66,64 @@ def eject(made_of: Graph | Checkpoint, out: Path | str) -> Ejected:
 
     Args:
         made_of: a checked graph, or an opened checkpoint.
-        out: the Python file; the weights are written beside it.
+        out: the Python file; the weights are written next to it.
 
     Raises:
-        InputError: a block's source is not there, the place cannot be written or is that of a
-            checkpoint, or what was made does not compute the same; then nothing is written.
+        InputError: a block's source is not available, the path cannot be written or is in a
+            checkpoint folder, or the file computes something else; then nothing is written.
     """
     out = Path(out)
     if out.suffix != ".py":
-        raise InputError("a Python file ends with .py", place=str(out), help="name it model.py")
-    held = made_of if isinstance(made_of, Checkpoint) else None
-    if held is not None and (out.parent / "spec.json").exists():
+        raise InputError("the file name must end with .py", place=str(out), help="name it model.py")
+    checkpoint = made_of if isinstance(made_of, Checkpoint) else None
+    if checkpoint is not None and (out.parent / "spec.json").exists():
         raise InputError(
-            f"a checkpoint lies there, and '{WEIGHTS}' would take the place of its own",
+            f"the folder holds a checkpoint, whose '{WEIGHTS}' would be overwritten",
             place=str(out),
-            help="name a file in another folder",
+            help="choose a file in another folder",
         )
     graph = made_of.graph if isinstance(made_of, Checkpoint) else made_of
-    name, text = ejected_text(graph, trained=held is not None)
-    compared = _compare(graph, held, getattr(_run(text), name))
-    _write(out, text, held)
-    weights = out.with_name(WEIGHTS) if held is not None else None
+    name, text = ejected_text(graph, trained=checkpoint is not None)
+    compared = _compare(graph, checkpoint, getattr(_run(text), name))
+    _write(out, text, checkpoint)
+    weights = out.with_name(WEIGHTS) if checkpoint is not None else None
     return Ejected(out, name, text.count("\n"), weights, compared)
 
 
-def _write(out: Path, text: str, held: Checkpoint | None) -> None:
-    """Write the file, and the weights beside it: both, or neither."""
-    files = [out] if held is None else [out.with_name(WEIGHTS), out]
+def _write(out: Path, text: str, checkpoint: Checkpoint | None) -> None:
+    """Write the file and the weights: both, or neither."""
+    files = [out] if checkpoint is None else [out.with_name(WEIGHTS), out]
     partials = [file.with_name(f".{file.name}.partial") for file in files]
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        if held is not None:
-            save_file({k: v.contiguous() for k, v in held.weights.items()}, partials[0])
+        if checkpoint is not None:
+            save_file({k: v.contiguous() for k, v in checkpoint.weights.items()}, partials[0])
         partials[-1].write_text(text, encoding="utf-8")
         for partial, file in zip(partials, files, strict=True):
             partial.replace(file)
     except (OSError, SafetensorError) as error:
-        told = error.strerror if isinstance(error, OSError) else None
-        raise InputError(f"cannot write it: {told or error}", place=str(out)) from error
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise InputError(f"cannot write the file: {reason or error}", place=str(out)) from error
     finally:
         for partial in partials:
             partial.unlink(missing_ok=True)
 
 
 def ejected_text(graph: Graph, *, trained: bool = False) -> tuple[str, str]:
-    """Return the name of a graph's class, and the file that defines it.
+    """Return the name of a graph's class, and the text of the file that defines it.
 
     Args:
         graph: a checked graph.
-        trained: whether weights lie beside the file.
+        trained: whether a weights file is written next to it.
 
     Raises:
-        InputError: a block's source is not there.
+        InputError: the source of a block is not available.
     """
     program = lower(graph)
     blocks = {
-        module_path(part.block).partition(".")[0]
-        for _, node in walk(graph.root)
-        if (part := node.part) is not None
+        module_path(visit.part.block).partition(".")[0]
+        for visit in visits(graph.root)
+        if isinstance(visit.part, Part)
     }
     gatherer = Gatherer({_ROOT, *blocks})
     if graph.step_axis is not None:
@@ -131,7 +131,7 @@ def ejected_text(graph: Graph, *, trained: bool = False) -> tuple[str, str]:
         gatherer.want(Symbol(f"{_ROOT}.runtime.decode.stepper", "reorder"))
     if not trained:
         gatherer.want(Symbol(f"{_ROOT}.runtime.codegen.build", "initialize"))
-    # Twice: constructors are known when all that they are of has been gathered.
+    # Add the text twice: defaults are known only when all classes have been gathered.
     gatherer.add_text(_GENERATED, program.source)
     defaults = defaults_of(gatherer.classes())
     gatherer.add_text(_GENERATED, laid_out(program.source, defaults))
@@ -143,17 +143,17 @@ def ejected_text(graph: Graph, *, trained: bool = False) -> tuple[str, str]:
         use=_use(graph, name, trained=trained),
         params=_params(graph),
     )
-    return name, head + gatherer.render({_GENERATED: "The model: a class a template."})
+    return name, head + gatherer.render({_GENERATED: "The model: one class per template."})
 
 
 def _use(graph: Graph, name: str, *, trained: bool) -> str:
-    """Return the lines that say how the file is used."""
+    """Return the usage lines of the file's docstring."""
     lines = [f"    model = {name}().eval()"]
     if trained:
         lines.insert(0, "    from safetensors.torch import load_model\n")
         lines.append(f'    load_model(model, "{WEIGHTS}")')
     else:
-        lines.append("    initialize(model, seed=1)  # the weights that weft draws from this seed")
+        lines.append("    initialize(model, seed=1)  # the same weights as weft's for this seed")
     given = ", ".join(f"{port}=..." for port in graph.inputs)
     output = next(iter(graph.outputs))
     lines.append(f'    model({given})["{output}"]')
@@ -163,18 +163,18 @@ def _use(graph: Graph, name: str, *, trained: bool) -> str:
         moves = ", ".join(f"{port}=..." for port in moving)
         lines += [
             "",
-            f"One position of {graph.step_axis} after the other, with what those before have left:",
+            f"Decode one position of {graph.step_axis} at a time, with a state:",
             "",
-            "    room = Capacity(sentences, beams, length, torch.float32, torch.device('cpu'))",
+            "    capacity = Capacity(sentences, beams, length, torch.float32, torch.device('cpu'))",
             f"    state = model.begin(capacity{fixed})",
             f'    model.step({moves}, state=state, position=0)["{output}"]',
-            "    reorder(state, rows, position + 1)  # let beams go on from others",
+            "    reorder(state, rows, position + 1)  # let beams continue other beams",
         ]
     return "\n".join(lines)
 
 
 def _params(graph: Graph) -> str:
-    """Return the params of a spec as comments."""
+    """Return the params of the spec as comments."""
     if not graph.params:
         return ""
     lines = [f"# {name} = {json.dumps(value, default=str)}" for name, value in graph.params.items()]
@@ -182,15 +182,15 @@ def _params(graph: Graph) -> str:
 
 
 def _run(text: str) -> ModuleType:
-    """Run a file that was made here."""
+    """Execute the ejected source as a module."""
     module = ModuleType("weft_ejected")
-    # Our own source: definitions of our files and of a checked graph.
+    # Safe: the source consists of our own files and code generated from a checked graph.
     exec(compile(text, "<ejected>", "exec"), module.__dict__)
     return module
 
 
-def _compare(graph: Graph, held: Checkpoint | None, made: type[nn.Module]) -> str:
-    """Compare what was made with the model, and say by what.
+def _compare(graph: Graph, checkpoint: Checkpoint | None, made: type[nn.Module]) -> str:
+    """Compare the ejected class with the model, and return what was compared.
 
     Raises:
         InputError: they differ.
@@ -201,10 +201,10 @@ def _compare(graph: Graph, held: Checkpoint | None, made: type[nn.Module]) -> st
     wanted = {path: tuple(value.shape) for path, value in model.state_dict().items()}
     if shapes != wanted:
         odd = sorted(shapes.items() ^ wanted.items())[0][0]
-        raise InputError(f"the file has other weights: '{odd}'", help=_FAULT)
-    if held is None and graph.parameters() > LARGEST:
+        raise InputError(f"the file does not have the same weights: '{odd}' differs", help=_FAULT)
+    if checkpoint is None and graph.parameters() > LARGEST:
         return "names and shapes"
-    model = held.build() if held is not None else build(graph).eval()
+    model = checkpoint.build() if checkpoint is not None else build(graph).eval()
     other = made().eval()
     other.load_state_dict(model.state_dict())
     try:
@@ -212,13 +212,13 @@ def _compare(graph: Graph, held: Checkpoint | None, made: type[nn.Module]) -> st
         with torch.no_grad():
             ours: dict[str, Tensor] = model(**inputs)
     except (ValueError, RuntimeError, IndexError):
-        return "names and shapes"  # lengths that only this spec knows, such as those of images
+        return "names and shapes"  # example sizes do not fit this spec, such as those of images
     with torch.no_grad():
         theirs: dict[str, Any] = other(**inputs)
     for port, value in ours.items():
         if not torch.allclose(value, theirs[port], atol=CLOSE, rtol=CLOSE, equal_nan=True):
-            raise InputError(f"the file computes another '{port}'", help=_FAULT)
+            raise InputError(f"the file computes a different '{port}'", help=_FAULT)
     return "outputs"
 
 
-_FAULT = "nothing was written; tell us the spec: this is a fault of eject"
+_FAULT = "nothing was written; please report this spec: this is a bug in eject"

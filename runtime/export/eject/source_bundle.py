@@ -1,8 +1,8 @@
-"""Gather: the definitions that some Python needs, out of several files into one.
+"""Gather the definitions that some Python code needs from several files into one.
 
-Files are read and never run.  Of each only what is needed comes along: a definition, those
-it names, those they name, and so on, in the order of their files.  What two files call by one
-name is told apart by a number.
+Files are parsed, never run.  Only needed definitions are copied: a definition, those that it
+names, those that they name, and so on, in the order of their files.  If two files use the same
+name, a number is appended to one of them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 from ....specs.findings import InputError
 
 WIDTH = 100
-"""Characters of a line at most."""
+"""Most characters in a line."""
 DROPPED = frozenset({"attention_weights"})
-"""Methods that only tools of ours call; they are left out."""
+"""Methods that only weft's own tools call; they are omitted."""
 _NOTE_TO_LINTERS = re.compile(r"  # (noqa|type: ignore)\b.*$", re.MULTILINE)
 
 _Outside = tuple[str, str, str]
-"""Module, name in it (`` for the module itself), and local name of an import that stays."""
+"""Module, name in it (`` for the module itself), and local alias of an import that is kept."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,7 +37,7 @@ class Symbol:
 
 @dataclass(slots=True)
 class _Piece:
-    """The text of one definition."""
+    """Position and names of one definition."""
 
     first: int
     """Line, counted from 0."""
@@ -45,32 +45,32 @@ class _Piece:
     kind: type[ast.stmt]
     names: list[ast.Name]
     without: set[int]
-    """Lines of methods that are left out, and the empty ones before them."""
+    """Lines of omitted methods, and the empty lines before them."""
 
 
 @dataclass(slots=True)
 class Source:
-    """One file: its definitions, and what it imports."""
+    """One parsed file: its definitions and imports."""
 
     module: str
     lines: list[str]
     doc: str
     pieces: dict[str, _Piece] = field(default_factory=dict)
     inside: dict[str, Symbol] = field(default_factory=dict)
-    """Local name to a definition of another file that is gathered too."""
+    """Local name to the definition in another gathered file."""
     outside: dict[str, _Outside] = field(default_factory=dict)
-    """Local name to an import that stays one."""
+    """Local name to an import that is kept."""
     same: dict[str, str] = field(default_factory=dict)
-    """Constant to the first one of its statement, `A` for B of `A, B = 1, 2`."""
+    """Constant to the first constant of its statement: B to `A` in `A, B = 1, 2`."""
 
     @classmethod
     def parse(cls, module: str, text: str, ours: Iterable[str]) -> Source:
-        """Read a file.
+        """Parse a file.
 
         Args:
-            module: its full name.
+            module: full name of the module.
             text: its content.
-            ours: names of packages whose files are gathered.
+            ours: top-level names of the packages whose files are gathered.
         """
         tree = ast.parse(text)
         doc = (ast.get_docstring(tree) or "").partition("\n")[0]
@@ -103,7 +103,7 @@ class Source:
                 self.outside[local] = (module, alias.name, alias.asname or "")
 
     def _definition(self, statement: ast.stmt, after: ast.stmt | None) -> None:
-        """Note a class, a function or a constant; with its comment, and what is said below it."""
+        """Record a class, function or constant, with its comment and the docstring below it."""
         end = statement.end_lineno or statement.lineno
         line = statement.lineno
         if isinstance(statement, ast.ClassDef | ast.FunctionDef):
@@ -116,8 +116,12 @@ class Source:
             name = statement.target.id
         else:
             return
-        told = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-        if told and after is not None and not isinstance(statement, ast.ClassDef | ast.FunctionDef):
+        has_docstring = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+        if (
+            has_docstring
+            and after is not None
+            and not isinstance(statement, ast.ClassDef | ast.FunctionDef)
+        ):
             end = after.end_lineno or end
         start = line - 1
         while start and self.lines[start - 1].startswith("#"):
@@ -134,7 +138,7 @@ class Source:
 
 
 def _targets(statement: ast.Assign) -> list[str]:
-    """Return the names that a statement gives a value to."""
+    """Return the names that a statement assigns."""
     target = statement.targets[0]
     each = target.elts if isinstance(target, ast.Tuple) else [target]
     return [one.id for one in each if isinstance(one, ast.Name)]
@@ -145,29 +149,29 @@ def _is_dropped(statement: ast.stmt) -> bool:
 
 
 class Gatherer:
-    """Follows names from file to file."""
+    """Collects definitions by following names from file to file."""
 
     def __init__(self, packages: Iterable[str]) -> None:
-        """Begin with no file.
+        """Start with no files.
 
         Args:
-            packages: top names of packages whose files are gathered.
+            packages: top-level names of the packages whose files are gathered.
         """
         self.packages = frozenset(packages)
         self.sources: dict[str, Source] = {}
         self.wanted: set[Symbol] = set()
 
     def add_text(self, module: str, text: str) -> None:
-        """Take a text as the file of a module, and want all of its definitions."""
+        """Add a text as the source of a module, and include all of its definitions."""
         self.sources[module] = Source.parse(module, text, self.packages)
         for name in self.sources[module].pieces:
             self.want(Symbol(module, name))
 
     def want(self, symbol: Symbol) -> None:
-        """Want a definition, and all that it names.
+        """Include a definition, and every definition that it needs.
 
         Raises:
-            InputError: its file cannot be read, or does not define it.
+            InputError: the file cannot be read or does not contain the definition.
         """
         waiting = [symbol]
         while waiting:
@@ -178,7 +182,7 @@ class Gatherer:
             waiting += self._needs(one)
 
     def _origin(self, symbol: Symbol) -> Symbol:
-        """Return where a symbol is defined: a file may import what another one does."""
+        """Return the defining symbol, following imports between files."""
         source = self._source(symbol.module)
         if symbol.name in source.same:
             return Symbol(symbol.module, source.same[symbol.name])
@@ -186,13 +190,13 @@ class Gatherer:
             return symbol
         if symbol.name in source.inside:
             return self._origin(source.inside[symbol.name])
-        raise InputError(f"'{symbol.name}' is not defined at the top of {symbol.module}")
+        raise InputError(f"'{symbol.name}' is not defined at the top level of {symbol.module}")
 
     def _source(self, module: str) -> Source:
         if module not in self.sources:
             spec = importlib.util.find_spec(module)
             if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-                raise InputError(f"the source of {module} is not there to be copied")
+                raise InputError(f"the source of {module} is not available")
             text = Path(spec.origin).read_text(encoding="utf-8")
             self.sources[module] = Source.parse(module, text, self.packages)
         return self.sources[module]
@@ -206,10 +210,10 @@ class Gatherer:
                 yield self._origin(source.inside[name])
 
     def render(self, titles: Mapping[str, str]) -> str:
-        """Return everything that is wanted as the body of one file, imports first.
+        """Return the included definitions as the body of one file, imports first.
 
         Args:
-            titles: of modules, where their own first line will not do.
+            titles: section titles of modules, overriding their first docstring line.
         """
         order, outside, names = self._order(), self._outside(), self.names()
         parts = [_imports([one for _, one in outside])]
@@ -227,7 +231,7 @@ class Gatherer:
         return "\n".join(part for part in parts if part).replace("\n\n\n", "\n\n", 1) + "\n"
 
     def classes(self) -> dict[str, ast.ClassDef]:
-        """Return the classes that are wanted, by the names that they have in their files."""
+        """Return the included classes by their names in their own files."""
         found: dict[str, ast.ClassDef] = {}
         for symbol in sorted(self.wanted):
             source = self.sources[symbol.module]
@@ -240,7 +244,7 @@ class Gatherer:
         return found
 
     def _order(self) -> list[str]:
-        """Return the files, each after those that it needs."""
+        """Return the files, each after the files that it needs."""
         found: list[str] = []
 
         def visit(module: str) -> None:
@@ -259,7 +263,7 @@ class Gatherer:
         return found
 
     def _outside(self) -> list[tuple[str, _Outside]]:
-        """Return the imports that stay, by local name."""
+        """Return the kept imports by local name."""
         found: dict[str, _Outside] = {}
         for symbol in sorted(self.wanted):
             source = self.sources[symbol.module]
@@ -267,11 +271,13 @@ class Gatherer:
                 if one.id in source.outside:
                     given = source.outside[one.id]
                     if found.setdefault(one.id, given) != given:
-                        raise InputError(f"'{one.id}' is two imports, in {symbol.module} another")
+                        raise InputError(
+                            f"'{one.id}' names two different imports, the second in {symbol.module}"
+                        )
         return sorted(found.items())
 
     def names(self) -> dict[Symbol, str]:
-        """Return how every definition is called in the one file: no two alike."""
+        """Return a unique name in the bundled file for every definition."""
         names: dict[Symbol, str] = {}
         taken = {local for local, _ in self._outside()}
         for module in self._order():
@@ -287,7 +293,7 @@ class Gatherer:
         return names
 
     def _text(self, symbol: Symbol, names: dict[Symbol, str]) -> str:
-        """Return a definition, its own name and those in it as they are called here."""
+        """Return the text of a definition, with names replaced by their unique names."""
         source = self.sources[symbol.module]
         piece = source.pieces[symbol.name]
         lines = [line.encode() for line in source.lines]
@@ -316,7 +322,7 @@ class Gatherer:
 
 
 def _imports(wanted: list[_Outside]) -> str:
-    """Return import statements: what comes with Python first, then the rest."""
+    """Return import statements, standard library first."""
     groups: dict[bool, list[str]] = {True: [], False: []}
     plain = sorted({(module, as_) for module, name, as_ in wanted if not name})
     for module, as_ in plain:

@@ -1,7 +1,7 @@
-"""Layout: generated source as a person would have written it.
+"""Formatting of generated source for readability.
 
-What `lower` writes is for the machine: every argument in full, and lines of any length.  Here
-arguments that are a constructor's defaults are left out, and long lines are broken.
+`lower` writes every argument in full and lines of any length.  Here, arguments equal to a
+constructor's defaults are omitted, and long lines are broken.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from collections.abc import Mapping
 from typing import Any
 
 WIDTH = 100
-"""Characters of a line at most."""
+"""Most characters in a line."""
 
 _EMPTY = re.compile(r"\{\n *\}")
 
 Defaults = Mapping[str, Mapping[str, Any]]
-"""Class to its constructor's parameters that have a value when left out."""
+"""Class name to its constructor's default values by parameter."""
 
 
 def laid_out(source: str, defaults: Defaults) -> str:
-    """Return generated source, rewritten where that reads better; it does the same.
+    """Return generated source formatted for reading; its behavior is the same.
 
     Args:
-        source: as `lower` writes it.
-        defaults: of the classes that it names.
+        source: source written by `lower`.
+        defaults: constructor defaults of the classes in the source.
     """
     lines = source.splitlines()
     made: dict[int, tuple[int, list[str]]] = {}
@@ -57,13 +57,13 @@ def _constructs(node: ast.expr, defaults: Defaults) -> bool:
 
 
 def _value(node: ast.expr, defaults: Defaults, indent: int, before: int = 0) -> str:
-    """Return an expression as text; a call without what its constructor has by itself.
+    """Return an expression as text; calls omit arguments equal to the defaults.
 
     Args:
-        node: what is written.
-        defaults: of classes.
-        indent: spaces before the line.
-        before: characters between these and the expression.
+        node: the expression.
+        defaults: constructor defaults by class.
+        indent: indentation of the line, in spaces.
+        before: characters between the indentation and the expression.
     """
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return json.dumps(node.value, ensure_ascii=False)
@@ -95,7 +95,7 @@ def _is_default(name: str | None, value: ast.expr, known: Mapping[str, Any]) -> 
 
 
 def _broken(line: str) -> list[str]:
-    """Return a line as several if it is too long: what stands in its last brackets by itself."""
+    """Break a line that is too long: its last bracket's contents go on their own lines."""
     if len(line) <= WIDTH:
         return [line]
     indent = len(line) - len(line.lstrip())
@@ -121,7 +121,7 @@ def _broken(line: str) -> list[str]:
 
 
 def _last_bracket(line: str) -> int | None:
-    """Return where the bracket opens that closes at the end of a line."""
+    """Return the position of the bracket that closes at the end of a line."""
     end = line.rstrip(",:")
     if not end or end[-1] not in ")]}" or len(line) - len(end) > 1:
         return None
@@ -134,7 +134,7 @@ def _last_bracket(line: str) -> int | None:
 
 
 def _parts(inner: str, pad: str) -> list[str]:
-    """Return arguments one a line, or the two halves of a comprehension."""
+    """Return arguments one per line, or the two parts of a comprehension."""
     each, comprehends, rest = inner.partition(" for ")
     if comprehends:
         return [f"{pad}{each}", f"{pad}for {rest}"]
@@ -149,10 +149,10 @@ def _parts(inner: str, pad: str) -> list[str]:
 
 
 def defaults_of(classes: Mapping[str, ast.ClassDef]) -> dict[str, dict[str, Any]]:
-    """Return the defaults of constructors, those of parents where a class passes words on.
+    """Return constructor defaults, including those of parents reached through **kwargs.
 
     Args:
-        classes: name to definition, parents among them.
+        classes: class name to definition, including parent classes.
     """
     found: dict[str, dict[str, Any]] = {}
 

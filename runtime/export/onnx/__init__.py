@@ -1,1 +1,1 @@
-"""Export to ONNX."""
+"""Export to ONNX graphs."""

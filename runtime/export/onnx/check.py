@@ -1,4 +1,4 @@
-"""ONNX check: what onnxruntime computes from a folder, against the model's own forward."""
+"""Compare an ONNX export, run by onnxruntime, with the model's own forward."""
 
 from __future__ import annotations
 
@@ -10,39 +10,38 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ....blocks.position.position_module import LearnedPosition
 from ....graphs.ir.graph import Graph
-from ....graphs.ir.traverse import owned_parts
+from ....graphs.ir.traverse import owned_parts, position_limits
 from .step_state import Loop, Step
-from .write import PAST, ROOM, ROWS, Named, Session, named_inputs
+from .write import CAPACITY, PAST, ROWS, Named, Session, named_inputs
 
 CLOSE = 1e-4
-"""Most by which numbers may differ, as a share of the largest where that is above 1."""
+"""Largest allowed difference, relative to the largest number where that is above 1."""
 SHAPES = ((1, 5), (3, 9), (2, 14))
-"""Sequences and their length, for which outputs are compared."""
+"""(batch, length) pairs for which outputs are compared."""
 STEPS = 8
-"""Positions that are decoded for each of them."""
+"""Positions decoded for each pair."""
 
 
 def compare_steps(step: Step, states: list[Named], folder: Path, graph: Graph) -> float:
-    """Return how far single steps are apart, from states at random with more and more past.
+    """Return the largest difference of single steps, from random states of several lengths.
 
     Args:
-        step: the step, as the model computes it.
-        states: what goes in behind the tokens.
-        folder: holds `step.onnx`.
-        graph: of the model.
+        step: the step module of the model.
+        states: inputs of the step after the tokens.
+        folder: folder with `step.onnx`.
+        graph: graph of the model.
 
     Raises:
-        InputError: it does not run for some past.
+        InputError: the graph does not run for some number of past positions.
     """
     session, far = Session(folder / "step.onnx", graph), 0.0
     windows = {int(part.arguments.get("window") or 0) for _, _, part in owned_parts(graph.root)}
     pasts = {0, 1, 2, 17}.union(*({one, one + 1, one + 9} for one in windows))
-    tables = [m.weight.size(0) for m in step.modules() if isinstance(m, LearnedPosition)]
+    tables = position_limits(graph)
     generator = torch.Generator().manual_seed(4)
     for past in sorted(one for one in pasts if one < min(tables, default=one + 1)):
-        free = {ROWS: 2, PAST: past, ROOM: past + 6}
+        free = {ROWS: 2, PAST: past, CAPACITY: past + 6}
         values = {}
         for one in states:
             shape = [free.get(a, 6) if isinstance(a, str) else a for a in one.axes]
@@ -61,56 +60,56 @@ def compare_steps(step: Step, states: list[Named], folder: Path, graph: Graph) -
 
 
 def compare_decoding(graph: Graph, model: nn.Module, loop: Loop, folder: Path) -> tuple[int, float]:
-    """Compare, for several shapes, logits of given tokens and greedy outputs with the forward.
+    """Compare logits and greedy outputs with the model's forward for several shapes.
 
     Args:
-        graph: of the model.
+        graph: graph of the model.
         model: in evaluation mode.
-        loop: what its steps take.
-        folder: holds the graphs and `model.json`.
+        loop: inputs and outputs of its steps.
+        folder: folder with the graphs and `model.json`.
 
     Returns:
-        For how many shapes greedy outputs were equal, and how far logits are apart.
+        Number of shapes with equal greedy outputs, and the largest difference of logits.
 
     Raises:
         InputError: a graph does not run for some lengths.
     """
     step = Session(folder / "step.onnx", graph)
     begin = Session(folder / "begin.onnx", graph) if loop.fixed else None
-    told = json.loads((folder / "model.json").read_text())
+    description = json.loads((folder / "model.json").read_text())
     same, far = 0, 0.0
     for batch, length in SHAPES:
         given = {one.name: one.example for one in named_inputs(graph, batch=batch, length=length)}
         fixed = {name: given[name] for name in loop.fixed}
         tokens_RT = given[loop.tokens][:, : min(STEPS, given[loop.tokens].size(1))]
-        state = _start(told, begin, fixed, tokens_RT.size(0))
+        state = _start(description, begin, fixed, tokens_RT.size(0))
         run = _Run(step, loop, state)
         logits = [run(tokens_RT[:, t : t + 1]) for t in range(tokens_RT.size(1))]
         expected = _plain(model, loop, fixed, tokens_RT)
         far = max(far, difference(expected, torch.stack(logits, 1)))
         first = tokens_RT[:, :1]
-        theirs = _greedy(_Run(step, loop, _start(told, begin, fixed, len(first))), first)
+        theirs = _greedy(_Run(step, loop, _start(description, begin, fixed, len(first))), first)
         same += torch.equal(theirs, _plain_greedy(model, loop, fixed, first))
     return same, far
 
 
 def _start(
-    told: Mapping[str, Any], begin: Session | None, fixed: Mapping[str, Tensor], rows: int
+    description: Mapping[str, Any], begin: Session | None, fixed: Mapping[str, Tensor], rows: int
 ) -> dict[str, Tensor]:
-    """Return the state before the first step, as `model.json` says it."""
+    """Return the state before the first step, as described by `model.json`."""
     if begin is not None:
         return begin(fixed)
-    sizes = {ROWS: rows, PAST: 0, ROOM: 0}
+    sizes = {ROWS: rows, PAST: 0, CAPACITY: 0}
     return {
         one["name"]: torch.zeros(
             [sizes.get(axis, axis) for axis in one["shape"]], dtype=getattr(torch, one["type"])
         )
-        for one in told["graphs"]["step"]["inputs"][1:]
+        for one in description["graphs"]["step"]["inputs"][1:]
     }
 
 
 class _Run:
-    """The loop around `step.onnx`."""
+    """Runs `step.onnx` repeatedly and carries its state."""
 
     def __init__(self, step: Session, loop: Loop, state: Mapping[str, Tensor]) -> None:
         self.step, self.loop, self.state = step, loop, dict(state)
@@ -135,8 +134,8 @@ def _greedy(run: _Run, tokens_R1: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _plain(model: nn.Module, loop: Loop, fixed: Mapping[str, Tensor], tokens_RT: Tensor) -> Tensor:
-    kept = dict.fromkeys(loop.masks, torch.ones_like(tokens_RT, dtype=torch.bool))
-    logits: Tensor = model(**fixed, **{loop.tokens: tokens_RT}, **kept)[loop.output]
+    masks = dict.fromkeys(loop.masks, torch.ones_like(tokens_RT, dtype=torch.bool))
+    logits: Tensor = model(**fixed, **{loop.tokens: tokens_RT}, **masks)[loop.output]
     return logits
 
 
@@ -151,7 +150,7 @@ def _plain_greedy(
 
 
 def difference(expected: Tensor, found: Tensor) -> float:
-    """Return the largest difference, as a share of the largest number where that is above 1."""
+    """Return the largest difference, relative to the largest number where that is above 1."""
     if expected.shape != found.shape:
         return float("inf")
     if not expected.is_floating_point():

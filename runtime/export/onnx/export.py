@@ -1,4 +1,4 @@
-"""To ONNX: the forward of a spec, or its encoder and one step, checked by onnxruntime."""
+"""Export to ONNX: a model's forward, or its encoder and decoding step, then check it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ..examples import sizes_for
 from .check import CLOSE, SHAPES, compare_decoding, compare_steps, difference
 from .step_state import GROWN, Begin, Leaf, Loop, Step, grown_of, leaves, loop_of
 from .write import (
+    CAPACITY,
     PAST,
-    ROOM,
     ROWS,
     Axes,
     Named,
@@ -37,39 +37,39 @@ from .write import (
 
 @dataclass(frozen=True, slots=True)
 class CheckedOnnx:
-    """How far an export is from the model, by what was compared after writing."""
+    """Result of comparing an export with the model."""
 
     graphs: tuple[str, ...]
-    """Files that were written."""
+    """Names of the written graph files."""
     outputs: int
-    """Greedy outputs, or calls, that were compared."""
+    """Number of greedy outputs or calls that were compared."""
     same: int
-    """Those of which both made the same tokens; or that were near enough."""
+    """Number of them with identical tokens, or close enough values."""
     largest: float
-    """Largest difference of two numbers that come out, as a share where they are above 1."""
+    """Largest difference of two output numbers, relative where they are above 1."""
 
     @property
     def report(self) -> str:
-        """What was compared, for a person."""
+        """The result as text."""
         return (
             f"{', '.join(self.graphs)}: {self.same} of {self.outputs} outputs equal\n"
-            f"numbers differ by {self.largest:.2g} at most, for sequences of several lengths"
+            f"largest difference {self.largest:.2g}, for sequences of several lengths"
         )
 
 
-def export_onnx(held: Checkpoint, out: Path | str) -> CheckedOnnx:
+def export_onnx(checkpoint: Checkpoint, out: Path | str) -> CheckedOnnx:
     """Write a checkpoint as ONNX graphs with free lengths, and check them with onnxruntime.
 
-    A spec that decodes becomes `begin.onnx`, what runs once, and `step.onnx`; any other
-    `model.onnx`.  `model.json` says what goes in and comes out.  Tokenizers lie beside them.
+    A spec that decodes becomes `begin.onnx`, run once, and `step.onnx`; any other spec becomes
+    `model.onnx`.  `model.json` describes inputs and outputs.  Tokenizers are copied too.
 
     Args:
-        held: an opened checkpoint.
+        checkpoint: an opened checkpoint.
         out: the folder; an older export there is replaced.
 
     Raises:
-        InputError: an engine is missing; a node cannot be expressed; the folder is something
-            else; or what was written does not compute the same, then it is gone.
+        InputError: an engine is missing, a node cannot be expressed, the path exists and is not
+            an export, or the export does not match the model; then it is removed.
     """
     try:
         import onnx  # noqa: F401, PLC0415 - an extra
@@ -79,51 +79,53 @@ def export_onnx(held: Checkpoint, out: Path | str) -> CheckedOnnx:
         raise InputError(
             f"ONNX cannot be loaded: {error}", help="pip install 'weft[onnx]'"
         ) from error
-    onnx_files(held.graph)  # what cannot be, before anything is built
-    model = held.build()
+    onnx_files(checkpoint.graph)  # refuse early, before the model is built
+    model = checkpoint.build()
     with new_folder(Path(out)) as folder:
-        if held.graph.step_axis is None:
-            checked = _forward(held.graph, model, folder)
+        if checkpoint.graph.step_axis is None:
+            checked = _forward(checkpoint.graph, model, folder)
         else:
-            checked = _stepping(held, model, folder)
+            checked = _stepping(checkpoint, model, folder)
         if not checked.largest <= CLOSE or checked.same < checked.outputs:
             raise refused(
-                held.graph,
-                f"what was written does not compute the same: {checked.same} of "
+                checkpoint.graph,
+                f"the export does not compute the same as the model: {checked.same} of "
                 f"{checked.outputs} outputs are equal, numbers differ by up to "
                 f"{checked.largest:.2g}",
             )
-        for name, data in held.tokenizers.items():
+        for name, data in checkpoint.tokenizers.items():
             (folder / name).write_bytes(data)
-        write_marker(folder, held.graph, "onnx", {"checked": asdict(checked)})
+        write_marker(folder, checkpoint.graph, "onnx", {"checked": asdict(checked)})
     return checked
 
 
 def onnx_files(graph: Graph) -> tuple[str, ...]:
-    """Return the files of graphs that a spec becomes, as far as the spec itself tells.
+    """Return the graph files that a spec is exported to, judged by the spec only.
 
     Args:
         graph: a checked graph.
 
     Raises:
-        InputError: it cannot become any; the nodes that prevent it are named.
+        InputError: the spec cannot be exported; the nodes that prevent it are named.
     """
     if graph.step_axis is not None:
         return ("begin.onnx", "step.onnx") if loop_of(graph).fixed else ("step.onnx",)
     nodes = looping(graph)
     if nodes:
-        raise refused(graph, f"{nodes[0]} moves position by position: one graph for each length")
+        raise refused(
+            graph, f"{nodes[0]} loops over positions, so each length would need its own graph"
+        )
     return ("model.onnx",)
 
 
 EXAMPLES = ((3, 7), (4, 11))
-"""Rows and length of the calls by which lengths are told from numbers."""
+"""(rows, length) of two example calls; sizes that differ between them are free axes."""
 WIDE = 23
-"""Positions of a room that is longer than any of them."""
+"""State capacity, in positions, above all example lengths."""
 
 
 class _Forward(nn.Module):
-    """A model called by position."""
+    """A model called with positional arguments."""
 
     def __init__(self, model: nn.Module, graph: Graph) -> None:
         super().__init__()
@@ -143,7 +145,7 @@ def _forward(graph: Graph, model: nn.Module, folder: Path) -> CheckedOnnx:
     """Write a spec that does not decode as one graph, and compare its outputs."""
     given = named_inputs(graph, batch=3, length=7)
     outputs = _given(graph)
-    # An output may be called as an input is.
+    # An output may have the same name as an input.
     names = [f"{name}.y" if name in graph.inputs else name for name in outputs]
     write_onnx(_Forward(model, graph), given, names, folder / "model.onnx", graph)
     session, far = Session(folder / "model.onnx", graph), []
@@ -160,8 +162,8 @@ def _forward(graph: Graph, model: nn.Module, folder: Path) -> CheckedOnnx:
         {"name": theirs, "shape": list(axes_of(graph.outputs[ours], graph))}
         for ours, theirs in zip(outputs, names, strict=True)
     ]
-    told = {"model": {"inputs": [one.as_json() for one in given], "outputs": shapes}}
-    _write_json(folder, graph, {"graphs": told})
+    graphs = {"model": {"inputs": [one.as_json() for one in given], "outputs": shapes}}
+    _write_json(folder, graph, {"graphs": graphs})
     near = sum(one <= CLOSE for one in far)
     return CheckedOnnx(("model.onnx",), len(far), near, max(far))
 
@@ -171,16 +173,16 @@ def _write_json(folder: Path, graph: Graph, value: Mapping[str, Any]) -> None:
     (folder / "model.json").write_text(text + "\n")
 
 
-def _stepping(held: Checkpoint, model: nn.Module, folder: Path) -> CheckedOnnx:
-    """Write a spec that decodes as two graphs, and compare logits and greedy outputs."""
-    graph = held.graph
+def _stepping(checkpoint: Checkpoint, model: nn.Module, folder: Path) -> CheckedOnnx:
+    """Write a spec that decodes as one or two graphs, and compare logits and greedy outputs."""
+    graph = checkpoint.graph
     loop = loop_of(graph)
     begun = [_begun(model, graph, loop, example) for example in EXAMPLES]
     like, fixed = begun[0]
     grown = grown_of(like, _begun(model, graph, loop, EXAMPLES[0], capacity=WIDE)[0])
     lengths = _lengths(graph)
     states = [
-        # Copies, since two inputs that are one tensor would be traced as one.
+        # Clone, since two inputs that share a tensor would be traced as one input.
         Named(one.name, _state_axes(one, other, lengths, grown), one.value.clone())
         for one, other in zip(leaves(like), leaves(begun[1][0]), strict=True)
     ]
@@ -190,7 +192,7 @@ def _stepping(held: Checkpoint, model: nn.Module, folder: Path) -> CheckedOnnx:
         names = [one.name for one in states]
         write_onnx(Begin(model, loop, like), fixed, names, folder / "begin.onnx", graph)
     elif any(one.value.any() for one in leaves(_fresh(model, fixed))):
-        raise InputError("its state does not begin with zeros", place=graph.source)
+        raise InputError("the initial decoding state is not all zeros", place=graph.source)
     tokens = Named(loop.tokens, (ROWS, 1), torch.zeros(3, 1, dtype=torch.long))
     count = [Named(PAST, (PAST,), torch.zeros(2, dtype=torch.long))] if counted else []
     changed = [f"next.{one.name}" for one in states if kinds[one.name] != "fixed"]
@@ -202,27 +204,29 @@ def _stepping(held: Checkpoint, model: nn.Module, folder: Path) -> CheckedOnnx:
         folder / "step.onnx",
         graph,
     )
-    told: dict[str, Any] = {}
+    graphs: dict[str, Any] = {}
     if loop.fixed:
-        told["begin"] = {
+        graphs["begin"] = {
             "inputs": [one.as_json() for one in fixed],
             "outputs": [one.as_json() for one in states],
         }
-    told["step"] = {
+    graphs["step"] = {
         "inputs": [one.as_json() for one in [tokens, *count, *states]],
         "outputs": [
             {"name": loop.output, "type": "float32", "shape": [ROWS, graph.outputs["logits"].size]},
             *({"name": name, "becomes": name.removeprefix("next.")} for name in changed),
         ],
     }
-    _write_json(folder, graph, {"graphs": told, "special": _special_tokens(held), "kinds": kinds})
+    _write_json(
+        folder, graph, {"graphs": graphs, "special": _special_tokens(checkpoint), "kinds": kinds}
+    )
     far = compare_steps(step, [*count, *states], folder, graph)
     same, other = compare_decoding(graph, model, loop, folder)
     return CheckedOnnx(onnx_files(graph), len(SHAPES), same, max(far, other))
 
 
 def _fresh(model: nn.Module, fixed: list[Named], capacity: int = 3) -> Any:
-    """Return a state with room for some positions, before the first."""
+    """Return the state before the first position, with the given capacity."""
     rows = fixed[0].example.size(0) if fixed else 3
     parameter = next(model.parameters())
     begin: Any = model.begin
@@ -234,7 +238,7 @@ def _fresh(model: nn.Module, fixed: list[Named], capacity: int = 3) -> Any:
 def _begun(
     model: nn.Module, graph: Graph, loop: Loop, example: tuple[int, int], *, capacity: int = 3
 ) -> tuple[Any, list[Named]]:
-    """Return a state after a step, which then has every tensor, and the inputs it is of."""
+    """Return a state after one step, which has every tensor, and the fixed inputs."""
     batch, length = example
     given = {one.name: one for one in named_inputs(graph, batch=batch, length=length)}
     fixed = [given[name] for name in loop.fixed]
@@ -249,7 +253,7 @@ def _begun(
 
 
 def _lengths(graph: Graph) -> dict[tuple[int, int], str]:
-    """Return the names of axes, by how long they are in the two examples."""
+    """Return axis names by their lengths in the two examples."""
     first, second = (sizes_for(graph, batch=b, length=n) for b, n in EXAMPLES)
     named = {(first[axis], second[axis]): axis for axis in first}
     return {**named, (EXAMPLES[0][0], EXAMPLES[1][0]): ROWS}
@@ -258,7 +262,7 @@ def _lengths(graph: Graph) -> dict[tuple[int, int], str]:
 def _state_axes(
     one: Leaf, other: Leaf, lengths: Mapping[tuple[int, int], str], grown: Mapping[str, int]
 ) -> Axes:
-    """Return the shape of a tensor of a state, by how it differs for other lengths."""
+    """Return the shape of a state tensor; sizes that differ between examples become names."""
     found: list[str | int] = []
     for place, pair in enumerate(zip(one.value.shape, other.value.shape, strict=True)):
         if place == 0:
@@ -266,7 +270,7 @@ def _state_axes(
         elif one.kind == "appended" and place == one.value.dim() - 2:
             found.append(PAST)
         elif place == grown.get(one.name):
-            found.append(ROOM)
+            found.append(CAPACITY)
         elif pair[0] != pair[1]:
             found.append(lengths.get(pair, f"{one.name}.{place}"))
         else:
@@ -275,7 +279,7 @@ def _state_axes(
 
 
 def _counts(model: nn.Module, loop: Loop, begun: tuple[Any, list[Named]]) -> bool:
-    """Say whether a step whose state does not grow asks at which position it stands."""
+    """Return whether a step whose state does not grow depends on its position."""
     step: Any = model.step
     outputs = []
     for position in (0, 2):
@@ -288,9 +292,9 @@ def _counts(model: nn.Module, loop: Loop, begun: tuple[Any, list[Named]]) -> boo
     return not torch.equal(outputs[0], outputs[1])
 
 
-def _special_tokens(held: Checkpoint) -> dict[str, Any] | None:
+def _special_tokens(checkpoint: Checkpoint) -> dict[str, Any] | None:
     try:
-        found = special_tokens_of(held)
+        found = special_tokens_of(checkpoint)
     except InputError:
         return None
     return {**found._asdict(), "never": sorted(found.never)}

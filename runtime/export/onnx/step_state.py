@@ -1,8 +1,8 @@
-"""Steps: the state of a step program as a flat list of named tensors, and back.
+"""The state of a step program as a flat list of named tensors, and back.
 
-What a decoder remembers is nested by node; an engine that runs one graph a step takes and
-gives tensors by name.  What a row has written grows by one position a step here, where the
-model itself fills a buffer.
+A decoder's state is nested by node, but an engine that runs one graph per step takes and
+returns tensors by name.  Here the state grows by one position per step, whereas the model
+itself fills a buffer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...codegen.decode import KEPT, kept_value
 Kind = Literal["appended", "carried", "fixed"]
 KINDS: tuple[Kind, ...] = ("appended", "carried", "fixed")
 GROWN = "grown"
-"""Kind of any other tensor with a dimension as long as the room: it too grows by one a step."""
+"""Kind of other tensors with a dimension of the state's capacity; they grow by one per step."""
 NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
@@ -32,20 +32,20 @@ class Leaf:
     """One tensor of a state."""
 
     name: str
-    """Path of the block and what it calls it, such as `decoder.0.self_attention.key`."""
+    """Path of the block and name in its state, such as `decoder.0.self_attention.key`."""
     kind: Kind
     value: Tensor
 
 
 def leaves(state: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
-    """Walk the tensors of a state, in a fixed order."""
+    """Yield the tensors of a state in a fixed order."""
     if isinstance(state, State):
         for kind in KINDS:
             for name, value in getattr(state, kind).items():
                 yield Leaf(".".join((*path, name)), kind, value)
     elif isinstance(state, Mapping):
         for name, inner in state.items():
-            if name.startswith(KEPT):  # a value that does not move, kept for every step
+            if name.startswith(KEPT):  # a value that is constant over steps
                 yield Leaf(".".join((*path, kept_value(name)[0])), "fixed", inner)
             else:
                 yield from leaves(inner, (*path, name))
@@ -55,7 +55,7 @@ def leaves(state: Any, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
 
 
 def rebuilt(like: Any, values: Iterator[Tensor]) -> Any:
-    """Return a state of the same form, with other tensors in the order of `leaves`."""
+    """Return a state of the same structure with new tensors, in the order of `leaves`."""
     if isinstance(like, State):
         parts = [{name: next(values) for name in getattr(like, kind)} for kind in KINDS]
         return State(*parts)
@@ -68,11 +68,11 @@ def rebuilt(like: Any, values: Iterator[Tensor]) -> Any:
 
 
 def grown_of(short: Any, long: Any) -> dict[str, int]:
-    """Return, by name, the dimension of tensors that is as long as the room.
+    """Return, by tensor name, the dimension that depends on the capacity.
 
     Args:
         short: a state.
-        long: the same with more room; buffers that are appended to are left out.
+        long: the same state with a larger capacity; appended buffers are ignored.
     """
     return {
         one.name: place
@@ -85,53 +85,53 @@ def grown_of(short: Any, long: Any) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """What a step program takes: which inputs move, and the form of its state."""
+    """Inputs and output of a step program."""
 
     tokens: str
-    """The input that is fed back."""
+    """Input that receives the generated tokens."""
     masks: tuple[str, ...]
-    """Inputs that say which positions are kept; all are."""
+    """Mask inputs; every position is kept."""
     fixed: tuple[str, ...]
-    """Inputs that do not move."""
+    """Inputs that are constant over steps."""
     output: str
-    """The output that scores the next token."""
+    """Output with the scores of the next token."""
 
 
 def loop_of(graph: Graph) -> Loop:
-    """Return what the step program of a graph takes.
+    """Return the inputs and output of a graph's step program.
 
     Raises:
-        InputError: it moves by something other than ids, or has no logits.
+        InputError: the step needs inputs other than ids and masks, or the graph has no logits.
     """
     moving = {n: t for n, t in graph.inputs.items() if graph.step_axis in t.axes}
     ids = [name for name, type_ in moving.items() if type_.kind == "ids"]
     masks = [name for name, type_ in moving.items() if type_.kind == "mask"]
     if len(ids) != 1 or len(ids) + len(masks) != len(moving) or "logits" not in graph.outputs:
         raise InputError(
-            "its steps are not from one input of ids to 'logits'",
+            "its steps do not map one input of ids to 'logits'",
             place=f"{graph.source}#/step",
-            help="weft eject writes it as plain PyTorch, steps and all",
+            help="use weft eject, which writes plain PyTorch including the steps",
         )
     fixed = tuple(name for name in graph.inputs if name not in moving)
     return Loop(ids[0], tuple(masks), fixed, "logits")
 
 
 class Begin(nn.Module):
-    """What runs once: from the inputs that do not move to the state before the first step."""
+    """The graph that runs once: from constant inputs to the state before the first step."""
 
     def __init__(self, model: nn.Module, loop: Loop, like: Any) -> None:
-        """Keep the model.
+        """Store the model.
 
         Args:
-            model: has `begin`.
-            loop: what it takes.
-            like: a state after a step, which has every tensor.
+            model: model with a `begin` method.
+            loop: inputs and output of its steps.
+            like: a state after one step, which has every tensor.
         """
         super().__init__()
         self.model, self.loop, self.like = model, loop, like
 
     def forward(self, *fixed: Tensor) -> tuple[Tensor, ...]:
-        """Return the tensors of the state, those that grow with no position."""
+        """Return the tensors of the state; growing tensors have 0 positions."""
         first = fixed[0]
         dtype = next(self.model.parameters()).dtype
         capacity = Capacity(first.size(0), 1, 0, dtype, first.device)
@@ -147,12 +147,12 @@ class Begin(nn.Module):
 
 
 def _none(like: Tensor, rows: int) -> Tensor:
-    """Return a buffer with no position, such as one that the first step makes."""
+    """Return an empty buffer with 0 positions, as the first step expects."""
     return like.new_zeros(rows, *like.shape[1:-2], 0, like.size(-1))
 
 
 class Step(nn.Module):
-    """One position: from tokens and state to logits and what has changed of the state."""
+    """One decoding step: from tokens and state to logits and the changed state tensors."""
 
     def __init__(
         self,
@@ -163,42 +163,42 @@ class Step(nn.Module):
         counted: bool,
         grown: Mapping[str, int] = NOTHING,
     ) -> None:
-        """Keep the model.
+        """Store the model.
 
         Args:
-            model: has `step`.
-            loop: what it takes.
-            like: a state after a step, which has every tensor.
-            counted: whether a tensor of as many numbers as positions were written is given
-                first, since nothing in the state tells.
-            grown: what `grown_of` found.
+            model: model with a `step` method.
+            loop: inputs and output of its steps.
+            like: a state after one step, which has every tensor.
+            counted: whether the first value is a tensor whose length is the number of past
+                positions, because the state does not contain that number.
+            grown: result of `grown_of`.
         """
         super().__init__()
         self.model, self.loop, self.like, self.counted = model, loop, like, counted
         self.grown = grown
 
     def forward(self, tokens: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-        """Return logits [R, V] and the tensors that were written.
+        """Return logits [R, V] and the changed state tensors.
 
         Args:
-            tokens: [R, 1], what each row wrote last.
+            tokens: [R, 1], the last token of each row.
             *values: the state's tensors, in the order of `leaves`.
         """
         position, given = 0, list(values)
         if self.counted:
             position = given.pop(0).size(0)
-        held = []
+        tensors = []
         for leaf, value in zip(leaves(self.like), given, strict=True):
             if leaf.kind == "appended":
                 position = value.size(-2)
-                held.append(_longer(value, value.dim() - 2))
+                tensors.append(_longer(value, value.dim() - 2))
             elif leaf.name in self.grown:
-                held.append(_longer(value, self.grown[leaf.name]))
+                tensors.append(_longer(value, self.grown[leaf.name]))
             else:
-                held.append(value.clone() if leaf.kind == "carried" else value)
-        state = rebuilt(self.like, iter(held))
-        kept = torch.ones_like(tokens, dtype=torch.bool)
-        moving = {self.loop.tokens: tokens, **dict.fromkeys(self.loop.masks, kept)}
+                tensors.append(value.clone() if leaf.kind == "carried" else value)
+        state = rebuilt(self.like, iter(tensors))
+        mask = torch.ones_like(tokens, dtype=torch.bool)
+        moving = {self.loop.tokens: tokens, **dict.fromkeys(self.loop.masks, mask)}
         step: Any = self.model.step
         logits = step(**moving, state=state, position=position)[self.loop.output][:, -1]
         changed = [
@@ -208,7 +208,7 @@ class Step(nn.Module):
 
 
 def _longer(value: Tensor, place: int) -> Tensor:
-    """Return a tensor with one position of zeros more along a dimension."""
+    """Return a tensor with one more position of zeros along a dimension."""
     shape = list(value.shape)
     shape[place] = 1
     return torch.cat([value, value.new_zeros(shape)], place)

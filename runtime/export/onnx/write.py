@@ -1,4 +1,4 @@
-"""ONNX: one graph of a module, with free lengths, by torch's exporter; and running it."""
+"""Write a module as an ONNX graph with free lengths, and run it with onnxruntime."""
 
 from __future__ import annotations
 
@@ -22,27 +22,25 @@ from ..examples import example_inputs, sizes_for
 from .forms import onnx_forms
 
 LARGEST = 1 << 30
-"""Bytes of weights above which they lie in a file beside the graph; ONNX ends at 2 GiB."""
+"""Weights above this many bytes go to a separate file; ONNX files are limited to 2 GiB."""
 
-LOOPING = frozenset({"conv_gru_decoder"})
-"""Blocks whose Python looks at lengths or numbers, where the exporter sees one case alone."""
 _INT64 = 7
-"""ONNX's number for a type."""
+"""ONNX's code of the type int64."""
 
 ROWS = "rows"
 """Name of the batch axis."""
 PAST = "past"
-"""Name of how many positions were written."""
-ROOM = "capacity"
-"""Name of how many positions there are in tensors that grow from those of an input on."""
+"""Name of the axis of past positions."""
+CAPACITY = "capacity"
+"""Name of the axis of tensors that start at an input's length and grow with each step."""
 
 Axes = tuple[str | int, ...]
-"""A shape: names of lengths that are free, and numbers."""
+"""A shape: names for free sizes, numbers for fixed sizes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A tensor that goes in or comes out."""
+    """An input or output tensor."""
 
     name: str
     axes: Axes
@@ -55,7 +53,7 @@ class Named:
 
 
 def axes_of(type_: ValueType, graph: Graph) -> Axes:
-    """Return the shape of an input: free lengths by the names of the graph's axes."""
+    """Return the shape of an input: free sizes are named by the graph's axes."""
     batches = {axis for axis, kind in graph.spec.axes.items() if kind == "batch"}
     return tuple(
         ROWS if axis in batches else axis if isinstance(axis, int) else str(axis)
@@ -64,15 +62,15 @@ def axes_of(type_: ValueType, graph: Graph) -> Axes:
 
 
 def named_inputs(graph: Graph, *, batch: int, length: int) -> list[Named]:
-    """Return random inputs of a graph, with names and shapes.
+    """Return random inputs of a graph, with their names and shapes.
 
     Args:
-        graph: what they are for.
-        batch: rows.
-        length: of the shortest axis that is free.
+        graph: the graph that takes the inputs.
+        batch: number of rows.
+        length: length of the shortest free axis.
 
     Raises:
-        InputError: an input is of a kind of which no example is known.
+        InputError: an input has a kind for which no example can be made.
     """
     sizes = sizes_for(graph, batch=batch, length=length)
     try:
@@ -92,26 +90,27 @@ def write_onnx(
     """Write a module as an ONNX graph.
 
     Args:
-        module: called with the inputs in order; gives a tuple, one for each output.
+        module: called with the inputs in order; returns a tuple of outputs.
         inputs: names, shapes and examples.
-        outputs: names.
-        path: the file.
-        graph: whose node is named when the exporter cannot go on.
+        outputs: names of the outputs.
+        path: ONNX file.
+        graph: graph of the model, to name the node at which the exporter fails.
 
     Raises:
-        InputError: the exporter cannot express it; the node is named where it is known.
+        InputError: the exporter cannot express the module; the node is named if it is known.
     """
     shapes = [
         {place: axis for place, axis in enumerate(one.axes) if isinstance(axis, str)}
         for one in inputs
     ]
+    model = getattr(module, "model", module)
     size = sum(p.numel() * p.element_size() for p in module.parameters())
     wide = _Wide(module).eval()
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings(), torch.no_grad(), onnx_forms(module):
+        with warnings.catch_warnings(), torch.no_grad(), onnx_forms(model, graph):
             warnings.simplefilter("ignore")
             program: Any = torch.onnx.export(
                 wide,
@@ -123,25 +122,25 @@ def write_onnx(
                 custom_translation_table=_translations(),
                 verbose=False,
             )
-    except Exception as error:  # the exporter raises whatever it meets
+    except Exception as error:  # the exporter raises errors of any type
         raise _refusal(error, module, graph) from error
     finally:
         log.setLevel(level)
-    # Not above: a disk that is full is no fault of the graph.
+    # Outside the try block: a full disk is not a fault of the graph.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program.save(str(path), external_data=size > LARGEST)
 
 
 def _translations() -> dict[Any, Any]:
-    """Return operators that the exporter lacks and ONNX has: a sort that keeps equals in order."""
+    """Return translations that the exporter lacks: stable sort, which ONNX has as TopK."""
     from onnxscript import opset18 as op  # noqa: PLC0415 - an extra
 
     def sort_stable(
         values: Any,
         dim: int = -1,
-        descending: bool = False,  # noqa: FBT001, FBT002 - torch calls it so
-        stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - TopK always is
+        descending: bool = False,  # noqa: FBT001, FBT002 - torch's signature
+        stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - TopK is always stable
     ) -> Any:
         numbers = op.Cast(values, to=_INT64)
         size = op.Reshape(op.Gather(op.Shape(values), dim, axis=0), op.Constant(value_ints=[1]))
@@ -152,7 +151,7 @@ def _translations() -> dict[Any, Any]:
 
 
 class _Wide(nn.Module):
-    """Takes any number of tensors, which the exporter sees as one argument."""
+    """Takes any number of tensors, which the exporter treats as one argument."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -163,7 +162,7 @@ class _Wide(nn.Module):
 
 
 def _refusal(error: Exception, module: nn.Module, graph: Graph) -> InputError:
-    """Return what is told: the innermost node that ran when the exporter gave up, and why."""
+    """Return an error that names the innermost node running when the exporter failed."""
     paths = {id(inner): path for path, inner in module.named_modules()}
     node, last = "", error
     one: BaseException | None = error
@@ -180,19 +179,21 @@ def _refusal(error: Exception, module: nn.Module, graph: Graph) -> InputError:
 
 
 def refused(graph: Graph, problem: str) -> InputError:
-    """Return a refusal that also names the nodes which are known to be behind most of them."""
+    """Return an error that also names the nodes that commonly cause exporter failures."""
     loops = looping(graph)
     shown = [*loops[:4], *(["..."] if len(loops) > 4 else [])]  # noqa: PLR2004
-    told = f"\n      nodes that this often comes from: {', '.join(shown)}" if shown else ""
-    return InputError(problem + told, place=graph.source, help="weft eject writes it as PyTorch")
+    hint = f"\n      nodes that often cause this: {', '.join(shown)}" if shown else ""
+    return InputError(
+        problem + hint, place=graph.source, help="use weft eject, which writes plain PyTorch"
+    )
 
 
 def looping(graph: Graph) -> list[str]:
-    """Return the nodes whose forward the exporter writes out for the lengths of its example."""
+    """Return the nodes whose forward the exporter unrolls for the example's lengths."""
     found = dict.fromkeys(
-        f"'{re.sub(r'[.][0-9]+(?=[.]|$)', '.*', path)}' ({part.block.key})"
+        f"'{re.sub(r'[.][0-9]+(?=[.]|$)', '.*', path)}' ({part.key})"
         for path, _, part in owned_parts(graph.root)
-        if part.block.name in LOOPING
+        if part.block.loops
     )
     return list(found)
 
@@ -217,14 +218,14 @@ class Session:
     """An ONNX graph in onnxruntime, on the CPU."""
 
     def __init__(self, path: Path, graph: Graph) -> None:
-        """Open it.
+        """Open a graph file.
 
         Args:
-            path: the file.
-            graph: what it was made of, for what is told if it does not run.
+            path: ONNX file.
+            graph: graph of the model, for error messages.
 
         Raises:
-            InputError: onnxruntime has no kernel for something in it.
+            InputError: onnxruntime cannot load the graph.
         """
         import onnxruntime  # noqa: PLC0415 - an extra
 
@@ -237,24 +238,24 @@ class Session:
             self._session = onnxruntime.InferenceSession(
                 str(path), options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # onnxruntime has a class for each kind, and none for all
-            told = " ".join(str(error).split())[:200]
-            problem = f"onnxruntime does not open what was written: {told}"
+        except Exception as error:  # onnxruntime's error classes have no common base
+            reason = " ".join(str(error).split())[:200]
+            problem = f"onnxruntime cannot open the written graph: {reason}"
             raise refused(graph, problem) from error
         self._takes = {one.name for one in self._session.get_inputs()}
         self._gives = [one.name for one in self._session.get_outputs()]
 
     def __call__(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return outputs by name; inputs that the graph does not need are left out.
+        """Return outputs by name; inputs that the graph does not use are ignored.
 
         Raises:
-            InputError: it does not run for these lengths.
+            InputError: the graph does not run for these lengths.
         """
         feed = {name: v.contiguous().numpy() for name, v in given.items() if name in self._takes}
         try:
             values = self._session.run(self._gives, feed)
         except Exception as error:
             lengths = ", ".join(f"{name} {list(v.shape)}" for name, v in given.items())
-            problem = f"what was written does not run for other lengths: {lengths[:200]}"
+            problem = f"the written graph does not run for these lengths: {lengths[:200]}"
             raise refused(self._graph, problem) from error
         return {n: torch.from_numpy(v) for n, v in zip(self._gives, values, strict=True)}

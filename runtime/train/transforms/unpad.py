@@ -1,14 +1,13 @@
-"""Packing: a model in training computes positions that are no padding alone.
+"""Unpadding: a model in training computes non-padding tokens only.
 
-Only its modules change, by their class: names of parameters, outputs and what is decoded stay.
-A module that takes any leading axes is left as it is; attention pads its heads alone; any
-other is given padded values.  In evaluation nothing is packed.
+Only the classes of modules change: parameter names, outputs and decoding stay the same.
+A module that accepts any leading axes is unchanged; attention pads only its heads; every other
+module gets padded values.  In evaluation mode nothing is unpadded.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,33 +28,33 @@ if TYPE_CHECKING:
     from ..context import TrainingContext
 
 WORTH = 0.05
-"""Share of positions that are padding from which `auto` packs; see docs/decisions/0025."""
+"""Fraction of padding from which `auto` unpads; see docs/decisions/0025."""
 SAMPLE = 200_000
-"""Pairs of a corpus that tell how much of it would be padding."""
+"""Maximum number of pairs of a corpus from which its fraction of padding is estimated."""
 
 
 def unpad(model: nn.Module, graph: Graph, *, pad: int) -> UnpadPlan:
-    """Let a model train on packed rows, in place.
+    """Make a model compute on unpadded rows during training, in place.
 
-    Call it before `recompute` and before the model is compiled or divided.
+    Call it before `checkpoint_activations` and before the model is compiled or parallelized.
 
     Args:
-        model: built from the graph.
-        graph: says what can be packed.
-        pad: the id that fills rows, at their ends, where no input says what to keep.
+        model: model built from `graph`.
+        graph: graph that says what can be unpadded.
+        pad: padding id at the ends of rows, used where no input is a mask.
 
     Returns:
-        How the graph is packed.
+        The plan by which the graph is unpadded.
 
     Raises:
-        InputError: it cannot be.
+        InputError: the graph cannot be unpadded.
     """
     plan = plan_unpad(graph)
     if not plan.axes:
         raise InputError(
             f"'{graph.name}' cannot be unpadded: {plan.why}",
             place="/padding",
-            help="leave 'padding' out of the run, or set it to 'padded'",
+            help="set 'padding' to 'padded', or remove it from the run",
         )
     batched = Batched()
     for path, around in plan.blocks.items():
@@ -74,7 +73,7 @@ def unpad(model: nn.Module, graph: Graph, *, pad: int) -> UnpadPlan:
 
 
 def unpad_for_run(model: nn.Module, context: TrainingContext) -> None:
-    """Pack a model where its run says so, or says `auto` and it is worth while, and say it."""
+    """Unpad a model if its run requests it, or for `auto` if it is worthwhile, and log it."""
     run, graph = context.run, context.graph
     if run.padding == "padded" or (run.padding == "auto" and not plan_unpad(graph).axes):
         return
@@ -87,7 +86,7 @@ def unpad_for_run(model: nn.Module, context: TrainingContext) -> None:
 
 
 def padding_of(corpus: Corpus, settings: BatchSettings, seed: int) -> float:
-    """Return the share of positions that are padding, in batches of some of a corpus."""
+    """Return the fraction of padding in the batches of a corpus, estimated from a sample."""
     source, target = corpus.source_lengths, corpus.target_lengths
     if len(source) > SAMPLE:
         some = np.random.default_rng(seed).integers(len(source), size=SAMPLE)
@@ -101,9 +100,9 @@ def padding_of(corpus: Corpus, settings: BatchSettings, seed: int) -> float:
 
 
 def kept(ids_BT: Tensor, pad: int) -> Tensor:
-    """Return [B, T], true up to the last id of each row that is no padding, and at the first.
+    """Return a mask [B, T], true from the first to the last non-padding id of each row.
 
-    Some models begin what they write with the id that fills rows.
+    The first position is always true: some models begin their outputs with the padding id.
     """
     mask_BT = (ids_BT != pad).long().flip(1).cummax(1).values.flip(1) > 0
     mask_BT[:, 0] = True
@@ -112,45 +111,43 @@ def kept(ids_BT: Tensor, pad: int) -> Tensor:
 
 @functools.cache
 def _through_padding(kind: Any) -> Any:
-    """Return a class of modules that are given padded values, and what they give is packed.
+    """Return a module subclass that pads its inputs and unpads its outputs.
 
-    One for each class, so that the copies of a template are still alike.
+    There is one subclass per class, so the copies of a template still share a class.
     """
     plain = kind.forward
-    ports = list(inspect.signature(plain).parameters)[1:]
 
-    def forward(self: Any, *given: Any, **named: Any) -> Any:
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not self.training:
-            return plain(self, *given, **named)
-        values = dict(zip(ports, given, strict=False)) | named
+            return plain(self, *args, **kwargs)
         batched, around = self.batched, self.around
+        values = dict(zip(around.ports, args, strict=False)) | kwargs
         for port, place in around.inputs.items():
             if isinstance(value := values.get(port), Tensor):
                 values[port] = with_padding(value, batched.rows_of(value, place), place.dim)
         found = plain(self, **values)
-        alone = not isinstance(found, tuple)
+        single = not isinstance(found, tuple)
         outputs = [
             value if place is None else without_padding(value, batched.rows[place.axis], place.dim)
             for value, place in zip(
-                (found,) if alone else found, around.outputs.values(), strict=True
+                (found,) if single else found, around.outputs.values(), strict=True
             )
         ]
-        return outputs[0] if alone else tuple(outputs)
+        return outputs[0] if single else tuple(outputs)
 
     return like(kind, forward)
 
 
 @functools.cache
 def _unpadded_inside(kind: Any) -> Any:
-    """Return a class of models whose inputs are packed and whose outputs are padded again."""
+    """Return a model subclass that unpads its inputs and pads its outputs again."""
     plain = kind.forward
-    ports = list(inspect.signature(plain).parameters)[1:]
 
-    def forward(self: Any, *given: Any, **named: Any) -> Any:
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not self.training:
-            return plain(self, *given, **named)
-        values = dict(zip(ports, given, strict=False)) | named
+            return plain(self, *args, **kwargs)
         plan, rows = self.plan, self.batched.rows
+        values = dict(zip(plan.whole.ports, args, strict=False)) | kwargs
         rows.clear()
         for axis in plan.axes:
             rows[axis] = rows_of(_mask(plan, axis, values, self.pad), self.counts.pop(axis, None))
@@ -165,7 +162,7 @@ def _unpadded_inside(kind: Any) -> Any:
         return found
 
     def expect(self: Any, counts: Mapping[str, int]) -> None:
-        """Be told how many positions of inputs are no padding, for the next `forward`."""
+        """Set the number of non-padding tokens of inputs for the next `forward`."""
         places = self.plan.whole.inputs
         self.counts = {places[port].axis: n for port, n in counts.items() if port in places}
 
@@ -173,7 +170,7 @@ def _unpadded_inside(kind: Any) -> Any:
 
 
 def _mask(plan: UnpadPlan, axis: str, values: Mapping[str, Tensor], pad: int) -> Tensor:
-    """Return which positions of an axis are no padding, as the inputs say."""
+    """Return the padding mask of an axis, true at non-padding tokens, from the inputs."""
     if plan.masks.get(axis) in values:
         return values[plan.masks[axis]]
     on_axis = {
@@ -183,7 +180,7 @@ def _mask(plan: UnpadPlan, axis: str, values: Mapping[str, Tensor], pad: int) ->
     }
     for port, place in on_axis.items():
         value = values[port]
-        if value.dtype == torch.int64 and place.rank == 2:  # noqa: PLR2004 - ids, not vectors
+        if value.dtype == torch.int64 and place.rank == 2:  # noqa: PLR2004 - token ids, not vectors
             return kept(value, pad)
     value, place = next((values[port], place) for port, place in on_axis.items())
     return torch.ones(value.shape[place.dim : place.dim + 2], dtype=torch.bool, device=value.device)

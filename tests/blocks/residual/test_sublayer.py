@@ -19,6 +19,9 @@ from weft.blocks.residual.sublayer_module import Linear, ParallelSublayer, Subla
 from weft.graphs.checker.check import analyse
 from weft.specs.load import loaded
 
+NO_PORTS: dict[str, tuple[str, ...]] = {"f": (), "g": ()}
+"""Wires that two slots take besides their input."""
+
 
 class Tenfold(nn.Module):
     """Ten times x, plus what comes by another wire."""
@@ -138,7 +141,7 @@ def test_a_dropped_path_adds_nothing_to_a_whole_row() -> None:
 
 def test_two_sublayers_read_the_same_and_add_up() -> None:
     """By x + f(norm(x)) + g(norm(x)): with f = g = 10 x, twenty times the normed."""
-    block = ParallelSublayer(4, f=Tenfold(), g=Tenfold())
+    block = ParallelSublayer(4, f=Tenfold(), g=Tenfold(), ports=NO_PORTS, stepping=())
     x = torch.randn(3, 4)
 
     found = block(x)
@@ -148,7 +151,10 @@ def test_two_sublayers_read_the_same_and_add_up() -> None:
 
 def test_each_of_two_sublayers_takes_its_wires() -> None:
     """`more` goes to the one that has such a port, at once and step by step, for every beam."""
-    block = ParallelSublayer(2, norm="none", f=nn.Identity(), g=Tenfold())
+    ports = {"f": (), "g": ("more",)}
+    block = ParallelSublayer(
+        2, norm="none", f=nn.Identity(), g=Tenfold(), ports=ports, stepping=("g",)
+    )
     x = torch.tensor([[[1.0, 3.0]]])
     capacity = Capacity(1, 1, 1, torch.float32, torch.device("cpu"))
 
@@ -212,7 +218,10 @@ def test_a_wire_goes_to_the_slot_that_has_a_port_for_it() -> None:
 def test_one_graph_serves_every_size(compiles_once: Callable[[nn.Module], None]) -> None:
     """Two slots, a wire for one of them: compiled without a break, and not again."""
     read, feed = Attention(8, 8, 2, 4, 4, causal=True), FeedForward(8, 16)
-    block = ParallelSublayer(8, residual="layer_scale", f=read, g=feed).double()
+    ports = {"f": ("mask",), "g": ()}
+    block = ParallelSublayer(
+        8, residual="layer_scale", f=read, g=feed, ports=ports, stepping=("f",)
+    ).double()
     block.initialize(torch.Generator())
 
     compiles_once(block)

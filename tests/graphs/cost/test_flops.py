@@ -8,6 +8,7 @@ import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.cost.flops import default_sizes, flops, flops_by_node
+from weft.graphs.ir.graph import BlockNode
 from weft.graphs.ir.traverse import walk
 from weft.specs.findings import InputError
 from weft.specs.load import load
@@ -103,7 +104,7 @@ def test_every_block_has_its_share(graph_of: GraphOf) -> None:
         "outer.*.inner.*.down": 12 * 2 * 14 * 5 * 8,
         "last": 2 * 14 * 8 * 2,
     }
-    assert found.keys() == {path for path, node in walk(graph.root) if node.part is not None}
+    assert found.keys() == {path for path, node in walk(graph.root) if isinstance(node, BlockNode)}
     assert flops(graph, {"B": 2, "T": 7}) == sum(found.values())
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +17,9 @@ from weft.blocks.registry import STANDARD, registry
 from weft.graphs.checker.check import check
 from weft.graphs.draw.diagram import diagram as draw_dot
 from weft.graphs.draw.diagram import draw
-from weft.graphs.draw.labels import count_words, family, markup, plain, short, words_of
+from weft.graphs.draw.labels import count_words, markup, plain, short, words_of
 from weft.graphs.ir.block_type import BlockType, Registry, Signature, Slot, port
-from weft.graphs.ir.graph import Graph, Part
+from weft.graphs.ir.graph import BlockNode, Graph, Part
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
 
@@ -472,21 +473,31 @@ def test_sizes_are_said_as_people_say_them(count: int, words: str) -> None:
     assert count_words(count) == words
 
 
-@pytest.mark.parametrize(
-    ("block", "color"),
-    [
-        ("grouped_query_attention", "attention"),
-        ("gated_feed_forward", "feed_forward"),
-        ("rms_norm", "norm"),
-        ("rotary_position", "position"),
-        ("lstm", "recurrent"),
-        ("causal_convolution", "convolution"),
-        ("token_mixer", "other"),
-    ],
-)
-def test_a_block_gets_its_color_from_its_name(block: str, color: str) -> None:
-    """So blocks to come need no line here."""
-    assert family(block) == color
+def test_a_block_gets_its_color_and_title_from_its_type() -> None:
+    """A block of a package is drawn like a shipped one; nothing is read from its name."""
+    mixer = replace(
+        next(block for block in registry() if block.key == "dropout@1"),
+        name="attention_like_mixer",
+        title="token mixer",
+        family="recurrent",
+    )
+    value = {
+        "format": 2,
+        "name": "mixed",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 4]"},
+        "outputs": {"y": "mix.y"},
+        "nodes": {
+            "mix": {"use": "attention_like_mixer@1", "in": {"x": "x"}, "params": {"dropout": 0.1}}
+        },
+    }
+
+    graph = check(loaded(value).form, Registry([mixer]))
+
+    [node] = graph.root.nodes
+    assert isinstance(node, BlockNode)
+    words = words_of(node.part)
+    assert (words.title, words.family) == ("token mixer", "recurrent")
 
 
 def test_long_text_is_cut() -> None:

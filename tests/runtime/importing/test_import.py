@@ -217,7 +217,7 @@ def test_an_index_leads_nowhere_else(tagger: Tagger, file: str) -> None:
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": file}}))
 
-    with pytest.raises(InputError, match="no safetensors file beside it"):
+    with pytest.raises(InputError, match="not a safetensors file in its folder"):
         weft.import_hf(folder, table)
 
 
@@ -252,7 +252,7 @@ def test_a_path_that_no_line_fits_is_named(tagger: Tagger) -> None:
     weights = {k: v for k, v in TABLE["weights"].items() if k != "head.bias"}
     folder, table = tagger(table={"weights": weights})
 
-    with pytest.raises(SpecError, match=r"head\.bias  no line of the table fits it") as error:
+    with pytest.raises(SpecError, match=r"head\.bias  no pattern of the table matches it") as error:
         weft.import_hf(folder, table)
 
     assert "unused out.bias  [1, 5]" in str(error.value)
@@ -273,7 +273,7 @@ def test_two_tensors_of_one_name_are_refused(tagger: Tagger) -> None:
     """One with the prefix, one without: which is meant cannot be known."""
     folder, table = tagger(tensors={"embed.weight": torch.zeros(5, 4)})
 
-    with pytest.raises(InputError, match=r"are both 'embed\.weight'"):
+    with pytest.raises(InputError, match=r"both map to 'embed\.weight'"):
         weft.import_hf(folder, table)
 
 
@@ -313,7 +313,7 @@ def test_only_an_older_checkpoint_is_replaced(tagger: Tagger, tmp_path: Path) ->
     (tmp_path / "notes" / "mine.txt").write_text("mine")
 
     for out in (tmp_path / "notes", folder, tmp_path):
-        with pytest.raises(InputError, match="no checkpoint has this name"):
+        with pytest.raises(InputError, match="exists and is not a checkpoint"):
             made.save(out)
     assert (tmp_path / "notes" / "mine.txt").read_text() == "mine"
 
@@ -326,9 +326,13 @@ def test_only_an_older_checkpoint_is_replaced(tagger: Tagger, tmp_path: Path) ->
     ("data", "kept", "note"),
     [
         (None, [], "the checkpoint has no tokenizer: no spiece.model"),
-        (b"no model", ["spiece.model"], "'spiece.model' is taken along as it is: tokenizer file"),
+        (
+            b"no model",
+            ["spiece.model"],
+            "'spiece.model' is copied unchanged and not used for text: tokenizer file",
+        ),
         (6, ["tokenizer.model"], ""),
-        (7, ["spiece.model"], "it has 7 pieces, and the model 6"),
+        (7, ["spiece.model"], "it has 7 pieces, but the model's vocabulary has 6"),
     ],
 )
 def test_a_tokenizer_becomes_ours_where_its_ids_are(
@@ -361,7 +365,7 @@ def test_tensors_under_two_names_must_be_equal(tagger: Tagger) -> None:
         weft.import_hf(folder, table)
 
     assert code_and_text(error) == [
-        ("I05", "'embed.weight' and 'out.weight' are one tensor here, and differ there")
+        ("I05", "'embed.weight' and 'out.weight' should be equal, but differ")
     ]
 
 
@@ -377,7 +381,7 @@ def test_a_tensor_that_may_be_missing_is_filled(tagger: Tagger) -> None:
     assert weft.import_hf(folder, table).weights["head.bias"].tolist() == [3.0] * 5
 
 
-CUT = "'block.0.fused' cannot become 'encoder.0.map.inner.weight'"
+CUT = "'block.0.fused' cannot be converted to 'encoder.0.map.inner.weight'"
 
 
 def test_shapes_that_do_not_fit_are_all_named(tagger: Tagger) -> None:
@@ -392,9 +396,9 @@ def test_shapes_that_do_not_fit_are_all_named(tagger: Tagger) -> None:
     assert code_and_text(error) == [
         (
             "I05",
-            f"{CUT}: rows 0 to 6 do not lie in its 5",
+            f"{CUT}: rows 0 to 6 are out of range for its 5 rows",
         ),
-        ("I05", "'encoder.1.map.outer.bias' has another shape"),
+        ("I05", "'encoder.1.map.outer.bias' has the wrong shape"),
     ]
 
 
@@ -405,7 +409,7 @@ CONFIGS: list[tuple[dict[str, Any], list[tuple[str, str, str]]]] = [
             (
                 "I03",
                 "/model_type",
-                "the model is of type parser, and the table 'hf-tagger' is not for it",
+                "the table 'hf-tagger' does not support models of type parser",
             )
         ],
     ),
@@ -417,7 +421,7 @@ CONFIGS: list[tuple[dict[str, Any], list[tuple[str, str, str]]]] = [
         {"kind": "odd", "inner": 7},
         [("I03", "", "another inner width"), ("I03", "/kind", "kinds that are not plain")],
     ),
-    ({"act": "tanh"}, [("I03", "", "'act' is tanh, and supported are relu, gelu_new")]),
+    ({"act": "tanh"}, [("I03", "", "'act' is tanh, but only relu, gelu_new are supported")]),
     ({"vocab": "(gone)"}, [("I02", "", "the configuration has no 'vocab'")]),
     ({"kind": "(gone)"}, [("I02", "", "the configuration has no 'kind'")]),
     (
@@ -447,19 +451,23 @@ def test_defaults_that_lead_in_a_circle_end(tagger: Tagger) -> None:
         table={"defaults": {"inner": "=other", "other": "=inner", "act": "relu"}}
     )
 
-    with pytest.raises(SpecError, match="defaults lead in a circle: inner -> other -> inner"):
+    with pytest.raises(SpecError, match="in a circle: inner -> other -> inner"):
         weft.import_hf(folder, table)
 
 
 TABLES: list[tuple[dict[str, Any], str, str]] = [
-    ({"ignore": ["a.{i}{j}"]}, "/ignore/0", "'a.{i}{j}' has two holes between two dots"),
+    ({"ignore": ["a.{i}{j}"]}, "/ignore/0", "'a.{i}{j}' has two placeholders between two dots"),
     ({"weigths": {}}, "/weigths", "unknown key 'weigths'"),
-    ({"require": [{"else": "x"}]}, "/require/0", "a condition has either 'that' or 'key'"),
-    ({"weights": {"a": {"times": 2}}}, "/weights/a", "a weight has 'from' or 'fill'"),
+    (
+        {"require": [{"else": "x"}]},
+        "/require/0",
+        "a condition needs exactly one of 'that' and 'key'",
+    ),
+    ({"weights": {"a": {"times": 2}}}, "/weights/a", "a weight needs 'from' or 'fill'"),
     (
         {"weights": {"a.{i}": "b.{j}"}},
         "/weights/a.{i}",
-        "'{j}' of 'b.{j}' does not stand in the path of ours",
+        "'{j}' of 'b.{j}' is not in the path on the left side",
     ),
     (
         {"weights": {"a": {"from": "b", "transpose": True}}},
@@ -490,7 +498,7 @@ def test_two_lines_for_one_path_are_a_mistake(tagger: Tagger) -> None:
 
     with pytest.raises(
         SpecError,
-        match=r"fits 'encoder\.\{i\}\.map\.inner\.weight' and 'encoder\.\{i\}\.map\.\{m\}",
+        match=r"matches both 'encoder\.\{i\}\.map\.inner\.weight' and 'encoder\.\{i\}\.map\.\{m\}",
     ):
         weft.import_hf(folder, table)
 
@@ -499,7 +507,7 @@ def test_a_table_may_name_a_spec_beside_it_and_no_other_file(tagger: Tagger) -> 
     """A path does not lead out of its folder."""
     folder, table = tagger(table={"spec": "../tagger.json"})
 
-    with pytest.raises(InputError, match=r"no spec '\.\./tagger\.json' beside the table"):
+    with pytest.raises(InputError, match=r"no spec '\.\./tagger\.json' next to the table"):
         weft.import_hf(folder, table)
 
 
@@ -542,7 +550,7 @@ def test_a_model_without_sources_decodes_none(tagger: Tagger, tmp_path: Path) ->
     """And says which inputs are wanted."""
     weft.import_hf(*tagger()).save(tmp_path / "made")
 
-    with pytest.raises(InputError, match="only an encoder-decoder of ids"):
+    with pytest.raises(InputError, match="needs an encoder-decoder over ids"):
         weft.open(tmp_path / "made").decode([[1]])
 
 

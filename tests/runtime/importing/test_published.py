@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from weft.graphs.ir.graph import BlockNode, RepeatNode
 from weft.runtime.importing.config import read_configuration, settle
 from weft.runtime.importing.table import load_table
 from weft.runtime.spec.check import graph_of
@@ -157,11 +158,11 @@ def test_gelu_of_the_first_gemma_is_the_approximation(tmp_path: Path) -> None:
 
     graph = graph_of(load(found["spec"], found["params"]))
     decoder = next(node for node in graph.root.nodes if node.name == "decoder")
-    assert decoder.body is not None
+    assert isinstance(decoder, RepeatNode)
     gates = {
         node.part.fill["f"].arguments["activation"]
         for node in decoder.body.nodes
-        if node.part is not None and node.name == "feed_forward"
+        if isinstance(node, BlockNode) and node.name == "feed_forward"
     }
     assert gates == {"gelu_tanh"}
 

@@ -21,7 +21,7 @@ def test_entries_are_counted(key: str, wanted: int) -> None:
 
 def test_what_has_no_entries_is_not_counted() -> None:
     """A number has none, and a key that is missing is told as such."""
-    with pytest.raises(ExpressionError, match="'size' is 4, and has no entries"):
+    with pytest.raises(ExpressionError, match="'size' is 4, which has no entries"):
         CONFIG.value_of({"count": "size"})
     with pytest.raises(UnknownNameError, match="other"):
         CONFIG.value_of({"count": "other"})

@@ -51,12 +51,12 @@ def test_pairs_of_a_head_become_neighbours() -> None:
 
 
 WRONG: list[tuple[dict[str, Any] | None, list[str], str]] = [
-    (None, [], "no such folder, or no 'config.json' in it"),
+    (None, [], "the folder does not exist or has no 'config.json'"),
     ({"model_type": "bert"}, ["--as", "bret"], "'hf-bret' is neither a file nor shipped with weft"),
-    ({"model_type": "parser"}, [], "no table is for a model of type 'parser'"),
-    ({}, [], "no table is for a model of type 'None'"),
+    ({"model_type": "parser"}, [], "no table supports models of type 'parser'"),
+    ({}, [], "no table supports models of type 'None'"),
     ({"model_type": "bert"}, [], "the configuration has no 'hidden_size'"),
-    ({"model_type": "t5"}, [], "several tables are for a model of type 't5'"),
+    ({"model_type": "t5"}, [], "several tables support models of type 't5'"),
     ({"model_type": "bert", "architectures": "BertForMaskedLM"}, [], "has no 'hidden_size'"),
 ]
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
-from weft.blocks.feed_forward.mixture_of_experts_module import MixtureOfExperts
-from weft.blocks.pooling.span_module import SpanScore
-from weft.blocks.recurrent.recurrent_module import LSTM
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.graph import Graph
+from weft.runtime.codegen.build import build
 from weft.runtime.export.onnx.forms import onnx_forms
+from weft.specs.load import loaded
 
 
 def scattered(module: nn.Module) -> nn.Module:
@@ -20,39 +24,59 @@ def scattered(module: nn.Module) -> nn.Module:
     return module.eval()
 
 
+def graph_of_block(use: str, **params: Any) -> Graph:
+    """Return a graph with one node, `block`, that reads x [B T 6] and a mask."""
+    [block] = [one for one in registry() if one.key == use]
+    wires = {"x": "x", "mask": "mask"}
+    ports = [
+        port.name for port in block.signature(block.params(**params), frozenset(wires)).outputs
+    ]
+    spec = {
+        "format": 2,
+        "name": "one",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 6]", "mask": "mask[B T]"},
+        "outputs": {port: f"block.{port}" for port in ports},
+        "nodes": {"block": {"use": use, "params": params, "in": wires}},
+    }
+    return check(loaded(spec).form, registry())
+
+
 @pytest.mark.parametrize(
-    "module",
+    ("use", "params"),
     [
-        MixtureOfExperts(6, 5, 7, top_k=2),
-        MixtureOfExperts(6, 3, 7, top_k=1, bias=False, activation="gelu"),
-        SpanScore(6, 5, 4),
+        ("mixture_of_experts@1", {"d_ff": 5, "experts": 7, "top_k": 2}),
+        ("mixture_of_experts@1", {"d_ff": 3, "experts": 7, "top_k": 1, "activation": "gelu"}),
+        ("span_score@1", {"d_hidden": 5, "labels": 4}),
     ],
     ids=["experts", "switch", "spans"],
 )
-def test_the_form_computes_what_the_module_computes(module: nn.Module) -> None:
-    """To the last digits but few, where some positions are not kept."""
-    scattered(module)
+def test_the_form_computes_what_the_module_computes(use: str, params: dict[str, Any]) -> None:
+    """To the last digits but a few, also where some positions are masked."""
+    graph = graph_of_block(use, **params)
+    model = scattered(build(graph))
+    block = model.get_submodule("block")
     x = torch.randn(3, 5, 6, dtype=torch.double)
     mask = torch.arange(5) < torch.tensor([[5], [2], [4]])
 
     with torch.no_grad():
-        expected = module(x, mask)
-        with onnx_forms(module):
-            hidden = {*vars(module)}
-            found = module(x, mask)
+        expected = model(x=x, mask=mask)
+        with onnx_forms(model, graph):
+            replaced = {*vars(block)}
+            found = model(x=x, mask=mask)
 
-    first, other = (one if isinstance(one, tuple) else (one,) for one in (expected, found))
-    for ours, theirs in zip(first, other, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
-    assert hidden - {*vars(module)}
+    for port, value in expected.items():
+        torch.testing.assert_close(found[port], value, rtol=0, atol=1e-12)
+    assert replaced - {*vars(block)}
 
 
-def test_modules_are_as_before_also_after_an_error() -> None:
-    """What hides a method is taken away."""
-    module = nn.Sequential(LSTM(4, 3), nn.Linear(3, 3))
-    names = {*vars(module[0])}
+def test_modules_are_restored_also_after_an_error() -> None:
+    """The attribute that hides a method is removed."""
+    graph = graph_of_block("lstm@1", d_hidden=3)
+    model = build(graph)
+    names = {*vars(model.get_submodule("block"))}
 
-    with pytest.raises(RuntimeError, match="fault"), onnx_forms(module):
+    with pytest.raises(RuntimeError, match="fault"), onnx_forms(model, graph):
         raise RuntimeError("fault")
 
-    assert {*vars(module[0])} == names
+    assert {*vars(model.get_submodule("block"))} == names

@@ -96,5 +96,5 @@ def test_what_moves_must_be_ids() -> None:
     )
 
     assert loop_of(graph).tokens == "tokens"
-    with pytest.raises(InputError, match="not from one input of ids"):
+    with pytest.raises(InputError, match="do not map one input of ids"):
         loop_of(moved)

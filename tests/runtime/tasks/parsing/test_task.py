@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from weft.graphs.ir.graph import BlockNode
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.data.treebank.linearization import LINEARIZATIONS
@@ -149,7 +150,7 @@ def test_an_aligned_target_stands_at_its_next_word(
     prepared = api.prepare_run(run, tmp_path / "run")
     graph = api.graph_for(run, "toy", prepared)
     [node] = [node for node in graph.root.nodes if node.name == "target_position"]
-    assert node.part is not None
+    assert isinstance(node, BlockNode)
     first, below, start = (node.part.arguments[name] for name in ("first", "below", "start"))
     assert below == prepared.source_tokenizer.vocab_size
     for row in range(len(prepared.train)):
