@@ -1,1 +1,1 @@
-"""Checkpoints: writing, opening, averaging, pruning and transferring them."""
+"""Checkpoints: write, open, average, prune and transfer them."""

@@ -1,9 +1,10 @@
-"""Averaging: the plain mean of the weights of several checkpoints.
+"""Checkpoint averaging: the mean of the weights of several checkpoints.
 
 Source: Vaswani et al. 2017, section 6.1 (the last 5 checkpoints of the base model,
 the last 20 of the big one), https://arxiv.org/abs/1706.03762
 
-Not here: which checkpoints, and their files (`../checkpoint.py`).
+Not here: the choice of the checkpoints (`../train/retention.py`) and their files
+(`checkpoint.py`).
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-_ONE_RUN = "average checkpoints of one run only"
+_ONE_RUN = "average only checkpoints of the same run"
 
 
 def average_weights(weights: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Return the mean of each weight.
 
     Args:
-        weights: one mapping a checkpoint, oldest first, all of the same keys.
+        weights: one mapping per checkpoint, oldest first, all with the same keys.
 
     Returns:
-        Floating-point tensors: the mean, added up in float64 and rounded once to the
-        kind of the first.  Others (counters, tables of indices): those of the last.
-        No tensor shares memory with the input.
+        The mean of floating-point tensors, summed in float64 and rounded once to the
+        dtype of the first; other tensors (counters, tables of indices) from the last
+        checkpoint.  No tensor shares memory with the input.
 
     Raises:
         InputError: there are no checkpoints, or two differ in their keys, or in the
-            shape or kind of a weight.
+            shape or dtype of a weight.
     """
     if not weights:
         msg = "no weights to average"
@@ -57,7 +58,7 @@ def average_weights(weights: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the mean of floating-point tensors, or a copy of the last of others."""
+    """Return the mean of floating-point tensors, or a copy of the last tensor of other dtypes."""
     if not tensors[0].is_floating_point():
         return tensors[-1].detach().clone()
     total = tensors[0].detach().to(torch.float64, copy=True)
@@ -67,5 +68,5 @@ def _mean(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _described(tensor: Tensor) -> str:
-    """Return kind and shape, such as ``float32[2, 3]``."""
+    """Return dtype and shape, such as ``float32[2, 3]``."""
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

@@ -1,16 +1,17 @@
-"""Checkpoint: a folder that holds a model whole, and runs nothing when opened.
+"""Checkpoints: folders with a complete model; opening one never executes code from it.
 
-    weights.safetensors     every parameter once; tied ones under their first path
-    optimizer.safetensors   moments by parameter name, in checkpoints that can be resumed
-    weights/, optimizer/    instead of these two where processes wrote a part each: `shards.py`
+    weights.safetensors     every parameter once; tied parameters under their first path
+    optimizer.safetensors   optimizer state by parameter name, in checkpoints that can be resumed
+    weights/, optimizer/    instead of these two files in sharded checkpoints: `sharded.py`
     spec.json               the canonical spec
-    run.json                the run, overrides applied
+    run.json                the run, with overrides applied
     state.json              fingerprint, a digest of each node, update, data position, scores
-    tokenizer.model         or source.model and target.model or target.symbols.json; of
-                            models of others also tokenizer.json
-    metrics.jsonl           the run's history up to here
+    tokenizer.model         or source.model and target.model or target.symbols.json; imported
+                            models may have tokenizer.json instead
+    metrics.jsonl           the history of the run up to this update
 
-It is written beside and renamed, so a folder that has its name is complete.
+A checkpoint is written to a temporary folder and renamed, so a folder with the final name is
+complete.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ from .sharded import read_shards
 FORMAT = 1
 """Version of the folder's layout."""
 RESERVE = 16 << 20
-"""Bytes that must stay free on the disk beside a checkpoint."""
+"""Bytes that must remain free on the disk after a checkpoint is written."""
 MOST_NAMED = 8
-"""Differences that the refusal of another graph lists."""
+"""Maximum number of differences that an error message about another graph lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint that was opened: all but the optimizer is in memory."""
+    """An open checkpoint; everything except the optimizer state is in memory."""
 
     folder: Path
     graph: Graph
@@ -61,7 +62,7 @@ class Checkpoint:
     run: Mapping[str, Any]
     state: Mapping[str, Any]
     tokenizers: Mapping[str, bytes]
-    """File name to what it holds: serialized SentencePiece models, and lists of symbols."""
+    """Contents of the tokenizer files by name: SentencePiece models and symbol lists."""
 
     def build(self, device: str = "cpu") -> nn.Module:
         """Return the model with its weights, in evaluation mode."""
@@ -70,10 +71,10 @@ class Checkpoint:
         return model.eval()
 
     def optimizer(self) -> dict[str, Tensor]:
-        """Return the optimizer's tensors.
+        """Return the optimizer state.
 
         Raises:
-            InputError: this checkpoint was kept for its weights alone.
+            InputError: the checkpoint has no optimizer state.
         """
         if not is_sharded(self.folder) and not (self.folder / "optimizer.safetensors").is_file():
             raise InputError(
@@ -86,7 +87,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What goes into a checkpoint."""
+    """Contents of a checkpoint to be written."""
 
     graph: Graph
     weights: Mapping[str, Tensor]
@@ -98,13 +99,13 @@ class Contents:
 
 
 def weights_of(model: nn.Module, graph: Graph) -> dict[str, Tensor]:
-    """Return every parameter once, by its path."""
+    """Return every parameter once, by its path; tied parameters under their first path."""
     everything = model.state_dict()
     return {path: everything[path].detach() for path in graph.weights()}
 
 
 def save(folder: Path, contents: Contents) -> Path:
-    """Write a checkpoint; an older one of that name survives any failure.
+    """Write a checkpoint; an existing one of the same name is kept if this fails.
 
     Raises:
         InputError: the disk is full or the folder cannot be written.
@@ -120,15 +121,15 @@ def save(folder: Path, contents: Contents) -> Path:
         raise InputError(
             f"cannot write the checkpoint: {error}",
             place=str(folder),
-            help="free some space and use --resume; the checkpoints written before are whole",
+            help="free disk space and use --resume; earlier checkpoints are complete",
         ) from error
     return folder
 
 
 def migrated(checkpoint: Checkpoint, folder: Path) -> Path:
-    """Write an opened checkpoint, whatever its format was, to a folder in today's format.
+    """Write an open checkpoint of any format to a folder in the current format.
 
-    The optimizer's state and the metrics are copied where the checkpoint has them.
+    The optimizer state and the metrics are copied if the checkpoint has them.
 
     Raises:
         InputError: the disk is full or the folder cannot be written.
@@ -149,10 +150,10 @@ def migrated(checkpoint: Checkpoint, folder: Path) -> Path:
 
 
 def new_folder(folder: Path, size: int = 0) -> Path:
-    """Return an empty folder beside a checkpoint's place, to be filled and then finished.
+    """Make an empty temporary folder for a checkpoint; pass it to `finish` when it is filled.
 
     Raises:
-        OSError: it cannot be made, or fewer bytes than `size` and some are free.
+        OSError: the folder cannot be made, or less than `size` plus `RESERVE` bytes are free.
     """
     partial = folder.with_name(f".{folder.name}.partial")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -163,17 +164,17 @@ def new_folder(folder: Path, size: int = 0) -> Path:
 
 
 def finish(partial: Path, folder: Path, contents: Contents) -> None:
-    """Write all but tensors, and give the folder its name."""
-    _write_words(partial, contents)
+    """Write everything except tensors, and rename the folder to its final name."""
+    _write_text(partial, contents)
     _sync(partial)
     replace_folder(partial, folder)
 
 
 def _refuse_full_disk(folder: Path, size: int) -> None:
-    """Raise the disk's own error before anything is written."""
+    """Raise the error of a full disk before anything is written."""
     free = shutil.disk_usage(folder).free
     if free < size + RESERVE:
-        msg = f"{size >> 20} MiB are needed and {free >> 20} MiB are free"
+        msg = f"{size >> 20} MiB needed, {free >> 20} MiB free"
         raise OSError(errno.ENOSPC, f"no space left on the disk: {msg}")
 
 
@@ -187,7 +188,7 @@ def _write_tensors(folder: Path, contents: Contents) -> None:
         save_file(moments, folder / "optimizer.safetensors")
 
 
-def _write_words(folder: Path, contents: Contents) -> None:
+def _write_text(folder: Path, contents: Contents) -> None:
     state = {
         **contents.state,
         "format": FORMAT,
@@ -207,7 +208,7 @@ def _write_words(folder: Path, contents: Contents) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Wait until what was written is on the disk."""
+    """Flush all written files to the disk."""
     for path in [*folder.rglob("*"), folder]:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -217,7 +218,7 @@ def _sync(folder: Path) -> None:
 
 
 def replace_folder(new: Path, old: Path) -> None:
-    """Give a complete folder its name; at every moment one of the two is whole."""
+    """Replace `old` by the complete folder `new`; at any moment one of the two is complete."""
     aside = _aside(old)
     shutil.rmtree(aside, ignore_errors=True)
     if old.exists():
@@ -227,12 +228,12 @@ def replace_folder(new: Path, old: Path) -> None:
 
 
 def _aside(folder: Path) -> Path:
-    """Return where a folder waits while a new one takes its name."""
+    """Return the path of an old folder while a new one takes its name."""
     return folder.with_name(f".{folder.name}.old")
 
 
 def recover(folder: Path) -> None:
-    """Give a folder its name back if we were killed while a new one was to take it."""
+    """Restore a folder if the process was killed while it was being replaced."""
     aside = _aside(folder)
     if aside.is_dir() and not folder.exists():
         aside.rename(folder)
@@ -242,28 +243,32 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
     """Open a checkpoint folder.
 
     Raises:
-        InputError: not a checkpoint, cut off, or of another format.
-        SpecError: its spec is damaged.
+        InputError: the folder is not a checkpoint, is incomplete, or has another format.
+        SpecError: its spec is invalid.
     """
     folder = Path(folder)
     if not folder.is_dir():
         near = nearest(folder.name, [p.name for p in folder.parent.glob("*") if p.is_dir()])
-        help_ = f"did you mean '{folder.parent / near}'?" if near else "name a checkpoint folder"
+        help_ = (
+            f"did you mean '{folder.parent / near}'?"
+            if near
+            else "give the path of a checkpoint folder"
+        )
         raise InputError("no such checkpoint folder", place=str(folder), help=help_)
     tensors = "weights" if is_sharded(folder) else "weights.safetensors"
     for name in (tensors, "spec.json", "state.json"):
         if not (folder / name).exists():
             raise InputError(
-                f"not a whole checkpoint: '{name}' is missing",
+                f"not a complete checkpoint: '{name}' is missing",
                 place=str(folder),
-                help="name a folder such as RUN/checkpoints/001000, RUN/best or RUN/averaged",
+                help="give a folder such as RUN/checkpoints/001000, RUN/best or RUN/averaged",
             )
     state = _json(folder / "state.json")
     if state.get("format") != FORMAT:
         raise InputError(
-            f"checkpoint format {state.get('format')} is not known, only {FORMAT}",
+            f"checkpoint format {state.get('format')} is not supported, only {FORMAT}",
             place=str(folder / "state.json"),
-            help="open it with the weft that wrote it",
+            help="open it with the version of weft that wrote it",
         )
     spec_file = folder / "spec.json"
     written = _json(spec_file)
@@ -274,7 +279,7 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
             "spec.json is not the spec that the weights were trained with"
             + _listed(_changed_nodes(state, graph)),
             place=str(spec_file),
-            help="put the written spec.json back",
+            help="restore the original spec.json",
         )
     return Checkpoint(
         folder=folder,
@@ -282,69 +287,71 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
         weights=tensors_in(folder, "weights"),
         run=_run(folder / "run.json"),
         state=state,
-        tokenizers={path.name: path.read_bytes() for path in sorted(_vocabularies(folder))},
+        tokenizers={path.name: path.read_bytes() for path in sorted(_tokenizer_files(folder))},
     )
 
 
 def _run(path: Path) -> dict[str, Any]:
-    """Return the run of a checkpoint in today's format; an imported model has none."""
+    """Return the run of a checkpoint in the current format; empty for an imported model."""
     return upgrade_format(_json(path), RUN_FORMATS)[0] if path.is_file() else {}
 
 
-def _vocabularies(folder: Path) -> list[Path]:
-    """Return the files that say what ids mean."""
+def _tokenizer_files(folder: Path) -> list[Path]:
+    """Return the tokenizer files of a checkpoint."""
     return [*folder.glob("*.model"), *folder.glob("*.symbols.json"), *folder.glob(HUB)]
 
 
 def _changed_nodes(state: Mapping[str, Any], graph: Graph) -> list[str]:
-    """Return the nodes that are not as when a checkpoint was written, as far as it says."""
+    """Return the nodes that changed since a checkpoint was written, if it stores node digests."""
     before = state.get("nodes")
     return changed_paths(before, digests(graph)) if isinstance(before, dict) else []
 
 
 def _listed(lines: list[str]) -> str:
-    """Return lines to stand below a problem, the first of them."""
+    """Return lines as indented text below a problem, at most `MOST_NAMED` of them."""
     more = len(lines) - MOST_NAMED
     shown = [*lines[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
     return "".join(f"\n      {line}" for line in shown)
 
 
-def refuse_other_graph(held: Graph, wanted: Graph, *, problem: str, place: str, help_: str) -> None:
-    """Refuse to take one graph for another, by naming what differs.
+def refuse_other_graph(
+    found: Graph, wanted: Graph, *, problem: str, place: str, help_: str
+) -> None:
+    """Raise an error that lists the differences if two graphs differ.
 
     Args:
-        held: the graph of a checkpoint.
-        wanted: the one that it should be of.
-        problem: what cannot be done with another.
-        place: where the checkpoint is.
-        help_: the way out.
+        found: graph of a checkpoint.
+        wanted: expected graph.
+        problem: problem for the error message.
+        place: path of the checkpoint for the error message.
+        help_: help for the error message.
 
     Raises:
-        InputError: they do not compute the same; up to `MOST_NAMED` differences are listed.
+        InputError: the fingerprints differ; the message lists up to `MOST_NAMED` differences.
     """
-    if fingerprint(held) == fingerprint(wanted):
+    if fingerprint(found) == fingerprint(wanted):
         return
-    lines = [str(row) for row in rows(diff(held, wanted).changes)]
+    lines = [str(row) for row in rows(diff(found, wanted).changes)]
     raise InputError(problem + _listed(lines), place=place, help=help_)
 
 
 def _json(path: Path) -> dict[str, Any]:
     value = read_json(read_text(path), str(path))
     if not isinstance(value, dict):
-        raise InputError("the file is not an object", place=str(path))
+        raise InputError("the file is not a JSON object", place=str(path))
     return value
 
 
 def is_sharded(folder: Path) -> bool:
-    """Say whether several processes wrote a part each of a checkpoint."""
+    """Return whether a checkpoint is sharded, with a part written by each process."""
     return (folder / "weights").is_dir()
 
 
 def tensors_in(folder: Path, name: str) -> dict[str, Tensor]:
-    """Return the `weights` or the `optimizer` of a checkpoint, in whichever form it has.
+    """Return the tensors `weights` or `optimizer` of a checkpoint, sharded or not.
 
     Raises:
-        InputError: they are damaged or cut off.
+        InputError: a file is damaged or cut off.
     """
     if is_sharded(folder):
         return read_shards(folder / name)
@@ -355,7 +362,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file.
 
     Raises:
-        InputError: it is damaged or cut off.
+        InputError: the file is damaged or cut off.
     """
     try:
         tensors: dict[str, Tensor] = load_file(path)
@@ -369,16 +376,16 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def set_weights(model: nn.Module, weights: Mapping[str, Tensor], graph: Graph, place: str) -> None:
-    """Put weights into a model, or refuse them by naming what differs.
+    """Load weights into a model.
 
     Raises:
-        InputError: a parameter is missing, left over, or of another shape.
+        InputError: a parameter is missing, unexpected, or has another shape.
     """
     wanted = graph.weights()
     problems = [f"'{path}' is missing" for path in wanted if path not in weights]
-    problems += [f"'{path}' is left over" for path in weights if path not in wanted]
+    problems += [f"'{path}' is unexpected" for path in weights if path not in wanted]
     problems += [
-        f"'{path}' is {list(weights[path].shape)}, not {list(shape)}"
+        f"'{path}' has shape {list(weights[path].shape)}, not {list(shape)}"
         for path, shape in wanted.items()
         if path in weights and tuple(weights[path].shape) != shape
     ]
@@ -387,9 +394,9 @@ def set_weights(model: nn.Module, weights: Mapping[str, Tensor], graph: Graph, p
             f"; and {len(problems) - 6} more" if problems[6:] else ""
         )
         raise InputError(
-            f"the weights are of another graph: {shown}",
+            f"the weights belong to another graph: {shown}",
             place=place,
-            help="open them with the spec that they were trained with",
+            help="open them with the spec they were trained with",
         )
     model.load_state_dict(dict(weights), strict=False, assign=False)
     tie(model)

@@ -1,7 +1,8 @@
-"""Shards: tensors of which several files hold parts, read without running anything.
+"""Reading of sharded checkpoints in one process, without executing code from them.
 
-A folder of safetensors files as torch.distributed.checkpoint writes them: beside each part
-stands, as JSON, where it begins in the whole.  Any number of processes may have written it.
+A sharded checkpoint is a folder of safetensors files, as torch.distributed.checkpoint writes
+them; JSON metadata gives the offset of each shard in its tensor.  Any number of processes may
+have written the files.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from torch import Tensor
 from ...specs.findings import InputError
 
 _WHERE = "DCP_SHARDING_INFO"
-"""Key of a file's metadata under which torch writes where parts begin."""
+"""Key of the file metadata under which torch stores the offsets of shards."""
 
 
 def read_shards(folder: Path) -> dict[str, Tensor]:
-    """Return the whole tensors whose parts lie in a folder.
+    """Return the full tensors of a folder of shards.
 
     Raises:
-        InputError: there are none, one is damaged or cut off, or parts are missing.
+        InputError: there are no tensors, a file is damaged or cut off, or shards are missing.
     """
     parts: dict[str, list[tuple[tuple[int, ...], Tensor]]] = {}
     for path in sorted(folder.glob("*.safetensors")):
@@ -36,35 +37,35 @@ def read_shards(folder: Path) -> dict[str, Tensor]:
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(path, str(error)) from error
     if not parts:
-        raise _damaged(folder, "it holds no tensors")
+        raise _damaged(folder, "the folder contains no tensors")
     return {name: _joined(folder, name, found) for name, found in parts.items()}
 
 
 def _parts(path: Path) -> Iterator[tuple[str, tuple[int, ...], Tensor]]:
-    """Read one file: name, where its part begins, the part."""
+    """Yield the name, the offsets and the data of each shard of a file."""
     with safe_open(path, "pt") as file:
         where: dict[str, Any] = json.loads((file.metadata() or {}).get(_WHERE, "{}"))
-        for name in file.keys():  # noqa: SIM118 - a file is no mapping
+        for name in file.keys():  # noqa: SIM118 - a file is not a mapping
             part = file.get_tensor(name)
             begin = tuple(where[name]["saved_offsets"]) if where else (0,) * part.dim()
             if len(begin) != part.dim() or not all(type(at) is int and at >= 0 for at in begin):
-                msg = f"'{name}' begins at {begin}"
+                msg = f"'{name}' has the invalid offsets {begin}"
                 raise ValueError(msg)
             yield name, begin, part
 
 
 def _joined(folder: Path, name: str, parts: list[tuple[tuple[int, ...], Tensor]]) -> Tensor:
-    """Put the parts of one tensor together."""
+    """Assemble a tensor from its shards."""
     first = parts[0][1]
     if any(p.dim() != first.dim() or p.dtype != first.dtype for _, p in parts):
-        raise _damaged(folder, f"parts of '{name}' differ in kind")
+        raise _damaged(folder, f"shards of '{name}' differ in dtype or number of axes")
     shape = [max(at[axis] + part.size(axis) for at, part in parts) for axis in range(first.dim())]
     if sum(part.numel() for _, part in parts) != prod(shape):
-        raise _damaged(folder, f"parts of '{name}' are missing")
-    whole = torch.empty(shape, dtype=first.dtype)
+        raise _damaged(folder, f"shards of '{name}' are missing")
+    full = torch.empty(shape, dtype=first.dtype)
     for at, part in parts:
-        whole[tuple(slice(b, b + n) for b, n in zip(at, part.shape, strict=True))] = part
-    return whole
+        full[tuple(slice(b, b + n) for b, n in zip(at, part.shape, strict=True))] = part
+    return full
 
 
 def _damaged(place: Path, why: str) -> InputError:

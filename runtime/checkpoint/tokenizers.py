@@ -1,4 +1,4 @@
-"""Special: what a checkpoint says of its tokenizers, and of the ids that are no words."""
+"""Tokenizers and special tokens of a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,82 +10,86 @@ from ..decode.decode import SpecialTokens
 from .checkpoint import Checkpoint
 
 
-def ends_of(held: Checkpoint) -> frozenset[int]:
-    """Return the tokens that end an output, as far as a checkpoint says."""
-    said = held.state.get("imported", {}).get("tokens", {}).get("end")
-    if said is not None:
-        return frozenset(said if isinstance(said, list) else [said])
-    if "tokenizer.model" in held.tokenizers:
-        eos = Tokenizer(held.tokenizers["tokenizer.model"], own_ids=False).eos
+def ends_of(checkpoint: Checkpoint) -> frozenset[int]:
+    """Return the end tokens of outputs; empty if the checkpoint does not define them."""
+    end = checkpoint.state.get("imported", {}).get("tokens", {}).get("end")
+    if end is not None:
+        return frozenset(end if isinstance(end, list) else [end])
+    if "tokenizer.model" in checkpoint.tokenizers:
+        eos = Tokenizer(checkpoint.tokenizers["tokenizer.model"], own_ids=False).eos
         return frozenset({eos} - {-1})
     return frozenset()
 
 
-def special_tokens_of(held: Checkpoint) -> SpecialTokens:
-    """Return the special ids of an output.
+def special_tokens_of(checkpoint: Checkpoint) -> SpecialTokens:
+    """Return the special tokens of outputs.
 
     Raises:
-        InputError: the checkpoint does not say what they are.
+        InputError: the checkpoint does not define them.
     """
-    said = held.state.get("imported", {}).get("tokens", {})
-    ids = [said.get(name) for name in SpecialTokens._fields[:3]]
-    ids = [one[0] if isinstance(one, list) and len(one) == 1 else one for one in ids]
-    if all(isinstance(one, int) for one in ids):
+    tokens = checkpoint.state.get("imported", {}).get("tokens", {})
+    ids = [tokens.get(name) for name in SpecialTokens._fields[:3]]
+    ids = [value[0] if isinstance(value, list) and len(value) == 1 else value for value in ids]
+    if all(isinstance(value, int) for value in ids):
         return SpecialTokens(*ids)
-    if "imported" in held.state:
+    if "imported" in checkpoint.state:
         raise InputError(
-            "the checkpoint does not say which ids begin and end an output and fill rows",
-            place=str(held.folder),
-            help="give them: decode(sources, Special(begin, end, pad))",
+            "the checkpoint does not define the begin, end and padding ids of outputs",
+            place=str(checkpoint.folder),
+            help="give them: decode(sources, SpecialTokens(begin, end, pad))",
         )
-    return SpecialTokens.of(tokenizers_of(held)[1])
+    return SpecialTokens.of(tokenizers_of(checkpoint)[1])
 
 
-def tokenizers_of(held: Checkpoint) -> tuple[Tokenizer, Vocabulary]:
+def tokenizers_of(checkpoint: Checkpoint) -> tuple[Tokenizer, Vocabulary]:
     """Return the source and target tokenizers of a checkpoint.
 
     Raises:
-        InputError: there is none.
+        InputError: the checkpoint has no tokenizer.
     """
-    files = held.tokenizers
+    files = checkpoint.tokenizers
     if "tokenizer.model" in files:
         both = Tokenizer.from_bytes(files["tokenizer.model"])
         return both, both
     if {"source.model", SYMBOLS} <= files.keys():
         source = Tokenizer.from_bytes(files["source.model"])
-        return source, Symbols.from_bytes(files[SYMBOLS], source, str(held.folder / SYMBOLS))
+        return source, Symbols.from_bytes(files[SYMBOLS], source, str(checkpoint.folder / SYMBOLS))
     if {"source.model", "target.model"} <= files.keys():
         return tuple(Tokenizer.from_bytes(files[f"{side}.model"]) for side in ("source", "target"))  # type: ignore[return-value]
     raise InputError(
-        "the checkpoint has no tokenizer", place=str(held.folder), help="put tokenizer.model back"
+        "the checkpoint has no tokenizer",
+        place=str(checkpoint.folder),
+        help="restore tokenizer.model",
     )
 
 
-def prompts_of(held: Checkpoint) -> Prompts:
-    """Return what cuts prompts for a checkpoint, also with special ids of its own.
+def prompts_of(checkpoint: Checkpoint) -> Prompts:
+    """Return the prompt tokenizer of a checkpoint, which may have its own special tokens.
 
     Raises:
-        InputError: there is none, or it cannot be read, or is not the model's.
+        InputError: there is no tokenizer, it is invalid, or it does not fit the model.
     """
-    if not held.tokenizers:
+    if not checkpoint.tokenizers:
         raise InputError(
             "the checkpoint has no tokenizer",
-            place=str(held.folder),
-            help="give ids: weft generate --ids, or generate() from Python",
+            place=str(checkpoint.folder),
+            help="give token ids: weft generate --ids, or generate() in Python",
         )
-    name, data = sorted(held.tokenizers.items())[-1]
-    place = str(held.folder / name)
+    name, data = sorted(checkpoint.tokenizers.items())[-1]
+    place = str(checkpoint.folder / name)
     tokenizer: Prompts
     if name == HUB:
-        tokenizer = HubTokenizer(data, ends=ends_of(held), place=place)
+        tokenizer = HubTokenizer(data, ends=ends_of(checkpoint), place=place)
     else:
         tokenizer = Tokenizer(data, place=place, own_ids=False)
-    sizes = [int(one.size or 0) for one in held.graph.inputs.values() if one.kind == "ids"]
+    sizes = [
+        int(type_.size or 0) for type_ in checkpoint.graph.inputs.values() if type_.kind == "ids"
+    ]
     size = min(sizes, default=0)
     if tokenizer.vocab_size > size:
         raise InputError(
-            f"the tokenizer has {tokenizer.vocab_size} pieces, and the model {size}",
+            f"the tokenizer has {tokenizer.vocab_size} pieces, but the model has {size}",
             place=place,
-            help="put the model's own tokenizer there, or give ids: weft generate --ids",
+            help="use the tokenizer of the model, or give token ids: weft generate --ids",
         )
     return tokenizer

@@ -1,7 +1,7 @@
-"""Adapt: the weights of a checkpoint in the model of another spec, as far as they go.
+"""Weight transfer: loads the weights of a checkpoint into the model of another spec.
 
-What both have by path and shape is copied, renamed nodes included; the rest is drawn
-anew.  Which is which is in the `WeightTransfer`.
+Weights with equal paths and shapes are copied, also between renamed nodes; all others are
+newly initialized.  A `WeightTransfer` lists both.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ if TYPE_CHECKING:
 def carry_over(
     model: nn.Module, weights: Mapping[str, Tensor], old: Graph, new: Graph
 ) -> WeightTransfer:
-    """Copy the weights of a graph into the model of another, as far as they fit.
+    """Copy the weights of one graph into the model of another where they fit.
 
     Args:
-        model: was built from `new`; what is not carried stays as it is.
-        weights: those of `old`, each once.
-        old: the graph that has the weights.
-        new: the graph that wants them.
+        model: model built from `new`; its other weights are not changed.
+        weights: weights of `old`, each once.
+        old: source graph.
+        new: target graph.
 
     Returns:
-        Which weights were carried, from where, and which not.
+        Which weights were carried over, from where, and which were not.
     """
-    found = diff(old, new).weight_transfer
+    transfer = diff(old, new).weight_transfer
     parameters = model.state_dict()
     with torch.no_grad():
-        for path, source in found.sources.items():
+        for path, source in transfer.sources.items():
             parameters[path].copy_(weights[source])
-    return found
+    return transfer
 
 
-def adapted(held: Checkpoint, graph: Graph, seed: int) -> tuple[Checkpoint, WeightTransfer]:
-    """Return a checkpoint of another graph with the weights that it can have.
+def adapted(checkpoint: Checkpoint, graph: Graph, seed: int) -> tuple[Checkpoint, WeightTransfer]:
+    """Return a checkpoint of another graph, with the weights that fit it.
 
     Args:
-        held: has the weights; it is not changed.
-        graph: wants them.
-        seed: decides the weights that are drawn anew, together with their paths.
+        checkpoint: checkpoint with the weights; not changed.
+        graph: target graph.
+        seed: determines the newly initialized weights, together with their paths.
     """
     model = build(graph, seed=seed)
-    weight_transfer = carry_over(model, held.weights, held.graph, graph)
-    begun = {"adapted_from": fingerprint(held.graph), "update": 0}
-    run = {key: value for key, value in held.run.items() if key not in ("spec", "params")}
+    weight_transfer = carry_over(model, checkpoint.weights, checkpoint.graph, graph)
+    state = {"adapted_from": fingerprint(checkpoint.graph), "update": 0}
+    run = {key: value for key, value in checkpoint.run.items() if key not in ("spec", "params")}
     weights = {path: tensor.clone() for path, tensor in weights_of(model, graph).items()}
-    made = replace(held, graph=graph, weights=weights, run=run, state=begun)
-    return made, weight_transfer
+    adapted_checkpoint = replace(checkpoint, graph=graph, weights=weights, run=run, state=state)
+    return adapted_checkpoint, weight_transfer

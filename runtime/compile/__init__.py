@@ -1,1 +1,1 @@
-"""From graph to module: lowering, building, torch.compile."""
+"""Compilation and kernel selection: torch.compile, prepacked weights, autotuning."""

@@ -1,8 +1,8 @@
-"""Kernels: which of several ways to compute the same thing is used, by a short measurement.
+"""Autotuning: chooses kernels for matrix products and attention by a short measurement.
 
-Matrix products of float32 on the CPU, and the core of attention, can be computed by more
-than one kernel, and which is fastest depends on the processor.  A choice is made once for
-a machine, kept in a file, printed by trainings, and can be set from outside.
+Float32 matrix products on the CPU and attention can each be computed by several kernels, and
+which one is fastest depends on the processor.  The choice is made once per machine, cached in
+a file and logged by trainings; settings and environment variables override it.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import cast, get_args
 
 import torch
 
-from ...blocks.kernels import attention_backends as cores
+from ...blocks.kernels import attention_backends as backends
 from ...blocks.kernels import linear as product
 from ...specs.findings import InputError, did_you_mean
 from ..system.cache import store, stored
 from ..system.cpu import processor_identity
 
 LENGTHS = (32, 128, 512)
-"""Positions at which cores of attention are compared; the one nearest from above decides."""
+"""Lengths at which attention backends are compared; a length uses the next larger one."""
 GAIN = 1.15
-"""How many times as fast as torch's own another kernel must be to be chosen."""
+"""Minimum speedup over torch's kernel for another kernel to be chosen."""
 RUNS = 5
-"""Runs of each contestant after one to warm up; the median counts."""
+"""Timed runs of each kernel after one warmup run; the median is used."""
 TOKENS = 1024
 """Rows of a measured product, and positions of a measured batch."""
 
 _known: dict[str, Kernels] = {}
-"""What this process has measured or read, by key."""
+"""Choices that this process has measured or read from the cache, by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +42,21 @@ class Kernels:
     """A choice of kernels."""
 
     product: product.Product
-    """What multiplies float32 matrices on the CPU."""
-    attention: Mapping[str, cores.Core]
-    """Positions up to which a core is used, as text, to the core; `*` beyond the last."""
+    """Kernel of float32 matrix products on the CPU."""
+    attention: Mapping[str, backends.Core]
+    """Attention backend by the maximum length it is used for, as text; `*` for longer ones."""
     reason: str
+    """How the choice was made, for the log."""
 
     def __str__(self) -> str:
-        """Say in one line what runs."""
+        """Return a one-line summary."""
         names = set(self.attention.values())
-        parts = [f"{core} to {limit}" for limit, core in self.attention.items()]
+        parts = [f"{backend} to {limit}" for limit, backend in self.attention.items()]
         how = names.pop() if len(names) == 1 else ", ".join(parts).replace("to *", "beyond")
         return f"kernels: products by {self.product}, attention {how}: {self.reason}"
 
     def as_json(self) -> dict[str, object]:
-        """Return the choice as plain data."""
+        """Return the choice as JSON-compatible data."""
         return {**asdict(self), "attention": dict(self.attention)}
 
 
@@ -66,22 +67,22 @@ def choose_kernels(
     product_kernel: str = "auto",
     attention_kernel: str = "auto",
 ) -> Kernels:
-    """Return the kernels for a device and a precision, measured once for a machine.
+    """Choose the kernels for a device and a precision; measure once per machine.
 
     Args:
-        device: where the model runs.
+        device: device of the model.
         half: whether matrix products are in bfloat16.
-        product_kernel: a kernel for products, or `auto`; `WEFT_PRODUCT` goes before it.
-        attention_kernel: a core of attention, or `auto`; `WEFT_ATTENTION` goes before it.
+        product_kernel: kernel of matrix products, or `auto`; overridden by `WEFT_PRODUCT`.
+        attention_kernel: attention backend, or `auto`; overridden by `WEFT_ATTENTION`.
 
     Raises:
-        InputError: no such kernel, or not on this machine.
+        InputError: the kernel does not exist or is not available on this machine.
     """
     requested = {
         "product": os.environ.get("WEFT_PRODUCT", product_kernel),
         "attention": os.environ.get("WEFT_ATTENTION", attention_kernel),
     }
-    known = {"product": get_args(product.Product), "attention": get_args(cores.Core)}
+    known = {"product": get_args(product.Product), "attention": get_args(backends.Core)}
     for name, kernel in requested.items():
         if kernel != "auto" and kernel not in known[name]:
             raise InputError(
@@ -90,7 +91,11 @@ def choose_kernels(
                 help=did_you_mean(kernel, ["auto", *known[name]]),
             )
     if requested["product"] == "onednn" and not product.has_onednn():
-        raise InputError("this torch has no kernel 'onednn'", place="/kernels/product")
+        raise InputError(
+            "this torch has no kernel 'onednn'",
+            place="/kernels/product",
+            help="set 'kernels.product' to 'auto' or 'torch'",
+        )
     measured = None
     if "auto" in requested.values():
         measured = _measured(device, half=half)
@@ -99,60 +104,62 @@ def choose_kernels(
         chosen = measured.product
     elif requested["product"] != "auto":
         chosen = cast("product.Product", requested["product"])
-    attention: Mapping[str, cores.Core] = {"*": "fused"}
+    attention: Mapping[str, backends.Core] = {"*": "fused"}
     if requested["attention"] == "auto" and measured is not None:
         attention = measured.attention
     elif requested["attention"] != "auto":
-        attention = {"*": cast("cores.Core", requested["attention"])}
-    return Kernels(chosen, attention, "asked for" if measured is None else measured.reason)
+        attention = {"*": cast("backends.Core", requested["attention"])}
+    return Kernels(chosen, attention, "requested" if measured is None else measured.reason)
 
 
 def as_kept(stored: Mapping[str, object]) -> Kernels | None:
-    """Return a choice that a checkpoint holds, or None where this machine cannot follow it."""
+    """Return a stored choice, or None if it is invalid or not available on this machine."""
     try:
-        kernels = Kernels(stored["product"], dict(stored["attention"]), "as the run was begun")  # type: ignore[arg-type, call-overload]
+        kernels = Kernels(
+            stored["product"], dict(stored["attention"]), "as at the start of the run"
+        )  # type: ignore[arg-type, call-overload]
     except (KeyError, TypeError, ValueError):
         return None
-    able = kernels.product == "torch" or product.has_onednn()
-    able = able and set(kernels.attention.values()) <= set(get_args(cores.Core))
-    return kernels if able else None
+    available = kernels.product == "torch" or product.has_onednn()
+    available = available and set(kernels.attention.values()) <= set(get_args(backends.Core))
+    return kernels if available else None
 
 
 @contextmanager
 def using(kernels: Kernels) -> Iterator[None]:
-    """Compute by these kernels, in this process, until the context ends."""
-    before = product.product_in_use(), cores.in_use()
+    """Use these kernels in this process until the context ends."""
+    before = product.product_in_use(), backends.in_use()
     product.use_product(kernels.product)
-    cores.use(kernels.attention)
+    backends.use(kernels.attention)
     try:
         yield
     finally:
         product.use_product(before[0])
-        cores.use(before[1])
+        backends.use(before[1])
 
 
 def _measured(device: torch.device, *, half: bool) -> Kernels:
-    """Return what measuring found, in this process, or before on this machine."""
+    """Return the fastest kernels: cached in this process, cached on this machine, or measured."""
     key = machine_key(device, half=half)
     if key not in _known:
         name = f"kernels/{key}.json"
-        before = as_kept(stored(name))
-        if before is None:
+        cached = as_kept(stored(name))
+        if cached is None:
             found = _measure(device, half=half)
             store(name, found.as_json())
         else:
-            found = Kernels(before.product, before.attention, "measured before")
+            found = Kernels(cached.product, cached.attention, "cached measurement")
         _known[key] = found
     return _known[key]
 
 
 def device_identity(device: torch.device) -> str:
-    """Return one line that differs between devices on which other kernels may be fastest."""
+    """Return one line that distinguishes devices whose fastest kernels may differ."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else processor_identity()
 
 
 def machine_key(device: torch.device, *, half: bool) -> str:
-    """Return a name for all that a measurement depends on, the model aside."""
+    """Return a cache key of everything that a measurement depends on except the model."""
     parts = (
         device.type,
         device_identity(device),
@@ -165,52 +172,52 @@ def machine_key(device: torch.device, *, half: bool) -> str:
 
 
 def _measure(device: torch.device, *, half: bool) -> Kernels:
-    """Compare all kernels that do one thing."""
-    words, chosen = [], "torch"
+    """Measure all alternative kernels and choose the fastest."""
+    notes, chosen = [], "torch"
     if device.type == "cpu" and not half and product.has_onednn():
         seconds = {name: _seconds(_product_job(name)) for name in get_args(product.Product)}
         gain = seconds["torch"] / seconds["onednn"]
         chosen = "onednn" if gain >= GAIN else "torch"
-        words.append(f"onednn's products {gain:.2f} x as fast")
-    attention: dict[str, cores.Core] = {}
+        notes.append(f"onednn's products {gain:.2f} x as fast")
+    attention: dict[str, backends.Core] = {}
     for length in LENGTHS:
         spent = {
-            core: _seconds(_attention_job(core, length, device, half=half))
-            for core in cores.COMPARED
+            backend: _seconds(_attention_job(backend, length, device, half=half))
+            for backend in backends.COMPARED
         }
-        best = min(spent, key=lambda core: spent[core])
+        best = min(spent, key=lambda backend: spent[backend])
         attention[str(length)] = best
-        words.append(f"{best} at {length} {max(spent.values()) / spent[best]:.1f} x")
+        notes.append(f"{best} at {length} {max(spent.values()) / spent[best]:.1f} x")
     attention["*"] = attention[str(LENGTHS[-1])]
-    return Kernels(chosen, attention, f"measured {', '.join(words)}")  # type: ignore[arg-type]
+    return Kernels(chosen, attention, f"measured {', '.join(notes)}")  # type: ignore[arg-type]
 
 
 def _product_job(name: product.Product) -> Callable[[], object]:
-    """Return a run of the three products of a linear map."""
+    """Return a function that runs the three products of a linear map, forward and backward."""
     x = torch.randn(TOKENS, 512, requires_grad=True)
     layer = product.LinearMap(512, 512)
 
     def run() -> None:
-        with using(Kernels(name, cores.in_use(), "")):
+        with using(Kernels(name, backends.in_use(), "")):
             layer(x).sum().backward()
 
     return run
 
 
 def _attention_job(
-    core: cores.Core, length: int, device: torch.device, *, half: bool
+    backend: backends.Core, length: int, device: torch.device, *, half: bool
 ) -> Callable[[], object]:
-    """Return a run of attention with padding, forward and backward."""
-    kind = torch.bfloat16 if half else torch.float32
+    """Return a function that runs attention with padding, forward and backward."""
+    dtype = torch.bfloat16 if half else torch.float32
     shape = (max(1, TOKENS // length), 8, length, 64)
     query, key, value = (
-        torch.randn(shape, device=device, dtype=kind, requires_grad=True) for _ in range(3)
+        torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for _ in range(3)
     )
     mask = torch.ones(shape[0], length, dtype=torch.bool, device=device)
     mask[:, -1] = False
 
     def run() -> None:
-        compute = cores.by_name(core)
+        compute = backends.by_name(backend)
         y = compute(query, key, value, mask[:, None, None, :], causal=False, dropout=0.0)
         y.sum().backward()
         if device.type == "cuda":
@@ -220,7 +227,7 @@ def _attention_job(
 
 
 def _seconds(run: Callable[[], object]) -> float:
-    """Return the median seconds of a run, after one to warm up."""
+    """Return the median seconds of a run, after one warmup run."""
     times = []
     for index in range(RUNS + 1):
         start = time.perf_counter()

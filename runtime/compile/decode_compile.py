@@ -1,11 +1,11 @@
-"""Steps: whether a decoder's steps run as they are or compiled, by a measurement that is kept.
+"""Compilation of decoding steps, chosen by a cached measurement.
 
-What is compiled is the step of each repeated template, with lengths and rows that may
-change; layers of one template share one graph.  That takes seconds, so `auto` does it only
-for work that is long enough to win them back, after having timed a step either way on the
-state that is at hand.  Where it cannot be done, steps run as they are, and it is said.
+The step of each repeated template is compiled with dynamic lengths and rows; layers of one
+template share one graph.  Compiling takes seconds, so `auto` compiles only if there is enough
+work to make up for it, after timing a plain and a compiled step on the current state.  If
+compiling fails, steps run uncompiled and the reason is logged.
 
-Not here: compiled training (`compile.py`), and matrices laid out for steps (`pack.py`).
+Not here: compiled training (`torch_compile.py`), prepacked weights (`prepack.py`).
 """
 
 from __future__ import annotations
@@ -28,48 +28,49 @@ from .autotune import machine_key
 from .torch_compile import graphs_made, ready_compiler
 
 CompileChoice = Literal["auto", "on", "off"]
-"""`off` never compiles, `on` does at once, `auto` when a measurement says that it pays."""
+"""`off` never compiles, `on` compiles at once, `auto` compiles if a measurement shows a gain."""
 
 BACKEND = "inductor"
-"""What makes code of graphs; torch knows others."""
+"""Backend of torch.compile."""
 UNTRIED = 150.0
-"""Seconds of steps after which it is worth to compile for a measurement: about ten times
-what compiling takes, and as much work again is expected."""
+"""Seconds of steps after which compiling for a measurement is worthwhile: about ten times the
+compile time, and the same amount of work is expected to follow."""
 KNOWN = 10.0
-"""Seconds of steps after which a measurement of before is looked for."""
+"""Seconds of steps after which a cached measurement is looked up."""
 GAIN = 1.05
-"""How many times as fast compiled steps must be."""
+"""Minimum speedup of compiled steps."""
 RUNS = 7
-"""Runs of each way after two to warm up; the median counts."""
+"""Timed runs of each variant after two warmup runs; the median is used."""
 FIRST = 2
-"""Positions before this one are never compiled: 0 and 1 would each be a graph of their own."""
+"""First position that is compiled: positions 0 and 1 would each need their own graph."""
 GRAPHS = 6
-"""Graphs of one template at most: of one sentence or several, of one beam or several, ..."""
+"""Maximum number of graphs per template: one or several sentences, one or several beams, ..."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a step takes."""
+    """Measured times of a step."""
 
     plain: float
-    """Seconds, as it is."""
+    """Seconds of an uncompiled step."""
     compiled: float
-    """Seconds, compiled."""
+    """Seconds of a compiled step."""
     compiling: float
-    """Seconds that compiling took."""
+    """Seconds of compiling."""
     rows: int
+    """Number of rows that were decoded in parallel."""
 
     @property
     def gain(self) -> float:
-        """How many times as fast a compiled step is."""
+        """Speedup of a compiled step."""
         return self.plain / self.compiled
 
     def pays(self, work: float) -> bool:
-        """Say whether compiling wins its time back in so many seconds of plain steps."""
+        """Return whether compiling pays off for `work` seconds of uncompiled steps."""
         return self.gain >= GAIN and work * (1 - 1 / self.gain) > self.compiling
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return a one-line summary."""
         return (
             f"{self.compiled * 1e3:.1f} ms compiled, {self.plain * 1e3:.1f} ms not, for "
             f"{self.rows} rows; compiling takes {self.compiling:.0f} s"
@@ -77,11 +78,11 @@ class Measured:
 
 
 def _silent(_: str) -> None:
-    """Say nothing."""
+    """Discard a log line."""
 
 
 class Steps:
-    """How the steps of one model run; it is asked for each."""
+    """Runs the decoding steps of one model, plain or compiled."""
 
     def __init__(
         self,
@@ -90,26 +91,26 @@ class Steps:
         work: float = 0.0,
         log: Callable[[str], None] | None = None,
     ) -> None:
-        """Begin with plain steps.
+        """Start with plain steps, unless `choice` is `on`.
 
         Args:
-            choice: what is asked for.
-            work: seconds of steps that are to come, as far as is known; as many as there
-                were are expected besides.
-            log: hears in one line what was chosen and why.
+            choice: requested mode.
+            work: expected seconds of steps, if known; at least as many as have already run are
+                expected to follow.
+            log: callback for log lines; called with the choice and its reason.
         """
         self.choice, self.work, self.spent = choice, work, 0.0
         self.mode: Literal["undecided", "plain", "compiled"] = (
             "undecided" if choice == "auto" else "compiled" if choice == "on" else "plain"
         )
-        self.reason = "asked for"
-        self._say = log or _silent
-        self._told = False
-        self._known: dict[str, Measured | None] = {}
-        self._made: weakref.WeakKeyDictionary[nn.Module, _Compiled] = weakref.WeakKeyDictionary()
+        self.reason = "requested"
+        self._log = log or _silent
+        self._logged = False
+        self._measurements: dict[str, Measured | None] = {}
+        self._models: weakref.WeakKeyDictionary[nn.Module, _Compiled] = weakref.WeakKeyDictionary()
 
     def __str__(self) -> str:
-        """Say in one line what runs."""
+        """Return a one-line summary of the choice."""
         return f"steps: {self.mode}, {self.reason}"
 
     def run(
@@ -121,101 +122,103 @@ class Steps:
         *,
         last: bool = False,
     ) -> dict[str, Tensor]:
-        """Return what a model's `step` returns.
+        """Run the `step` of a model and return its outputs.
 
         Args:
-            model: with a `step`, perhaps packed.
-            moving: its inputs at the next positions of every row.
-            state: what its `begin` returned.
-            position: where the first of them stands.
-            last: whether there is room for none after it; buffers that are full would
-                be a graph of their own.
+            model: a model with a `step`, possibly prepacked.
+            moving: inputs at the next positions of every row.
+            state: decoding state from `begin`.
+            position: first of these positions.
+            last: whether the buffers have no capacity for another position; full buffers would
+                need their own graph.
         """
         outputs: dict[str, Tensor]
-        one = next(iter(moving.values())).size(1) == 1
-        if self.mode == "plain" or position < FIRST or last or not one:
+        single = next(iter(moving.values())).size(1) == 1
+        if self.mode == "plain" or position < FIRST or last or not single:
             outputs = model.step(**moving, state=state, position=position)
             return outputs
         if self.mode == "compiled":
-            return self._stepped(model, moving, state, position)
+            return self._compiled_step(model, moving, state, position)
         start = time.perf_counter()
         outputs = model.step(**moving, state=state, position=position)
         self.spent += time.perf_counter() - start
         self._decide(model, moving, state, position)
         return outputs
 
-    def _stepped(
+    def _compiled_step(
         self, model: nn.Module, moving: Mapping[str, Tensor], state: Any, position: int
     ) -> dict[str, Tensor]:
-        """Take a compiled step; from the first on that fails all are plain."""
+        """Run a compiled step; if compiling fails, all later steps are plain."""
         start = time.perf_counter()
-        made = self._compiled(model)
-        outputs = made.step(moving, state, position)
-        if made.failure:
-            self._settle("plain", made.failure)
-        elif not self._told:
-            self._settle("compiled", f"{self.reason}; {time.perf_counter() - start:.1f} s for it")
+        compiled = self._compiled(model)
+        outputs = compiled.step(moving, state, position)
+        if compiled.failure:
+            self._settle("plain", compiled.failure)
+        elif not self._logged:
+            seconds = time.perf_counter() - start
+            self._settle("compiled", f"{self.reason}; compiling took {seconds:.1f} s")
         return outputs
 
     def _settle(self, mode: Literal["plain", "compiled"], reason: str) -> None:
-        """Choose, and say it."""
-        self.mode, self.reason, self._told = mode, reason, True
-        self._say(str(self))
+        """Set the mode and log it."""
+        self.mode, self.reason, self._logged = mode, reason, True
+        self._log(str(self))
 
     def _compiled(self, model: nn.Module) -> _Compiled:
-        if model not in self._made:
-            self._made[model] = _Compiled(model)
-        return self._made[model]
+        if model not in self._models:
+            self._models[model] = _Compiled(model)
+        return self._models[model]
 
     def _decide(
         self, model: nn.Module, moving: Mapping[str, Tensor], state: Any, position: int
     ) -> None:
-        """Choose when there is enough work for it; measure where that was never done."""
+        """Choose the mode if there is enough work; measure if no measurement is cached."""
         work = max(self.work, self.spent)
         if work < min(KNOWN, UNTRIED):
             return
         rows = next(iter(moving.values())).size(0)
         key = _key(model, rows)
-        if key not in self._known:
-            self._known[key] = _known(key)
-        known, when = self._known[key], "measured before"
-        if known is None and work >= UNTRIED:
-            self._say("steps: compiling once, to measure whether that pays")
-            made = self._compiled(model)
-            known, when = _measure(model, made, moving, _copied(state), position), "measured now"
-            if known is None:
-                self._settle("plain", made.failure)
+        if key not in self._measurements:
+            self._measurements[key] = _cached(key)
+        measured, when = self._measurements[key], "cached measurement"
+        if measured is None and work >= UNTRIED:
+            self._log("steps: compiling once, to measure whether it is faster")
+            compiled = self._compiled(model)
+            measured = _measure(model, compiled, moving, _copied(state), position)
+            when = "measured now"
+            if measured is None:
+                self._settle("plain", compiled.failure)
                 return
-            store(_file(key), asdict(known))
-        if known is None:
+            store(_file(key), asdict(measured))
+        if measured is None:
             return
-        if known.gain < GAIN:
-            self._settle("plain", f"{known} ({when})")
-        elif when == "measured now" or known.pays(work):
-            self._settle("compiled", f"{known} ({when})")
+        if measured.gain < GAIN:
+            self._settle("plain", f"{measured} ({when})")
+        elif when == "measured now" or measured.pays(work):
+            self._settle("compiled", f"{measured} ({when})")
 
 
 _CHOSEN: weakref.WeakKeyDictionary[nn.Module, Steps] = weakref.WeakKeyDictionary()
 
 
 def use_steps(model: nn.Module, steps: Steps) -> None:
-    """Let the steps of a model run so from now on, in this process."""
+    """Use `steps` for a model from now on, in this process."""
     _CHOSEN[model] = steps
 
 
 def steps_of(model: nn.Module) -> Steps:
-    """Return how the steps of a model run: as they are unless it was said otherwise."""
+    """Return the `Steps` of a model; plain steps if `use_steps` was not called for it."""
     return _CHOSEN.get(model) or Steps()
 
 
 class _Compiled:
-    """A model whose repeated templates, or which itself where there are none, step compiled."""
+    """A model with compiled steps of its repeated templates, or of itself if it has none."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Make a model that shares all with another; nothing is compiled before the first step."""
+        """Make a model that shares everything with `model`; the first step compiles it."""
         ready_compiler()
         self.failure = ""
-        """Why steps are plain after all; empty when they are not."""
+        """Reason why steps run uncompiled after all; empty if they do not."""
         names = program_of(model).templates
         stepped = {
             type(one)
@@ -226,66 +229,66 @@ class _Compiled:
         self._functions: dict[Any, Callable[..., Any]] = {
             kind: torch.compile(kind.step, dynamic=True, backend=BACKEND) for kind in kinds
         }
-        # Loaded with the first model that is compiled: it takes seconds.
+        # Imported with the first compiled model, because the import takes seconds.
         from torch._dynamo.exc import TorchDynamoException  # noqa: PLC0415
         from torch._inductor.exc import InductorError  # noqa: PLC0415
 
         self._errors = (TorchDynamoException, InductorError)
-        self._before = graphs_made()
+        self._graphs_before = graphs_made()
         self._model: Any = self._relinked(model, {})
 
     def _relinked(self, module: nn.Module, known: dict[int, nn.Module]) -> nn.Module:
-        """Return a module that shares all with another but compiled steps."""
+        """Return a copy of a module that shares everything except its steps, which are compiled."""
         if id(module) in known:
             return known[id(module)]
-        made = known[id(module)] = copy.copy(module)
+        copied = known[id(module)] = copy.copy(module)
         if type(module) in self._functions:
-            made.__dict__["step"] = _Step(self, module)
-            return made
+            copied.__dict__["step"] = _Step(self, module)
+            return copied
         inner = {
-            name: None if one is None else self._relinked(one, known)
-            for name, one in module._modules.items()  # noqa: SLF001 - all of them, in order
+            name: None if child is None else self._relinked(child, known)
+            for name, child in module._modules.items()  # noqa: SLF001 - all of them, in order
         }
-        made.__dict__ |= {"_modules": inner, "_compiled_call_impl": None}
-        return made
+        copied.__dict__ |= {"_modules": inner, "_compiled_call_impl": None}
+        return copied
 
     def step(self, moving: Mapping[str, Tensor], state: Any, position: int) -> dict[str, Tensor]:
-        """Take a step, compiled as far as that can be."""
+        """Run one step, compiled unless compiling has failed."""
         outputs: dict[str, Tensor] = self._model.step(**moving, state=state, position=position)
-        made = graphs_made() - self._before
-        if made > GRAPHS * len(self._functions):
-            self.failure = f"every shape is compiled anew, {made} graphs up to now"
+        graphs = graphs_made() - self._graphs_before
+        if graphs > GRAPHS * len(self._functions):
+            self.failure = f"every new shape is compiled, {graphs} graphs so far"
         return outputs
 
-    def call(self, layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Step one layer; plainly where compiling it has failed, which changes no state."""
+    def call(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the step of one layer, uncompiled if compiling fails (the state stays as is)."""
         kind: Any = type(layer)
         if not self.failure:
             try:
-                return self._functions[kind](layer, *given, **named)
+                return self._functions[kind](layer, *args, **kwargs)
             except self._errors as error:
                 first = str(error).strip().partition("\n")[0]
                 self.failure = f"compiling failed: {type(error).__name__}: {first[:200]}"
-        return kind.step(layer, *given, **named)
+        return kind.step(layer, *args, **kwargs)
 
 
 class _Step:
-    """The step of one layer."""
+    """The compiled step of one layer."""
 
-    def __init__(self, whole: _Compiled, layer: nn.Module) -> None:
-        # Who keeps models by weak keys must not be kept by them.
-        self._whole, self._layer = whole, weakref.ref(layer)
+    def __init__(self, model: _Compiled, layer: nn.Module) -> None:
+        # A strong reference to the layer would keep the weak keys of `Steps` alive.
+        self._model, self._layer = model, weakref.ref(layer)
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         layer = self._layer()
-        assert layer is not None  # noqa: S101 - it is part of the model that steps
-        return self._whole.call(layer, given, named)
+        assert layer is not None  # noqa: S101 - the layer belongs to the running model
+        return self._model.call(layer, args, kwargs)
 
 
 def _measure(
-    model: Any, made: _Compiled, moving: Mapping[str, Tensor], state: Any, position: int
+    model: Any, compiled_model: _Compiled, moving: Mapping[str, Tensor], state: Any, position: int
 ) -> Measured | None:
-    """Time a step in turn either way, again and again at one position; None where it fails."""
+    """Time plain and compiled steps alternately at one position; None if compiling fails."""
     rows = next(iter(moving.values()))
 
     def timed(step: Callable[[], object]) -> float:
@@ -299,18 +302,21 @@ def _measure(
         return model.step(**moving, state=state, position=position)
 
     def compiled() -> object:
-        return made.step(moving, state, position)
+        return compiled_model.step(moving, state, position)
 
     first = timed(compiled)
-    if made.failure:
+    if compiled_model.failure:
         return None
     times = [(timed(plain), timed(compiled)) for _ in range(RUNS + 2)][2:]
-    each = [statistics.median(one) for one in zip(*times, strict=True)]
-    return Measured(each[0], each[1], max(0.0, first - each[1]), rows.size(0))
+    plain_seconds, compiled_seconds = (
+        statistics.median(variant) for variant in zip(*times, strict=True)
+    )
+    compiling = max(0.0, first - compiled_seconds)
+    return Measured(plain_seconds, compiled_seconds, compiling, rows.size(0))
 
 
 def _copied(state: Any) -> Any:
-    """Return a state on which steps may be tried; what no step changes is shared."""
+    """Return a copy of a decoding state for trial steps; the fixed part is shared."""
     if isinstance(state, State):
         appended, carried = (
             {name: one.clone() for name, one in part.items()}
@@ -325,7 +331,7 @@ def _copied(state: Any) -> Any:
 
 
 def _key(model: nn.Module, rows: int) -> str:
-    """Return a name for all that a measurement depends on; of rows their order of magnitude."""
+    """Return a cache key of everything that a measurement depends on; rows by power of two."""
     parameter = next(model.parameters())
     half = torch.is_autocast_enabled(parameter.device.type)
     machine = machine_key(parameter.device, half=half)
@@ -333,15 +339,15 @@ def _key(model: nn.Module, rows: int) -> str:
 
 
 def _file(key: str) -> str:
-    """Return under which name a measurement is kept."""
+    """Return the cache file of a measurement."""
     return f"steps/{key}.json"
 
 
-def _known(key: str) -> Measured | None:
-    """Return a kept measurement, or None where there is none that can be used."""
+def _cached(key: str) -> Measured | None:
+    """Return a cached measurement, or None if there is no valid one."""
     try:
         found = Measured(**stored(_file(key)))
-        sound = min(float(found.plain), float(found.compiled)) > 0 and float(found.compiling) >= 0
+        valid = min(float(found.plain), float(found.compiled)) > 0 and float(found.compiling) >= 0
     except (TypeError, ValueError):
         return None
-    return found if sound else None
+    return found if valid else None

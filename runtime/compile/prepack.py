@@ -1,12 +1,12 @@
-"""Pack: a model that will read a little many times, its matrices laid out for that once.
+"""Prepacked weights for decoding on a CPU.
 
-A decoder multiplies few rows with every matrix, at every step.  Its matrices are put in
-the order in which the processor's kernels read them, and into bfloat16 when that is
-asked for, before the first step instead of at each one.  The packed model is another one
-of the same classes: state, `begin`, `step` and `forward` are what they were.
+A decoder multiplies every matrix with few rows, at every step.  Prepacking reorders its
+matrices for the kernels of the processor, and converts them to bfloat16 if requested, once
+before the first step instead of at each one.  The prepacked model is a new object of the same
+classes: decoding state, `begin`, `step` and `forward` are unchanged.
 
-Measured on an AMD processor with AVX-512: products in float32 take 0.45 of the time that
-torch's usual ones take, from 4 rows to 2,048; in bfloat16 0.75 to 0.95.
+Measured on an AMD processor with AVX-512: products in float32 take 0.45 of the time of
+torch's default, from 4 rows to 2,048; in bfloat16 0.75 to 0.95.
 """
 
 from __future__ import annotations
@@ -26,48 +26,49 @@ from ...blocks.kernels.linear import LinearMap
 
 _LIBRARY = torch.library.Library("weft", "DEF")
 _LIBRARY.define("packed_linear(Tensor x, Tensor place, SymInt width) -> Tensor")
-"""A packed product for torch.compile, which cannot look at a packed matrix."""
+"""A prepacked product for torch.compile, which cannot trace a prepacked matrix."""
 _PLACES: weakref.WeakValueDictionary[int, PackedLinear] = weakref.WeakValueDictionary()
 _counted = itertools.count()
 
 
 class PackedLinear(nn.Module):
-    """A linear map that is ready to be used many times, and no longer learns."""
+    """A linear map with a prepacked matrix, for inference only."""
 
     def __init__(self, linear: nn.Linear, dtype: torch.dtype) -> None:
-        """Lay the matrix out; that takes about as much time as one use, and its memory again.
+        """Prepack the matrix, which takes about the time of one product and a copy's memory.
 
         Args:
-            linear: on the CPU.
-            dtype: in which it is to multiply.
+            linear: a linear map on the CPU.
+            dtype: dtype of the product.
         """
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.dtype = dtype
         self.packed = _ops()._reorder_linear_weight(linear.weight.detach().to(dtype), None)  # noqa: SLF001
         self.bias = _cast(linear.bias, dtype)
-        # A tensor, as a number would be a constant of a graph, and every layer have its own.
+        # A tensor: a Python number would be a constant of the graph, and each layer would need its
+        # own graph.
         self.place = torch.tensor(next(_counted))
         _PLACES[int(self.place)] = self
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x [..., D] to [..., O], in the precision of the matrix."""
+        """Map x [..., D] to [..., O], in the dtype of the matrix."""
         if torch.compiler.is_compiling():
-            known: Tensor = torch.ops.weft.packed_linear(
+            y: Tensor = torch.ops.weft.packed_linear(
                 x.to(self.dtype), self.place, self.out_features
             )
-            return known
+            return y
         return self.multiply(x)
 
     def multiply(self, x: Tensor) -> Tensor:
-        """Do it."""
-        y: Tensor = _ops()._linear_pointwise(  # noqa: SLF001 - torch has no public name for it
+        """Run the prepacked product."""
+        y: Tensor = _ops()._linear_pointwise(  # noqa: SLF001 - torch has no public API for it
             x.to(self.dtype), self.packed, self.bias, "none", [], ""
         )
         return y
 
     def extra_repr(self) -> str:
-        """Show the sizes where torch shows modules."""
+        """Return the sizes and the dtype for the printed module."""
         return f"{self.in_features}, {self.out_features}, {self.dtype}"
 
 
@@ -82,39 +83,39 @@ def _sized(x: Tensor, _: Tensor, width: int) -> Tensor:
 _LIBRARY.impl("packed_linear", _by_place, "CPU")
 torch.library.register_fake("weft::packed_linear", _sized, lib=_LIBRARY)
 
-_Marks = tuple[bool, int, tuple[tuple[int, int], ...]]
-"""By what a change shows: whether it trains, steps of optimizers, places of parameters."""
-_HELD: weakref.WeakKeyDictionary[nn.Module, dict[torch.dtype, tuple[_Marks, nn.Module]]]
-_HELD = weakref.WeakKeyDictionary()
+_Signature = tuple[bool, int, tuple[tuple[int, int], ...]]
+"""Signature of a model's weights: training mode, optimizer steps, address and version of each."""
+_PACKED: weakref.WeakKeyDictionary[nn.Module, dict[torch.dtype, tuple[_Signature, nn.Module]]]
+_PACKED = weakref.WeakKeyDictionary()
 
 
 def packed(model: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Return a model whose linear maps are packed, or the model itself where that cannot be.
+    """Return a copy of a model with prepacked linear maps, or the model if that is impossible.
 
-    It is kept for as long as the model is, and made anew when a parameter has changed.
-    Everything but the matrices of linear maps is shared with the model.
+    The copy is cached for the lifetime of the model and renewed after a parameter has changed.
+    It shares everything with the model except the matrices of linear maps.
 
     Args:
-        model: what will decode; it stays as it is.
-        dtype: in which linear maps multiply.
+        model: model to decode with; not changed.
+        dtype: dtype of the products of linear maps.
     """
     parameters = list(model.parameters())
-    if not parameters or any(one.device.type != "cpu" for one in parameters):
+    if not parameters or any(parameter.device.type != "cpu" for parameter in parameters):
         return model
     if torch.is_grad_enabled() or parameters[0].dtype != torch.float32 or not can_pack(dtype):
         return model
-    places = tuple((one.data_ptr(), _version(one)) for one in parameters)
-    marks = model.training, _steps().made, places
-    held = _HELD.setdefault(model, {})
-    if dtype not in held or held[dtype][0] != marks:
-        held.pop(dtype, None)
-        held[dtype] = marks, _copied(model, dtype, {})
-    return held[dtype][1]
+    versions = tuple((parameter.data_ptr(), _version(parameter)) for parameter in parameters)
+    signature = model.training, _steps().made, versions
+    cache = _PACKED.setdefault(model, {})
+    if dtype not in cache or cache[dtype][0] != signature:
+        cache.pop(dtype, None)
+        cache[dtype] = signature, _copied(model, dtype, {})
+    return cache[dtype][1]
 
 
 @functools.cache
 def can_pack(dtype: torch.dtype) -> bool:
-    """Say whether this torch packs matrices on this processor, by trying it on a small one."""
+    """Return whether this torch can prepack on this processor, by testing a small matrix."""
     if dtype not in (torch.float32, torch.bfloat16):
         return False
     linear = nn.Linear(24, 40)
@@ -122,36 +123,39 @@ def can_pack(dtype: torch.dtype) -> bool:
     with torch.no_grad():
         try:
             found = PackedLinear(linear, dtype)(x)
-        except (AttributeError, RuntimeError):  # another torch, or built without oneDNN
+        except (
+            AttributeError,
+            RuntimeError,
+        ):  # a different torch version, or one built without oneDNN
             return False
         expected = F.linear(x.to(dtype), linear.weight.to(dtype), _cast(linear.bias, dtype))
-    near = 1e-4 if dtype == torch.float32 else 0.05
-    return found.dtype == dtype and bool((found - expected).abs().max() < near)
+    tolerance = 1e-4 if dtype == torch.float32 else 0.05
+    return found.dtype == dtype and bool((found - expected).abs().max() < tolerance)
 
 
 def _copied(module: nn.Module, dtype: torch.dtype, known: dict[int, nn.Module]) -> nn.Module:
-    """Return a module that shares all with another but the linear maps in it.
+    """Return a copy of a module that shares everything except its linear maps.
 
     Args:
-        module: what is copied.
-        dtype: in which linear maps multiply.
-        known: what has been copied before; what stands in two places goes on doing so.
+        module: module to copy.
+        dtype: dtype of the products of linear maps.
+        known: copies by the id of their module, so that shared modules stay shared.
     """
     if id(module) in known:
         return known[id(module)]
     plain = (nn.Linear.forward, LinearMap.forward)
     if isinstance(module, nn.Linear) and type(module).forward in plain:
-        made: nn.Module = PackedLinear(module, dtype).train(module.training)
+        copied: nn.Module = PackedLinear(module, dtype).train(module.training)
     else:
-        made = copy.copy(module)
+        copied = copy.copy(module)
         inner = {
-            name: None if one is None else _copied(one, dtype, known)
-            for name, one in module._modules.items()  # noqa: SLF001 - all of them, in order
+            name: None if child is None else _copied(child, dtype, known)
+            for name, child in module._modules.items()  # noqa: SLF001 - all of them, in order
         }
-        # What was compiled is the other's `forward`.
-        made.__dict__ |= {"_modules": inner, "_compiled_call_impl": None}
-    known[id(module)] = made
-    return made
+        # The compiled call, if any, runs the `forward` of the original.
+        copied.__dict__ |= {"_modules": inner, "_compiled_call_impl": None}
+    known[id(module)] = copied
+    return copied
 
 
 def _cast(bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -163,23 +167,23 @@ def _ops() -> Any:
 
 
 class _Steps:
-    """How many steps optimizers have made since this was made.
+    """Counts the optimizer steps since its creation.
 
-    A fused step changes parameters behind the back of their version counters.
+    A fused step changes parameters without incrementing their version counters.
     """
 
     def __init__(self) -> None:
         self.made = 0
-        register_optimizer_step_post_hook(self._one_more)
+        register_optimizer_step_post_hook(self._count)
 
-    def _one_more(self, *_: Any) -> None:
+    def _count(self, *_: Any) -> None:
         self.made += 1
 
 
 _steps = functools.cache(_Steps)
-"""The one count of this process, which begins when a model is first packed."""
+"""The counter of this process, which starts when a model is first prepacked."""
 
 
 def _version(tensor: Tensor) -> int:
-    """Return how often a tensor has been changed in place; one of inference mode does not say."""
+    """Return the version counter of a tensor; -1 for tensors of inference mode, which have none."""
     return -1 if tensor.is_inference() else tensor._version  # noqa: SLF001 - no public name

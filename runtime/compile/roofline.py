@@ -1,7 +1,7 @@
-"""Ceiling: how fast a device multiplies matrices, which bounds how fast it can train.
+"""Peak FLOP/s of a device, measured with matrix products, as the reference for MFU.
 
-Measured once for a device, a precision and a number of threads, and kept in the user's
-cache folder.
+The peak is measured once per device, precision and number of threads, and cached in the
+user's cache folder.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from ..system.cache import store, stored
 from .autotune import device_identity
 
 FILE = "peak_flops.json"
-"""Where it is kept, in the cache folder."""
+"""File of the measurements in the cache folder."""
 SIZES = {"cpu": 2048, "cuda": 8192}
-"""Rows and columns of the matrices."""
+"""Rows and columns of the measured matrices, by device type."""
 SECONDS = 0.5
-"""How long it is measured, and the best product counts."""
+"""Duration of a measurement; the fastest product is used."""
 TIMES = 3
-"""Products, at least."""
+"""Minimum number of products of each kernel."""
 TRAINING = 3
-"""Training costs so many forward passes: the backward pass does each product twice."""
+"""Cost of training in forward passes: the backward pass has two products for each one."""
 
 
 def peak_flops(
     device: torch.device, dtype: torch.dtype, measure: Callable[[], float] | None = None
 ) -> float:
-    """Return the floating-point operations that matrix products do in a second.
+    """Return the peak floating-point operations per second of matrix products.
 
     Args:
-        device: where.
-        dtype: of the matrices.
-        measure: measures it; None multiplies square matrices for `SECONDS`.
+        device: device to measure.
+        dtype: dtype of the matrices.
+        measure: callback that returns the peak; None multiplies square matrices for `SECONDS`.
     """
-    where = device_identity(device)
-    key = " | ".join((where, str(dtype), str(torch.get_num_threads()), torch.__version__))
-    held = stored(FILE)
+    identity = device_identity(device)
+    key = " | ".join((identity, str(dtype), str(torch.get_num_threads()), torch.__version__))
+    cached = stored(FILE)
     known: dict[str, float] = {}
-    if isinstance(held, dict):
-        known = {name: value for name, value in held.items() if isinstance(value, float)}
+    if isinstance(cached, dict):
+        known = {name: value for name, value in cached.items() if isinstance(value, float)}
     if key not in known:
         known[key] = float(measure() if measure is not None else _measured(device, dtype))
         store(FILE, known)
@@ -52,16 +52,16 @@ def peak_flops(
 
 
 def full_speed(graph: Graph, source: float, target: float, peak_flops: float) -> float | None:
-    """Return the tokens a second, both sides together, at which nothing but products would run.
+    """Return the tokens per second, source and target, of a training at peak FLOP/s (MFU 1).
 
     Args:
-        graph: of the model.
-        source: mean tokens of a source sentence, its end counted.
-        target: the same of the other side.
-        peak_flops: operations a second.
+        graph: graph of the model.
+        source: mean tokens of a source sentence, including the end token.
+        target: mean tokens of a target sentence, including the end token.
+        peak_flops: floating-point operations per second.
 
     Returns:
-        None for a graph that has not one axis for each side.
+        Tokens per second, or None for a graph whose axes are not a batch and one for each side.
     """
     lengths = {"source": max(1, round(source)), "target": max(1, round(target))}
     sizes = {axis: 1 for axis, kind in graph.spec.axes.items() if kind == "batch"}
@@ -80,22 +80,22 @@ def _measured(device: torch.device, dtype: torch.dtype) -> float:
     left, right = (torch.rand(size, size, device=device).to(dtype) for _ in range(2))
 
     def once() -> float:
-        began = time.perf_counter()
+        start = time.perf_counter()
         product.times_transposed(left, right)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        return time.perf_counter() - began
+        return time.perf_counter() - start
 
-    took, before = list[float](), product.product_in_use()
+    seconds, before = list[float](), product.product_in_use()
     kinds: tuple[product.Product, ...] = ("torch", "onednn") if product.has_onednn() else ("torch",)
     try:
         for kind in kinds:
             product.use_product(kind)
             once()
-            took += [once() for _ in range(TIMES)]
-            began = time.perf_counter()
-            while time.perf_counter() - began < SECONDS / len(kinds):
-                took.append(once())
+            seconds += [once() for _ in range(TIMES)]
+            start = time.perf_counter()
+            while time.perf_counter() - start < SECONDS / len(kinds):
+                seconds.append(once())
     finally:
         product.use_product(before)
-    return 2.0 * size**3 / min(took)
+    return 2.0 * size**3 / min(seconds)

@@ -1,4 +1,4 @@
-"""Compile: torch.compile for each repeated template, with dynamic axes.
+"""Compilation of each repeated template by torch.compile, with dynamic axes.
 
 Layers of one template share one class, so 6 layers and 60 need the same number of
 compiled graphs and the same time to compile.
@@ -25,33 +25,33 @@ Mode = Literal["auto", "layers", "eager"]
 """`layers` compiles each repeated template; `auto` chooses by device and measurement."""
 
 MEASURED_RUNS = 5
-"""Runs of each contestant when `auto` measures; the median counts."""
+"""Timed runs of each variant when `auto` measures; the median is used."""
 
 
 @dataclass(slots=True)
 class CompileReport:
-    """What `compile` chose, and how many graphs torch has made since."""
+    """The mode that `compile_model` chose, and the number of graphs that torch has made since."""
 
     mode: Literal["layers", "eager"]
     reason: str
     templates: tuple[str, ...] = ()
-    """Classes that were compiled."""
+    """Names of the compiled classes."""
     compiled: int = 0
-    """Modules that were compiled."""
+    """Number of compiled modules."""
     graphs_before: int = 0
 
     @property
     def expected(self) -> int:
-        """Graphs that one kind of use needs (training is one, decoding another)."""
+        """Number of graphs for one kind of use (such as training, or decoding)."""
         return len(self.templates)
 
     @property
     def found(self) -> int:
-        """Graphs that torch has made in this process since `compile`."""
+        """Number of graphs that torch has made in this process since `compile_model`."""
         return graphs_made() - self.graphs_before
 
     def __str__(self) -> str:
-        """Say in one line what runs."""
+        """Return a one-line summary."""
         if self.mode == "eager":
             return f"eager: {self.reason}"
         return (
@@ -66,24 +66,25 @@ def compile_model(
     *,
     measure: Callable[[], object] | None = None,
 ) -> CompileReport:
-    """Compile a built model in place, or leave it eager, and say which and why.
+    """Compile a built model in place, or leave it eager, depending on the mode.
 
     Parameter names do not change, and a compiled model can still be saved.
 
     Args:
-        model: what `build` returned.
+        model: model from `build`.
         mode: `layers`, `eager`, or `auto`: on an accelerator compiled unless `measure`
-            says it is slower, on the CPU eager unless `measure` says it is faster.
-        measure: runs the work that matters once, such as a training step.
+            shows that it is slower, on the CPU eager unless `measure` shows that compiled
+            is faster.
+        measure: callback that runs a typical workload once, such as a training step.
 
     Returns:
-        The report; its `found` goes on counting.
+        A report with the choice and its reason; its `found` keeps counting.
     """
     program = program_of(model)
     layers = [m for m in model.modules() if type(m).__name__ in program.templates]
     device = next(model.parameters()).device.type
     if mode == "eager" or not layers:
-        return CompileReport("eager", "asked for" if layers else "no template is repeated")
+        return CompileReport("eager", "requested" if layers else "no template is repeated")
     if mode == "auto" and measure is None and device == "cpu":
         return CompileReport("eager", "auto on the CPU, where compiled training is slower")
     eager = _median(measure) if mode == "auto" and measure else None
@@ -91,7 +92,7 @@ def compile_model(
     before = graphs_made()
     for layer in layers:
         layer.compile(dynamic=True)
-    reason = "asked for" if mode == "layers" else f"auto on {device}"
+    reason = "requested" if mode == "layers" else f"auto on {device}"
     if eager is not None and measure is not None:
         compiled = _median(measure)
         reason = f"auto measured {compiled * 1e3:.1f} ms compiled, {eager * 1e3:.1f} ms eager"
@@ -103,22 +104,22 @@ def compile_model(
 
 
 def ready_compiler() -> None:
-    """Set what every compilation here needs of torch, in this process."""
-    # Axes of equal size by chance must not be taken for one axis.
-    torch.fx.experimental._config.use_duck_shape = False  # noqa: SLF001 - no public way
-    # What Inductor makes is found again by the next process, also after a restart.
+    """Set the torch options that all compilations here need, in this process."""
+    # Two axes of equal size by chance must not become one symbolic size.
+    torch.fx.experimental._config.use_duck_shape = False  # noqa: SLF001 - no public API
+    # Later processes reuse the code that Inductor generates, also after a restart.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
 
 
 def graphs_made() -> int:
-    """Return the graphs that torch has made in this process."""
-    # What compiles takes seconds to load: where nothing was compiled it is not there.
+    """Return the number of graphs that torch has made in this process."""
+    # Importing Dynamo takes seconds; if nothing was compiled it is not loaded.
     dynamo = sys.modules.get("torch._dynamo.utils")
     return 0 if dynamo is None else int(dynamo.counters["stats"]["unique_graphs"])
 
 
 def _median(run: Callable[[], object]) -> float:
-    """Return the median seconds of a run, after two to warm up."""
+    """Return the median seconds of a run, after two warmup runs."""
     times = []
     for index in range(MEASURED_RUNS + 2):
         start = time.perf_counter()

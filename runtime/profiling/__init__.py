@@ -1,1 +1,1 @@
-"""Where time and memory go, told by the nodes of a spec."""
+"""Profiling of time and memory, attributed to the nodes of a spec."""

@@ -1,4 +1,4 @@
-"""Flame graph: stacks and their seconds, as text for other tools and as a picture.
+"""Flame graphs: stacks with their times, as collapsed text and as SVG.
 
 Source: B. Gregg 2016, The flame graph, https://doi.org/10.1145/2909476
 """
@@ -11,23 +11,23 @@ from html import escape
 from zlib import crc32
 
 WIDTH, ROW, LETTER = 1200.0, 18, 6.6
-"""Pixels of the picture, of a row, and of a letter."""
+"""Width of the picture, height of a row and width of a letter, in pixels."""
 THINNEST = 0.4
-"""Pixels below which a box is left out, with all above it."""
+"""Minimum width of a box in pixels; narrower boxes and those above them are left out."""
 
 Stacks = Mapping[tuple[str, ...], float]
 
 
 @dataclass(slots=True)
 class _Box:
-    """One box: what it took, and what stands on it."""
+    """One box: its time, and the boxes above it."""
 
     seconds: float = 0.0
     inside: dict[str, _Box] = field(default_factory=dict)
 
 
 def collapsed(stacks: Stacks) -> str:
-    """Return stacks as lines `a;b;c COUNT`, in microseconds, as flame graph tools read them."""
+    """Return stacks as lines `a;b;c MICROSECONDS`, the input format of flame graph tools."""
     lines = [
         f"{';'.join(part.replace(';', ',') for part in path)} {round(seconds * 1e6)}"
         for path, seconds in sorted(stacks.items())
@@ -37,18 +37,18 @@ def collapsed(stacks: Stacks) -> str:
 
 
 def flame_svg(stacks: Stacks, title: str) -> str:
-    """Return a picture: the whole at the bottom, what it consists of above it.
+    """Return a flame graph as SVG, with the complete update at the bottom.
 
-    It needs nothing from outside; a browser shows the name and time of a box that is
-    pointed at.
+    The file needs no external resources; a browser shows the name and the time of a box in its
+    tooltip.
 
     Args:
-        stacks: path from the whole to an operation, and its seconds.
-        title: above the picture.
+        stacks: seconds of each operation, by its path from the root.
+        title: title of the picture.
     """
-    whole = _Box()
+    root = _Box()
     for path, seconds in sorted(stacks.items()):
-        box = whole
+        box = root
         box.seconds += seconds
         for part in path:
             box = box.inside.setdefault(part, _Box())
@@ -56,19 +56,19 @@ def flame_svg(stacks: Stacks, title: str) -> str:
     depth = max(map(len, stacks), default=0) + 1
     height = (depth + 2) * ROW
     parts: list[str] = []
-    scale = WIDTH / whole.seconds if whole.seconds else 0.0
+    scale = WIDTH / root.seconds if root.seconds else 0.0
 
     def draw(name: str, box: _Box, left: float, level: int) -> None:
         width = box.seconds * scale
         if width < THINNEST:
             return
         top = height - (level + 1) * ROW
-        share = box.seconds / whole.seconds
-        told = escape(f"{name}: {box.seconds * 1e3:.2f} ms, {share:.1%}")
+        share = box.seconds / root.seconds
+        tooltip = escape(f"{name}: {box.seconds * 1e3:.2f} ms, {share:.1%}")
         shown = name if len(name) * LETTER < width - 4 else name[: int((width - 8) / LETTER)]
         hue = crc32(name.encode()) % 50
         parts.append(
-            f'<g><title>{told}</title><rect x="{left:.1f}" y="{top}" width="{width:.1f}" '
+            f'<g><title>{tooltip}</title><rect x="{left:.1f}" y="{top}" width="{width:.1f}" '
             f'height="{ROW - 1}" fill="hsl({hue},75%,{62 + hue % 3 * 5}%)"/>'
             f'<text x="{left + 3:.1f}" y="{top + 13}">{escape(shown)}</text></g>'
         )
@@ -76,7 +76,7 @@ def flame_svg(stacks: Stacks, title: str) -> str:
             draw(inner, inside, left, level + 1)
             left += inside.seconds * scale
 
-    draw("update", whole, 0.0, 0)
+    draw("update", root, 0.0, 0)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0f} {height}" '
         'font-family="monospace" font-size="11">\n'

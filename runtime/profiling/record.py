@@ -1,4 +1,4 @@
-"""Record: run something under torch's profiler and say where its time went."""
+"""Recording of updates with torch's profiler."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from .summary import Profile, summarize
 
 
 class Recorder:
-    """Torch's profiler, with the names of a spec."""
+    """Torch's profiler, with a scope for each node of a spec."""
 
     def __init__(self, model: nn.Module, graph: Graph, device: torch.device) -> None:
-        """Prepare to record.
+        """Prepare the recorder.
 
         Args:
-            model: built from the graph.
-            graph: gives the names.
-            device: where the model is.
+            model: model built from `graph`.
+            graph: graph with the names of the nodes.
+            device: device of the model.
         """
         self._model, self._graph, self._device = model, graph, device
         self._open = ExitStack()
 
     def start(self) -> None:
-        """Begin."""
+        """Start recording."""
         activities = [ProfilerActivity.CPU]
         if self._device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
         self._wait()
         self._open.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")  # torch's, about its own settings
+        warnings.simplefilter("ignore")  # torch warns about its own settings
         self._open.enter_context(scoped(self._model, self._graph))
-        self._seen = self._open.enter_context(
+        self._profiler = self._open.enter_context(
             profile(activities=activities, profile_memory=True, acc_events=True)
         )
-        self._began = time.perf_counter()
+        self._started = time.perf_counter()
 
     def stop(self, updates: int, trace: Path | None = None) -> Profile:
-        """End, and return where the time went.
+        """Stop recording and return the profile.
 
         Args:
-            updates: how many were made since the start.
-            trace: file for torch's own trace, as Chrome and Perfetto open it.
+            updates: number of updates since the start.
+            trace: file for torch's trace, for Chrome or Perfetto; None writes none.
         """
         self._wait()
-        seconds = time.perf_counter() - self._began
+        seconds = time.perf_counter() - self._started
         self._open.close()
         if trace is not None:
-            self._seen.export_chrome_trace(str(trace))
+            self._profiler.export_chrome_trace(str(trace))
         return summarize(
-            list(self._seen.events() or ()),
+            list(self._profiler.events() or ()),
             updates=updates,
             seconds=seconds / updates,
             device=self._device.type,
@@ -78,15 +78,15 @@ def record(
     warmup: int,
     device: torch.device,
 ) -> Profile:
-    """Return where the time of some updates goes.
+    """Profile some updates.
 
     Args:
-        update: makes one; has the scope `LOSS` around the forward pass.
-        model: what is updated, built from the graph.
-        graph: gives the names.
-        updates: how many are recorded.
-        warmup: how many go before, unrecorded.
-        device: where the model is.
+        update: callback that makes one update, with the scope `LOSS` around its forward pass.
+        model: model built from `graph`.
+        graph: graph with the names of the nodes.
+        updates: number of recorded updates.
+        warmup: number of unrecorded updates before them.
+        device: device of the model.
     """
     for _ in range(warmup):
         update()

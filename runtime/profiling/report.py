@@ -1,4 +1,4 @@
-"""Report: a profile as a table, and as files in a folder."""
+"""Output of a profile as a table and as files in a folder."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from .summary import Profile
 
 
 def table(profile: Profile) -> str:
-    """Return a profile as text in columns, what took longest first."""
+    """Return a profile as a text table, sorted by time."""
     rows = [("node", "forward ms", "backward ms", "share", "memory kept")]
-    whole = sum(spent.total for spent in profile.nodes.values()) + sum(profile.other.values())
-    whole = whole or 1.0
+    total = sum(spent.total for spent in profile.nodes.values()) + sum(profile.other.values())
+    total = total or 1.0
     for path, spent in sorted(profile.nodes.items(), key=lambda pair: -pair[1].total):
         rows.append(
             (
                 path,
                 f"{spent.forward * 1e3:.2f}",
                 f"{spent.backward * 1e3:.2f}",
-                f"{spent.total / whole:.1%}",
+                f"{spent.total / total:.1%}",
                 f"{spent.memory:,}" if spent.memory else "",
             )
         )
     rows += [
-        (name, f"{seconds * 1e3:.2f}", "", f"{seconds / whole:.1%}", "")
+        (name, f"{seconds * 1e3:.2f}", "", f"{seconds / total:.1%}", "")
         for name, seconds in sorted(profile.other.items(), key=lambda pair: -pair[1])
     ]
     width = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -39,21 +39,21 @@ def table(profile: Profile) -> str:
     rule = "-" * max(map(len, lines))
     forward = sum(spent.forward for spent in profile.nodes.values())
     backward = sum(spent.backward for spent in profile.nodes.values())
-    clock = "time of the device" if profile.device != "cpu" else "time of the processor"
-    foot = [
-        f"clock        {profile.seconds * 1e3:,.1f} ms an update, mean of {profile.updates}",
+    clock = "device time" if profile.device != "cpu" else "CPU time"
+    footer = [
+        f"wall clock   {profile.seconds * 1e3:,.1f} ms per update, mean of {profile.updates}",
         f"forward      {forward * 1e3:,.1f} ms, backward {backward * 1e3:,.1f} ms: {clock}",
-        f"syncs        {profile.syncs:.1f} an update, {profile.sync_seconds * 1e3:.2f} ms",
-        "memory kept  bytes that a forward pass leaves behind at a node",
+        f"syncs        {profile.syncs:.1f} per update, {profile.sync_seconds * 1e3:.2f} ms",
+        "memory kept  bytes that the forward pass of a node leaves allocated",
     ]
-    return "\n".join([lines[0], rule, *lines[1:], "", *foot])
+    return "\n".join([lines[0], rule, *lines[1:], "", *footer])
 
 
 def write(profile: Profile, folder: Path, title: str) -> list[Path]:
-    """Write a profile into a folder: figures, stacks, flame graph.
+    """Write a profile into a folder as JSON, collapsed stacks and a flame graph.
 
     Returns:
-        The files.
+        The written files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     texts = {

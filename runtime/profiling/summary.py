@@ -1,7 +1,7 @@
-"""Summary: events of torch's profiler, added up by node, forward and backward.
+"""Summary of profiler events by node, forward and backward.
 
-Every event's own time goes to the innermost scope around it.  What autograd runs carries
-the number of the forward operation that it belongs to, and so goes to that one's node.
+The self time of every event counts for the innermost scope around it.  Events of autograd
+have the sequence number of their forward operation, and count for its node.
 """
 
 from __future__ import annotations
@@ -21,45 +21,46 @@ BETWEEN_UPDATES = "between updates"
 REST = "rest of the update"
 LOST = "loss"
 SYNCS = ("aten::_local_scalar_dense", "cudaStreamSynchronize", "cudaDeviceSynchronize")
-"""Where the host waits for the device."""
+"""Events in which the host waits for the device."""
 MICRO = 1e-6
 
 
 @dataclass(slots=True)
 class Spent:
-    """What one node took, each of them in seconds or bytes."""
+    """Time and memory of one node, in seconds and bytes."""
 
     forward: float = 0.0
     backward: float = 0.0
     memory: int = 0
-    """Bytes that the forward pass leaves behind, for the backward pass most of them."""
+    """Bytes that the forward pass leaves allocated, most of them for the backward pass."""
 
     @property
     def total(self) -> float:
-        """Return forward and backward together."""
+        """Seconds of forward and backward together."""
         return self.forward + self.backward
 
 
 @dataclass(slots=True)
 class Profile:
-    """Where time and memory of one update went; averages of some updates."""
+    """Time and memory of one update, averaged over the recorded updates."""
 
     updates: int
     device: str
     seconds: float
-    """Of one update by the clock, while it was profiled."""
+    """Wall-clock time of one update while profiled."""
     nodes: dict[str, Spent]
-    """By path as `weft cost` has it, slots after a slash; the loss under `loss`."""
+    """By path as in `weft cost`, with slots after a slash; the loss is under `loss`."""
     other: dict[str, float]
-    """Seconds of what belongs to no node."""
+    """Seconds that belong to no node, by name."""
     syncs: float
-    """How often the host waited for the device, in one update."""
+    """Number of times per update that the host waited for the device."""
     sync_seconds: float
+    """Seconds per update that the host waited for the device."""
     stacks: dict[tuple[str, ...], float] = field(default_factory=dict, repr=False)
-    """Path from the whole to an operation, and its seconds."""
+    """Seconds of each operation, by its path from the root."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain data, stacks aside."""
+        """Return the profile without its stacks as JSON-compatible data."""
         return {
             "updates": self.updates,
             "device": self.device,
@@ -73,22 +74,22 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What runs where an event runs."""
+    """Node and phase that an event belongs to."""
 
     node: str | None = None
     phase: str = "forward"
     other: str = REST
-    """Name of the time when there is no node."""
+    """Name under which the time is counted if there is no node."""
 
 
 def summarize(events: Iterable[Any], *, updates: int, seconds: float, device: str) -> Profile:
-    """Add up what torch's profiler recorded.
+    """Summarize the events of torch's profiler.
 
     Args:
-        events: its function events, ordered by start.
-        updates: how many were recorded; figures are divided by it.
-        seconds: how long one took by the clock.
-        device: kind of device, whose time counts: `cpu` or `cuda`.
+        events: function events, ordered by start.
+        updates: number of recorded updates; all figures are divided by it.
+        seconds: wall-clock time of one update.
+        device: type of the device whose time is counted: `cpu` or `cuda`.
     """
     hosts = [event for event in events if "CPU" in str(event.device_type)]
     roots = [event for event in hosts if event.cpu_parent is None]
@@ -100,25 +101,25 @@ def summarize(events: Iterable[Any], *, updates: int, seconds: float, device: st
     kept: Counter[str] = Counter()
     on_host = device == "cpu"
     for event, place in _placed(roots, owners):
-        took = event.self_cpu_time_total if on_host else event.self_device_time_total
+        time_us = event.self_cpu_time_total if on_host else event.self_device_time_total
         if place.other in (WAITING, BETWEEN_UPDATES):
-            took = event.self_cpu_time_total
-        took *= MICRO / updates
+            time_us = event.self_cpu_time_total
+        seconds_each = time_us * MICRO / updates
         if place.node is None:
-            other[place.other] += took
+            other[place.other] += seconds_each
             path: tuple[str, ...] = (place.other,)
         else:
             spent = nodes[place.node]
             if place.phase == "forward":
-                spent.forward += took
+                spent.forward += seconds_each
                 kept[place.node] += (
                     event.self_cpu_memory_usage if on_host else event.self_device_memory_usage
                 )
             else:
-                spent.backward += took
+                spent.backward += seconds_each
             path = (place.phase, *place.node.replace("/", ".").split("."))
-        if took > 0:
-            stacks[(*path, _short(event.name))] += took
+        if seconds_each > 0:
+            stacks[(*path, _short(event.name))] += seconds_each
     for path_, count in kept.items():
         nodes[path_].memory = max(0, round(count / passes))
     waits = [event for event in hosts if event.name in SYNCS]
@@ -135,11 +136,13 @@ def summarize(events: Iterable[Any], *, updates: int, seconds: float, device: st
 
 
 def by_row(profile: Profile, paths: Iterable[str]) -> dict[str, Spent]:
-    """Add what slots took to the rows of a table that has none for them.
+    """Sum the figures of a profile by the rows of a table.
+
+    Slots without a row of their own count for the row of their node.
 
     Args:
-        profile: what was measured.
-        paths: rows that there are.
+        profile: measured profile.
+        paths: rows of the table.
     """
     known = set(paths)
     rows: dict[str, Spent] = defaultdict(Spent)
@@ -157,7 +160,7 @@ def by_row(profile: Profile, paths: Iterable[str]) -> dict[str, Spent]:
 def _owners(roots: Iterable[Any]) -> dict[tuple[int, int], str]:
     """Return the node of each numbered forward operation, by thread and number.
 
-    Of several with one number, the last made the step of the backward pass.
+    If several operations share a number, the last one made the backward step.
     """
     found: dict[tuple[int, int], str] = {}
 
@@ -179,7 +182,7 @@ def _owners(roots: Iterable[Any]) -> dict[tuple[int, int], str]:
 def _placed(
     roots: Iterable[Any], owners: Mapping[tuple[int, int], str]
 ) -> Iterator[tuple[Any, _Place]]:
-    """Yield every event and where it belongs."""
+    """Yield every event with its node and phase."""
     threads = {thread for thread, _ in owners}
 
     def visit(event: Any, place: _Place) -> Iterator[tuple[Any, _Place]]:
@@ -209,7 +212,7 @@ def _placed(
 
 
 def _short(name: str) -> str:
-    """Return the name of an event as a picture shows it."""
+    """Return a short name of an event for the flame graph."""
     if name.startswith(NODE) or name == LOSS:
         return "python"
     return name.removeprefix(f"{BACKWARD}: ").removeprefix("torch::autograd::")

@@ -1,1 +1,1 @@
-"""The machine: processor, memory, and the cache folder."""
+"""Properties of the machine: processor, memory and cache folder."""

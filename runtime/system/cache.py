@@ -1,4 +1,4 @@
-"""Cache: the folder for what can be measured or fetched again."""
+"""Cache folder for data that can be measured or downloaded again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...specs.findings import InputError
 
 
 def cache_folder() -> Path:
-    """Return that folder: WEFT_CACHE where it is set, else `weft` in the user's cache folder."""
+    """Return the cache folder: `WEFT_CACHE` if set, else `weft` in the user's cache folder."""
     own = os.environ.get("WEFT_CACHE")
     if own:
         return Path(own)
@@ -21,13 +21,13 @@ def cache_folder() -> Path:
 
 
 def stored(name: str) -> Any:
-    """Return a JSON value out of that folder; None where there is none that can be read."""
+    """Return a JSON value from the cache folder, or None if it is missing or unreadable."""
     with suppress(OSError, ValueError):
         return json.loads((cache_folder() / name).read_text(encoding="utf-8"))
     return None
 
 
 def store(name: str, value: object) -> None:
-    """Keep a JSON value in that folder, whole; where it cannot be written that is no error."""
+    """Write a JSON value to the cache folder atomically; ignore write errors."""
     with suppress(InputError):
         write_beside(cache_folder() / name, json.dumps(value, indent=2).encode(), "cache")

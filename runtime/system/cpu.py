@@ -1,4 +1,4 @@
-"""Processor: what tells it from others, for measurements that hold on one machine alone."""
+"""Name and identity of the processor, as keys of measurements that hold for one machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
-"""Where Linux describes processors; other systems have none."""
+"""Where Linux describes processors; other systems do not have this file."""
 _NAMES = ("model name", "cpu model", "Processor")
 _MODEL = (
     "vendor_id",
@@ -21,32 +21,32 @@ _MODEL = (
     "CPU part",
     "CPU revision",
 )
-"""What says which model it is; its clock, say, changes all the time."""
+"""Fields that identify the model; others, such as the clock rate, change all the time."""
 _ARITHMETIC = ("sse4", "avx", "fma", "f16c", "amx", "asimd", "sve", "sme", "bf16", "i8mm")
-"""Beginnings of the flags that say how it can compute; others differ by the kernel's version."""
+"""Prefixes of the flags for arithmetic; other flags vary with the version of the OS kernel."""
 
 
 def processor_name() -> str:
-    """Return the processor's name as its maker gives it, or what kind of machine this is."""
-    held = _first_record()
-    names = [held[key] for key in _NAMES if held.get(key)]
+    """Return the processor's marketing name, or the machine type if it is unknown."""
+    record = _first_record()
+    names = [record[key] for key in _NAMES if record.get(key)]
     return names[0] if names else platform.processor() or platform.machine()
 
 
 def processor_identity() -> str:
-    """Return one line that differs between processors on which other kernels may be fastest.
+    """Return one line that distinguishes processors whose fastest kernels may differ.
 
-    A name alone is not enough: virtual machines of many generations call theirs alike.
+    The name is not enough: virtual machines of many generations report the same name.
     """
-    held = _first_record()
-    parts = [f"{key}={held[key]}" for key in _MODEL if held.get(key)]
-    flags = (held.get("flags") or held.get("Features") or "").split()
+    record = _first_record()
+    parts = [f"{key}={record[key]}" for key in _MODEL if record.get(key)]
+    flags = (record.get("flags") or record.get("Features") or "").split()
     parts += sorted({flag for flag in flags if flag.startswith(_ARITHMETIC)})
     return " ".join([platform.machine(), *(parts or [platform.processor()])])
 
 
 def _first_record() -> dict[str, str]:
-    """Return what Linux says of the first processor, or nothing."""
+    """Return the fields of the first processor in /proc/cpuinfo; empty on other systems."""
     try:
         text = CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Memory: what the process does with memory that a step of training has freed."""
+"""Reuse of freed memory between training steps (glibc), and its release when it grows."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ _TOP_PAD = -2
 _KEPT = 2**31 - 1
 _AHEAD = 64 * 2**20
 EVERY = 50
-"""Updates between two looks at how much memory the process has."""
+"""Updates between two checks of the resident memory."""
 GROWN = 1.25
-"""Times the memory of `EVERY` updates after which freed memory is given back."""
+"""Growth factor of the resident memory at which freed memory is returned to the system."""
 
 _kept: list[ctypes.CDLL] = []
-"""The C library, once it was told to keep freed memory: a setting of the process."""
+"""The C library, once `keep_freed_memory` has configured it for this process."""
 
 
 def keep_freed_memory() -> bool:
-    """Keep what is freed for the next step, instead of giving it back to the system.
+    """Keep freed memory for the next step instead of returning it to the system.
 
-    On the CPU, glibc maps each large tensor anew and unmaps it when it is freed, so that the
-    system hands out and clears every page of every step: a fifth of the time of a step of
-    Transformer base.  It is a setting of the whole process, for commands that own theirs.
+    By default glibc maps each large tensor anew and unmaps it when it is freed, so that the
+    system allocates and clears every page in every step: a fifth of the time of a step of
+    Transformer base on the CPU.  The setting applies to the entire process, so only commands
+    that own their process should call this.
 
     Returns:
-        Whether it was done: not without glibc.
+        Whether the setting was applied; False without glibc.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -46,22 +47,22 @@ def keep_freed_memory() -> bool:
 
 
 class Growth:
-    """Gives freed memory back where it is kept and has grown.
+    """Return freed memory to the system when the process has grown.
 
-    Tensors of ever new sizes do not fit into the pieces that others left, so a process grows
-    for as long as it keeps them all.  Given back, the pages of all pieces are the system's
-    again, and those that are needed come anew: half a second, now and then.
+    Tensors of new sizes do not fit into the freed blocks of others, so a process that keeps
+    all freed memory keeps growing.  After `malloc_trim` the system owns the pages of these
+    blocks again and maps the needed ones anew, which costs half a second now and then.
     """
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Start without a reference level."""
         self._level = 0
 
     def look(self, update: int) -> bool:
-        """Look at the memory of the process after an update.
+        """Check the memory of the process after an update.
 
         Returns:
-            Whether freed memory was given back.
+            Whether freed memory was returned to the system.
         """
         if update % EVERY or not _kept:
             return False
@@ -71,14 +72,14 @@ class Growth:
         if now <= GROWN * self._level:
             return False
         _kept[0].malloc_trim(0)
-        # What the next updates need is seen at the next look.
+        # The next check sets a new reference level, which includes what the next updates need.
         self._level = 0
         return True
 
 
 def resident() -> int:
-    """Return the bytes of memory that the process has, files aside; 0 where nobody tells."""
+    """Return the resident memory of the process in bytes, without files; 0 if unknown."""
     with suppress(OSError, ValueError, IndexError):
-        _, whole, shared = Path("/proc/self/statm").read_text().split()[:3]
-        return (int(whole) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+        _, total, shared = Path("/proc/self/statm").read_text().split()[:3]
+        return (int(total) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
     return 0

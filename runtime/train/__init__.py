@@ -1,1 +1,1 @@
-"""From batches to weights."""
+"""Training: loop, losses, optimizers, distribution and reports."""

@@ -1,6 +1,6 @@
-"""The context of a training: its inputs, its state and its result.
+"""The context of a training: its inputs, its progress reports, its state and its result.
 
-Not here: the loop (`trainer.py`), the run as written (`run.py`).
+Not here: the loop (`trainer.py`), the settings of a run file (`run.py`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .run import Run
 
 
 class Task(Protocol):
-    """What the loop needs to know of a task."""
+    """Interface of a task, as the training loop uses it."""
 
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:
-        """Return the summed loss of a batch."""
+        """Return the loss of a batch, summed over its target tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the loop reports."""
+    """Progress of a training, as reported to a `Listener`."""
 
     update: int
     updates: int
@@ -47,21 +47,21 @@ class Progress:
 
 
 class Listener(Protocol):
-    """Who hears about a run."""
+    """Callbacks of a training."""
 
     def log(self, text: str) -> None:
-        """Hear one line."""
+        """Log one line of text."""
 
     def progress(self, progress: Progress) -> None:
-        """Hear how far the run is."""
+        """Report the progress of the run."""
 
     def validated(self, update: int, values: Mapping[str, Any]) -> None:
-        """Hear a validation."""
+        """Report the results of a validation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingContext:
-    """All that a training needs beside its run."""
+    """Everything that a training needs: its run and the objects prepared for it."""
 
     run: Run
     graph: Graph
@@ -74,41 +74,42 @@ class TrainingContext:
     pad: int
     eos: int
     validate: Callable[[nn.Module], dict[str, Any]]
-    """Measures the model; gives at least what `run.best` names."""
+    """Measures the model; its result must contain the metric `run.best`."""
     listener: Listener
     full_speed: float | None = None
-    """Tokens a second at which the device would do matrix products and nothing else."""
+    """Tokens per second if the device did only matrix products, at its peak FLOP/s; for the MFU."""
     world: World = field(default_factory=World)
-    """The processes that train it."""
+    """The processes that train the model."""
 
 
 @dataclass(slots=True)
 class State:
-    """Where a run is; what a checkpoint's state.json holds."""
+    """State of a run, as saved in the state.json of a checkpoint."""
 
     update: int = 0
     epoch: int = 0
     position: int = 0
-    """Batches of the epoch that are used."""
+    """Number of batches of the epoch that have been used."""
     best: float | None = None
+    """Best validation score so far; higher is better (the negated nll if `run.best` is nll)."""
     best_update: int = 0
     stale: int = 0
-    """Validations since the best one."""
+    """Number of validations since the best one."""
     seconds: float = 0.0
-    """Time trained, validations counted."""
+    """Training time, including validations."""
     compiled: str | None = None
-    """What `compile` chose, so that a resumed run does the same."""
+    """Compile mode that was chosen, so that a resumed run uses it too."""
     kernels: dict[str, Any] | None = None
-    """Which kernels were chosen, likewise."""
+    """Kernels that were chosen, so that a resumed run uses them too."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the state as plain data."""
+        """Return the state as JSON-compatible data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(slots=True)
 class Result:
-    """How a training ended."""
+    """Result of a training."""
 
     state: State
     finished: bool

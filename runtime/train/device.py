@@ -1,4 +1,4 @@
-"""Device: where a run computes, in which precision, and how that was chosen."""
+"""Choice of the device and the precision of a run."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from .run import Run
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where and how numbers are computed."""
+    """Device and precision of a run."""
 
     device: torch.device
     half: bool
     """Whether matrix products run in bfloat16 autocast."""
     reason: str
+    """Why the precision was chosen, for the log."""
 
     def autocast(self) -> torch.autocast:
-        """Return the context in which the model runs."""
+        """Return the autocast context in which the model runs."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.half)
 
 
 def choose(run: Run) -> Place:
-    """Return where a run computes.
+    """Return the device and the precision of a run; set its number of threads.
 
     Raises:
-        InputError: it asks for a device that is not there.
+        InputError: the run requests a device that is not available.
     """
     found = torch.cuda.is_available()
     if run.device == "cuda" and not found:
         raise InputError(
-            "no CUDA device is there", place="/device", help="use --set device=cpu, or auto"
+            "no CUDA device is available",
+            place="/device",
+            help="set device to 'cpu' or 'auto'",
         )
     device = torch.device("cuda" if found and run.device != "cpu" else "cpu")
     if run.threads is not None:
@@ -43,14 +46,14 @@ def choose(run: Run) -> Place:
         why = "fast" if half else "not fast"
         reason = f"bfloat16 is {why} on this {device.type}"
     else:
-        half, reason = run.precision == "bfloat16", "asked for"
+        half, reason = run.precision == "bfloat16", "requested"
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = half
     return Place(device, half, reason)
 
 
 def prefers_bfloat16(device: torch.device) -> bool:
-    """Say whether bfloat16 matrix products are much faster than float32 ones there."""
+    """Return whether bfloat16 matrix products are much faster than float32 on a device."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     tests = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")

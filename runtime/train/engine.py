@@ -1,11 +1,11 @@
-"""Engine: a model that one process or many train, with PyTorch's own means.
+"""Model execution on one process or many, with DDP, FSDP and tensor parallelism of PyTorch.
 
-`ddp`: each process has all weights, and gradients are added up while the backward pass
-goes on.  `fsdp`: weights, gradients and what the optimizer remembers are spread over the
-processes, template by template as the graph repeats them, and the rest as one.  On top,
-`tensor` processes divide heads and widths of each block that can be divided.
+`ddp`: each process has all weights; gradients are all-reduced during the backward pass.
+`fsdp`: weights, gradients and optimizer state are sharded over the processes, each copy of a
+repeated template separately and the remaining parameters together.  In addition, groups of
+`tensor` processes partition the heads and widths of each block that supports it.
 
-Not run anywhere yet: CUDA with NCCL.
+Not tested yet: CUDA with NCCL.
 """
 
 from __future__ import annotations
@@ -42,46 +42,47 @@ _NAMES = inspect.signature(DistributedDataParallel).parameters
 _NO_BUFFERS: dict[str, Any] = {
     "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers": False
 }
-"""Buffers are not copied before each forward pass: ours never change.  torch renamed it."""
+"""Do not broadcast buffers before each forward pass: they never change.  torch renamed this
+option."""
 
 
 class LossModule(nn.Module):
-    """A model and its task as one module: from a batch to what it lost.
+    """A model and its task as one module, which maps a batch to its loss.
 
-    Those who spread weights put their work at the entrance and the exit of a module, so all
-    that reads weights must happen inside one.
+    DDP and FSDP run their hooks before and after the `forward` of a module, so everything that
+    reads weights must happen inside one module.
     """
 
     def __init__(self, model: nn.Module, task: Task) -> None:
-        """Keep both."""
+        """Store the model and the task."""
         super().__init__()
         self.model, self.task = model, task
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the sums of a batch, by name; what is not there is left out."""
+        """Return the sums of a batch by name, without those that are None."""
         sums = self.task.loss(self.model, batch)
         found = {"loss": sums.loss, "nll": sums.nll, "tokens": sums.tokens}
         return found if sums.auxiliary is None else {**found, "auxiliary": sums.auxiliary}
 
 
 class Engine:
-    """The model of a training, as this process holds it."""
+    """The model of a training and its parallelization, seen from one process."""
 
     def __init__(self, model: nn.Module, task: Task, graph: Graph, world: World) -> None:
-        """Hold a whole model; `spread` divides it."""
+        """Take an unsharded model; `spread` parallelizes it."""
         self.model, self.graph, self.world = model, graph, world
         self._loss_module: nn.Module = LossModule(model, task)
         self._replica: nn.Module | None = None
         self.spread_weights = False
-        """Whether a process holds parts of weights only."""
+        """Whether each process holds only a shard of the weights."""
 
     def spread(self, settings: ParallelSettings) -> str:
-        """Divide the work as a run says; return what was done, in words.
+        """Parallelize the model according to the settings; return a summary for the log.
 
-        Call it once the weights are those to begin with, and before an optimizer is made.
+        Call it after the initial weights are set and before the optimizer is made.
 
         Raises:
-            InputError: nothing can be divided, or two ways do not go together.
+            InputError: no block can be partitioned, or the settings exclude each other.
         """
         mesh = self.world.mesh
         if mesh is None:
@@ -89,50 +90,50 @@ class Engine:
         wanted, tensor = settings.data, mesh["tensor"]
         if wanted == "ddp" and tensor.size() > 1:
             raise InputError(
-                "ddp needs all weights on every process, and 'tensor' divides them",
+                "ddp needs all weights on every process, but 'tensor' partitions them",
                 place="/parallel/data",
-                help="set parallel.data=fsdp, or leave it out",
+                help="set 'parallel.data' to 'fsdp', or leave it out",
             )
-        words = [f"{self.world.size} processes"]
+        summary = [f"{self.world.size} processes"]
         if tensor.size() > 1:
-            # It tells at every gathering how it goes about what fsdp and 'tensor' both divided.
+            # With fsdp and 'tensor' together torch logs a message at every all-gather.
             logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
             count = divide(self.model, self.graph, tensor)
             self.spread_weights = True
-            words.append(f"{count} blocks divided among {tensor.size()}")
+            summary.append(f"{count} blocks partitioned over {tensor.size()}")
         if wanted == "fsdp" or (wanted == "auto" and tensor.size() > 1):
             if self.world.data_parallel_size > 1 or tensor.size() == 1:
                 count = self._shard()
                 self.spread_weights = True
-                words.append(
-                    f"fsdp over {self.world.data_parallel_size}, {count} layers by themselves"
+                summary.append(
+                    f"fsdp over {self.world.data_parallel_size}, {count} layers sharded separately"
                 )
         else:
             self._loss_module = DistributedDataParallel(
                 self._loss_module, gradient_as_bucket_view=True, **_NO_BUFFERS
             )
-            words.append("ddp")
-        return ", ".join(words)
+            summary.append("ddp")
+        return ", ".join(summary)
 
     def _shard(self) -> int:
-        """Shard each copy of a repeated template by itself, then the rest; return how many."""
+        """Shard each copy of a repeated template, then the rest; return the number of copies."""
         if self.world.mesh is None:
             return 0
         mesh = self.world.mesh["data"]
         templates = program_of(self.model).templates
         layers = [m for m in self.model.modules() if type(m).__name__ in templates]
-        alone = [layer for layer in layers if not _shares(layer, self.model)]
-        for layer in reversed(alone):  # those inside another one first
+        separate = [layer for layer in layers if not _shares(layer, self.model)]
+        for layer in reversed(separate):  # nested layers first
             fully_shard(layer, mesh=mesh)
         fully_shard(self._loss_module, mesh=mesh, reshard_after_forward=False)
-        return len(alone)
+        return len(separate)
 
     def loss(self, batch: Batch) -> LossSums:
-        """Return the summed loss of a batch."""
+        """Return the loss of a batch, summed over its target tokens."""
         return LossSums(**self._loss_module(batch))
 
     def syncing(self, *, last: bool) -> AbstractContextManager[Any]:
-        """Return the context of one batch; gradients are exchanged in an update's last only."""
+        """Return the context of one micro-batch; only the last one of an update syncs gradients."""
         if isinstance(self._loss_module, DistributedDataParallel):
             return nullcontext() if last else self._loss_module.no_sync()
         if isinstance(self._loss_module, FSDPModule):
@@ -142,52 +143,53 @@ class Engine:
 
     @property
     def in_step(self) -> bool:
-        """Whether all processes must run as many batches: each fetches weights of the others."""
+        """Whether all ranks must run equally many micro-batches: each all-gathers weights."""
         return isinstance(self._loss_module, FSDPModule)
 
     def clip(self, limit: float | None) -> Tensor:
-        """Scale gradients to a norm of at most `limit`; return the norm before."""
+        """Scale gradients to a norm of at most `limit`; return the norm before scaling."""
         if self.spread_weights:
             return clip(self.model.parameters(), limit, self.world)
         return clip_gradient(self.model.parameters(), limit)
 
     def weights(self) -> dict[str, Tensor]:
-        """Return every parameter once, whole, on the leading process; nothing elsewhere."""
+        """Return every parameter once, unsharded, on the main process; nothing on the others."""
         return whole(weights_of(self.model, self.graph), wanted=self.world.is_main_process)
 
     def moments(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-        """Return what the optimizer remembers, likewise."""
+        """Return the optimizer state, unsharded, on the main process; nothing on the others."""
         return whole(optimizer_tensors(optimizer, self.model), wanted=self.world.is_main_process)
 
     def save(self, folder: Path, contents: Contents, optimizer: torch.optim.Optimizer) -> None:
-        """Write a checkpoint of which each process writes a part."""
+        """Write a sharded checkpoint; each process writes its own shards."""
         weights = weights_of(self.model, self.graph)
         moments = optimizer_tensors(optimizer, self.model)
         save_sharded(folder, contents, weights, moments, self.world)
 
     def prepare(self, optimizer: torch.optim.Optimizer) -> None:
-        """Make a new optimizer fit for weights that are spread.
+        """Regroup the parameters of a new optimizer if the weights are sharded.
 
         Raises:
-            InputError: it looks at more than one number of a weight at a time.
+            InputError: the optimizer does not work elementwise.
         """
         if not self.spread_weights:
             return
         if not isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
             raise InputError(
-                f"{type(optimizer).__name__} looks at whole weights, and here they are spread",
+                f"{type(optimizer).__name__} needs unsharded weights, but this run shards them",
                 place="/optimizer/type",
-                help="use adam or adamw, or parallel.data=ddp with tensor=1",
+                help="use 'adam' or 'adamw', or set 'parallel.data' to 'ddp' and"
+                " 'parallel.tensor' to 1",
             )
         optimizer.param_groups[:] = apart(optimizer.param_groups)
 
     def recall(self, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-        """Put back what the optimizer remembered when a checkpoint was written.
+        """Restore the optimizer state of a checkpoint.
 
-        Of one with shards a process reads its own part alone.
+        From a sharded checkpoint each process reads only its own shards.
 
         Raises:
-            InputError: it is damaged, or of another model.
+            InputError: the checkpoint is damaged or belongs to another model.
         """
         parameters = dict(self.model.named_parameters())
         if is_sharded(folder) and self.spread_weights:
@@ -210,7 +212,7 @@ class Engine:
 
     @contextmanager
     def evaluated(self) -> Iterator[nn.Module | None]:
-        """Give the leading process a whole model in evaluation mode, and the others nothing."""
+        """Yield an unsharded model in evaluation mode on the main process, None on the others."""
         if not self.spread_weights:
             self.model.eval()
             yield self.model if self.world.is_main_process else None
@@ -227,7 +229,7 @@ class Engine:
 
 
 def _like_moments(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    """Return tensors as Adam remembers them."""
+    """Return tensors with the names, shapes and sharding of Adam's state."""
     found: dict[str, Tensor] = {}
     for name, parameter in parameters.items():
         if parameter.requires_grad:
@@ -238,7 +240,7 @@ def _like_moments(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
 
 
 def _shares(layer: nn.Module, model: nn.Module) -> bool:
-    """Say whether a layer has a parameter that is another module's too."""
+    """Return whether a layer shares a parameter with a module outside it."""
     own = {id(p) for p in layer.parameters()}
     inside = {id(m) for m in layer.modules()}
     return any(

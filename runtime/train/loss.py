@@ -1,14 +1,14 @@
-"""Loss: cross-entropy with label smoothing, as sums over the target tokens.
+"""Cross-entropy with label smoothing, summed over the target tokens.
 
-Sums, not means: batches hold different numbers of tokens, so only the caller
-who adds up micro-batches and devices knows what to divide by.
+The loss is a sum, not a mean: batches contain different numbers of tokens, so only the
+caller, which adds up micro-batches and devices, knows the number to divide by.
 
 Axes in this file, also used as suffixes of tensor names:
 
     B  sequences in the batch        V  vocabulary
     T  target positions              R  rows, B * T, of the flattened batch
 
-Not here: perplexity and the other measures of a trained model (`../tasks`).
+Not here: perplexity and other metrics of a trained model (`../tasks`).
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 _CACHED = 2**20
-"""Logits worked on at a time on a CPU: 4 MB, so that every pass but the first hits the cache."""
+"""Logits per chunk on a CPU: 4 MB, so that all passes but the first hit the cache."""
 _QUEUED = 2**26
-"""Logits worked on at a time elsewhere: few launches, yet no second copy of all logits."""
+"""Logits per chunk on other devices: few kernel launches, but no second copy of all logits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossSums:
-    """What one batch lost, summed over its target tokens; scalars on the logits' device."""
+    """Losses of one batch, summed over its target tokens; scalars on the device of the logits."""
 
     loss: Tensor
-    """Smoothed cross-entropy in nats, in float32; the one to call `backward` on."""
+    """Smoothed cross-entropy in nats, in float32; call `backward` on this one."""
     nll: Tensor
     """Plain negative log-likelihood in nats, detached; perplexity is exp(nll / tokens)."""
     tokens: Tensor
-    """Number of target tokens that are not padding, as an integer."""
+    """Number of non-padding target tokens, as an integer."""
     auxiliary: Tensor | None = None
-    """What the graph itself adds to the loss, unweighted, times `tokens`, detached; None where
-    it adds nothing.  `loss` holds it, weighted."""
+    """Auxiliary loss of the graph, unweighted, times `tokens`, detached; None if the graph has
+    none.  `loss` includes it, weighted."""
 
 
 def label_smoothed(
@@ -50,52 +50,55 @@ def label_smoothed(
     pad: int,
     spread: Literal["vocabulary", "others"] = "vocabulary",
 ) -> LossSums:
-    """Compare predictions with targets, keeping some probability for other words.
+    """Return the label-smoothed cross-entropy of logits, summed over non-padding targets.
 
-    With q the smoothed target distribution the loss of a token is
+    With q the smoothed target distribution, the loss of a token is
     -sum_v q_v log p_v.  It is computed as
 
         (1 - e) * nll + e * (logsumexp(logits) - mean(logits))
 
-    in float32 whatever the logits are in, a few rows at a time, and its gradient
-    likewise: nothing of the size of the logits is made but the gradient itself.
-    Nothing waits for the device.  The gradient cannot be differentiated again.
+    in float32 for logits of any dtype, in chunks of rows, and so is its gradient: the
+    gradient is the only new tensor of the size of the logits.  The host does not wait for
+    the device.  The gradient cannot be differentiated again.
 
     Args:
-        logits_BTV: unnormalized scores; any number of leading axes will do.
-        target_BT: the right words, of the shape of the leading axes.
-        smoothing: probability mass taken from the right word, 0 to below 1.
-        pad: the id in `target_BT` that counts for nothing.
-        spread: who shares the mass.  "vocabulary": all V words, the right one
-            among them, so it keeps 1 - smoothing + smoothing / V (torch's
-            `cross_entropy`).  "others": the V - 1 wrong words, so the right one
-            keeps 1 - smoothing (tensor2tensor, fairseq).
+        logits_BTV: unnormalized scores; any number of leading axes is allowed.
+        target_BT: target ids, of the shape of the leading axes.
+        smoothing: probability mass taken from the target, in [0, 1).
+        pad: id in `target_BT` to ignore.
+        spread: tokens that share the mass.  "vocabulary": all V tokens including the
+            target, which gets 1 - smoothing + smoothing / V (torch's `cross_entropy`).
+            "others": the V - 1 other tokens, so the target gets 1 - smoothing
+            (tensor2tensor, fairseq).
 
     Returns:
-        The sums; all zero when every target is padding.
+        The sums; all are zero if every target is padding.
 
     Raises:
-        ValueError: `smoothing` is not in [0, 1), or the shapes do not belong together.
+        ValueError: `smoothing` is not in [0, 1), or the shapes do not match.
 
     Source: Szegedy et al. 2016, section 7, https://arxiv.org/abs/1512.00567
     """
     if logits_BTV.shape[:-1] != target_BT.shape:
-        msg = f"logits {tuple(logits_BTV.shape)} do not fit targets {tuple(target_BT.shape)}"
+        msg = (
+            f"logits of shape {tuple(logits_BTV.shape)} do not fit targets of shape"
+            f" {tuple(target_BT.shape)}"
+        )
         raise ValueError(msg)
     mass = vocabulary_mass(smoothing, spread, logits_BTV.size(-1))
-    kept_R = (target_BT != pad).flatten()
-    # Padding may be an id that is no row of the logits, such as -100.
-    target_R = target_BT.flatten().masked_fill(~kept_R, 0)
-    loss, nll = _Smoothed.apply(logits_BTV.flatten(0, -2), target_R, kept_R, mass)  # type: ignore[no-untyped-call]
-    return LossSums(loss=loss, nll=nll, tokens=kept_R.sum())
+    mask_R = (target_BT != pad).flatten()
+    # The padding id may be outside the vocabulary, such as -100.
+    target_R = target_BT.flatten().masked_fill(~mask_R, 0)
+    loss, nll = _Smoothed.apply(logits_BTV.flatten(0, -2), target_R, mask_R, mass)  # type: ignore[no-untyped-call]
+    return LossSums(loss=loss, nll=nll, tokens=mask_R.sum())
 
 
 def vocabulary_mass(
     smoothing: float, spread: Literal["vocabulary", "others"], vocabulary: int
 ) -> float:
-    """Return the mass that, spread over all words alike, smooths as asked.
+    """Return the smoothing mass for a spread over all V tokens.
 
-    A mass over the V - 1 others is a slightly larger mass over all V.
+    A mass spread over the V - 1 other tokens equals a slightly larger mass over all V.
 
     Raises:
         ValueError: `smoothing` is not in [0, 1).
@@ -107,12 +110,12 @@ def vocabulary_mass(
 
 
 def with_auxiliary(sums: LossSums, losses: Sequence[Tensor], weight: float) -> LossSums:
-    """Return what a batch lost with what the graph itself adds to it.
+    """Add the auxiliary losses of the graph to the loss of a batch.
 
     Args:
-        sums: what its predictions lost.
-        losses: outputs of kind `loss`, of any shape; all their numbers are added up.
-        weight: times which that sum is added, for each target token.
+        sums: losses of the predictions.
+        losses: outputs of kind `loss`, of any shape; all elements are summed.
+        weight: weight of that sum, per target token.
     """
     if not losses:
         return sums
@@ -121,13 +124,13 @@ def with_auxiliary(sums: LossSums, losses: Sequence[Tensor], weight: float) -> L
 
 
 class _Smoothed(torch.autograd.Function):
-    """Summed smoothed loss and nll; the backward pass reads the logits once more."""
+    """Summed smoothed loss and nll; the backward pass reads the logits again."""
 
     @staticmethod
     def forward(
-        ctx: Any, logits_RV: Tensor, target_R: Tensor, kept_R: Tensor, mass: float
+        ctx: Any, logits_RV: Tensor, target_R: Tensor, mask_R: Tensor, mass: float
     ) -> tuple[Tensor, Tensor]:
-        """Return both sums, remembering one normalizer per row."""
+        """Return both sums; save one normalizer per row for the backward pass."""
         rows = _rows_at_a_time(logits_RV)
         right_R = logits_RV.new_empty(len(logits_RV), dtype=torch.float32)
         mean_R = torch.zeros_like(right_R)
@@ -140,38 +143,38 @@ class _Smoothed(torch.autograd.Function):
         ):
             log_p_rV = torch.log_softmax(logits_rV, dim=-1, dtype=torch.float32)
             right_r.copy_(log_p_rV.gather(1, target_r[:, None])[:, 0])
-            if mass > 0:  # without smoothing a forbidden word (-inf) costs nothing
+            if mass > 0:  # without smoothing a logit of -inf must not contribute
                 torch.mean(log_p_rV, dim=1, out=mean_r)
         chosen_R = logits_RV.gather(1, target_R[:, None])[:, 0].float()
-        ctx.save_for_backward(logits_RV, target_R, kept_R, chosen_R - right_R)
+        ctx.save_for_backward(logits_RV, target_R, mask_R, chosen_R - right_R)
         ctx.mass, ctx.rows = mass, rows
         loss_R = -(1.0 - mass) * right_R - mass * mean_R
-        loss = loss_R.masked_fill(~kept_R, 0.0).sum()
-        nll = -right_R.masked_fill(~kept_R, 0.0).sum()
+        loss = loss_R.masked_fill(~mask_R, 0.0).sum()
+        nll = -right_R.masked_fill(~mask_R, 0.0).sum()
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, of_loss: Tensor, of_nll: Tensor
-    ) -> tuple[Tensor, None, None, None]:  # of_nll: not differentiable, always zero
-        """Return p - q for each row that counts, times the gradient of the sum."""
-        del of_nll
-        logits_RV, target_R, kept_R, normalizer_R = ctx.saved_tensors
+        ctx: Any, gradient_of_loss: Tensor, gradient_of_nll: Tensor
+    ) -> tuple[Tensor, None, None, None]:
+        """Return p - q for each non-padding row, times the gradient of the sum."""
+        del gradient_of_nll  # nll is not differentiable, so this is always zero
+        logits_RV, target_R, mask_R, normalizer_R = ctx.saved_tensors
         gradient_RV = torch.empty_like(logits_RV)
         full = gradient_RV.dtype == torch.float32
         scratch_rV = logits_RV.new_empty((ctx.rows, logits_RV.size(1)), dtype=torch.float32)
-        weight_R = of_loss.float() * kept_R
+        weight_R = gradient_of_loss.float() * mask_R
         share = ctx.mass / logits_RV.size(1)
         for logits_rV, target_r, normalizer_r, weight_r, gradient_rV in zip(
             *(
-                whole.split(ctx.rows)
-                for whole in (logits_RV, target_R, normalizer_R, weight_R, gradient_RV)
+                tensor.split(ctx.rows)
+                for tensor in (logits_RV, target_R, normalizer_R, weight_R, gradient_RV)
             ),
             strict=True,
         ):
-            # Copied first: a subtraction that mixes dtypes is several times slower on a CPU.
+            # Copy first: a subtraction with mixed dtypes is several times slower on a CPU.
             into = gradient_rV if full else scratch_rV[: len(target_r)]
             p_rV = into.copy_(logits_rV).sub_(normalizer_r[:, None]).exp_()
             p_rV.sub_(share)
@@ -183,6 +186,6 @@ class _Smoothed(torch.autograd.Function):
 
 
 def _rows_at_a_time(logits_RV: Tensor) -> int:
-    """Return how many rows to work on at once, at least one."""
+    """Return the number of rows per chunk, at least 1."""
     budget = _CACHED if logits_RV.device.type == "cpu" else _QUEUED
     return max(1, budget // logits_RV.size(1))

@@ -1,6 +1,6 @@
-"""Optimizers: how gradients change weights, and what an optimizer remembers.
+"""Optimizers: settings, construction, gradient clipping and serialization of their state.
 
-Not here: the rate of each update (`schedule.py`), files (`../checkpoint.py`).
+Not here: the learning rate schedule (`schedule.py`), files (`../checkpoint/checkpoint.py`).
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _FUSED = frozenset({"cpu", "cuda", "mps", "xpu"})
-"""Devices for which torch has a one-kernel update: 4 times as fast on a CPU."""
+"""Devices with a fused update in torch, which is 4 times as fast on a CPU."""
 
 TABLE = 8
-"""Times as long as wide a matrix is at least that is a table of words."""
+"""Aspect ratio above which a matrix counts as an embedding table."""
 
 _Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimizerSettings(BaseModel):
-    """How gradients change weights; the defaults are those of the paper.
+    """Settings of the optimizer; the defaults are those of the paper.
 
     Source: Vaswani et al. 2017, section 5.3, https://arxiv.org/abs/1706.03762
     """
@@ -36,46 +36,46 @@ class OptimizerSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     type: Literal["adam", "adamw", "adafactor", "muon", "sgd"] = "adam"
-    """`adam` decays weights through the gradient, the others apart from it; `adafactor` remembers
-    sums of rows and columns; `muon` makes the steps of matrices orthogonal, and is `adamw` for
-    vectors and tables of words; `sgd` has momentum."""
+    """`adam` adds weight decay to the gradient, the others decouple it; `adafactor` stores row and
+    column sums only; `muon` orthogonalizes the updates of matrices and uses `adamw` for vectors
+    and embedding tables; `sgd` has momentum."""
     betas: tuple[_Beta, _Beta] = (0.9, 0.98)
-    """Share of the running mean of the gradient, and of its square, that an update keeps."""
+    """Decay rates of the running means of the gradient and of its square, for adam and adamw."""
     momentum: float | None = Field(default=None, ge=0, lt=1)
-    """Share of the last step that the next one keeps; of `muon` 0.95 and of `sgd` 0.9 if null."""
+    """Momentum of `muon` (null means 0.95) and `sgd` (null means 0.9)."""
     eps: float = Field(default=1e-9, gt=0)
-    """Added to the root of the mean square before dividing by it."""
+    """Added to the denominator (the root of the mean squared gradient) for stability."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """Pull of matrices towards zero; vectors (norms, biases) are left alone."""
+    """Weight decay of matrices; vectors (norms, biases) have none."""
     clip: float | None = Field(default=None, gt=0)
-    """Largest Euclidean norm of the gradient of all parameters together; null for any."""
+    """Maximum Euclidean norm of the gradients of all parameters; null disables clipping."""
 
 
 def make_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    """Make an optimizer for everything in a module that learns.
+    """Make an optimizer for the parameters of a module that require gradients.
 
-    A parameter shared by several modules is updated once.  The rate starts at 0:
+    A parameter shared by several modules is updated once.  The learning rate starts at 0:
     call `set_rate` before each update.
 
     Args:
-        module: on the device where it will be trained.
+        module: must already be on the device where it will be trained.
         settings: `clip` is not used here; see `clip_gradient`.
 
     Raises:
-        InputError: nothing in the module learns.
+        InputError: no parameter of the module requires a gradient.
     """
-    learning = [p for p in module.parameters() if p.requires_grad]
-    if not learning:
-        msg = "nothing to optimize: no parameter of the model learns"
+    trainable = [p for p in module.parameters() if p.requires_grad]
+    if not trainable:
+        msg = "nothing to optimize: no parameter of the model requires a gradient"
         raise InputError(msg)
-    matrices = [p for p in learning if p.dim() > 1]
-    vectors = [p for p in learning if p.dim() <= 1]
+    matrices = [p for p in trainable if p.dim() > 1]
+    vectors = [p for p in trainable if p.dim() <= 1]
     groups = [
         {"params": members, "weight_decay": decay}
         for members, decay in ((matrices, settings.weight_decay), (vectors, 0.0))
         if members
     ]
-    fused = all(p.device.type in _FUSED and p.is_floating_point() for p in learning)
+    fused = all(p.device.type in _FUSED and p.is_floating_point() for p in trainable)
     if settings.type == "adafactor":
         return torch.optim.Adafactor(groups, lr=0.0)
     if settings.type == "sgd":
@@ -88,16 +88,16 @@ def make_optimizer(module: nn.Module, settings: OptimizerSettings) -> torch.opti
 
 
 class MuonAndAdam(torch.optim.Optimizer):
-    """Two optimizers as one: what each remembers of its own parameters lies in one state."""
+    """Muon and AdamW as one optimizer with a common state."""
 
     def __init__(self, muon: torch.optim.Muon, adam: torch.optim.AdamW) -> None:
-        """Take the groups of both."""
+        """Take over the parameter groups of both optimizers."""
         super().__init__([*muon.param_groups, *adam.param_groups], {})
         self.parts = muon, adam
         muon.state = adam.state = self.state
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Let both make their update."""
+        """Run the update of both optimizers."""
         del closure
         for part in self.parts:
             part.step()  # type: ignore[no-untyped-call]
@@ -110,27 +110,31 @@ def _muon(
     *,
     fused: bool,
 ) -> torch.optim.Optimizer:
-    """Return Muon for matrices inside the model, and AdamW for the rest, at one rate.
+    """Return Muon for hidden matrices and AdamW for all other parameters, with one learning rate.
 
-    Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; the rate that both
-    can share: Liu et al. 2025, section 2.2, https://arxiv.org/abs/2502.16982
+    Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; scaling for a common
+    learning rate: Liu et al. 2025, section 2.2, https://arxiv.org/abs/2502.16982
 
     Raises:
-        InputError: no matrix is inside the model.
+        InputError: the model has no hidden matrix.
     """
     flat = [p for p in matrices if p.dim() == 2]  # noqa: PLR2004 - rows and columns
-    inside = [p for p in flat if max(p.shape) <= TABLE * min(p.shape)]
-    if not inside:
-        raise InputError("'muon' needs a matrix, and the model has none", place="/optimizer/type")
-    known = {id(p) for p in inside}
-    tables = [p for p in matrices if id(p) not in known]
+    hidden = [p for p in flat if max(p.shape) <= TABLE * min(p.shape)]
+    if not hidden:
+        raise InputError(
+            "'muon' needs a matrix other than embedding tables, but the model has none",
+            place="/optimizer/type",
+            help="set 'optimizer.type' to 'adamw'",
+        )
+    hidden_ids = {id(p) for p in hidden}
+    tables = [p for p in matrices if id(p) not in hidden_ids]
     rest = [
         {"params": members, "weight_decay": decay}
         for members, decay in ((tables, settings.weight_decay), (vectors, 0.0))
         if members
     ]
     muon = torch.optim.Muon(
-        inside,
+        hidden,
         lr=0.0,
         weight_decay=settings.weight_decay,
         momentum=0.95 if settings.momentum is None else settings.momentum,
@@ -143,7 +147,7 @@ def _muon(
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Use one learning rate for all parameters from the next update on."""
+    """Set the learning rate of all parameter groups."""
     for group in optimizer.param_groups:
         group["lr"] = rate
 
@@ -152,12 +156,12 @@ def clip_gradient(parameters: Iterable[nn.Parameter], clip: float | None) -> Ten
     """Scale gradients in place so that their common norm is at most `clip`.
 
     Args:
-        parameters: those without a gradient are passed over.
-        clip: largest Euclidean norm of all gradients together; None only measures.
+        parameters: parameters without a gradient are skipped.
+        clip: maximum Euclidean norm of all gradients together; None only measures.
 
     Returns:
-        The norm before scaling, as a scalar tensor, so that nothing waits for the
-        device.  It is not finite when a gradient is not: check it before updating.
+        The norm before scaling, as a scalar tensor, so that the host does not wait for
+        the device.  It is not finite if a gradient is not: check it before updating.
     """
     with_gradient = [p for p in parameters if p.grad is not None]
     norm = nn.utils.get_total_norm([p.grad for p in with_gradient if p.grad is not None])
@@ -167,12 +171,12 @@ def clip_gradient(parameters: Iterable[nn.Parameter], clip: float | None) -> Ten
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, module: nn.Module) -> dict[str, Tensor]:
-    """Return what the optimizer remembers, flat, so that safetensors can write it.
+    """Return the state of an optimizer as a flat dictionary, for safetensors.
 
     Keys are `<parameter>.<part>`, such as ``"encoder.proj.weight.exp_avg"``; a shared
-    parameter goes by its first name.  The tensors are the optimizer's own, not
-    copies: write them before the next update.  Settings and the rate are left out:
-    they follow from the run file and the number of the update.
+    parameter appears under its first name.  The tensors are not copied: write them before
+    the next update.  Settings and the learning rate are left out: they follow from the run
+    file and the number of the update.
     """
     return {
         f"{name}.{part}": tensor.detach().contiguous()
@@ -184,17 +188,17 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, module: nn.Module) -> di
 def load_optimizer_tensors(
     optimizer: torch.optim.Optimizer, module: nn.Module, tensors: Mapping[str, Tensor]
 ) -> None:
-    """Put back what `optimizer_tensors` returned; training goes on bit for bit.
+    """Restore the state that `optimizer_tensors` returned; training continues bit for bit.
 
     Args:
-        optimizer: newly made for `module` with the settings of the saved one; what it
-            remembers is replaced, and left as it was when an error is raised.
-        module: on the device where training goes on.
-        tensors: on any device; copied.
+        optimizer: newly made for `module` with the settings of the saved optimizer; its
+            state is replaced, or left unchanged if an error is raised.
+        module: must be on the device where training continues.
+        tensors: may be on any device; they are copied.
 
     Raises:
-        InputError: a tensor belongs to no parameter, lacks its companions, or has
-            the wrong shape.
+        InputError: a tensor belongs to no parameter, has the wrong shape, or another
+            tensor of the same parameter is missing.
     """
     parameters = dict(module.named_parameters())
     groups = {p: group for group in optimizer.param_groups for p in group["params"]}
@@ -208,8 +212,8 @@ def load_optimizer_tensors(
             raise InputError(msg)
         if tensor.shape != shapes[part]:
             msg = (
-                f"optimizer state '{key}' is {tuple(tensor.shape)}, "
-                f"its parameter {tuple(shapes[part])}"
+                f"optimizer state '{key}' has shape {tuple(tensor.shape)}, "
+                f"expected {tuple(shapes[part])}"
             )
             raise InputError(msg)
         found.setdefault(name, {})[part] = tensor
@@ -223,7 +227,7 @@ def load_optimizer_tensors(
     for name, parts in found.items():
         parameter = parameters[name]
         like = torch.empty_like(parameter, memory_format=torch.preserve_format).detach()
-        # The fused update wants its count where the parameter is, the others on the CPU.
+        # Fused updates need the step count on the parameter's device, other updates on the CPU.
         fused = groups[parameter].get("fused")
         place = parameter.device if fused else torch.device("cpu")
         optimizer.state[parameter] = {
@@ -237,7 +241,7 @@ def load_optimizer_tensors(
 
 
 def _parts(parameter: nn.Parameter, group: Mapping[str, Any]) -> dict[str, torch.Size]:
-    """Return what an optimizer remembers of a parameter, by the settings of its group."""
+    """Return the shapes of the optimizer state of a parameter, from the settings of its group."""
     shape = parameter.shape
     if "betas" in group:
         return {"step": torch.Size(), "exp_avg": shape, "exp_avg_sq": shape}

@@ -1,7 +1,7 @@
-"""Profiled training: a few updates of a run under torch's profiler, and nothing is kept.
+"""Profiling of a few updates of a run with torch's profiler; nothing else is written.
 
-The updates are the trainer's own, on the run's own batches.  Waiting for the next of them
-stands in a scope of its own, apart from what else passes between two updates.
+The updates are those of the trainer, on the batches of the run.  Waiting for the next batch
+has its own scope, separate from the other time between two updates.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from .reporting.metrics_window import Window
 
 WARMUP = 3
-"""Updates before those that are recorded."""
+"""Updates before the recorded ones."""
 
 
 class _Scoped:
-    """A task whose loss stands in a scope."""
+    """A task that runs its loss inside a profiler scope."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -45,17 +45,17 @@ class _Scoped:
         return getattr(self._task, name)
 
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:
-        """Return the summed loss of a batch."""
+        """Return the loss of a batch, summed over its target tokens."""
         with record_function(LOSS):
             return self._task.loss(model, batch)
 
 
 class _DoneError(Exception):
-    """All that was to be recorded is."""
+    """Raised when all requested updates are recorded."""
 
 
 class _Profiled(Trainer):
-    """A trainer that records some updates and then stops."""
+    """A trainer that profiles some updates and then stops."""
 
     updates: int
     trace: Path | None
@@ -85,17 +85,20 @@ class _Profiled(Trainer):
 
 
 def profile_run(context: TrainingContext, updates: int, trace: Path | None = None) -> Profile:
-    """Return where the time of a run's first updates goes.
+    """Profile the first updates of a run.
 
     Args:
-        context: the run; its folder is not touched.
-        updates: how many are recorded, at least one, after `WARMUP` others.
-        trace: file for torch's own trace.
+        context: the training to profile; its folder is not changed.
+        updates: number of recorded updates, at least 1, after `WARMUP` unrecorded ones.
+        trace: file for torch's trace; None writes none.
+
+    Raises:
+        InputError: the run ends before all updates are recorded.
     """
     run = context.run.model_copy(
         update={
             "updates": WARMUP + updates,
-            # A validation or a checkpoint on the way would count as an update's time.
+            # A validation or a checkpoint in between would count as time of an update.
             "evaluate": context.run.evaluate.model_copy(update={"every": WARMUP + updates}),
             "checkpoint": context.run.checkpoint.model_copy(
                 update={"every": WARMUP + updates, "seconds": float("inf")}
@@ -103,8 +106,8 @@ def profile_run(context: TrainingContext, updates: int, trace: Path | None = Non
         }
     )
     with tempfile.TemporaryDirectory() as folder:
-        apart = replace(context, run=run, task=_Scoped(context.task), folder=Path(folder))
-        trainer = _Profiled(apart, resume=False)
+        temporary = replace(context, run=run, task=_Scoped(context.task), folder=Path(folder))
+        trainer = _Profiled(temporary, resume=False)
         trainer.updates, trainer.trace = updates, trace
         try:
             trainer.train()

@@ -1,4 +1,4 @@
-"""Keeping: the checkpoints of a run's folder: which there are, which stay, their mean."""
+"""Retention of a run's checkpoints: list them, delete old ones, average the newest."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .run import CheckpointSettings
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Return a run's checkpoints, oldest first."""
+    """Return the checkpoint folders of a run, oldest first."""
     found = (folder / "checkpoints").glob("[0-9]*")
     return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name))
 
 
 def thin(folder: Path, settings: CheckpointSettings) -> None:
-    """Drop checkpoints, and what the optimizer remembered, that nothing needs any more."""
+    """Delete old checkpoints, and the optimizer state of all but the newest one."""
     all_ = checkpoints(folder)
     every = settings.every
     regular = [path for path in all_ if int(path.name) % every == 0 or path == all_[-1]]
@@ -34,12 +34,15 @@ def thin(folder: Path, settings: CheckpointSettings) -> None:
 
 
 def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -> Path | None:
-    """Write the mean of the newest checkpoints as a checkpoint, where a run wants one.
+    """Write the mean of the newest checkpoints to `averaged`, if the run requests it.
 
     Args:
-        folder: the run's.
-        settings: how many.
-        contents: what goes into it beside weights.
+        folder: folder of the run.
+        settings: `average` is the number of checkpoints; 0 writes nothing.
+        contents: contents of the new checkpoint except its weights.
+
+    Returns:
+        The folder that was written, or None.
     """
     newest = checkpoints(folder)
     if not settings.average or not newest:
@@ -51,14 +54,14 @@ def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -
 
 
 def differs(now: Any, before: Any) -> bool:
-    """Say whether settings differ; one that an older version did not have yet does not."""
+    """Return whether settings differ; settings missing from `before` are ignored."""
     if isinstance(now, dict) and isinstance(before, Mapping):
         return any(key in before and differs(value, before[key]) for key, value in now.items())
     return bool(now != before)
 
 
 def _remove(folder: Path) -> None:
-    """Remove a checkpoint so that it never looks like a whole one on the way."""
+    """Rename, then delete a checkpoint, so that a partial one never looks complete."""
     hidden = folder.with_name(f".{folder.name}.old")
     folder.rename(hidden)
     shutil.rmtree(hidden)

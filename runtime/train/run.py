@@ -1,7 +1,7 @@
-"""Run: how one model is trained, as a JSON document.
+"""Settings of a run: how one model is trained, as a JSON document.
 
-A run names a spec and data; the same spec can be trained in many ways.  Every number
-says its unit.  `--set path=value` changes any of them from outside.
+A run names a spec and data; the same spec can be trained in many ways.  The docstring of
+each number gives its unit.  `--set path=value` overrides any setting on the command line.
 """
 
 from __future__ import annotations
@@ -23,146 +23,152 @@ from .optimize import OptimizerSettings
 from .schedule import Noam, Schedule
 
 FOLDER = "runs"
-"""Folder of `specs/` that holds shipped runs."""
+"""Folder of `specs/` that contains the shipped runs."""
 
 Positive = Annotated[int, Field(ge=1)]
 
 
 class LossSettings(Settings):
-    """What is minimised."""
+    """Settings of the loss."""
 
     smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
-    """Probability taken from the right word and spread over others."""
+    """Label smoothing: probability mass taken from the target token and spread over others."""
     spread: Literal["vocabulary", "others"] = "vocabulary"
-    """Over all V words (torch) or the V - 1 others (tensor2tensor, fairseq)."""
+    """Tokens that share the smoothing mass: all V tokens (torch), or the V - 1 tokens other than
+    the target (tensor2tensor, fairseq)."""
     auxiliary: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
-    """Times which the outputs of kind `loss` are added, such as the balance of experts."""
+    """Weight of the outputs of kind `loss`, such as the load balancing of experts."""
 
 
 class EvaluateSettings(Settings):
-    """How the run is watched."""
+    """Settings of the validations during training."""
 
     every: Positive = 1000
     """Updates between validations."""
     bleu: bool = True
-    """Whether validation text is translated, or parsed, and scored too."""
+    """Whether to also translate (or parse) the validation text and compute BLEU (or F1)."""
     beam: Positive = 1
-    """Beam of those translations or parses."""
+    """Beam size of these translations or parses."""
     sentences: Positive | None = None
-    """Validation lines to translate, or trees to parse, from the first; None is all."""
+    """Number of validation lines to translate, or trees to parse, from the first; None is all."""
     best: Literal["bleu", "f1", "nll"] | None = None
-    """What the best checkpoint is best at; None is BLEU, or for parsing F1."""
+    """Metric that selects the best checkpoint; None means BLEU, or F1 for parsing."""
     patience: Positive | None = None
-    """Validations without a new best after which the run stops; None never stops it."""
+    """Number of validations without improvement after which the run stops; None disables this."""
     lowercase: bool = False
-    """Whether the validation BLEU ignores case (sacreBLEU -lc)."""
+    """Whether validation BLEU ignores case (sacreBLEU -lc)."""
 
 
 class KernelSettings(Settings):
-    """Which of several ways to compute the same thing is used; see docs/training.md."""
+    """Choice among kernels that compute the same function; see docs/training.md."""
 
     product: Literal["auto", "torch", "onednn"] = "auto"
-    """What multiplies float32 matrices on the CPU; `auto` measures, once for a machine."""
+    """Kernel of float32 matrix products on the CPU; `auto` measures once per machine."""
     attention: Literal["auto", "fused", "plain", "flex", "varlen"] = "auto"
-    """The core of attention; `auto` measures `fused` and `plain` by length."""
+    """Attention backend; `auto` measures `fused` and `plain` at several lengths."""
 
 
 class CheckpointSettings(Settings):
-    """When the run is saved."""
+    """Settings of the checkpoints of a run."""
 
     every: Positive = 1000
     """Updates between checkpoints."""
     seconds: float = Field(default=600.0, gt=0)
-    """Seconds after which one more is written; it replaces itself and is not averaged."""
+    """Seconds after which an additional checkpoint is written; each of these replaces the previous
+    one, and they are not averaged."""
     keep: Positive = 5
-    """Newest checkpoints that are kept."""
+    """Number of newest checkpoints to keep."""
     average: int = Field(default=5, ge=0)
-    """Newest checkpoints whose plain mean is written at the end; 0 writes none."""
+    """Number of newest checkpoints whose mean is written at the end; 0 disables averaging."""
     sharded: bool = False
-    """Whether each process writes a part of a checkpoint instead of sending it to the first:
-    for weights that do not fit into one process.  `best` and `averaged` are whole all the same."""
+    """Whether each process writes its shards of a checkpoint instead of sending them to the main
+    process: for weights that do not fit into one process.  `best` and `averaged` are never
+    sharded."""
 
 
 class Run(Settings):
-    """A run, whole."""
+    """Settings of a run."""
 
     format: Literal[2]
-    """Version of the format."""
+    """Version of the run file format."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
-    """What it is called: letters, digits, `_`, `.` and `-`; its folder is `outputs/NAME`."""
+    """Name of the run: letters, digits, `_`, `.` and `-`; its folder is `outputs/NAME`."""
     doc: str = ""
-    """What it is, for people."""
+    """Description of the run."""
     task: Literal["translation", "mask_predict", "parsing"] = "translation"
-    """`mask_predict` writes all words of an output at once, and the unlikely ones again;
-    `parsing` learns from treebanks."""
+    """Task of the model: `mask_predict` predicts all tokens of an output in parallel and the
+    unlikely ones again; `parsing` learns from treebanks."""
     parsing: ParsingSettings = ParsingSettings()
-    """What the task `parsing` makes of trees."""
+    """How the task `parsing` represents trees."""
     spec: str
-    """A shipped spec, or a file beside the run."""
+    """Name of a shipped spec, or path of a file in the folder of the run file."""
     params: dict[str, Any] = Field(default_factory=dict)
-    """Overrides of the spec's params; `vocab` is the tokenizer's unless set."""
+    """Overrides of the spec's params; `vocab` defaults to the size of the tokenizer."""
     start: str | None = None
-    """A checkpoint folder whose weights the run begins with, as far as they fit its spec."""
+    """Checkpoint folder whose weights initialize the model, as far as they fit its spec."""
     data: DataSettings
     tokenizer: TokenizerSettings
     batch: BatchSettings = BatchSettings(tokens=1024)
     accumulate: Positive = 4
-    """Batches in one update.  A batch holds sentences of one length, which pads little; an
-    update of several batches mixes lengths, without which small corpora are learnt badly."""
+    """Batches per update (gradient accumulation).  A batch contains sentences of similar length,
+    which needs little padding; an update of several batches mixes lengths, without which training
+    on small corpora works badly."""
     dropout_from: int = Field(default=0, ge=0)
-    """First update at which anything is dropped: late dropout, Liu et al. 2023, section 5.
-    A small corpus is learnt much sooner so; see docs/decisions/0006."""
+    """First update with dropout: late dropout, Liu et al. 2023, section 5.
+    It speeds up training on small corpora a lot; see docs/decisions/0006."""
     updates: Positive = 100_000
-    """Updates in all."""
+    """Total number of updates."""
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: Schedule = Noam()
-    """The learning rate of each update; `type` says which."""
+    """Learning rate schedule, selected by `type`."""
     loss: LossSettings = LossSettings()
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of matrix products; weights stay float32. `auto` is bfloat16 where that is fast."""
+    """Precision of matrix products; weights stay float32.  `auto` uses bfloat16 if it is fast."""
     compile: Literal["auto", "layers", "eager"] = "auto"
-    """See `weft.compile`."""
+    """Mode of torch.compile; see `weft.compile`."""
     kernels: KernelSettings = KernelSettings()
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where it is trained; `auto` is a GPU where there is one."""
+    """Device of the training; `auto` uses a GPU if one is available."""
     padding: Literal["auto", "padded", "unpadded"] = "auto"
-    """`unpadded` computes positions that are no padding alone, everywhere but in the core of
-    attention; `auto` does where 5 % of all is padding.  What is dropped falls elsewhere."""
+    """`unpadded` computes only non-padding tokens, everywhere except in the attention kernel;
+    `auto` does so if at least 5 % of all positions are padding.  Dropout then draws other random
+    numbers."""
     activation_checkpointing: str | tuple[str, ...] = ()
-    """Parts whose activations are not kept but computed again by the backward pass: selections
-    as of patches, such as `encoder.*`.  Less memory, more time, the same numbers."""
+    """Parts with activation checkpointing: the backward pass computes their activations again
+    instead of storing them.  Selections as in patches, such as `encoder.*`.  Less memory, more
+    time, the same results."""
     parallel: ParallelSettings = ParallelSettings()
-    """How processes that torchrun starts share the work; see docs/scaling.md."""
+    """Distributed training with torchrun; see docs/scaling.md."""
     threads: Positive | None = None
-    """Threads on the CPU; None is torch's own choice."""
+    """Number of CPU threads; None leaves the choice to torch."""
     evaluate: EvaluateSettings = EvaluateSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     search: SearchSettings = SearchSettings()
-    """How the finished model translates."""
+    """Search settings with which the trained model decodes."""
     seed: int = Field(default=1, ge=0, lt=2**31)
-    """Decides initial weights, order of the data and dropout, nothing else."""
+    """Seed of the initial weights, the order of the data and dropout."""
 
     @property
     def best(self) -> str:
-        """What the best checkpoint is best at."""
+        """Metric that selects the best checkpoint."""
         return self.evaluate.best or ("f1" if self.task == "parsing" else "bleu")
 
     @model_validator(mode="after")
     def _fits_its_task(self) -> Self:
-        """Refuse data and measures of another task.
+        """Check that the data and the metric belong to the task.
 
         Raises:
-            ValueError: they are.
+            ValueError: they belong to another task.
         """
         parsing = self.task == "parsing"
         other = "bleu" if parsing else "f1"
         if self.evaluate.best == other:
-            msg = f"the task '{self.task}' is not measured by {other}"
+            msg = f"the task '{self.task}' does not support the metric '{other}'"
             raise ValueError(msg)
         files = [self.data.train, self.data.valid, *self.data.test.values()]
         if any(bool(one.trees) != parsing for one in files):
             wanted = "trees" if parsing else "source and target files"
-            msg = f"the task '{self.task}' takes {wanted}"
+            msg = f"the task '{self.task}' needs {wanted}"
             raise ValueError(msg)
         return self
 
@@ -171,15 +177,15 @@ def load_run(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tu
     """Read a run file or a shipped run.
 
     Args:
-        name: a path, or a shipped name such as `multi30k-en-de`.
-        overrides: dotted path to value, such as `{"optimizer.clip": 1.0}`.
+        name: path of a run file, or name of a shipped run such as `multi30k-en-de`.
+        overrides: values by dotted path, such as `{"optimizer.clip": 1.0}`.
 
     Returns:
-        The run, and the file it came from.
+        The run, and the file it was read from.
 
     Raises:
-        InputError: no such file.
-        SpecError: the text or its form is wrong.
+        InputError: the file does not exist.
+        SpecError: the file is not valid JSON or not a valid run.
     """
     path = find(str(name), FOLDER)
     value = read_json(read_text(path), str(path))
@@ -191,41 +197,43 @@ def load_run(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tu
 
 
 def _set(value: Any, keys: list[str], new: Any, source: str) -> None:
-    """Put one override into a JSON value, making objects on the way."""
+    """Set one override in a JSON value, creating missing objects along the path."""
     if not isinstance(value, dict):
-        raise InputError("'--set' needs an object there", place=f"{source}#{pointer(*keys[:-1])}")
-    here: dict[str, Any] = value
+        raise InputError(
+            "'--set' needs an object at this path", place=f"{source}#{pointer(*keys[:-1])}"
+        )
+    target: dict[str, Any] = value
     for depth, key in enumerate(keys[:-1]):
-        inner = here.setdefault(key, {})
+        inner = target.setdefault(key, {})
         if not isinstance(inner, dict):
             at = pointer(*keys[: depth + 1])
-            problem = f"'{key}' holds a value, so nothing inside it can be set"
+            problem = f"'{key}' is not an object, so nothing inside it can be set"
             raise SpecError([Finding(code="P04", at=at, problem=problem, source=source)])
-        here = inner
-    here[keys[-1]] = new
+        target = inner
+    target[keys[-1]] = new
 
 
 def spec_of(run: Run, source: str) -> str:
-    """Return the spec that a run names: shipped, or a file beside the run and nowhere else.
+    """Return the spec of a run: a shipped name, or the path of a file in the run's folder.
 
     Raises:
-        InputError: neither.
+        InputError: the path leaves the run's folder, or the file does not exist.
     """
-    from_shipped = not run.spec.endswith(".json")
-    if from_shipped:
+    shipped = not run.spec.endswith(".json")
+    if shipped:
         return run.spec
     folder = Path(source).resolve().parent
     path = (folder / run.spec).resolve()
     if not path.is_relative_to(folder):
         raise InputError(
-            f"spec '{run.spec}' leads out of the run's folder",
+            f"spec '{run.spec}' is outside the run's folder",
             place=f"{source}#/spec",
-            help="put the spec beside the run, or name a shipped one",
+            help="move the spec into the folder of the run file, or name a shipped spec",
         )
     if not path.is_file():
         near = [p.name for p in folder.glob("*.json")]
         raise InputError(
-            f"no spec '{run.spec}' beside the run",
+            f"no spec '{run.spec}' in the run's folder",
             place=f"{source}#/spec",
             help=did_you_mean(run.spec, near),
         )

@@ -1,4 +1,4 @@
-"""The JSON Schema of a run file, from which an editor completes and checks settings."""
+"""JSON Schema of a run file, with which an editor completes and validates settings."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .run import Run
 
 def run_schema() -> dict[str, Any]:
     """Return the JSON Schema of a run file."""
-    whole = Run.model_json_schema()
-    properties = {FOR_EDITORS: {"type": "string"}, **whole["properties"]}
+    schema = Run.model_json_schema()
+    properties = {FOR_EDITORS: {"type": "string"}, **schema["properties"]}
     return {
         "$schema": DRAFT,
-        **whole,
+        **schema,
         "title": "A run of weft",
         "properties": properties,
     }

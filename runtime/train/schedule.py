@@ -1,9 +1,8 @@
-"""Schedules: the learning rate of each update, as a pure function.
+"""Learning rate schedules, as pure functions of the update.
 
-Updates are counted from 1.  Every schedule rises in a straight line for
-`warmup` updates; they differ in what follows.
+Updates are counted from 1.  Every schedule begins with `warmup` updates of linear warmup.
 
-Not here: who applies the rate (`optimize.py`).
+Not here: setting the rate of an optimizer (`optimize.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class _Settings(BaseModel):
 
 
 class Noam(_Settings):
-    """The schedule of the paper: its height follows from the width of the model.
+    """Schedule of the paper, whose peak follows from the width of the model.
 
     scale * d_model^-0.5 * min(update^-0.5, update * warmup^-1.5)
 
@@ -29,79 +28,79 @@ class Noam(_Settings):
     """
 
     type: Literal["noam"] = "noam"
-    """Names this schedule."""
+    """Selects this schedule."""
     scale: float = Field(default=1.0, gt=0)
-    """Factor on the whole curve; the paper has 1."""
+    """Factor of all rates; 1 in the paper."""
     warmup: int = Field(default=4000, ge=1)
-    """Updates of linear rise; the peak is scale * (d_model * warmup)^-0.5."""
+    """Updates of linear warmup; the peak is scale * (d_model * warmup)^-0.5."""
 
 
 class InverseSqrt(_Settings):
-    """The shape of `noam` with its peak given outright: then peak * sqrt(warmup / update)."""
+    """The curve of `noam` with an explicit peak: peak * sqrt(warmup / update) after the warmup."""
 
     type: Literal["inverse_sqrt"] = "inverse_sqrt"
-    """Names this schedule."""
+    """Selects this schedule."""
     peak: float = Field(gt=0)
-    """Highest rate, reached at update `warmup`."""
+    """Maximum rate, reached at update `warmup`."""
     warmup: int = Field(default=4000, ge=1)
-    """Updates of linear rise."""
+    """Updates of linear warmup."""
 
 
 class Cosine(_Settings):
-    """Half a cosine from the peak down to the floor.
+    """Half a cosine period from the peak down to the floor.
 
     Source: Loshchilov and Hutter 2017, section 3, https://arxiv.org/abs/1608.03983,
-    without restarts and with a linear rise before it.
+    without restarts and with a linear warmup.
     """
 
     type: Literal["cosine"] = "cosine"
-    """Names this schedule."""
+    """Selects this schedule."""
     peak: float = Field(gt=0)
-    """Highest rate, reached at update `warmup`."""
+    """Maximum rate, reached at update `warmup`."""
     warmup: int = Field(default=0, ge=0)
-    """Updates of linear rise; 0 starts just below the peak."""
+    """Updates of linear warmup; 0 starts just below the peak."""
     total: int = Field(ge=1)
-    """Update at which the floor is reached; the rate stays there afterwards."""
+    """Update at which the rate reaches the floor, where it stays."""
     floor: float = Field(default=0.0, ge=0)
-    """Lowest rate, as a rate and not as a share of the peak."""
+    """Minimum rate, as an absolute rate, not as a fraction of the peak."""
 
     @model_validator(mode="after")
     def _falls(self) -> Cosine:
         if self.warmup >= self.total:
-            msg = f"warmup {self.warmup} leaves nothing of total {self.total}"
+            msg = f"warmup {self.warmup} must be less than total {self.total}"
             raise ValueError(msg)
         if self.floor > self.peak:
-            msg = f"floor {self.floor} is above peak {self.peak}"
+            msg = f"floor {self.floor} must not exceed peak {self.peak}"
             raise ValueError(msg)
         return self
 
 
 class Constant(_Settings):
-    """One rate throughout, after an optional rise."""
+    """A constant rate, after an optional warmup."""
 
     type: Literal["constant"] = "constant"
-    """Names this schedule."""
+    """Selects this schedule."""
     rate: float = Field(gt=0)
-    """The rate from update `warmup` on."""
+    """Rate from update `warmup` on."""
     warmup: int = Field(default=0, ge=0)
-    """Updates of linear rise; 0 for none."""
+    """Updates of linear warmup; 0 disables it."""
 
 
 Schedule = Annotated[Noam | InverseSqrt | Cosine | Constant, Field(discriminator="type")]
-"""The `schedule` of a run file; `type` says which."""
+"""The `schedule` of a run file, selected by `type`."""
 
 
 def learning_rate(update: int, settings: Schedule, d_model: int | None) -> float:
     """Return the learning rate of one update.
 
     Args:
-        update: which update, counted from 1.
+        update: number of the update, counted from 1.
         settings: one of the schedules above.
-        d_model: width of the model; only `noam` reads it.
+        d_model: width of the model; only `noam` uses it.
 
     Raises:
         ValueError: `update` is below 1.
-        InputError: `noam` is asked about a model that has no single width.
+        InputError: the schedule is `noam` and the model has no single width.
     """
     if update < 1:
         msg = f"updates are counted from 1, not {update}"
@@ -109,9 +108,9 @@ def learning_rate(update: int, settings: Schedule, d_model: int | None) -> float
     match settings:
         case Noam(scale=scale, warmup=warmup):
             if d_model is None:
-                problem = "schedule 'noam' needs the width of the model, which has no 'd_model'"
-                way_out = "use 'inverse_sqrt' with a 'peak', or give the spec a 'd_model'"
-                raise InputError(problem, place="/schedule", help=way_out)
+                problem = "schedule 'noam' needs the param 'd_model', which the spec does not have"
+                help_ = "use 'inverse_sqrt' with a 'peak', or add a param 'd_model' to the spec"
+                raise InputError(problem, place="/schedule", help=help_)
             return float(scale * d_model**-0.5 * min(update**-0.5, update * warmup**-1.5))
         case InverseSqrt(peak=peak, warmup=warmup):
             return peak * min(update / warmup, math.sqrt(warmup / update))

@@ -1,4 +1,4 @@
-"""Signals: Ctrl-C and SIGTERM as a request to save and stop."""
+"""Signal handling: SIGINT (Ctrl-C) and SIGTERM request a training to save and stop."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from types import FrameType
 
 @contextmanager
 def asked_to_stop(stop: Callable[[int], None], *, again_after: float = 0.0) -> Iterator[None]:
-    """Turn Ctrl-C and SIGTERM into a request to stop; a second one acts at once.
+    """Turn SIGINT and SIGTERM into a stop request; a second signal has its default effect.
 
     Args:
-        stop: hears of it.
-        again_after: seconds within which a second one is the same: under torchrun Ctrl-C comes
-            from the terminal and from torchrun.
+        stop: callback, called with the signal number.
+        again_after: seconds within which a repeated signal counts as the same request: under
+            torchrun Ctrl-C arrives twice, from the terminal and from torchrun.
     """
     watched = (signal.SIGINT, signal.SIGTERM)
-    asked: list[float] = []
+    first_at: list[float] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
         stop(number)
-        if again_after and not asked:
-            asked.append(time.monotonic())
+        if again_after and not first_at:
+            first_at.append(time.monotonic())
             return
-        if asked and time.monotonic() - asked[0] < again_after:
+        if first_at and time.monotonic() - first_at[0] < again_after:
             return
         for each in watched:
             signal.signal(each, before[each])
-        if asked:
+        if first_at:
             signal.raise_signal(number)
         del frame
 
     try:
         before = {each: signal.signal(each, handle) for each in watched}
-    except ValueError:  # not the main thread: whoever called us handles signals
+    except ValueError:  # not the main thread: the caller handles signals
         yield
         return
     try:

@@ -1,8 +1,8 @@
-"""Trainer: the loop, and what surrounds it: validation, checkpoints, stopping, resuming.
+"""Training loop with validation, checkpoints, early stopping and resuming.
 
-What a batch is and what the loss is comes from the task; who hears about progress is
-an argument.  The order of the data and the dropout of each update are functions of the
-seed, so a run that was killed and resumed ends with the same bits.
+The task defines the batches and the loss; the listener of the context receives the progress.
+The order of the data and the dropout of each update are functions of the seed, so a run that
+was killed and resumed ends with bitwise the same weights.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from .transforms.kernel_choice import chosen_kernels
 from .transforms.unpad import unpad_for_run
 
 SAME = ("parallel", "activation_checkpointing")
-"""Settings of a run that change how it is computed, and not what comes out."""
+"""Settings that change how a run is computed but not its results."""
 REPORT_EVERY = 10
-"""Updates between reports; between them nothing waits for the device."""
+"""Updates between reports; the loop does not wait for the device in between."""
 
 
 class Trainer:
-    """One training, from its first or its last checkpoint to its end."""
+    """Train one run, from the start or from its newest checkpoint."""
 
     def __init__(self, context: TrainingContext, *, resume: bool) -> None:
-        """Build the model and the optimizer, or take them from the newest checkpoint.
+        """Build the model and the optimizer, or restore them from the newest checkpoint.
 
         Raises:
-            InputError: the folder holds a run already and `resume` is false, or its
-                checkpoint is damaged or of another graph.
+            InputError: the folder already holds a run and `resume` is false, or its
+                checkpoint is damaged or belongs to another graph.
         """
         self.context, self.run, self.world = context, context.run, context.world
         run, folder, world = context.run, context.folder, context.world
@@ -66,24 +66,23 @@ class Trainer:
             for name in ("best", "averaged") if world.is_main_process else ():
                 recover(folder / name)
             existing = checkpoints(folder)
-        self.state, self.stop_reason, self._asked = State(), "", 0
+        self.state, self.stop_reason, self._stop_signal = State(), "", 0
         if existing and not resume:
             raise InputError(
                 "the folder already holds a run",
                 place=str(folder),
-                help="go on with --resume, or name another folder with --out",
+                help="continue it with --resume, or give another folder with --out",
             )
         if warning := check_share(run.accumulate, world.data_parallel_size):
             context.listener.log(warning)
         self.model = build(context.graph, seed=run.seed, device=context.place.device)
-        # What drops numbers, and with which probability.
-        self._dropping: list[tuple[Any, float]] = [
-            (module, share)
+        self._dropouts: list[tuple[Any, float]] = [
+            (module, probability)
             for module in self.model.modules()
-            if isinstance(share := getattr(module, "dropout", None), float)
+            if isinstance(probability := getattr(module, "dropout", None), float)
         ]
         if existing:
-            self._take(existing[-1])
+            self._resume(existing[-1])
         elif run.start is not None:
             self._start(Path(run.start))
         unpad_for_run(self.model, context)
@@ -93,8 +92,8 @@ class Trainer:
             self.report = self._compile()
         context.listener.log(str(self.report))
         self.engine = Engine(self.model, context.task, context.graph, world)
-        if words := self.engine.spread(run.parallel):
-            context.listener.log(words)
+        if summary := self.engine.spread(run.parallel):
+            context.listener.log(summary)
         self.optimizer = make_optimizer(self.model, run.optimizer)
         self.engine.prepare(self.optimizer)
         if existing:
@@ -102,55 +101,54 @@ class Trainer:
         self.history = History(folder if world.is_main_process else None, update=self.state.update)
         self._last_save = time.monotonic()
 
-    def _take(self, folder: Path) -> None:
-        """Go on from a checkpoint."""
-        held = open_checkpoint(folder)
+    def _resume(self, folder: Path) -> None:
+        """Restore the weights and the state of a checkpoint."""
+        checkpoint = open_checkpoint(folder)
         graph, listener = self.context.graph, self.context.listener
-        if held.tokenizers != dict(self.context.tokenizers):
+        if checkpoint.tokenizers != dict(self.context.tokenizers):
             raise InputError(
-                "the run was begun with another tokenizer",
+                "the run was started with another tokenizer",
                 place=str(folder),
-                help="put the data of the first run back, or begin anew with --out",
+                help="restore the data of the first run, or start a new run with --out",
             )
         refuse_other_graph(
-            held.graph,
+            checkpoint.graph,
             graph,
-            problem="the run was begun with another graph",
+            problem="the run was started with another graph",
             place=str(folder),
-            help_="put its spec and params back, or begin anew with --out; a run's 'start'"
-            " takes the weights that fit",
+            help_="restore its spec and params, or start a new run with --out; set 'start' in"
+            " the new run to reuse the weights that fit",
         )
-        written = self.run.model_dump(mode="json")
-        changed = [key for key, value in written.items() if differs({key: value}, held.run)]
-        changed = [key for key in changed if key not in SAME]
-        if changed:
-            listener.log(f"warning: not as the run was begun: {', '.join(changed)}")
-        set_weights(self.model, held.weights, graph, str(folder))
+        now = self.run.model_dump(mode="json")
+        different = [key for key, value in now.items() if differs({key: value}, checkpoint.run)]
+        if changed := ", ".join(key for key in different if key not in SAME):
+            listener.log(f"warning: settings differ from the start of the run: {changed}")
+        set_weights(self.model, checkpoint.weights, graph, str(folder))
         names = State.__slots__
-        self.state = State(**{k: v for k, v in held.state.items() if k in names})
+        self.state = State(**{k: v for k, v in checkpoint.state.items() if k in names})
         listener.log(f"resuming after update {self.state.update} from {folder}")
 
     def _start(self, folder: Path) -> None:
-        """Begin with the weights of a checkpoint, as far as they fit."""
-        held = open_checkpoint(folder)
-        if held.tokenizers != dict(self.context.tokenizers):
+        """Initialize the model with the weights of a checkpoint that fit its graph."""
+        checkpoint = open_checkpoint(folder)
+        if checkpoint.tokenizers != dict(self.context.tokenizers):
             raise InputError(
                 "the checkpoint to start from has another tokenizer",
                 place=str(folder),
-                help="prepare the run with the data and tokenizer settings of that checkpoint",
+                help="give the run the data and tokenizer settings of that checkpoint",
             )
-        found = carry_over(self.model, held.weights, held.graph, self.context.graph)
-        carried = found.render().splitlines()[0].split(maxsplit=1)[1]
+        transfer = carry_over(self.model, checkpoint.weights, checkpoint.graph, self.context.graph)
+        carried = transfer.render().splitlines()[0].split(maxsplit=1)[1]
         self.context.listener.log(f"starting from {folder}: {carried} carried over")
 
     def train(self) -> Result:
-        """Train until the updates, the patience or the person's patience run out."""
+        """Train until all updates are done, the patience runs out or a signal arrives."""
         run, state = self.run, self.state
         work = prefetch(self._stream_micro_batches())
         started, before = time.monotonic(), state.seconds
         window, growth = Window(), Growth()
         if self._patience_is_out():
-            self.stop_reason = f"no better for {state.stale} validations"
+            self.stop_reason = f"no improvement for {state.stale} validations"
         again_after = 2.0 if self.world.size > 1 else 0.0
         with asked_to_stop(self._stop, again_after=again_after), using(self.kernels):
             while state.update < run.updates and not self.stop_reason:
@@ -159,10 +157,10 @@ class Trainer:
                 growth.look(state.update)
                 state.epoch, state.position = micro_batches.epoch, micro_batches.position
                 state.seconds = before + time.monotonic() - started
-                told = state.update % REPORT_EVERY == 0 or state.update == run.updates
-                late = self._agree(told=told)
-                if told:
-                    self._tell(window)
+                report_due = state.update % REPORT_EVERY == 0 or state.update == run.updates
+                late = self._synchronize(report_due=report_due)
+                if report_due:
+                    self._report(window)
                     window = Window()
                 if state.update % run.evaluate.every == 0 or state.update == run.updates:
                     started_at = time.monotonic()
@@ -176,32 +174,33 @@ class Trainer:
         return self._finish()
 
     def _next(self, work: Iterator[MicroBatches], window: Window) -> MicroBatches:
-        """Return the batches of the next update."""
-        asked = time.monotonic()
+        """Return the micro-batches of the next update."""
+        started = time.monotonic()
         micro_batches = next(work)
-        window.waited += time.monotonic() - asked
+        window.waited += time.monotonic() - started
         return micro_batches
 
-    def _agree(self, *, told: bool) -> bool:
-        """Stop where any process was asked to; say whether the first wants a checkpoint."""
+    def _synchronize(self, *, report_due: bool) -> bool:
+        """Stop if any process got a signal; return whether the main process needs a checkpoint."""
         late = time.monotonic() - self._last_save > self.run.checkpoint.seconds
-        # On an accelerator processes that ask one another wait for it, so they do not always.
-        if self.world.size > 1 and self.context.place.device.type != "cpu" and not told:
+        # On an accelerator this all-reduce waits for the device, so it runs only at reports.
+        if self.world.size > 1 and self.context.place.device.type != "cpu" and not report_due:
             return False
-        asked, wanted = self.world.largest(self._asked, late and self.world.is_main_process)
-        self.stop_reason = signal_name(asked) or self.stop_reason
-        return bool(wanted)
+        main_late = late and self.world.is_main_process
+        stop_signal, checkpoint_due = self.world.largest(self._stop_signal, main_late)
+        self.stop_reason = signal_name(stop_signal) or self.stop_reason
+        return bool(checkpoint_due)
 
     def _kernels(self) -> Kernels:
-        """Choose kernels, those that the first process chooses."""
+        """Choose kernels on the main process and use them on all processes."""
         chosen = chosen_kernels(self.context, self.state) if self.world.is_main_process else None
         self.state.kernels = self.world.broadcast(self.state.kernels)
         return chosen or chosen_kernels(self.context, self.state)
 
     def _compile(self) -> CompileReport:
-        """Compile as the run says, or as it did before it was resumed.
+        """Compile the model in the mode of the run, or of its checkpoint if it was resumed.
 
-        One process measures for all, so that they do the same.
+        Only the main process measures; the others use its choice.
         """
         mode = self.state.compiled or self.run.compile
         measure, place = None, self.context.place
@@ -237,31 +236,32 @@ class Trainer:
         )
 
     def _update(self, micro_batches: MicroBatches) -> Tensor:
-        """Make one update; return loss, nll and the graph's own losses per target token."""
+        """Run one update; return loss, nll and auxiliary loss per target token."""
         state, run, place = self.state, self.run, self.context.place
         number = state.update + 1
-        for module, share in self._dropping:
-            module.dropout = share if number >= run.dropout_from else 0.0
+        for module, probability in self._dropouts:
+            module.dropout = probability if number >= run.dropout_from else 0.0
         total = micro_batches.target_tokens
         summed = torch.zeros(3, dtype=torch.float64, device=place.device)
         rounds = micro_batches.rounds if self.engine.in_step else len(micro_batches.batches)
         for turn in range(rounds):
-            # One that others wait for does its first batch once more, for nothing.
+            # FSDP needs equal rounds on all ranks: a rank without a batch left repeats its first
+            # one with the loss scaled by 0.
             spare = turn >= len(micro_batches.batches)
             which, batch = micro_batches.batches[0 if spare else turn]
             torch.manual_seed(seed_of(run.seed, number, which))
             with self.engine.syncing(last=turn == rounds - 1):
                 with place.autocast():
                     sums = self.engine.loss(batch.to(place.device, non_blocking=True))
-                # Processes take the mean of their gradients, and the sum is wanted.
-                times = 0.0 if spare else self.world.data_parallel_size / total
-                (sums.loss * times).backward()
-            own = torch.zeros_like(sums.nll) if sums.auxiliary is None else sums.auxiliary
+                # The all-reduce averages gradients over the ranks, but their sum is needed.
+                scale = 0.0 if spare else self.world.data_parallel_size / total
+                (sums.loss * scale).backward()
+            extra = torch.zeros_like(sums.nll) if sums.auxiliary is None else sums.auxiliary
             if not spare:
-                summed += torch.stack((sums.loss.detach(), sums.nll, own)).double()
+                summed += torch.stack((sums.loss.detach(), sums.nll, extra)).double()
         self.world.summed(summed)
         norm = self.engine.clip(run.optimizer.clip)
-        # On an accelerator looking at the norm would wait for it, so it is looked at in `_tell`.
+        # On an accelerator reading the norm would wait for the device; `_report` checks there.
         if place.device.type == "cpu":
             self._refuse_infinite(summed + norm)
         set_rate(self.optimizer, self._rate(number))
@@ -275,7 +275,7 @@ class Trainer:
         return learning_rate(update, self.run.schedule, d_model)
 
     def _refuse_infinite(self, sums: Tensor) -> None:
-        """Stop before weights are spoilt, or before spoilt ones are saved.
+        """Stop the run before non-finite weights are made or saved.
 
         Raises:
             InputError: the loss or its gradient is not finite.
@@ -284,21 +284,21 @@ class Trainer:
             return
         self.history.close()
         newest = checkpoints(self.context.folder)
-        kept = f"; the last good checkpoint is {newest[-1]}" if newest else ""
+        last = f"; the last good checkpoint is {newest[-1]}" if newest else ""
         raise InputError(
-            f"the loss or its gradient is not finite at update {self.state.update + 1}{kept}",
+            f"the loss or its gradient is not finite at update {self.state.update + 1}{last}",
             place=str(self.context.folder),
-            help="lower the learning rate, raise the warmup, or set optimizer.clip",
+            help="lower the learning rate, raise the warmup, or set 'optimizer.clip'",
         )
 
-    def _tell(self, window: Window) -> None:
-        """Report the updates since the last report."""
+    def _report(self, window: Window) -> None:
+        """Report the averages over the updates since the last report."""
         state, seconds = self.state, time.monotonic() - window.since
         self._refuse_infinite(window.sums)
         loss, nll, auxiliary = (window.sums / window.updates).tolist()
         full = self.context.full_speed
-        has_own = any(type_.kind == "loss" for type_ in self.context.graph.outputs.values())
-        seen = Progress(
+        has_auxiliary = any(type_.kind == "loss" for type_ in self.context.graph.outputs.values())
+        progress = Progress(
             update=state.update,
             updates=self.run.updates,
             epoch=state.epoch,
@@ -310,21 +310,21 @@ class Trainer:
         )
         self.history.write(
             type="train",
-            update=seen.update,
-            epoch=seen.epoch,
+            update=progress.update,
+            epoch=progress.epoch,
             loss=loss,
             nll=nll,
-            **({"auxiliary": auxiliary} if has_own else {}),
-            rate=seen.rate,
-            tokens_per_second=seen.tokens_per_second,
-            **({"mfu": seen.tokens_per_second / full} if full else {}),
+            **({"auxiliary": auxiliary} if has_auxiliary else {}),
+            rate=progress.rate,
+            tokens_per_second=progress.tokens_per_second,
+            **({"mfu": progress.tokens_per_second / full} if full else {}),
             data_wait_share=window.waited / seconds,
             seconds=state.seconds,
         )
-        self.context.listener.progress(seen)
+        self.context.listener.progress(progress)
 
     def _validate(self) -> None:
-        """Measure the model, keep it when it is the best, stop when it no longer gets better."""
+        """Validate; save the best model so far; stop when the patience runs out."""
         run, state = self.run, self.state
         values: dict[str, Any] = {}
         with self.engine.evaluated() as model, self.context.place.autocast():
@@ -334,21 +334,21 @@ class Trainer:
         self.history.write(type="valid", update=state.update, seconds=state.seconds, **values)
         self.context.listener.validated(state.update, values)
         value = values[run.best]
-        worth = -value if run.best == "nll" else value
-        if state.best is None or worth > state.best:
-            state.best, state.best_update, state.stale = worth, state.update, 0
+        score = -value if run.best == "nll" else value
+        if state.best is None or score > state.best:
+            state.best, state.best_update, state.stale = score, state.update, 0
             self._write(self.context.folder / "best", self._contents())
         else:
             state.stale += 1
         if self._patience_is_out():
-            self.stop_reason = f"no better for {state.stale} validations"
+            self.stop_reason = f"no improvement for {state.stale} validations"
 
     def _patience_is_out(self) -> bool:
         patience = self.run.evaluate.patience
         return patience is not None and self.state.stale >= patience
 
     def _contents(self, *, optimizer: bool = False, weights: bool = True) -> Contents:
-        """Return what a checkpoint holds; all processes must ask, one gets the tensors."""
+        """Return checkpoint contents; call it on all ranks, only the main one gets tensors."""
         return Contents(
             graph=self.context.graph,
             weights=self.engine.weights() if weights else {},
@@ -364,7 +364,7 @@ class Trainer:
             save(folder, contents)
 
     def _save(self) -> None:
-        """Write a checkpoint, and drop what older ones no longer need."""
+        """Write a checkpoint and delete the older ones that are no longer needed."""
         folder = self.context.folder
         path = folder / "checkpoints" / f"{self.state.update:06d}"
         if self.run.checkpoint.sharded:
@@ -376,7 +376,7 @@ class Trainer:
             thin(folder, self.run.checkpoint)
 
     def _finish(self) -> Result:
-        """Write the mean of the last checkpoints when the run is done."""
+        """Return the result; write the mean of the last checkpoints if the run is complete."""
         state, run, folder = self.state, self.run, self.context.folder
         self.history.close()
         contents = self._contents(weights=False)
@@ -395,6 +395,6 @@ class Trainer:
         return result
 
     def _stop(self, number: int) -> None:
-        self._asked = number
+        self._stop_signal = number
         if self.world.size == 1:
             self.stop_reason = signal_name(number)

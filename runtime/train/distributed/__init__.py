@@ -1,1 +1,1 @@
-"""Training by several processes: who they are, what each does, how they stay one run."""
+"""Distributed training: process groups, data and tensor parallelism, sharded checkpoints."""

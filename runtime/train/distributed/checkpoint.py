@@ -1,7 +1,7 @@
-"""Sharded checkpoints: each process writes its part, and any number of them reads it.
+"""Sharded checkpoints: each process writes its shards; any number of processes can read them.
 
-Written and read by torch.distributed.checkpoint in its form for safetensors: its usual form
-keeps a pickle, and opening a checkpoint must run nothing.
+The files are written and read by torch.distributed.checkpoint in its safetensors format.  Its
+default format contains a pickle, and opening a checkpoint must not execute any code.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def save_sharded(
     moments: Mapping[str, Tensor],
     world: World,
 ) -> None:
-    """Write a checkpoint of which each process holds a part; all must call it.
+    """Write a sharded checkpoint; all processes must call this.
 
     Args:
-        folder: all processes must see it.
-        contents: what goes into it beside tensors.
-        weights: as this process holds them.
-        moments: what the optimizer remembers, likewise.
+        folder: must be on a file system that all processes share.
+        contents: contents of the checkpoint except the tensors.
+        weights: weights, as sharded on this process.
+        moments: optimizer state, as sharded on this process.
         world: the processes.
 
     Raises:
@@ -60,7 +60,7 @@ def save_sharded(
         raise InputError(
             f"cannot write the checkpoint: {error}",
             place=str(folder),
-            help="free some space and use --resume; the checkpoints written before are whole",
+            help="free disk space and use --resume; earlier checkpoints are complete",
         ) from error
 
 
@@ -69,36 +69,38 @@ def _hidden(folder: Path) -> str:
 
 
 def _write(folder: Path, tensors: Mapping[str, Tensor], world: World) -> None:
-    """Write parts; a number alone is written as a row of one, which has a beginning."""
+    """Write shards; a scalar is written as a vector of size 1, which can have an offset."""
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-    held: dict[str, Any] = {n: t.reshape(1) if t.dim() == 0 else t for n, t in tensors.items()}
+    shards: dict[str, Any] = {n: t.reshape(1) if t.dim() == 0 else t for n, t in tensors.items()}
     with warnings.catch_warnings():
-        if world.size == 1:  # torch tells that there is one process, which we know
+        if world.size == 1:  # torch warns that there is only one process
             warnings.simplefilter("ignore", UserWarning)
-        save(held, storage_writer=writer, no_dist=world.size == 1)
+        save(shards, storage_writer=writer, no_dist=world.size == 1)
 
 
 def load_sharded(folder: Path, like: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
-    """Read what `save_sharded` wrote, however many processes wrote it; all must call it.
+    """Read tensors of a sharded checkpoint; all processes must call this.
+
+    The number of processes may differ from the number that wrote the checkpoint.
 
     Args:
-        folder: `weights` or `optimizer` of a checkpoint.
-        like: tensors that are spread as those that are wanted; they stay as they are.
+        folder: folder `weights` or `optimizer` of a checkpoint.
+        like: tensors with the names, shapes and sharding of the result; not changed.
         world: the processes.
 
     Raises:
         InputError: a tensor is missing, or a file is damaged.
     """
-    wanted: dict[str, Any] = {
+    found: dict[str, Any] = {
         name: torch.empty_like(t.reshape(1) if t.dim() == 0 else t) for name, t in like.items()
     }
     try:
         reader = HuggingFaceStorageReader(str(folder))
-        load(wanted, storage_reader=reader, no_dist=world.size == 1)
+        load(found, storage_reader=reader, no_dist=world.size == 1)
     except (OSError, SafetensorError, ValueError, KeyError, CheckpointException) as error:
         raise InputError(
-            f"the shards are damaged, cut off or of another graph: {error}",
+            f"the shards are damaged, cut off or belong to another graph: {error}",
             place=str(folder),
             help="use an older checkpoint of the run",
         ) from error
-    return {name: t.reshape(()) if like[name].dim() == 0 else t for name, t in wanted.items()}
+    return {name: t.reshape(()) if like[name].dim() == 0 else t for name, t in found.items()}

@@ -1,7 +1,7 @@
-"""Tensors that are spread over processes: made whole, divided, measured.
+"""Functions on tensors that may be sharded: gathering, sharding, gradient clipping.
 
-A weight may be a plain tensor, the same on every process, or a DTensor of which each
-process holds a part.  Functions here must be called on all processes at once.
+A weight is a plain tensor, equal on every process, or a DTensor of which each process holds a
+shard.  All processes must call these functions together.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .world import World
 
 
 def whole(tensors: Mapping[str, Tensor], *, wanted: bool) -> dict[str, Tensor]:
-    """Return tensors as if there were one process.
+    """Gather sharded tensors.
 
     Args:
-        tensors: the same names in the same order on all processes.
-        wanted: whether this process wants them; otherwise none is kept.
+        tensors: must have the same names in the same order on all processes.
+        wanted: whether to return them on this process; otherwise the result is empty.
     """
     found = {}
     for name, tensor in tensors.items():
@@ -33,9 +33,9 @@ def whole(tensors: Mapping[str, Tensor], *, wanted: bool) -> dict[str, Tensor]:
 
 
 def divided_as(full: Tensor, like: Tensor) -> Tensor:
-    """Return a whole tensor spread as another one is; itself when that one is not.
+    """Shard a tensor like another one; return it unchanged if the other one is not sharded.
 
-    Every process must have the whole tensor: nothing is sent.
+    Every process must have the full tensor: nothing is communicated.
     """
     if not isinstance(like, DTensor):
         return full
@@ -44,23 +44,23 @@ def divided_as(full: Tensor, like: Tensor) -> Tensor:
 
 
 def here(tensor: Tensor) -> Tensor:
-    """Return the part of a tensor that this process holds."""
+    """Return the local shard of a tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def clip(parameters: Iterable[nn.Parameter], limit: float | None, world: World) -> Tensor:
     """Scale gradients in place so that their common norm is at most `limit`.
 
-    As `clip_gradient`, also for gradients of which each process holds a part: squares are
-    added up with a weight of one over the number of processes that hold the same part.
+    Like `clip_gradient`, but also for sharded gradients: the squared norm of each shard is
+    weighted by one over the number of processes that hold the same shard.
 
     Args:
-        parameters: those without a gradient are passed over.
-        limit: largest Euclidean norm of all gradients together; None only measures.
+        parameters: parameters without a gradient are skipped.
+        limit: maximum Euclidean norm of all gradients together; None only measures.
         world: the processes.
 
     Returns:
-        The norm before scaling, a scalar, the same on every process.
+        The norm before scaling, a scalar tensor, equal on every process.
     """
     gradients = [p.grad for p in parameters if p.grad is not None]
     square = torch.zeros((), device=world.device)
@@ -76,7 +76,7 @@ def clip(parameters: Iterable[nn.Parameter], limit: float | None, world: World) 
 
 
 def _parts(tensor: Tensor) -> int:
-    """Return in how many different parts a tensor is held."""
+    """Return the number of different shards of a tensor."""
     if not isinstance(tensor, DTensor):
         return 1
     mesh = tensor.device_mesh
@@ -86,9 +86,9 @@ def _parts(tensor: Tensor) -> int:
 
 
 def apart(groups: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Return an optimizer's groups, divided so that none mixes ways of spreading.
+    """Split the parameter groups of an optimizer by the device mesh of their parameters.
 
-    One kernel updates a whole group, and takes only tensors that are spread alike.
+    A fused update handles a complete group and needs all its tensors on one mesh.
     """
     found: list[dict[str, object]] = []
     for group in groups:

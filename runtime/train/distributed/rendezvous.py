@@ -1,8 +1,8 @@
-"""Meeting: processes find those that were started with them, and not those that died before.
+"""Rendezvous of the processes of one start, ignoring entries of processes that have died.
 
-torchrun keeps one store of addresses for all its restarts, so a new process may read where
-a dead one was, and wait for it.  Here each gives itself a name of its own; the first process
-reads all names, and what it reads is right once each of the others has found its own in it.
+torchrun keeps one store of addresses for all restarts, so a new process may read the address
+of a dead one and wait for it.  Therefore each process chooses a random name; rank 0 publishes
+the names that it reads, and they are valid once every other rank has found its own name there.
 """
 
 from __future__ import annotations
@@ -18,59 +18,60 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from ....specs.findings import InputError
 
 _PAUSE = 0.02
-"""Seconds between two looks into the store."""
+"""Seconds between two polls of the store."""
 
 
 def meet(store: Store, rank: int, size: int, patience: timedelta) -> PrefixStore:
-    """Return a room of the store that only processes of this start know.
+    """Return a store with a key prefix that only the processes of this start use.
 
     Args:
-        store: may hold what earlier ones wrote.
-        rank: which process this is.
-        size: how many there are.
-        patience: how long to wait for the others.
+        store: may contain entries of earlier starts.
+        rank: rank of this process.
+        size: number of processes.
+        patience: timeout.
 
     Raises:
-        InputError: not all have come.
+        InputError: not all processes arrived before the timeout.
     """
-    mine = secrets.token_hex(8)
-    until = time.monotonic() + patience.total_seconds()
-    store.set(f"here/{rank}", mine)
-    room = ""
-    while time.monotonic() < until:
+    own_name = secrets.token_hex(8)
+    deadline = time.monotonic() + patience.total_seconds()
+    store.set(f"here/{rank}", own_name)
+    prefix = ""
+    while time.monotonic() < deadline:
         if rank == 0:
-            room = _open(store, size)
-            if room and store.check([f"{room}/{other}" for other in range(1, size)]):
-                store.set(f"{room}/open", "")
-                return PrefixStore(room, store)
+            prefix = _publish(store, size)
+            if prefix and store.check([f"{prefix}/{other}" for other in range(1, size)]):
+                store.set(f"{prefix}/open", "")
+                return PrefixStore(prefix, store)
         else:
-            room = _found(store, rank, mine) or room
-            if room:
-                store.set(f"{room}/{rank}", "")
-                if store.check([f"{room}/open"]):
-                    return PrefixStore(room, store)
+            prefix = _published(store, rank, own_name) or prefix
+            if prefix:
+                store.set(f"{prefix}/{rank}", "")
+                if store.check([f"{prefix}/open"]):
+                    return PrefixStore(prefix, store)
         time.sleep(_PAUSE)
     raise InputError(
-        f"process {rank} of {size} did not meet all others in {patience.total_seconds():.0f} s",
-        help="look for errors of the others; torchrun --max-restarts tries again",
+        f"process {rank} of {size} did not reach all others within"
+        f" {patience.total_seconds():.0f} s",
+        help="check the other processes for errors; torchrun --max-restarts tries again",
     )
 
 
-def _open(store: Store, size: int) -> str:
-    """Write the names that are there now; return the room that is theirs."""
+def _publish(store: Store, size: int) -> str:
+    """Publish the current names of all ranks; return the prefix derived from them, or ""."""
     keys = [f"here/{other}" for other in range(size)]
     if not store.check(keys):
         return ""
     names = [store.get(key).decode() for key in keys]
-    room = hashlib.sha256(" ".join(names).encode()).hexdigest()[:16]
-    store.set("met", json.dumps({"room": room, "names": names}))
-    return room
+    prefix = hashlib.sha256(" ".join(names).encode()).hexdigest()[:16]
+    store.set("met", json.dumps({"prefix": prefix, "names": names}))
+    return prefix
 
 
-def _found(store: Store, rank: int, mine: str) -> str:
-    """Return the room that the first process opened for this one, or nothing."""
+def _published(store: Store, rank: int, own_name: str) -> str:
+    """Return the prefix that rank 0 published, or "" if it does not include this process."""
     if not store.check(["met"]):
         return ""
     met = json.loads(store.get("met"))
     names = met["names"]
-    return str(met["room"]) if rank < len(names) and names[rank] == mine else ""
+    return str(met["prefix"]) if rank < len(names) and names[rank] == own_name else ""

@@ -1,8 +1,8 @@
-"""Share: which batches of an update a process works on.
+"""Distributed sampler: assigns the batches of an update to data-parallel ranks.
 
-The order of the batches is that of one process, whatever their number: process r of n
-takes those numbered r, r + n, r + 2n, ... of each update.  So an update holds the same
-pairs, and each batch drops the same numbers, on one process and on many.
+The order of the batches does not depend on the number of processes: rank r of n takes the
+batches numbered r, r + n, r + 2n, ... of each update.  So an update contains the same pairs,
+and each batch gets the same dropout, on one process and on many.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from ...data.settings import BatchSettings
 from ...data.shards.corpus import Corpus
 
 _APART = 0x9E3779B1
-"""Odd, so that seeds of one update differ in their low 32 bits, which are all a CPU looks at."""
+"""Odd, so that seeds of one update differ in their low 32 bits, the only ones a CPU uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatches:
-    """One update, as one process sees it."""
+    """The batches of one update that belong to one process."""
 
     epoch: int
-    """That of the last batch of the update, whoever works on it."""
+    """Epoch of the last batch of the update, on any process."""
     position: int
-    """Batches of that epoch that are used after the update."""
+    """Number of batches of that epoch that are used after the update."""
     batches: tuple[tuple[int, Batch], ...]
-    """Those of this process, each with its number in the update."""
+    """The batches of this process, each with its number in the update."""
     rounds: int
-    """Most batches that one process has."""
+    """Largest number of batches of one process."""
     source_tokens: int
-    """Of the whole update, end tokens counted, padding not."""
+    """Source tokens of the update on all processes, including end tokens, without padding."""
     target_tokens: int
-    """Of the whole update; what the summed loss is divided by."""
+    """Target tokens of the update on all processes; the summed loss is divided by them."""
 
 
 def stream_micro_batches(
@@ -49,67 +49,69 @@ def stream_micro_batches(
     eos: int,
     share: tuple[int, int] = (0, 1),
 ) -> Iterator[MicroBatches]:
-    """Yield the portions of one process without end, update after update.
+    """Yield the batches of one process for each update, without end.
 
-    Only its own pairs are read; how many tokens the others have follows from lengths.
+    Only the pairs of this process are read; the token counts of the others follow from the
+    stored lengths.
 
     Args:
-        corpus: what to read.
+        corpus: corpus to read.
         settings: bounds of a batch.
-        seed: which shuffle.
-        accumulate: batches in one update.
-        at: where to begin: an epoch, from 0, and how many of its batches are used.
-        pad: id that fills short rows.
+        seed: seed of the shuffle.
+        accumulate: number of batches in one update, over all processes.
+        at: start position: the epoch, from 0, and the number of its batches already used.
+        pad: padding id.
         eos: id that ends each sentence.
-        share: which process this is, and how many work on different batches.
+        share: data-parallel rank of this process, and number of data-parallel ranks.
 
     Raises:
-        InputError: as `stream_rows`.
+        InputError: as for `stream_rows`.
     """
     rows = stream_rows(corpus, settings, seed, epoch=at[0], position=at[1])
-    which, data_parallel_size = share
+    rank, data_parallel_size = share
     while True:
         update = list(islice(rows, accumulate))
-        mine = range(which, accumulate, data_parallel_size)
-        together = [each for _, _, each in update]
+        mine = range(rank, accumulate, data_parallel_size)
+        batches = [rows_of_batch for _, _, rows_of_batch in update]
         yield MicroBatches(
             epoch=update[-1][0],
             position=update[-1][1],
-            batches=tuple((n, collate(corpus, together[n], pad, eos)) for n in mine),
+            batches=tuple((n, collate(corpus, batches[n], pad, eos)) for n in mine),
             rounds=-(-accumulate // data_parallel_size),
-            source_tokens=sum(int(corpus.source_lengths[r].sum()) + len(r) for r in together),
-            target_tokens=sum(int(corpus.target_lengths[r].sum()) + len(r) for r in together),
+            source_tokens=sum(int(corpus.source_lengths[r].sum()) + len(r) for r in batches),
+            target_tokens=sum(int(corpus.target_lengths[r].sum()) + len(r) for r in batches),
         )
 
 
 def check_share(accumulate: int, data_parallel_size: int) -> str:
-    """Return a warning when processes must wait for one another, or nothing.
+    """Return a warning if the batches do not divide evenly among processes, otherwise "".
 
     Raises:
-        InputError: some would have nothing to do.
+        InputError: there are more processes than batches.
     """
     if data_parallel_size > accumulate:
         raise InputError(
-            f"{data_parallel_size} processes are to share the {accumulate} batches of an update",
+            f"{data_parallel_size} processes cannot share the {accumulate} batches of an update",
             place="/accumulate",
-            help=f"set accumulate to a multiple of {data_parallel_size}, and batch.tokens to less:"
-            " an update holds accumulate x batch.tokens, however many processes there are",
+            help=f"set 'accumulate' to a multiple of {data_parallel_size} and reduce"
+            " 'batch.tokens': an update has accumulate x batch.tokens tokens, whatever the number"
+            " of processes",
         )
     if accumulate % data_parallel_size:
         idle = data_parallel_size - accumulate % data_parallel_size
         return (
-            f"warning: {accumulate} batches an update do not divide among"
-            f" {data_parallel_size} processes; {idle} wait for the others at its end"
+            f"warning: the {accumulate} batches of an update do not divide evenly among"
+            f" {data_parallel_size} processes; {idle} of them wait at the end of each update"
         )
     return ""
 
 
 def seed_of(seed: int, update: int, batch: int) -> int:
-    """Return what seeds the generators before one batch of an update.
+    """Return the seed of the random number generators for one batch of an update.
 
     Args:
-        seed: the run's.
-        update: counts from 1.
-        batch: its number in the update, from 0.
+        seed: seed of the run.
+        update: number of the update, from 1.
+        batch: number of the batch in the update, from 0.
     """
     return (seed * 1_000_003 + update + batch * _APART) % (1 << 63)

@@ -1,4 +1,4 @@
-"""Settings of a run that several processes train."""
+"""Settings of distributed training."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from ...data.settings import Settings
 
 
 class ParallelSettings(Settings):
-    """How processes divide the work; without torchrun there is one, and none of it matters.
+    """Settings of data and tensor parallelism; ignored without torchrun.
 
-    Which numbers come out does not depend on it, but for rounding.
+    They do not change the results except for rounding.
     """
 
     data: Literal["auto", "ddp", "fsdp"] = "auto"
-    """How processes that read different batches stay alike: each has all weights (`ddp`), or
-    weights, gradients and what the optimizer remembers are spread over them (`fsdp`).  `auto`
-    is ddp, and fsdp where `tensor` is above 1."""
+    """Data parallelism: `ddp` replicates all weights; `fsdp` shards weights, gradients and
+    optimizer state.  `auto` means ddp, or fsdp if `tensor` is above 1."""
     tensor: Annotated[int, Field(ge=1)] = 1
-    """Processes among which heads of attention and widths of feed-forward maps are divided;
-    those of one such group read the same batches."""
+    """Tensor parallelism: number of processes that share the heads of each attention and the width
+    of each feed-forward map.  The processes of such a group read the same batches."""

@@ -1,8 +1,8 @@
-"""Tensor plan: which maps of a graph are divided among processes, and how.
+"""Tensor parallelism: partitions the linear maps of blocks over processes.
 
-The blocks say it (`BlockType.division`): a block of heads or of a wide middle is divided
-by columns where it enters and by rows where it leaves.  All else is done by each process
-of the group, alike.
+The contract of a block (`BlockType.division`) says how: its input maps are partitioned by
+columns and its output maps by rows, along the heads or the inner width.  Everything else is
+computed by each process of the group.
 
 Source: Shoeybi et al. 2019 (Megatron-LM), section 3, https://arxiv.org/abs/1909.08053
 """
@@ -28,20 +28,20 @@ from ....graphs.ir.traverse import owned_parts
 from ....specs.findings import InputError
 
 _APART = 0x85EBCA6B
-"""Odd, so that what processes of one group drop differs."""
+"""Odd, so that the dropout of the processes of a group differs."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """Which blocks are divided."""
+    """Which blocks are partitioned, and how."""
 
     blocks: dict[str, Division] = field(default_factory=dict)
-    """Path of a block's module to how it is divided."""
+    """Division of each partitioned block, by the path of its module."""
     whole: dict[str, str] = field(default_factory=dict)
-    """Path of a block that could be divided to why it is not."""
+    """Reason why a block that supports it is not partitioned, by the path of its module."""
 
     def maps(self) -> dict[str, str]:
-        """Return `columns` or `rows` by the path of a linear map."""
+        """Return `columns` or `rows` for each partitioned linear map, by its path."""
         found: dict[str, str] = {}
         for path, division in self.blocks.items():
             found |= {f"{path}.{name}": "columns" for name in division.enter}
@@ -50,14 +50,14 @@ class Plan:
 
 
 def plan(graph: Graph, processes: int) -> Plan:
-    """Return how the blocks of a graph are divided.
+    """Plan how the blocks of a graph are partitioned.
 
-    A block stays whole where its parts do not divide evenly, or where one of its
+    A block is not partitioned if its parts do not divide evenly, or if one of its
     weights is tied to another.
 
     Args:
-        graph: the model.
-        processes: how many share one block.
+        graph: graph of the model.
+        processes: number of processes that share a block.
     """
     found = Plan()
     tied = {path for group in graph.ties for path in group}
@@ -68,7 +68,7 @@ def plan(graph: Graph, processes: int) -> Plan:
         uneven = [f"{n} {name}" for name, n in division.parts.items() if n % processes]
         maps = (f"{path}.{name}." for name in (*division.enter, *division.leave))
         if uneven:
-            found.whole[path] = f"{uneven[0]} do not divide among {processes}"
+            found.whole[path] = f"{uneven[0]} do not divide evenly among {processes}"
         elif any(weight.startswith(begin) for begin in maps for weight in tied):
             found.whole[path] = "a weight is tied"
         else:
@@ -77,24 +77,27 @@ def plan(graph: Graph, processes: int) -> Plan:
 
 
 def divide(model: nn.Module, graph: Graph, mesh: DeviceMesh) -> int:
-    """Divide a whole model among the processes of a mesh, in place; return how many blocks.
+    """Partition a model over the processes of a mesh, in place.
 
     Args:
-        model: built from the graph, alike on all of them.
-        graph: says what can be divided.
-        mesh: one axis: the processes that share each block.
+        model: model built from `graph`, equal on all processes.
+        graph: its block contracts say what can be partitioned.
+        mesh: one-dimensional mesh of the processes that share each block.
+
+    Returns:
+        The number of partitioned blocks.
 
     Raises:
-        InputError: no block can be divided.
+        InputError: no block can be partitioned.
     """
     made = plan(graph, mesh.size())
     if not made.blocks:
         why = next(iter(made.whole.items()), None)
         reason = f": {why[0]}: {why[1]}" if why else ""
         raise InputError(
-            f"no block of '{graph.name}' can be divided among {mesh.size()} processes{reason}",
+            f"no block of '{graph.name}' can be partitioned over {mesh.size()} processes{reason}",
             place="/parallel/tensor",
-            help="set a number that divides its heads and d_ff, or 1",
+            help="set 'parallel.tensor' to a number that divides its heads and d_ff, or to 1",
         )
     styles: dict[str, ParallelStyle] = {
         path: ColwiseParallel() if way == "columns" else RowwiseParallel()
@@ -111,30 +114,30 @@ def divide(model: nn.Module, graph: Graph, mesh: DeviceMesh) -> int:
 
 
 def _drops(module: nn.Module) -> bool:
-    share = getattr(module, "dropout", 0.0)
-    return isinstance(share, float) and share > 0.0
+    probability = getattr(module, "dropout", 0.0)
+    return isinstance(probability, float) and probability > 0.0
 
 
 def _drop_apart(block: nn.Module, number: int) -> None:
-    """Let a divided block drop other numbers than its other parts do.
+    """Give each shard of a partitioned block its own dropout.
 
-    Outside it all processes of the group must drop the same, so what it draws leaves no
-    trace in their generators.
+    Outside the block all processes of the group must have the same dropout, so the state of
+    the random number generators is restored afterwards.
     """
-    before: list[Any] = []
+    forks: list[Any] = []
 
     def enter(module: nn.Module, _: Any) -> None:
         if module.training:
             device = next(module.parameters()).device
             devices = [device.index or 0] if device.type == "cuda" else []
-            kept = torch.random.fork_rng(devices)
-            kept.__enter__()
-            before.append(kept)
+            fork = torch.random.fork_rng(devices)
+            fork.__enter__()
+            forks.append(fork)
             torch.manual_seed((torch.initial_seed() + (number + 1) * _APART) % (1 << 63))
 
     def leave(*_: Any) -> None:
-        if before:
-            before.pop().__exit__(None, None, None)
+        if forks:
+            forks.pop().__exit__(None, None, None)
 
     block.register_forward_pre_hook(enter)
     block.register_forward_hook(leave, always_call=True)

@@ -1,7 +1,7 @@
-"""World: the processes of one training, and how they agree.
+"""Process group of a training: ranks, collectives and the start by torchrun.
 
-torchrun starts them and says in the environment who is who.  Without it there is one
-process, and everything here does nothing.
+torchrun starts the processes and sets the rank of each in its environment.  Without torchrun
+there is one process, and all collectives do nothing.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .rendezvous import meet
 from .settings import ParallelSettings
 
 PATIENCE = timedelta(hours=2)
-"""How long processes wait for the first, which validates and prepares alone.  A process that
-died is noticed at once by torchrun, which ends the others."""
+"""Timeout of collectives during training: the other processes wait while the main process
+validates or prepares data.  torchrun notices a process that died at once and ends the others."""
 MEETING = timedelta(minutes=3)
-"""How long they wait for one another at the start, before they give up, to be started anew."""
+"""Timeout of the rendezvous at the start, after which torchrun may restart the processes."""
 LAUNCH = "launch"
-"""File in a run's folder that names the torchrun that trains it."""
+"""File in the folder of a run with the name of the torchrun job that trains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,68 +41,68 @@ class World:
     """The processes of a training, seen from one of them."""
 
     rank: int = 0
-    """Which process this is, of all; 0 leads: it alone prints, validates and writes."""
+    """Rank of this process among all; rank 0 is the main process."""
     size: int = 1
-    """How many processes there are."""
+    """Number of processes."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    """Where this process computes."""
+    """Device of this process."""
     mesh: DeviceMesh | None = None
-    """They as `data` x `tensor`; None where there is one process."""
+    """The processes as a mesh `data` x `tensor`; None for a single process."""
 
     @property
     def is_main_process(self) -> bool:
-        """Whether this is the process that prints, validates and writes."""
+        """Whether this is the main process, which logs, validates and writes files."""
         return self.rank == 0
 
     @property
     def data_parallel_size(self) -> int:
-        """How many groups of processes read different batches."""
+        """Number of groups of processes that read different batches."""
         return 1 if self.mesh is None else self.mesh["data"].size()
 
     @property
     def data_parallel_rank(self) -> int:
-        """Which of them this process belongs to."""
+        """Index of the data-parallel group of this process."""
         return 0 if self.mesh is None else self.mesh["data"].get_local_rank()
 
     def summed(self, values: Tensor) -> Tensor:
-        """Return the sum of a tensor over those who read different batches."""
+        """All-reduce a tensor in place: its sum over the data-parallel groups."""
         if self.mesh is not None:
             dist.all_reduce(values, group=self.mesh["data"].get_group())
         return values
 
     def largest(self, *values: float) -> list[float]:
-        """Return the largest of each number over all processes."""
+        """Return the maximum of each number over all processes."""
         if self.size == 1:
             return list(values)
-        held = torch.tensor(values, dtype=torch.float64, device=self.device)
-        dist.all_reduce(held, dist.ReduceOp.MAX)
-        found: list[float] = held.tolist()
-        return found
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        maxima: list[float] = tensor.tolist()
+        return maxima
 
     def broadcast(self, value: Any) -> Any:
-        """Return, on every process, what the leading one has; plain data.
+        """Return the value of the main process on every process.
 
-        Sent as JSON: nothing that arrives is run.
+        The value must be JSON-compatible: received data is parsed as JSON, never executed.
         """
         if self.size == 1:
             return value
         data = json.dumps(value).encode() if self.is_main_process else b""
         length = torch.tensor([len(data)], device=self.device)
         dist.broadcast(length, 0)
-        room = torch.empty(int(length.item()), dtype=torch.uint8, device=self.device)
+        buffer = torch.empty(int(length.item()), dtype=torch.uint8, device=self.device)
         if self.is_main_process:
-            room.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-        dist.broadcast(room, 0)
-        return json.loads(bytes(room.cpu().tolist()))
+            buffer.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        dist.broadcast(buffer, 0)
+        return json.loads(bytes(buffer.cpu().tolist()))
 
     def wait(self) -> None:
-        """Wait until every process is here."""
+        """Wait until every process has called this (a barrier)."""
         if self.size > 1:
             self.largest(0.0)
 
     @contextmanager
     def main_process_first(self) -> Iterator[None]:
-        """Let the leading process do something alone, then the others."""
+        """Run the body on the main process first, then on the others."""
         if not self.is_main_process:
             self.wait()
         yield
@@ -111,33 +111,33 @@ class World:
 
 
 def launched() -> bool:
-    """Say whether torchrun started this process."""
+    """Return whether torchrun started this process."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def is_main_process() -> bool:
-    """Say whether this is the process that prints and writes, also before a world is made."""
+    """Return whether this is the main process; works before a `World` exists."""
     return not launched() or os.environ["RANK"] == "0"
 
 
 @contextmanager
 def world(device: torch.device, settings: ParallelSettings) -> Iterator[World]:
-    """Join the other processes that torchrun started, if it did.
+    """Join the process group that torchrun started, if any.
 
     Args:
-        device: where this run computes; each process of a machine takes a CUDA device
-            of its own.
-        settings: how they divide the work.
+        device: device of the run; each process of a machine uses a CUDA device of its own.
+        settings: data and tensor parallelism.
 
     Raises:
-        InputError: they do not divide into groups of `tensor`, or there are too few devices.
+        InputError: the processes do not divide into groups of `tensor`, or there are too few
+            devices.
     """
     if not launched():
         if settings.tensor > 1:
             raise InputError(
-                f"{settings.tensor} processes are to divide each layer, and there is one",
+                f"'tensor' is {settings.tensor}, but there is only one process",
                 place="/parallel/tensor",
-                help=f"start it by torchrun --nproc-per-node {settings.tensor} -m weft train ...",
+                help=f"start it with torchrun --nproc-per-node {settings.tensor} -m weft train ...",
             )
         yield World(device=device)
         return
@@ -147,21 +147,22 @@ def world(device: torch.device, settings: ParallelSettings) -> Iterator[World]:
         raise InputError(
             f"{size} processes do not divide into groups of {settings.tensor}",
             place="/parallel/tensor",
-            help="start a multiple of it, or set another",
+            help="start a multiple of it, or set 'parallel.tensor' to another number",
         )
     if device.type == "cuda":
         if local >= torch.cuda.device_count():
             raise InputError(
-                f"process {local} of this machine finds {torch.cuda.device_count()} CUDA devices",
-                help="start as many processes a machine as it has devices, or set device=cpu",
+                f"process {local} of this machine has no CUDA device: there are only"
+                f" {torch.cuda.device_count()}",
+                help="start one process per device on each machine, or set 'device' to 'cpu'",
             )
         torch.cuda.set_device(local)
         device = torch.device("cuda", local)
     store, _, _ = next(rendezvous("env://", timeout=MEETING))
-    room = meet(PrefixStore("weft", store), rank, size, MEETING)
+    group_store = meet(PrefixStore("weft", store), rank, size, MEETING)
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
-        store=room,
+        store=group_store,
         rank=rank,
         world_size=size,
         timeout=MEETING,
@@ -179,35 +180,35 @@ def world(device: torch.device, settings: ParallelSettings) -> Iterator[World]:
         dist.destroy_process_group()
 
 
-def goes_on(folder: Path, here: World, *, begun: bool) -> bool:
-    """Say whether torchrun restarted us, so that the run goes on without being told to.
+def goes_on(folder: Path, world: World, *, begun: bool) -> bool:
+    """Return whether torchrun restarted this process, so that the run resumes automatically.
 
-    It restarts all processes when one has died, and when machines come or go.  The
-    leading process leaves the name of its torchrun in the folder of a run that it begins.
+    torchrun restarts all processes when one has died, and when machines join or leave.  The
+    main process writes the name of its torchrun job into the folder of a run that it starts.
 
     Args:
-        folder: the run's.
-        here: the processes.
-        begun: whether somebody has begun the run already, and we were not told to go on.
+        folder: folder of the run.
+        world: the processes.
+        begun: whether the folder already holds a run and the user did not request to resume it.
     """
     if not launched():
         return False
-    again = False
-    if here.is_main_process:
-        # A torchrun without a name is known by its process, which starts ours.
+    restarted = False
+    if world.is_main_process:
+        # A torchrun without a job name is identified by its process, the parent of this one.
         job = os.environ.get("TORCHELASTIC_RUN_ID", "none")
         name = f"{job} {os.getppid()}" if job == "none" else job
         path = folder / LAUNCH
-        again = path.is_file() and path.read_text().strip() == name
-        if not again and not begun:
+        restarted = path.is_file() and path.read_text().strip() == name
+        if not restarted and not begun:
             folder.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(".partial")
             partial.write_text(name + "\n")
             partial.replace(path)
-    found: bool = here.broadcast(again)
-    return found
+    resume: bool = world.broadcast(restarted)
+    return resume
 
 
 def signal_name(number: float) -> str:
-    """Return the name of a signal, and nothing for 0."""
+    """Return the name of a signal, or "" for 0."""
     return signal.Signals(int(number)).name if number else ""

@@ -1,1 +1,1 @@
-"""Reports of a training: metrics, their history on disk, and their curves."""
+"""Training reports: metrics, their history on disk, and plots of them."""

@@ -1,4 +1,4 @@
-"""History: what a run measured, as lines of JSON and for TensorBoard."""
+"""History of a run's metrics, as JSON lines and TensorBoard events."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class History:
     """Writes each event once to `metrics.jsonl` and to TensorBoard."""
 
     def __init__(self, folder: Path | None, *, update: int) -> None:
-        """Go on after an update; what was written past it is dropped.
+        """Open the history; drop events after `update`.
 
         Args:
-            folder: the run's; None writes nothing.
-            update: the newest update that the checkpoint holds; 0 starts anew.
+            folder: folder of the run; None writes nothing.
+            update: update of the checkpoint that training resumes from; 0 for a new run.
         """
         self.path: Path | None = None
         if folder is None:
@@ -34,7 +34,7 @@ class History:
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=update + 1)
 
     def write(self, **event: Any) -> None:
-        """Add one event; it has a `type` and an `update`."""
+        """Append one event, which must have the keys `type` and `update`."""
         if self.path is None:
             return
         self._file.write(json.dumps(event) + "\n")
@@ -44,7 +44,7 @@ class History:
                 self._board.add_scalar(f"{event['type']}/{name}", value, event["update"])
 
     def close(self) -> None:
-        """Finish both files."""
+        """Close both files."""
         if self.path is None:
             return
         self._file.close()
@@ -52,7 +52,7 @@ class History:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the events of a history; a last line that is cut off is left out."""
+    """Return the events of a history file; skip invalid lines, such as a cut-off last one."""
     if not path.is_file():
         return []
     events = []

@@ -1,4 +1,4 @@
-"""Window: what a training saw since its last report."""
+"""Metrics accumulated between two reports of a training."""
 
 from __future__ import annotations
 
@@ -13,20 +13,26 @@ from ..distributed.sampler import MicroBatches
 
 @dataclass(slots=True)
 class Window:
-    """What was seen since the last report."""
+    """Metrics accumulated since the last report."""
 
     sums: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
-    """Loss, nll and the graph's own losses per target token, summed over updates; on the
-    device of the first."""
+    """Loss, nll and auxiliary loss per target token, summed over updates; on the device of the
+    first update."""
     updates: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
     waited: float = 0.0
     """Seconds spent waiting for the next batches."""
     since: float = field(default_factory=time.monotonic)
+    """Start of the window, by `time.monotonic`; moved forward by the time of validations."""
 
     def add(self, sums: Tensor, micro_batches: MicroBatches) -> None:
-        """Count one update."""
+        """Add one update.
+
+        Args:
+            sums: loss, nll and auxiliary loss per target token.
+            micro_batches: batches of the update, for their token counts.
+        """
         self.sums = self.sums.to(sums.device, non_blocking=True) + sums
         self.updates += 1
         self.source_tokens += micro_batches.source_tokens

@@ -1,4 +1,4 @@
-"""Plots: the curves of a run as one picture.
+"""Plot of the training curves of a run.
 
 Not here: writing the metrics (`history.py`).
 """
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     Curve = tuple[list[int], list[float]]
 
 _TRAIN, _VALID, _RATE, _SCORE = "#4477aa", "#ee6677", "#555555", "#228833"
-"""Colors of Paul Tol's bright scheme, told apart by color-blind readers."""
+"""Colors of Paul Tol's bright scheme, distinguishable for color-blind readers."""
 _SMOOTH = 0.03
-"""Share of the training points in one running mean."""
+"""Fraction of the training points in the window of the running mean."""
 
 
 def plot_curves(metrics: Path, out: Path) -> None:
-    """Draw loss, learning rate and, when measured, BLEU or F1 over the updates of a run.
+    """Draw loss, learning rate and, if measured, BLEU or F1 over the updates of a run.
 
     Args:
-        metrics: one JSON object a line, with `type` ("train" or "valid") and `update`;
-            a last line that is cut off, as after a crash, is passed over.  When an
-            update stands there twice, as after a run went on from an older
-            checkpoint, the later line counts.
-        out: the PNG to write; its folder is there.
+        metrics: file with one JSON object per line, with `type` ("train" or "valid") and
+            `update`.  A cut-off last line, as after a crash, is skipped.  If an update
+            occurs twice, as after a run resumed from an older checkpoint, the later line
+            counts.
+        out: PNG file to write; its folder must exist.
 
     Raises:
-        InputError: the file is missing, has a line that is no such object, or has
-            nothing to draw.
+        InputError: the file is missing, has a line that is not such an object, or
+            contains nothing to draw.
     """
     events = _read(metrics)
     loss = _curve(events["train"], "loss")
@@ -52,8 +52,10 @@ def plot_curves(metrics: Path, out: Path) -> None:
     scores = {name: _curve(events["valid"], key) for key, name in names.items()}
     shown = {name: curve for name, curve in scores.items() if curve[0]}
     if not (loss[0] or valid_nll[0]):
-        problem = "nothing to draw: no loss was written yet"
-        raise InputError(problem, place=str(metrics), help="let the run reach its first report")
+        problem = "nothing to draw: no loss has been written yet"
+        raise InputError(
+            problem, place=str(metrics), help="wait until the run has made its first report"
+        )
 
     heights = [3.0, 1.2, *[1.5] * len(shown)]
     figure = Figure(figsize=(8.0, 0.8 + 1.2 * sum(heights)), dpi=150, layout="constrained")
@@ -77,9 +79,9 @@ def plot_curves(metrics: Path, out: Path) -> None:
 
 
 def _read(metrics: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the events of each type, in the order of their updates."""
+    """Return the events by type, sorted by update."""
     if not metrics.is_file():
-        problem = "there are no metrics"
+        problem = "no metrics file"
         raise InputError(problem, place=str(metrics), help="train the run first")
     newest: dict[tuple[str, int], dict[str, Any]] = {}
     lines = metrics.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -92,7 +94,7 @@ def _read(metrics: Path) -> dict[str, list[dict[str, Any]]]:
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines):
                 break
-            problem = "a line is no metric: it needs a JSON object with 'type' and 'update'"
+            problem = "the line is not a JSON object with 'type' and 'update'"
             raise InputError(problem, place=f"{metrics}:{number}") from error
     events: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for (kind, _), event in sorted(newest.items(), key=lambda item: item[0][1]):
@@ -101,13 +103,13 @@ def _read(metrics: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def _curve(events: Sequence[Mapping[str, Any]], key: str) -> Curve:
-    """Return updates and values of one measure, where it was measured."""
+    """Return the updates and the values of one metric, where it was measured."""
     points = [(event["update"], event[key]) for event in events if event.get(key) is not None]
     return [int(update) for update, _ in points], [float(value) for _, value in points]
 
 
 def _draw_loss(panel: Axes, loss: Curve, train_nll: Curve, valid_nll: Curve) -> None:
-    """Draw what is minimized, faint and smoothed, and the likelihoods to compare."""
+    """Draw the training loss, raw and smoothed, and the likelihoods of both splits."""
     if loss[0]:
         panel.plot(*loss, color=_TRAIN, alpha=0.25, linewidth=0.8)
         panel.plot(loss[0], _smoothed(loss[1]), color=_TRAIN, label="train, smoothed labels")
@@ -129,11 +131,11 @@ def _draw_line(panel: Axes, curve: Curve, color: str, label: str, marker: str = 
 
 
 def _smoothed(values: Sequence[float]) -> list[float]:
-    """Return a running mean around each point, so that it neither lags nor leads."""
-    reach = round(_SMOOTH * len(values) / 2)
+    """Return a centered running mean, which has no lag."""
+    half_width = round(_SMOOTH * len(values) / 2)
     means = []
     for middle in range(len(values)):
-        near = min(reach, middle, len(values) - 1 - middle)
+        near = min(half_width, middle, len(values) - 1 - middle)
         window = values[middle - near : middle + near + 1]
         means.append(sum(window) / len(window))
     return means

@@ -1,1 +1,1 @@
-"""Changes to a built model that make training faster or smaller."""
+"""Transforms of a built model that make training faster or use less memory."""

@@ -1,7 +1,7 @@
-"""Recompute: activations that are computed again when the backward pass needs them.
+"""Activation checkpointing: the backward pass computes activations again.
 
-Of a recomputed module only what goes in is kept until then, not what lies between; it
-costs one more forward pass of that module.  What it drops is dropped alike both times.
+Only the inputs of a checkpointed module are stored, not its intermediate activations; this
+costs one more forward pass of the module.  Dropout is the same in both passes.
 
 Source: Chen et al. 2016, section 3, https://arxiv.org/abs/1604.06174
 """
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
 
 def checkpoint_activations_of_run(model: nn.Module, context: TrainingContext) -> None:
-    """Let the modules that a run selects recompute what lies inside them, and say it."""
+    """Enable activation checkpointing for the modules that a run selects, and log it."""
     wanted = context.run.activation_checkpointing
     selections = (wanted,) if isinstance(wanted, str) else wanted
-    if again := checkpoint_activations(model, context.graph, selections):
-        context.listener.log(f"activation checkpointing: {len(again)} modules, from {again[0]}")
+    if paths := checkpoint_activations(model, context.graph, selections):
+        context.listener.log(f"activation checkpointing: {len(paths)} modules, from {paths[0]}")
 
 
 def checkpoint_activations(
     model: nn.Module, graph: Graph, selections: Iterable[str]
 ) -> tuple[str, ...]:
-    """Let the modules that selections name recompute what lies inside them, while training.
+    """Enable activation checkpointing, during training, for the selected modules.
 
     Args:
-        model: built from the graph; changed in place, names of parameters stay.
-        graph: what the selections are about.
-        selections: such as `encoder.*`; see `chosen`.
+        model: model built from `graph`; changed in place, parameter names stay the same.
+        graph: graph that the selections refer to.
+        selections: selections such as `encoder.*`; see `chosen`.
 
     Returns:
         Paths of the modules.
 
     Raises:
-        InputError: a selection cannot be read, or names nothing.
+        InputError: a selection is invalid or matches nothing.
     """
     paths = {
         path
@@ -63,20 +63,20 @@ def checkpoint_activations(
 
 @functools.cache
 def _checkpointed(kind: Any) -> Any:
-    """Return a class of modules that recompute.
+    """Return a subclass of a module class whose `forward` is checkpointed.
 
-    One for each class, and nothing kept in the modules themselves: so the copies of a
-    template are still alike, and are compiled once.
+    There is one subclass per class and no state in the modules, so the copies of a template
+    still share a class and are compiled once.
     """
     plain = kind.forward
 
-    def forward(self: nn.Module, *given: Any, **named: Any) -> Any:
+    def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if not (self.training and torch.is_grad_enabled()):
-            return plain(self, *given, **named)
+            return plain(self, *args, **kwargs)
 
-        def inside(*given: Any, **named: Any) -> Any:
-            return plain(self, *given, **named)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            return plain(self, *args, **kwargs)
 
-        return checkpoint(inside, *given, use_reentrant=False, **named)
+        return checkpoint(inside, *args, use_reentrant=False, **kwargs)
 
     return like(kind, forward)

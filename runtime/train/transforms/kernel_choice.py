@@ -1,4 +1,4 @@
-"""Kernels of a run: as it says, or as it did before it was resumed."""
+"""Choice of the kernels of a run, from its settings or its checkpoint."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from ..context import State, TrainingContext
 
 
 def chosen_kernels(context: TrainingContext, state: State) -> Kernels:
-    """Return the kernels of a run, and say which; a resumed run goes on with those it had.
+    """Choose and log the kernels of a run; a resumed run reuses its earlier choice.
 
     Args:
-        context: gives the place, the run's wishes, and who hears.
-        state: remembers the choice.
+        context: provides the device, the settings of the run and the listener.
+        state: stores the choice.
 
     Raises:
-        InputError: the run asks for a kernel that is not there.
+        InputError: the run requests a kernel that is not available.
     """
     place, requested = context.place, context.run.kernels
     kernels = as_kept(state.kernels or {}) or choose_kernels(

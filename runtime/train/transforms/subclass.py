@@ -1,4 +1,4 @@
-"""Kinds: classes of modules that differ from another in how they run, and in nothing they hold."""
+"""Module subclasses that change only the behavior of a module, not its contents."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def like(kind: Any, forward: Any, **more: Any) -> Any:
-    """Return a class that differs from a module's in its `forward`, and has more methods.
+    """Return a subclass of a module class with another `forward` and additional members.
 
-    Modules take it as their `__class__`.  Make one for each class, so that the copies of a
-    template are still alike.
+    Assign it to the `__class__` of modules.  Make only one per class, so that the copies of a
+    template still share a class.
     """
     members = {"__module__": kind.__module__, "__doc__": kind.__doc__, "forward": forward, **more}
     return type(kind.__name__, (kind,), members)

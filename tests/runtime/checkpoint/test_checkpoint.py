@@ -160,7 +160,7 @@ def test_averaging_two_graphs_is_refused_by_what_differs(
 
     said = capsys.readouterr().err.splitlines()
     assert said[:2] == [
-        "error: the checkpoints are of different graphs",
+        "error: the checkpoints have different graphs",
         "      ~ encoder.*.feed_forward/f  dropout 0.0 -> 0.25",
     ]
     assert not (tmp_path / "mean").exists()
@@ -174,10 +174,10 @@ def test_weights_of_another_graph_are_refused_by_name() -> None:
     with pytest.raises(InputError) as caught:
         set_weights(model, other.weights, contents.graph, "there")
 
-    assert "'encoder.1.self_attention.norm.weight' is left over" in str(caught.value)
+    assert "'encoder.1.self_attention.norm.weight' is unexpected" in str(caught.value)
 
     wider = small(d_ff=24)[1]
-    with pytest.raises(InputError, match=r"inner.weight' is \[24, 8\], not \[16, 8\]"):
+    with pytest.raises(InputError, match=r"inner.weight' has shape \[24, 8\], not \[16, 8\]"):
         set_weights(model, wider.weights, contents.graph, "there")
 
 

@@ -148,12 +148,12 @@ def test_nothing_taken_out_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("heads", "problem", "help_"),
     [
-        ({"stack.0.itself": [0]}, "'stack.0.itself' is no attention", "'stack.0.itself.f'"),
+        ({"stack.0.itself": [0]}, "'stack.0.itself' is not an attention", "'stack.0.itself.f'"),
         ({"stack.0.itself.f": [4]}, "has no head 4", "its heads are 0 to 3"),
         ({"stack.0.itself.f": [-1]}, "has no head -1", "its heads are 0 to 3"),
-        ({"stack.0.itself.f": range(4)}, "no head of 'stack.0.itself.f' would be left", "keep"),
-        ({"stack.0.across": [1]}, "share keys in groups of 2", "take out heads such as 0, 1"),
-        ({"stack.0.across": [1, 2]}, "share keys in groups of 2", "take out heads such as 0, 1"),
+        ({"stack.0.itself.f": range(4)}, "no head of 'stack.0.itself.f' would remain", "keep"),
+        ({"stack.0.across": [1]}, "share keys in groups of 2", "such as heads 0, 1"),
+        ({"stack.0.across": [1, 2]}, "share keys in groups of 2", "such as heads 0, 1"),
     ],
     ids=str,
 )

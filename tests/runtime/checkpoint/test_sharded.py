@@ -32,7 +32,7 @@ def test_parts_are_put_together(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("begin", "why"),
-    [([4, 0], "missing"), ([-3, 0], "begins at"), ([3], "begins at"), (["3", 0], "begins at")],
+    [([4, 0], "missing"), ([-3, 0], "invalid offsets"), ([3], "invalid offsets"), (["3", 0], "invalid offsets")],
 )
 def test_parts_that_do_not_fit_are_refused(tmp_path: Path, begin: Any, why: str) -> None:
     """A hole, a place before the beginning, too few numbers, and no number."""

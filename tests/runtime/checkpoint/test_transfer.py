@@ -115,7 +115,7 @@ def test_what_was_adapted_is_adapted_again(trained: api.Model) -> None:
 
 def test_another_vocabulary_is_refused(trained: api.Model) -> None:
     """The tokenizer goes on too, so its size is the size."""
-    with pytest.raises(InputError, match="has 50 words, the tokenizer has 40"):
+    with pytest.raises(InputError, match="has size 50, but the tokenizer has 40"):
         trained.adapt(weft.load("transformer-tiny", **SMALL, vocab=50))
 
 

@@ -116,7 +116,7 @@ def test_compiled_steps_give_what_plain_ones_give(name: str, counts: tuple[int, 
 
     assert_same(decoded(model, *counts), plain)
     assert steps.mode == "compiled"
-    assert [line.partition(";")[0] for line in said] == ["steps: compiled, asked for"]
+    assert [line.partition(";")[0] for line in said] == ["steps: compiled, requested"]
     assert 0 < module.graphs_made() - before <= module.GRAPHS
 
 
@@ -222,7 +222,7 @@ def test_graphs_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
 
     assert_same(decoded(model, 3, 2), plain)
     assert steps.mode == "plain"
-    assert "compiled anew, 8 graphs" in said[-1]  # two layers, and six may be made
+    assert "every new shape is compiled, 8 graphs" in said[-1]  # two layers, and six may be made
 
 
 @pytest.mark.parametrize("name", ["transformer-tiny", "gnmt-small"])
@@ -262,7 +262,7 @@ def test_auto_follows_the_measurement_and_keeps_it(
 
     assert first.mode == second.mode == mode
     assert measured == [1]
-    assert "measured before" in said[-1]
+    assert "cached measurement" in said[-1]
     [file] = (tmp_path / "steps").iterdir()
     assert json.loads(file.read_text())["compiled"] == compiled
 

@@ -46,7 +46,7 @@ def test_eager_is_left_alone(graph: GraphOf) -> None:
 
     report = compile_model(model, "eager")
 
-    assert str(report) == "eager: asked for"
+    assert str(report) == "eager: requested"
     assert compiled(model) == []
     assert (report.expected, report.compiled) == (0, 0)
 

@@ -114,7 +114,7 @@ def test_what_is_none_is_told(saved: Save, file: bytes) -> None:
     """A damaged file, or that of another model."""
     with pytest.raises(InputError, match="not a tokenizer"):
         weft.open(saved(b"\xff{")).generate_text(["sun"])
-    with pytest.raises(InputError, match="and the model 40"):
+    with pytest.raises(InputError, match="but the model has 40"):
         weft.open(saved(file, vocab=40)).generate_text(["sun"])
 
 

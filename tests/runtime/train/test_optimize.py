@@ -268,7 +268,7 @@ def test_a_gradient_that_is_not_finite_shows_in_the_norm() -> None:
     [
         ({"other.weight.exp_avg": torch.zeros(1)}, "'other.weight.exp_avg' belongs to no"),
         ({"norm.weight.momentum": torch.zeros(4)}, "'norm.weight.momentum' belongs to no"),
-        ({"norm.weight.exp_avg": torch.zeros(5)}, r"'norm.weight.exp_avg' is \(5,\), its param"),
+        ({"norm.weight.exp_avg": torch.zeros(5)}, r"'norm.weight.exp_avg' has shape \(5,\), exp"),
         ({"norm.weight.exp_avg": None}, "'norm.weight.exp_avg' is missing"),
     ],
 )

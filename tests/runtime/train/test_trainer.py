@@ -112,7 +112,7 @@ def test_resuming_says_what_is_not_as_before(begun_run: Run, begun: Path) -> Non
     more = begun_run.model_copy(update={"updates": 6, "seed": 5})
     api.train(more, out=begun, resume=True, listener=Ear())
 
-    assert "warning: not as the run was begun: updates, seed" in heard
+    assert "warning: settings differ from the start of the run: updates, seed" in heard
 
 
 def test_resuming_another_graph_is_refused_by_what_differs(begun_run: Run, begun: Path) -> None:
@@ -124,7 +124,7 @@ def test_resuming_another_graph_is_refused_by_what_differs(begun_run: Run, begun
         api.train(other, out=begun, resume=True)
 
     assert caught.value.problem.splitlines() == [
-        "the run was begun with another graph",
+        "the run was started with another graph",
         "      ~ encoder.*.feed_forward/f  dropout 0.0 -> 0.2",
         "      ~ decoder.*.feed_forward/f  dropout 0.0 -> 0.2",
     ]
@@ -303,7 +303,7 @@ def test_patience_ends_a_run_that_gets_no_better(toy_run: Maker, tmp_path: Path)
     result = api.train(run, out=tmp_path / "run")
 
     assert result.state.update < 50
-    assert "no better for 2 validations" in result.reason
+    assert "no improvement for 2 validations" in result.reason
 
 
 def test_best_is_the_validation_with_the_lowest_nll(toy_run: Maker, tmp_path: Path) -> None:

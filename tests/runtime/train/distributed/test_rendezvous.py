@@ -50,6 +50,6 @@ def test_one_that_died_is_not_taken_for_one_that_comes() -> None:
     store = HashStore()
     together(store, 2)
 
-    with pytest.raises(InputError, match="process 0 of 2 did not meet all others"):
+    with pytest.raises(InputError, match="process 0 of 2 did not reach all others"):
         meet(store, 0, 2, timedelta(seconds=0.3))
     assert len(set(together(store, 2, 0.3))) == 1

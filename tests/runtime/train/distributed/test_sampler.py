@@ -109,12 +109,12 @@ def test_the_first_batch_is_seeded_by_the_update_alone() -> None:
 
 def test_more_processes_than_batches_are_refused() -> None:
     """Some would have nothing to do; the way out is in the message."""
-    with pytest.raises(InputError, match="8 processes are to share the 4 batches") as caught:
+    with pytest.raises(InputError, match="8 processes cannot share the 4 batches") as caught:
         check_share(4, 8)
 
-    assert "set accumulate to a multiple of 8" in caught.value.help
+    assert "set 'accumulate' to a multiple of 8" in caught.value.help
     assert check_share(4, 2) == ""
-    assert "1 wait" in check_share(8, 3)
+    assert "1 of them wait" in check_share(8, 3)
 
 
 def test_dividing_layers_needs_processes(
@@ -123,7 +123,7 @@ def test_dividing_layers_needs_processes(
     """Without torchrun there is one."""
     run = toy_run_module(parallel={"tensor": 2})
 
-    with pytest.raises(InputError, match="2 processes are to divide each layer") as caught:
+    with pytest.raises(InputError, match="'tensor' is 2, but there is only one process") as caught:
         api.train(run, out=tmp_path)
 
     assert "torchrun --nproc-per-node 2" in caught.value.help

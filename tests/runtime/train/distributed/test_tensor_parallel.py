@@ -46,8 +46,8 @@ def test_what_does_not_divide_stays_whole_and_says_why() -> None:
     made = plan(graph("transformer-base", layers=1), 3)
 
     assert made.blocks == {}
-    assert made.whole["encoder.0.self_attention.f"] == "8 heads do not divide among 3"
-    assert made.whole["decoder.0.feed_forward.f"] == "2048 d_ff do not divide among 3"
+    assert made.whole["encoder.0.self_attention.f"] == "8 heads do not divide evenly among 3"
+    assert made.whole["decoder.0.feed_forward.f"] == "2048 d_ff do not divide evenly among 3"
 
 
 def test_fewer_heads_of_keys_than_processes_stay_whole() -> None:

@@ -101,5 +101,5 @@ def test_nothing_to_draw_is_said(tmp_path: Path, text: str) -> None:
 
 def test_missing_metrics_are_said(tmp_path: Path) -> None:
     """The folder of no run."""
-    with pytest.raises(InputError, match="there are no metrics"):
+    with pytest.raises(InputError, match="no metrics file"):
         plot_curves(tmp_path / "metrics.jsonl", tmp_path / "curves.png")
