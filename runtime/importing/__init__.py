@@ -1,1 +1,1 @@
-"""Importing: checkpoints of other libraries, by tables that are data."""
+"""Importing checkpoints of other libraries, described by JSON tables."""

@@ -1,4 +1,4 @@
-"""Configuration: another library's settings as names that a table's expressions read."""
+"""Configuration of another library's model, as names for the expressions of a table."""
 
 from __future__ import annotations
 
@@ -14,63 +14,64 @@ from ...specs.reader import LARGEST, read_json, read_text
 from .table import Condition, Table
 
 JOINT = "__"
-"""Between the keys of objects inside one another: `rope_parameters__rope_theta`."""
+"""Separator of the keys of nested objects: `rope_parameters__rope_theta`."""
 DEEPEST = 16
-"""Defaults that may lead to one another."""
+"""Maximum length of a chain of defaults that refer to one another."""
 
-_OTHER = "import a model without it, or write a spec and a table that have it"
+_OTHER = "import a model without it, or write a spec and a table that support it"
 
 
 class Configuration(Mapping[str, Any]):
-    """The keys of a configuration, defaults of a table for those that are missing or null."""
+    """Mapping of configuration keys to values, with a table's defaults for missing or null keys."""
 
     def __init__(self, value: Mapping[str, Any], defaults: Mapping[str, Any], source: str) -> None:
-        """Keep the values by their joined keys."""
+        """Flatten the values to joined keys."""
         self.source = source
         self._values = dict(_flat(value))
         self._defaults = defaults
-        self._asked: list[str] = []
+        self._resolving: list[str] = []
 
     def __getitem__(self, key: str) -> Any:
-        """Return a value; a default is worked out when it is asked for.
+        """Return a value; defaults are evaluated on access.
 
         Raises:
             KeyError: neither the configuration nor the table has the key.
-            ExpressionError: a default has no value.
+            ExpressionError: a default cannot be evaluated.
         """
         value = self._values.get(key)
         if value is not None or key not in self._defaults:
             return self._values[key]
-        if len(self._asked) >= DEEPEST:
-            msg = f"defaults lead in a circle: {' -> '.join(self._asked[:4])}"
+        if len(self._resolving) >= DEEPEST:
+            msg = f"defaults refer to one another in a circle: {' -> '.join(self._resolving[:4])}"
             raise ExpressionError(msg)
-        self._asked.append(key)
+        self._resolving.append(key)
         try:
             return self.value_of(self._defaults[key])
         finally:
-            self._asked.pop()
+            self._resolving.pop()
 
     def __contains__(self, key: object) -> bool:
-        """Say whether a key has a value."""
+        """Return whether the configuration or the defaults have a key."""
         return key in self._values or key in self._defaults
 
     def __iter__(self) -> Iterator[str]:
-        """Walk the keys."""
+        """Iterate over the keys."""
         return iter(self._values.keys() | self._defaults.keys())
 
     def __len__(self) -> int:
-        """Count the keys."""
+        """Return the number of keys."""
         return len(self._values.keys() | self._defaults.keys())
 
     def value_of(self, written: Any) -> Any:
-        """Return what a value of a table stands for, objects and lists inside and all.
+        """Evaluate a value of a table, including nested objects and lists.
 
-        A text that begins with `=` is an expression over the keys; an object with `by`
-        and `cases` is the case that the value of a key chooses, one with `count` how many
-        entries a key's value has.
+        A string that begins with `=` is an expression over the keys.  An object with `by`
+        and `cases` evaluates to the case selected by the value of a key; an object with
+        `count` to the number of entries of a key's value.
 
         Raises:
-            ExpressionError: an expression has no value, or a key's value is no case.
+            ExpressionError: an expression cannot be evaluated, or a key's value is not
+                among the cases.
         """
         if is_expression(written):
             return evaluate(written[1:], self)
@@ -89,7 +90,7 @@ class Configuration(Mapping[str, Any]):
             raise UnknownNameError(key)
         word = case_of(self[key])
         if word not in cases:
-            msg = f"'{key}' is {word}, and supported are {', '.join(cases)}"
+            msg = f"'{key}' is {word}, but only {', '.join(cases)} are supported"
             raise ExpressionError(msg)
         return cases[word]
 
@@ -98,13 +99,13 @@ class Configuration(Mapping[str, Any]):
             raise UnknownNameError(key)
         value = self[key]
         if not isinstance(value, dict | list):
-            msg = f"'{key}' is {case_of(value)}, and has no entries to count"
+            msg = f"'{key}' is {case_of(value)}, which has no entries to count"
             raise ExpressionError(msg)
         return len(value)
 
 
 def _is_choice(written: Any) -> bool:
-    """Say whether a value of a table is chosen by a key's."""
+    """Return whether a value of a table is an object with `by` and `cases`."""
     return (
         isinstance(written, dict)
         and written.keys() == {"by", "cases"}
@@ -114,7 +115,7 @@ def _is_choice(written: Any) -> bool:
 
 
 def case_of(value: Any) -> str:
-    """Return how a value is written as the name of a case: a word as it is, else JSON.
+    """Return the name of the case for a value: a string unchanged, other values as JSON.
 
     >>> case_of("gelu"), case_of(True), case_of(None)
     ('gelu', 'true', 'null')
@@ -130,11 +131,11 @@ def _flat(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
 
 
 def read_configuration(folder: Path, table: Table) -> Configuration:
-    """Return the configuration of a model's folder.
+    """Read the configuration from a model's folder.
 
     Raises:
         InputError: the file cannot be read.
-        SpecError: it is no JSON object, or of a model that the table is not for.
+        SpecError: the file is not a JSON object, or the table does not support the model.
     """
     path = folder / "config.json"
     value = read_object(path)
@@ -142,12 +143,12 @@ def read_configuration(folder: Path, table: Table) -> Configuration:
     model_type, classes = value.get("model_type"), classes_of(value)
     if model_type not in table.model_type:
         given = case_of(model_type)
-        problem = f"the model is of type {given}, and the table '{table.name}' is not for it"
-        help_ = f"it is for {', '.join(table.model_type)}; choose another with --as"
+        problem = f"the table '{table.name}' does not support models of type {given}"
+        help_ = f"it supports {', '.join(table.model_type)}; choose another table with --as"
         found.append(_finding("I03", "/model_type", problem, help_, str(path)))
     elif table.architectures and classes and not classes & set(table.architectures):
         problem = f"weights of {', '.join(sorted(classes))} are not supported"
-        help_ = f"the table '{table.name}' knows {', '.join(table.architectures)}"
+        help_ = f"the table '{table.name}' supports {', '.join(table.architectures)}"
         found.append(_finding("I03", "/architectures", problem, help_, str(path)))
     if found:
         raise SpecError(found)
@@ -155,25 +156,25 @@ def read_configuration(folder: Path, table: Table) -> Configuration:
 
 
 def classes_of(value: Mapping[str, Any]) -> set[str]:
-    """Return the classes whose weights a configuration says that it comes with."""
+    """Return the architecture classes listed in a configuration."""
     classes = value.get("architectures")
     return {c for c in classes if isinstance(c, str)} if isinstance(classes, list) else set()
 
 
 def read_object(path: Path, largest: int = LARGEST) -> dict[str, Any]:
-    """Return the JSON object of a file.
+    """Read a JSON object from a file.
 
     Args:
         path: the file.
-        largest: bytes that it may have.
+        largest: maximum size in bytes.
 
     Raises:
         InputError: the file cannot be read.
-        SpecError: it is no JSON object.
+        SpecError: the file is not a JSON object.
     """
     value = read_json(read_text(path, largest), str(path))
     if not isinstance(value, dict):
-        raise SpecError([_finding("I03", "", "the file is not an object", "", str(path))])
+        raise SpecError([_finding("I03", "", "the file is not a JSON object", "", str(path))])
     return value
 
 
@@ -182,15 +183,20 @@ def _finding(code: str, at: str, problem: str, help_: str, source: str) -> Findi
 
 
 class Attempts:
-    """Works out values one after another, and keeps what is wrong with them."""
+    """Evaluates values one after another and collects their errors as findings."""
 
     def __init__(self, config: Configuration, source: str) -> None:
-        """Begin without findings; `source` is the table's file."""
+        """Start without findings; `source` is the table's file."""
         self.config, self.source = config, source
         self.findings: list[Finding] = []
 
     def __call__(self, at: str, work: Callable[[], Any]) -> Any:
-        """Return what `work` gives, or None with a finding; `at` is its place in the table."""
+        """Return the result of `work`, or add a finding and return None.
+
+        Args:
+            at: JSON Pointer to the value in the table.
+            work: evaluates the value.
+        """
         try:
             return work()
         except UnknownNameError as error:
@@ -202,7 +208,7 @@ class Attempts:
         return None
 
     def report(self, code: str, at: str, problem: str, evidence: str, help_: str) -> None:
-        """Keep a finding in the configuration."""
+        """Add a finding about the configuration."""
         found = Finding(
             code=code,
             at=at,
@@ -215,15 +221,15 @@ class Attempts:
 
 
 def settle(table: Table, source: str, config: Configuration) -> dict[str, Any]:
-    """Return `spec`, `params` and `tokens` of a table for one configuration.
+    """Evaluate `spec`, `params` and `tokens` of a table for one configuration.
 
     Args:
-        table: says how they follow from the configuration.
-        source: its file, for findings.
-        config: the model's.
+        table: the table.
+        source: file of the table, for findings.
+        config: configuration of the model.
 
     Raises:
-        SpecError: everything that the configuration lacks or that is not supported.
+        SpecError: the configuration lacks keys or has unsupported values; has all findings.
     """
     attempt = Attempts(config, source)
     for index, condition in enumerate(table.require):
@@ -256,5 +262,5 @@ def _holds(condition: Condition, config: Configuration) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Say whether two JSON values are the same; true is not 1."""
+    """Return whether two JSON values are equal; true does not equal 1."""
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)

@@ -1,6 +1,6 @@
-"""Import: a local folder of Hugging Face's library to a model of a spec; no network.
+"""Import of Hugging Face models from a local folder, without network access.
 
-The folder holds `config.json` and safetensors; a table says what becomes what.
+The folder has `config.json` and safetensors; a table maps its weights to those of a spec.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from .weights import converted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """A model of another library as one of ours, in memory."""
+    """Imported model: graph, weights, state and tokenizers, in memory."""
 
     graph: Graph
     weights: Mapping[str, Tensor]
     """Every parameter once, in float32."""
     state: Mapping[str, Any]
-    """Where it came from, and the ids with which decoding begins and ends."""
+    """Origin of the model, and its begin, end and padding ids."""
     tokenizers: Mapping[str, bytes]
+    """Content of each tokenizer file by name."""
     notes: tuple[str, ...]
-    """What is worth knowing, such as why there is no tokenizer."""
+    """Notes for the user, such as why there is no tokenizer."""
 
     def build(self, device: str = "cpu") -> nn.Module:
         """Return the module with the weights, in evaluation mode."""
@@ -46,10 +47,10 @@ class Imported:
         return model.eval()
 
     def save(self, folder: Path | str) -> Path:
-        """Write a checkpoint, which opens as any other.
+        """Write the model as a Weft checkpoint.
 
         Raises:
-            InputError: the folder cannot be written, or holds something else.
+            InputError: the folder cannot be written, or exists and is not a checkpoint.
         """
         _refuse_another_folder(Path(folder))
         contents = Contents(
@@ -62,57 +63,57 @@ class Imported:
 
 
 def _refuse_another_folder(out: Path) -> None:
-    """Take the place of nothing but an older checkpoint.
+    """Check that the output replaces only an older checkpoint or an empty folder.
 
     Raises:
-        InputError: something else has the name.
+        InputError: the path is taken by something else.
     """
-    ours = (out / "state.json").is_file() and (out / "weights.safetensors").is_file()
-    if out.exists() and not ours and not (out.is_dir() and not any(out.iterdir())):
+    is_checkpoint = (out / "state.json").is_file() and (out / "weights.safetensors").is_file()
+    if out.exists() and not is_checkpoint and not (out.is_dir() and not any(out.iterdir())):
         raise InputError(
-            "something that is no checkpoint has this name, and would be lost",
+            "the output path exists and is not a checkpoint; it would be overwritten",
             place=str(out),
-            help="choose another place with --out",
+            help="choose another path with --out",
         )
 
 
 def import_hf(folder: Path | str, table: Path | str | None = None) -> Imported:
-    """Read a folder of Hugging Face's library: `config.json` and safetensors.
+    """Import a Hugging Face model from a folder with `config.json` and safetensors.
 
     Args:
-        folder: what `save_pretrained` wrote.
-        table: a shipped table such as `bert`, or a table file; by the model's type when
-            left out.
+        folder: folder written by `save_pretrained`.
+        table: name of a shipped table, such as `bert`, or path of a table file; chosen by
+            the model's type by default.
 
     Raises:
         InputError: the folder or a file in it cannot be read.
-        SpecError: the table is wrong, or the model is not what it is for.
+        SpecError: the table is invalid, or it does not support the model.
     """
     folder = Path(folder)
     if not (folder / "config.json").is_file():
         raise InputError(
-            "no such folder, or no 'config.json' in it",
+            "the folder does not exist or has no 'config.json'",
             place=str(folder),
-            help="name the folder of a model that was saved with save_pretrained",
+            help="give the folder of a model that was saved with save_pretrained",
         )
-    held, source = load_table(table if table is not None else table_for(folder))
-    config = read_configuration(folder, held)
-    settled = settle(held, source, config)
+    loaded, source = load_table(table if table is not None else table_for(folder))
+    config = read_configuration(folder, loaded)
+    settled = settle(loaded, source, config)
     graph = graph_of(load(spec_of(settled["spec"], source), settled["params"]))
-    with Tensors(folder, held.prefix, held.endings) as theirs:
-        weights = converted(held, source, graph.weights(), theirs, config)
-    tokenizers, notes = tokenizers_for(held, folder, graph)
+    with Tensors(folder, loaded.prefix, loaded.endings) as theirs:
+        weights = converted(loaded, source, graph.weights(), theirs, config)
+    tokenizers, notes = tokenizers_for(loaded, folder, graph)
     return Imported(
         graph=graph,
         weights=weights,
-        state={"imported": _origin(held, config, settled["tokens"])},
+        state={"imported": _origin(loaded, config, settled["tokens"])},
         tokenizers=tokenizers,
         notes=notes,
     )
 
 
 def _origin(table: Table, config: Configuration, tokens: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a checkpoint keeps of where it came from."""
+    """Return the origin of the model, as stored in a checkpoint."""
     return {
         "table": table.name,
         "model_type": config["model_type"],
@@ -125,7 +126,7 @@ def table_for(folder: Path) -> str:
     """Return the name of the shipped table for the model of a folder.
 
     Raises:
-        InputError: there is none, or several are for it.
+        InputError: no table, or more than one, supports the model.
     """
     path = folder / "config.json"
     value = read_object(path)
@@ -139,16 +140,16 @@ def table_for(folder: Path) -> str:
     if len(chosen) == 1:
         return chosen[0]
     names = [name.removeprefix(f"{LIBRARY}-") for name in chosen or tables]
-    problem = f"no table is for a model of type '{kind}'"
+    problem = f"no table supports models of type '{kind}'"
     if chosen:
-        problem = f"several tables are for a model of type '{kind}'"
+        problem = f"several tables support models of type '{kind}'"
     raise InputError(
-        problem, place=f"{path}#/model_type", help=f"choose with --as: {', '.join(names)}"
+        problem, place=f"{path}#/model_type", help=f"choose a table with --as: {', '.join(names)}"
     )
 
 
 def _is_for(table: Table, source: str, folder: Path) -> bool:
-    """Say whether a model is as a table requires it."""
+    """Return whether a model meets the requirements of a table."""
     try:
         settle(table, source, read_configuration(folder, table))
     except SpecError:
@@ -157,10 +158,10 @@ def _is_for(table: Table, source: str, folder: Path) -> bool:
 
 
 def spec_of(name: Any, source: str) -> str:
-    """Return the spec that a table names: shipped, or a file beside the table.
+    """Return the path of the spec that a table names: a shipped one, or a file next to the table.
 
     Raises:
-        InputError: neither.
+        InputError: there is no such spec.
     """
     text = str(name)
     if not text.endswith(".json"):
@@ -175,8 +176,8 @@ def spec_of(name: Any, source: str) -> str:
     beside = Path(source).parent / text
     if Path(text).name != text or not beside.is_file():
         raise InputError(
-            f"no spec '{text}' beside the table",
+            f"no spec '{text}' next to the table",
             place=f"{source}#/spec",
-            help="put it there, or name a shipped one",
+            help="put the spec there, or use a shipped one",
         )
     return str(beside)

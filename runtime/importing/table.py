@@ -1,9 +1,9 @@
-"""Table: how the weights of another library become those of a spec, as a JSON document.
+"""Import tables: JSON documents that map the weights of another library to those of a spec.
 
-A table names a spec, gives its params from the other library's configuration, says
-what that configuration must be for this to hold, and where each weight comes from.
-It names no code: expressions have the grammar of specs, and what can be done to a
-tensor is a closed list.  `docs/importing.md` describes it.
+A table names a spec, derives its params from the other library's configuration, states
+the requirements on that configuration, and gives the origin of each weight.  It contains
+no code: expressions have the grammar of specs, and the tensor operations are a closed
+list.  `docs/importing.md` describes the format.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ...specs.reader import find, parse, read_json, read_text
 from ...specs.upgrade import TABLE_FORMATS
 
 FOLDER = "imports"
-"""Folder of `specs/` that holds shipped tables."""
+"""Folder of `specs/` with the shipped tables."""
 LIBRARY = "hf"
-"""Shipped tables of Hugging Face's library are called `hf-NAME`."""
+"""Prefix of the shipped tables for Hugging Face's library: `hf-NAME`."""
 
 _HOLE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
 class Record(BaseModel):
-    """A frozen record that refuses keys it does not know."""
+    """Frozen record; unknown keys are errors."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True
@@ -36,16 +36,16 @@ class Record(BaseModel):
 
 
 class Condition(Record):
-    """What the configuration must be; exactly one of `that` and `key` stands."""
+    """Requirement on the configuration, with exactly one of `that` and `key`."""
 
     that: str | None = None
     """A comparison of numbers, such as `hidden_size % num_attention_heads == 0`."""
     key: str | None = None
     """The key whose value must be one of `among`."""
     among: tuple[Any, ...] = ()
-    """Values that are supported; null is one too."""
+    """Supported values; may include null."""
     otherwise: Annotated[str, Field(alias="else", max_length=300)]
-    """What is not supported, for the reader of the finding."""
+    """Message if the requirement is not met: the unsupported feature."""
 
 
 def _listed(value: Any) -> Any:
@@ -53,75 +53,75 @@ def _listed(value: Any) -> Any:
 
 
 def _written_out(value: Any) -> Any:
-    """Return the short forms of a weight, a name or a list of names, as a record."""
+    """Expand the short forms of a weight, a name or a list of names, to a record."""
     return {"from": value} if isinstance(value, str | list) else value
 
 
 class Weight(Record):
-    """Where one weight comes from, and what is done to it, in the order of these keys."""
+    """Origin of one weight, and the operations applied to it, in the order of these keys."""
 
     names: Annotated[tuple[str, ...], BeforeValidator(_listed), Field(alias="from")] = ()
-    """Their tensor; of several names at least one exists, and those that do are equal."""
+    """Name or names of the source tensor; at least one exists, and existing ones are equal."""
     permute: tuple[Annotated[int, Field(ge=0)], ...] | None = None
     """Order of the axes: `[1, 0]` transposes."""
     rows: tuple[int | str, int | str | None] | None = None
-    """First row that is taken, and the one behind the last; numbers or expressions."""
+    """First row, and the row after the last; numbers or expressions."""
     rotary_pairs: int | str | None = None
-    """Heads; within each, row i and the one half a head on become rows 2i and 2i + 1."""
+    """Number of heads; in each head of K rows, rows i and i + K/2 become rows 2i and 2i + 1."""
     reshape: tuple[int | str, ...] | None = None
-    """Another shape of the same numbers; one of its sizes may be -1."""
+    """New shape; one of its sizes may be -1."""
     times: float | str | None = None
-    """Factor."""
+    """Factor to multiply by."""
     add: float | str | None = None
-    """Addend, after the factor."""
+    """Number to add after multiplying."""
     fill: Annotated[float, Field(ge=-1e30, le=1e30)] | None = None
-    """The number that fills the weight where they have no tensor; `from` may be left out."""
+    """Constant value of the weight if no source tensor exists; `from` may then be omitted."""
 
 
 class Table(Record):
-    """A table, whole."""
+    """An import table."""
 
     format: Literal[2]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
     doc: str
     spec: Any
-    """A shipped spec, or a file beside the table."""
+    """A shipped spec, or a file next to the table."""
     model_type: tuple[str, ...]
-    """What the configuration may call itself."""
+    """Supported values of `model_type` in the configuration."""
     architectures: tuple[str, ...] = ()
-    """Classes whose weights the table knows; a configuration that names none will do."""
+    """Supported architecture classes; a configuration without any is accepted too."""
     defaults: dict[str, Any] = {}
-    """Values of keys that a configuration may lack, or may have as null."""
+    """Values of keys that are missing or null in the configuration."""
     require: tuple[Condition, ...] = ()
-    """What else must hold."""
+    """Further requirements on the configuration."""
     params: dict[str, Any]
     """Params of the spec."""
     prefix: str = ""
-    """What their names may begin with; it is taken off before they are compared."""
+    """Prefix to remove from the source tensor names."""
     endings: dict[str, str] = {}
-    """Endings of their names, and what stands for these in this table."""
+    """Suffixes of source tensor names to replace."""
     weights: dict[str, Annotated[Weight, BeforeValidator(_written_out)]]
-    """Path of ours to where it comes from; `{i}` stands for any one piece, the same in both."""
+    """Origin of each weight by path; `{i}` matches one name part, the same on both sides."""
     ignore: tuple[str, ...] = ()
-    """Their tensors that are no weights, such as tables of sines."""
+    """Patterns of source tensors to ignore, such as tables of sines."""
     tokens: dict[Literal["begin", "end", "pad"], Any] = {}
-    """Ids with which decoding begins and ends, and which fills rows."""
+    """Begin, end and padding id of decoding."""
     tokenizers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+\.model$")], ...] = ()
-    """SentencePiece models of the folder whose ids are the model's; taken along if there."""
+    """SentencePiece files whose ids the model uses; copied to the checkpoint if they exist."""
 
 
 def load_table(name: str | Path) -> tuple[Table, str]:
     """Read a table file or a shipped table.
 
     Args:
-        name: a path, or a shipped name with or without `hf-`, such as `bert`.
+        name: a path, or the name of a shipped table with or without `hf-`, such as `bert`.
 
     Returns:
-        The table, and the file it came from.
+        The table and its file.
 
     Raises:
-        InputError: no such file.
-        SpecError: the text, its form or a pattern in it is wrong.
+        InputError: the file does not exist.
+        SpecError: the JSON, its structure or a pattern in it is invalid.
     """
     text = str(name)
     plain = "/" not in text and not text.endswith(".json") and not Path(text).is_file()
@@ -136,27 +136,28 @@ def load_table(name: str | Path) -> tuple[Table, str]:
 
 
 def _wrong(table: Table, source: str) -> Iterator[Finding]:
-    """Yield what the form alone does not show."""
+    """Yield findings that go beyond the structure of the document."""
 
     def finding(at: str, problem: str, help_: str) -> Finding:
         return Finding(code="I01", at=at, problem=problem, help=help_, source=source)
 
     for index, condition in enumerate(table.require):
         if (condition.that is None) == (condition.key is None):
-            problem = "a condition has either 'that' or 'key'"
+            problem = "a condition needs exactly one of 'that' and 'key'"
             yield finding(pointer("require", index), problem, "write one of the two")
     places = [(pointer("weights", path), path) for path in table.weights]
     places += [(pointer("ignore", index), rule) for index, rule in enumerate(table.ignore)]
     for at, pattern in places:
         if any(piece.count("{") > 1 for piece in pattern.split(".")):
-            yield finding(at, f"'{pattern}' has two holes between two dots", "join them into one")
+            problem = f"'{pattern}' has two placeholders between two dots"
+            yield finding(at, problem, "join them into one")
     for path, weight in table.weights.items():
         at, holes = pointer("weights", path), holes_in(path)
         if not weight.names and weight.fill is None:
-            yield finding(at, "a weight has 'from' or 'fill'", "write one of the two, or both")
+            yield finding(at, "a weight needs 'from' or 'fill'", "write at least one of the two")
         for name in weight.names:
             for hole in sorted(holes_in(name) - holes):
-                problem = f"'{{{hole}}}' of '{name}' does not stand in the path of ours"
+                problem = f"'{{{hole}}}' of '{name}' is not in the path on the left side"
                 yield finding(at, problem, did_you_mean(hole, holes) or "write a number")
 
 
@@ -170,7 +171,7 @@ def holes_in(pattern: str) -> frozenset[str]:
 
 
 def matcher(pattern: str) -> re.Pattern[str]:
-    """Return what finds the names that a pattern stands for; each hole is one piece.
+    """Compile a pattern to a regular expression; each placeholder matches one name part.
 
     >>> matcher("encoder.{i}.norm.{p}").fullmatch("encoder.3.norm.bias").groupdict()
     {'i': '3', 'p': 'bias'}
@@ -187,7 +188,7 @@ def matcher(pattern: str) -> re.Pattern[str]:
 
 
 def filled(pattern: str, holes: Mapping[str, str]) -> str:
-    """Return a pattern with its placeholders filled.
+    """Return a pattern with its placeholders replaced.
 
     >>> filled("layer.{i}.bias", {"i": "3"})
     'layer.3.bias'

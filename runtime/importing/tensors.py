@@ -1,6 +1,6 @@
-"""Tensors of a folder: safetensors, in one file or in several, and nothing that runs.
+"""Tensors of a folder, read from one or several safetensors files.
 
-A pickled file can run code when it is opened, so it never is.
+Pickled files are never opened, because loading them can run code.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ from .config import read_object
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 LARGEST_INDEX = 64 << 20
-"""Bytes that the index of a model in several files may have."""
+"""Maximum size in bytes of the index of a model in several files."""
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-"""Names of files that are not opened."""
+"""Patterns of pickled files, which are not opened."""
 
 
 class Tensors:
     """The tensors of a folder by name, read one at a time.
 
-    Names are those of the table: a prefix taken off, endings replaced.
+    Names are as in the table: without the prefix, and with endings replaced.
     """
 
     def __init__(self, folder: Path, prefix: str, endings: Mapping[str, str]) -> None:
-        """Open the files; their tensors are not read yet.
+        """Open the files; tensors are read on access.
 
         Raises:
-            InputError: no weights, a damaged file, or one that lies elsewhere.
+            InputError: there are no weights, or a file is damaged or outside the folder.
         """
         self.folder = folder
         self._open = ExitStack()
-        self._held: dict[str, tuple[Any, str]] = {}
+        self._entries: dict[str, tuple[Any, str]] = {}
         try:
             for file in _files(folder):
                 opened = self._open.enter_context(safe_open(folder / file, framework="pt"))
-                for theirs in opened.keys():  # noqa: SIM118 - no mapping
-                    self._hold(named(theirs, prefix, endings), opened, theirs)
+                for theirs in opened.keys():  # noqa: SIM118 - not a mapping
+                    self._add(named(theirs, prefix, endings), opened, theirs)
         except (SafetensorError, OSError, ValueError) as error:
             self._open.close()
-            problem = f"the weights are missing, damaged or cut off: {error}"
+            problem = f"the weights are missing, damaged or truncated: {error}"
             raise InputError(problem, place=str(folder), help="copy the folder again") from error
 
-    def _hold(self, name: str, opened: Any, theirs: str) -> None:
-        """Keep where a tensor is.
+    def _add(self, name: str, opened: Any, theirs: str) -> None:
+        """Record the file and original name of a tensor.
 
         Raises:
-            ValueError: there is another one of that name.
+            ValueError: there is another tensor of that name.
         """
-        if name in self._held:
-            msg = f"'{theirs}' and '{self._held[name][1]}' are both '{name}'"
+        if name in self._entries:
+            msg = f"'{theirs}' and '{self._entries[name][1]}' both map to '{name}'"
             raise ValueError(msg)
-        self._held[name] = opened, theirs
+        self._entries[name] = opened, theirs
 
     def __enter__(self) -> Tensors:
-        """Give the tensors."""
+        """Return the tensors."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,27 +69,27 @@ class Tensors:
         self._open.close()
 
     def __contains__(self, name: object) -> bool:
-        """Say whether there is a tensor of a name."""
-        return name in self._held
+        """Return whether there is a tensor with a name."""
+        return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
-        """Walk the names."""
-        return iter(self._held)
+        """Iterate over the names."""
+        return iter(self._entries)
 
     def __getitem__(self, name: str) -> Tensor:
         """Read a tensor, in float32."""
-        opened, theirs = self._held[name]
+        opened, theirs = self._entries[name]
         tensor: Tensor = opened.get_tensor(theirs)
         return tensor.float()
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor without reading it."""
-        opened, theirs = self._held[name]
+        opened, theirs = self._entries[name]
         return tuple(opened.get_slice(theirs).get_shape())
 
 
 def named(theirs: str, prefix: str, endings: Mapping[str, str]) -> str:
-    """Return what a table calls a tensor of theirs.
+    """Return the name by which a table refers to a tensor of the folder.
 
     >>> named("bert.embeddings.LayerNorm.gamma", "bert.", {".gamma": ".weight"})
     'embeddings.LayerNorm.weight'
@@ -105,7 +105,7 @@ def _files(folder: Path) -> list[str]:
     """Return the names of the files with weights.
 
     Raises:
-        InputError: there are none, or the index names a file elsewhere.
+        InputError: there are none, or the index names a missing file or another folder.
     """
     if (folder / WEIGHTS).is_file():
         return [WEIGHTS]
@@ -113,10 +113,10 @@ def _files(folder: Path) -> list[str]:
     if not index.is_file():
         pickled = [path.name for pattern in PICKLED for path in sorted(folder.glob(pattern))]
         problem = f"the folder has neither {WEIGHTS} nor {INDEX}"
-        help_ = "name the folder of a model that was saved with save_pretrained"
+        help_ = "give the folder of a model that was saved with save_pretrained"
         if pickled:
             problem += f"; '{pickled[0]}' is a pickle, which could run code and is not opened"
-            help_ = "open it where you trust it, and save it with save_pretrained(FOLDER)"
+            help_ = "if you trust the model, load it and save it with save_pretrained(FOLDER)"
         raise InputError(problem, place=str(folder), help=help_)
     places = read_object(index, LARGEST_INDEX).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(v, str) for v in places.values()):
@@ -124,12 +124,12 @@ def _files(folder: Path) -> list[str]:
     files = sorted(set(places.values()))
     for file in files:
         if Path(file).name != file or not file.endswith(".safetensors"):
-            problem = f"the index names '{file}', which is no safetensors file beside it"
+            problem = f"the index names '{file}', which is not a safetensors file in its folder"
             raise InputError(problem, place=f"{index}#/weight_map")
         if not (folder / file).is_file():
             raise InputError(
-                f"'{file}' is missing, which the index names",
+                f"'{file}' is in the index but missing from the folder",
                 place=str(folder),
-                help="copy the whole folder",
+                help="copy the complete folder",
             )
     return files

@@ -1,4 +1,8 @@
-"""Weights: each of ours from theirs, as a table says, and all of theirs accounted for."""
+"""Conversion of another library's weights to those of a spec, as described by a table.
+
+In this file, "target" weights are the parameters of the spec and "source" tensors those of
+the imported folder.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +18,25 @@ from .table import Table, Weight, filled, matcher
 from .tensors import Tensors
 
 MOST_NAMED = 12
-"""Names that a finding lists."""
+"""Maximum number of names in a finding."""
 
 
 def assigned(
     table: Table, source: str, paths: Iterable[str]
 ) -> tuple[dict[str, tuple[str, Weight]], list[str]]:
-    """Return for each path of ours the pattern that fits it, and the weight with names filled in.
+    """Match each target path with a pattern of the table.
 
     Args:
-        table: patterns and what they stand for.
-        source: its file, for findings.
-        paths: parameters of ours.
+        table: patterns and their weights.
+        source: file of the table, for findings.
+        paths: paths of the target weights.
 
     Returns:
-        Path to pattern and weight, and the paths that no pattern fits.
+        The pattern and the weight, with placeholders replaced, of each path; and the paths
+        that match no pattern.
 
     Raises:
-        SpecError: two patterns fit one path.
+        SpecError: a path matches two patterns.
     """
     patterns = [(path, matcher(path), weight) for path, weight in table.weights.items()]
     found: dict[str, tuple[str, Weight]] = {}
@@ -50,8 +55,8 @@ def assigned(
         names = tuple(filled(name, holes) for name in weight.names)
         found[path] = pattern, weight.model_copy(update={"names": names})
         if fits[1:]:
-            problem = f"'{path}' fits '{pattern}' and '{fits[1][0]}'"
-            at, help_ = pointer("weights", fits[1][0]), "let one of them fit fewer paths"
+            problem = f"'{path}' matches both '{pattern}' and '{fits[1][0]}'"
+            at, help_ = pointer("weights", fits[1][0]), "make one of the patterns more specific"
             twice.append(Finding(code="I01", at=at, problem=problem, help=help_, source=source))
     if twice:
         raise SpecError(twice)
@@ -65,18 +70,18 @@ def converted(
     theirs: Tensors,
     config: Configuration,
 ) -> dict[str, Tensor]:
-    """Return every weight of ours, in float32.
+    """Return every target weight, in float32.
 
     Args:
-        table: where each comes from.
-        source: its file, for findings.
-        shapes: our parameters by path, each once.
-        theirs: their tensors.
-        config: what the table's expressions read.
+        table: origin of each weight.
+        source: file of the table, for findings.
+        shapes: shape of each target weight by path, each weight once.
+        theirs: source tensors.
+        config: configuration read by the table's expressions.
 
     Raises:
-        SpecError: ours that nothing fills, theirs that nothing uses, tensors that
-            should be equal and are not, and shapes that do not fit.
+        SpecError: target weights without a source, unused source tensors, tensors that
+            should be equal but differ, or shapes that do not match.
     """
     plan, without = assigned(table, source, shapes)
     _check_names(table, source, plan, without, theirs)
@@ -96,17 +101,18 @@ def converted(
         tensor = theirs[names[0]]
         for other in names[1:]:
             if not torch.equal(tensor, theirs[other]):
-                problem = f"'{names[0]}' and '{other}' are one tensor here, and differ there"
+                problem = f"'{names[0]}' and '{other}' should be equal, but differ"
                 report(problem, f"wanted for {path}")
         try:
-            made = changed(tensor, weight, config)
+            result = changed(tensor, weight, config)
         except (ExpressionError, TypeError, ValueError, RuntimeError) as error:
-            report(f"'{names[0]}' cannot become '{path}': {error}", f"given  {list(tensor.shape)}")
+            problem = f"'{names[0]}' cannot be converted to '{path}': {error}"
+            report(problem, f"given  {list(tensor.shape)}")
             continue
-        if tuple(made.shape) != shapes[path]:
-            evidence = f"given  {list(made.shape)}  of '{names[0]}', {list(tensor.shape)}"
-            report(f"'{path}' has another shape", evidence, f"wanted {list(shapes[path])}")
-        weights[path] = made.contiguous()
+        if tuple(result.shape) != shapes[path]:
+            evidence = f"given  {list(result.shape)}  of '{names[0]}', {list(tensor.shape)}"
+            report(f"'{path}' has the wrong shape", evidence, f"wanted {list(shapes[path])}")
+        weights[path] = result.contiguous()
     if found:
         raise SpecError(found)
     return weights
@@ -119,7 +125,7 @@ def _check_names(
     without: Sequence[str],
     theirs: Tensors,
 ) -> None:
-    """Refuse weights of ours that stay empty together with tensors of theirs that are left."""
+    """Raise one finding for all target weights without a source and all unused source tensors."""
     missing = {
         path: weight.names
         for path, (_, weight) in plan.items()
@@ -127,23 +133,25 @@ def _check_names(
     }
     used = {name for _, weight in plan.values() for name in weight.names}
     rules = [matcher(pattern) for pattern in table.ignore]
-    left = [n for n in theirs if n not in used and not any(rule.fullmatch(n) for rule in rules)]
-    if not (without or missing or left):
+    unused = [n for n in theirs if n not in used and not any(rule.fullmatch(n) for rule in rules)]
+    if not (without or missing or unused):
         return
-    empty = [f"{path}  no line of the table fits it" for path in without]
+    empty = [f"{path}  no pattern of the table matches it" for path in without]
     empty += [f"{path}  from {' or '.join(names)}" for path, names in missing.items()]
     evidence = (
         *_some(empty, "empty  "),
-        *_some([f"{name}  {list(theirs.shape(name))}" for name in left], "unused "),
+        *_some([f"{name}  {list(theirs.shape(name))}" for name in unused], "unused "),
     )
-    near = next((did_you_mean(names[0], left) for names in missing.values()), "") if left else ""
-    problem = f"{len(empty)} weights of ours stay empty, and {len(left)} of theirs are unused"
+    near = ""
+    if unused:
+        near = next((did_you_mean(names[0], unused) for names in missing.values()), "")
+    problem = f"{len(empty)} of the spec's weights have no source, {len(unused)} tensors are unused"
     raise SpecError(
         [
             Finding(
                 code="I04",
                 at="/weights",
-                problem=f"{problem}: the table is not for this model",
+                problem=f"{problem}: the table does not match this model",
                 evidence=evidence,
                 help=near if near.startswith("did") else "choose another table with --as",
                 source=f"{source} for {theirs.folder}",
@@ -159,29 +167,29 @@ def _some(lines: Sequence[str], mark: str) -> list[str]:
 
 
 def changed(tensor: Tensor, weight: Weight, config: Configuration) -> Tensor:
-    """Return a tensor after what a table does to it.
+    """Apply the operations of a table's weight to a source tensor.
 
     Args:
-        tensor: theirs.
-        weight: what is done, in the order of its keys.
-        config: what its expressions read.
+        tensor: source tensor.
+        weight: operations, applied in the order of its keys.
+        config: configuration read by the expressions.
 
     Raises:
-        ExpressionError: an expression has no value.
-        TypeError: a value is not of the wanted kind.
-        ValueError: it cannot be done to a tensor of this shape.
+        ExpressionError: an expression cannot be evaluated.
+        TypeError: a value has the wrong type.
+        ValueError: an operation does not fit the shape of the tensor.
     """
     number = config.value_of
     if weight.permute is not None:
         if sorted(weight.permute) != list(range(tensor.dim())):
-            msg = f"{list(weight.permute)} is no order of its {tensor.dim()} axes"
+            msg = f"{list(weight.permute)} is not a permutation of its {tensor.dim()} axes"
             raise ValueError(msg)
         tensor = tensor.permute(weight.permute)
     if weight.rows is not None:
         first, last = number(weight.rows[0]), number(weight.rows[1])
         last = tensor.size(0) if last is None else last
         if not 0 <= first < last <= tensor.size(0):
-            msg = f"rows {first} to {last} do not lie in its {tensor.size(0)}"
+            msg = f"rows {first} to {last} are out of range for its {tensor.size(0)} rows"
             raise ValueError(msg)
         tensor = tensor[first:last]
     if weight.rotary_pairs is not None:
@@ -196,17 +204,17 @@ def changed(tensor: Tensor, weight: Weight, config: Configuration) -> Tensor:
 
 
 def neighbours(tensor: Tensor, heads: int) -> Tensor:
-    """Return rows in the order in which rotary positions turn neighbours.
+    """Reorder rows so that each rotary pair becomes adjacent.
 
     Args:
         tensor: [heads * K, ...], where rows i and i + K/2 of a head are one pair.
-        heads: how many heads the rows are of.
+        heads: number of heads.
 
     Raises:
-        ValueError: the rows do not divide into heads of an even width.
+        ValueError: the rows cannot be divided into heads of an even width.
     """
     if tensor.size(0) % (2 * heads):
-        msg = f"its {tensor.size(0)} rows do not divide among {heads} heads of an even width"
+        msg = f"its {tensor.size(0)} rows cannot be divided into {heads} heads of an even width"
         raise ValueError(msg)
-    halves: Tensor = tensor.unflatten(0, (heads, 2, -1))
-    return halves.transpose(1, 2).flatten(0, 2)
+    pairs: Tensor = tensor.unflatten(0, (heads, 2, -1))
+    return pairs.transpose(1, 2).flatten(0, 2)
