@@ -1,1 +1,1 @@
-"""Metrics: EVALB scores of parses."""
+"""Metrics: EVALB scores of constituency parses."""

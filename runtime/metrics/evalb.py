@@ -1,13 +1,13 @@
-"""EVALB: labelled brackets of parses against gold, counted as the program counts them.
+"""EVALB: labeled bracket scores of parses against gold trees, as computed by the program.
 
-A bracket is (start, end, label) over the words that are kept.  Words whose tag is
-deleted go before brackets are indexed; brackets over no word go too.  Totals are sums
-over the corpus.
+A bracket is (start, end, label) over the kept words.  Words with a deleted tag are removed
+before brackets are indexed, and so are brackets over no word.  Totals are sums over the
+corpus.
 
 Source: Sekine & Collins 1997, EVALB; Black et al. 1991 (PARSEVAL); Collins 1997, whose
 settings are the default.
 
-Not here: the report as the program lays it out (`evalb_report.py`).
+`evalb_report.py` writes the report in the layout of the program.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ _Bracket = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class EvalbSettings:
-    """What a `.prm` file says; the defaults are those of Collins (COLLINS.prm)."""
+    """Settings of a `.prm` file; the defaults are those of Collins (COLLINS.prm)."""
 
     delete_label: frozenset[str] = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
-    """Tags whose words are dropped, and labels whose brackets are."""
+    """Tags whose words are dropped, and labels whose brackets are dropped."""
     delete_label_for_length: frozenset[str] = frozenset({"-NONE-"})
     """Tags whose words do not count in the length of a sentence."""
     eq_label: frozenset[Pair] = frozenset({("ADVP", "PRT")})
-    """Labels, and tags, that are equal, both ways."""
+    """Pairs of labels or tags that count as equal, in both directions."""
     eq_word: frozenset[Pair] = frozenset()
-    """Words that are equal, both ways."""
+    """Pairs of words that count as equal, in both directions."""
     quote_label: frozenset[str] = frozenset()
-    """Tags among which a deleted and a kept word may be one quotation mark, which then is kept."""
+    """Tags of quotation marks; a mark that only one side deletes is kept on both sides."""
     cutoff: int = 40
-    """Length up to which sentences are summed up once more."""
+    """Maximum length of the sentences in the second summary."""
     labelled: bool = True
-    """Whether labels of brackets must agree."""
+    """Whether the labels of brackets must agree."""
 
 
 COLLINS = EvalbSettings()
 _FEW = 2
-"""Crossing brackets up to which the program counts a sentence once more."""
+"""Maximum crossing brackets of the sentences in "2 or less crossing"."""
 _SETS = ("DELETE_LABEL", "DELETE_LABEL_FOR_LENGTH", "QUOTE_LABEL")
 _PAIRS = ("EQ_LABEL", "EQ_WORD")
 _NUMBERS = ("CUTOFF_LEN", "LABELED")
 _IGNORED = ("DEBUG", "MAX_ERROR")
-"""How much the program prints, and when it gives up; neither changes a figure."""
+"""Settings of the program's output and error limit, which do not affect the scores."""
 
 
 def read_settings(text: str, place: str) -> EvalbSettings:
     """Read the text of a `.prm` file.
 
     Raises:
-        InputError: a line is none of the program's.
+        InputError: a line is not a valid setting.
     """
     sets: dict[str, set[str]] = {key: set() for key in _SETS}
     pairs: dict[str, set[Pair]] = {key: set() for key in _PAIRS}
@@ -78,8 +78,8 @@ def read_settings(text: str, place: str) -> EvalbSettings:
         elif key in numbers:
             _want(1, key, values, at)
             if not values[0].isdecimal():
-                msg = f"{key} is '{values[0]}'"
-                raise InputError(msg, place=at, help="give a number from 0 on")
+                msg = f"'{values[0]}' is not a valid value of {key}"
+                raise InputError(msg, place=at, help="give a non-negative integer")
             numbers[key] = int(values[0])
         elif key not in _IGNORED:
             known = nearest(key, [*_SETS, *_PAIRS, *_NUMBERS, *_IGNORED])
@@ -104,41 +104,41 @@ def _want(count: int, key: str, values: Sequence[str], at: str) -> None:
         raise InputError(
             f"{key} takes {count} {'value' if count == 1 else 'values'}, not {len(values)}",
             place=at,
-            help="write one setting a line",
+            help="write one setting per line",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceScore:
-    """How one parse compares with gold; all counts are 0 unless it is valid."""
+    """Comparison of one parse with gold; all counts are 0 unless the status is valid."""
 
     number: int
-    """From 1."""
+    """Number of the sentence, from 1."""
     length: int
-    """Words of gold, those of no length left out."""
+    """Words of gold, without those in `delete_label_for_length`."""
     status: Status
     problem: str = ""
-    """Why it is an error."""
+    """Reason for an error or skip."""
     matched: int = 0
     gold: int = 0
     """Brackets of gold."""
     test: int = 0
     """Brackets of the parse."""
     crossing: int = 0
-    """Brackets of the parse that overlap one of gold, neither holding the other."""
+    """Brackets of the parse that overlap a bracket of gold without nesting."""
     words: int = 0
     tags: int = 0
-    """Words with the tag of gold."""
+    """Words whose tag equals that of gold."""
 
     @property
     def complete(self) -> bool:
-        """Whether every bracket is right, and none is missing."""
+        """Whether the brackets of the parse equal those of gold."""
         return self.status == "valid" and self.gold == self.test == self.matched
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Sums over sentences, and what follows from them; shares are in percent."""
+    """Sums over sentences, and the derived scores in percent."""
 
     sentences: int
     errors: int
@@ -150,7 +150,7 @@ class Summary:
     words: int
     tags: int
     complete: int
-    """Sentences with every bracket right."""
+    """Sentences whose brackets equal those of gold."""
     uncrossed: int
     """Valid sentences without a crossing bracket."""
     crossed_twice: int
@@ -158,17 +158,17 @@ class Summary:
 
     @property
     def valid(self) -> int:
-        """Sentences that count."""
+        """Number of scored sentences."""
         return self.sentences - self.errors - self.skipped
 
     @property
     def recall(self) -> float:
-        """Share of gold's brackets that were found."""
+        """Percentage of gold brackets that were found."""
         return percent(self.matched, self.gold)
 
     @property
     def precision(self) -> float:
-        """Share of the parses' brackets that are gold's."""
+        """Percentage of the parses' brackets that match gold."""
         return percent(self.matched, self.test)
 
     @property
@@ -179,7 +179,7 @@ class Summary:
 
     @property
     def tagging(self) -> float:
-        """Share of words with the right tag."""
+        """Percentage of words with the correct tag."""
         return percent(self.tags, self.words)
 
     def as_json(self) -> dict[str, float | int]:
@@ -207,30 +207,30 @@ class Summary:
 
 
 def percent(part: int, whole: int) -> float:
-    """Return a share in percent; 0 of nothing is 0."""
+    """Return part / whole in percent; 0 if `whole` is 0."""
     return 100.0 * part / whole if whole else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """How good parses are."""
+    """Scores of all parses."""
 
     sentences: tuple[SentenceScore, ...]
     cutoff: int
 
     @property
     def all(self) -> Summary:
-        """Return the figures over sentences of every length: those to report."""
+        """Return the scores over sentences of every length, which are the ones to report."""
         return summed(self.sentences)
 
     @property
     def short(self) -> Summary:
-        """Return the figures over sentences up to the cutoff."""
+        """Return the scores over sentences up to the cutoff length."""
         return summed(one for one in self.sentences if one.length <= self.cutoff)
 
 
 def summed(sentences: Iterable[SentenceScore]) -> Summary:
-    """Add up the sentences that are valid, and count the others."""
+    """Sum up the valid sentences and count the others."""
     all_ = list(sentences)
     valid = [one for one in all_ if one.status == "valid"]
     return Summary(
@@ -253,12 +253,12 @@ def score(gold: Iterable[str], test: Iterable[str], settings: EvalbSettings = CO
     """Compare parses with gold, line by line.
 
     Args:
-        gold: one sentence a line, in brackets.
-        test: the parses in the same order; an empty line where there is none.
-        settings: what is dropped and what is equal.
+        gold: one bracketed sentence per line.
+        test: parses in the same order; an empty line stands for a missing parse.
+        settings: EVALB settings.
 
     Raises:
-        ValueError: there are more lines on one side.
+        ValueError: the numbers of lines differ.
     """
     pairs = zip(gold, test, strict=True)
     found = tuple(_compare(n, g, t, settings) for n, (g, t) in enumerate(pairs, 1))
@@ -271,12 +271,12 @@ class _Side:
 
     leaves: list[Leaf]
     spans: list[_Bracket]
-    """Constituents over all leaves, before any is dropped."""
+    """Constituents over all leaves, including dropped ones."""
     kept: list[bool] = field(default_factory=list)
 
     @classmethod
     def of(cls, line: str) -> _Side:
-        """Read a line."""
+        """Parse a line."""
         side = cls([], [])
         for part in read_line(line):
             side._add(part)
@@ -293,11 +293,11 @@ class _Side:
         self.spans[place] = (begin, len(self.leaves), part.label)
 
     def words(self) -> list[Leaf]:
-        """Return the leaves that are kept."""
+        """Return the kept leaves."""
         return [leaf for leaf, kept in zip(self.leaves, self.kept, strict=True) if kept]
 
     def brackets(self, settings: EvalbSettings) -> list[_Bracket]:
-        """Return the brackets over kept words, labels cut, none of them empty or deleted."""
+        """Return the non-empty brackets over kept words, without deleted and with cut labels."""
         before = [0]
         for kept in self.kept:
             before.append(before[-1] + kept)
@@ -340,10 +340,10 @@ def _compare(number: int, gold_line: str, test_line: str, settings: EvalbSetting
     if not gold_words or not test_words:
         return rejected("skip", "no words")
     if len(gold_words) != len(test_words):
-        return rejected("error", f"{len(test_words)} words for {len(gold_words)}")
-    for ours, theirs in zip(gold_words, test_words, strict=True):
-        if not _equal(ours.word, theirs.word, settings.eq_word):
-            return rejected("error", f"'{theirs.word}' for '{ours.word}'")
+        return rejected("error", f"{len(test_words)} words instead of {len(gold_words)}")
+    for gold_leaf, test_leaf in zip(gold_words, test_words, strict=True):
+        if not _equal(gold_leaf.word, test_leaf.word, settings.eq_word):
+            return rejected("error", f"'{test_leaf.word}' instead of '{gold_leaf.word}'")
     wanted, given = gold.brackets(settings), test.brackets(settings)
     return SentenceScore(
         number,
@@ -355,28 +355,28 @@ def _compare(number: int, gold_line: str, test_line: str, settings: EvalbSetting
         crossing=sum(any(_cross(g, t) for g in wanted) for t in given),
         words=len(gold_words),
         tags=sum(
-            _equal(ours.tag, theirs.tag, settings.eq_label)
-            for ours, theirs in zip(gold_words, test_words, strict=True)
+            _equal(gold_leaf.tag, test_leaf.tag, settings.eq_label)
+            for gold_leaf, test_leaf in zip(gold_words, test_words, strict=True)
         ),
     )
 
 
 def _restore_quotes(gold: _Side, test: _Side, settings: EvalbSettings) -> None:
-    """Keep a quotation mark that one side deletes and the other does not."""
+    """Keep quotation marks that only one side deletes."""
     if not settings.quote_label or len(gold.leaves) != len(test.leaves):
         return
-    for place, (ours, theirs) in enumerate(zip(gold.leaves, test.leaves, strict=True)):
-        if {ours.tag, theirs.tag} <= settings.quote_label and (
+    for place, (gold_leaf, test_leaf) in enumerate(zip(gold.leaves, test.leaves, strict=True)):
+        if {gold_leaf.tag, test_leaf.tag} <= settings.quote_label and (
             gold.kept[place] != test.kept[place]
         ):
             gold.kept[place] = test.kept[place] = True
 
 
 def _matched(wanted: Sequence[_Bracket], given: Sequence[_Bracket], settings: EvalbSettings) -> int:
-    """Return how many brackets can be paired one to one.
+    """Return the number of brackets that can be paired one to one.
 
-    Labels that are equal by decree are taken as one; this is the program's greedy
-    pairing wherever no label equals two that are not equal to each other.
+    Labels that `eq_label` declares equal are merged into classes.  This agrees with the
+    program's greedy pairing unless a label equals two labels that differ from each other.
     """
     names: dict[str, str] = {}
     for one, other in sorted(settings.eq_label):
@@ -394,6 +394,6 @@ def _matched(wanted: Sequence[_Bracket], given: Sequence[_Bracket], settings: Ev
 
 
 def _cross(one: _Bracket, other: _Bracket) -> bool:
-    """Tell whether two brackets overlap and neither holds the other."""
+    """Return whether two brackets overlap without nesting."""
     first, second = sorted((one[:2], other[:2]))
     return first[0] < second[0] < first[1] < second[1]

@@ -1,4 +1,4 @@
-"""EVALB report: scores of parses, laid out as the program prints them."""
+"""EVALB report: scores of parses, in the layout of the program."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _HEAD = (
 
 
 def report(scores: Scores) -> str:
-    """Return the table of sentences and both summaries, to the character as the program does."""
+    """Return the table of sentences and both summaries, exactly as the program prints them."""
     return "\n".join(_lines(scores)) + "\n"
 
 
 def summaries(scores: Scores) -> str:
-    """Return both summaries alone."""
+    """Return both summaries without the table of sentences."""
     return "\n".join(_summaries(scores)) + "\n"
 
 

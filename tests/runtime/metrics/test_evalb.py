@@ -62,7 +62,7 @@ def test_a_tag_that_is_deleted_on_one_side_is_an_error() -> None:
     """Punctuation tagged XX stays, so the lengths differ."""
     row = one(GOLD, GOLD.replace("(. .)", "(XX .)"))
 
-    assert (row.status, row.gold, row.problem) == ("error", 0, "5 words for 4")
+    assert (row.status, row.gold, row.problem) == ("error", 0, "5 words instead of 4")
 
 
 def test_quotes_are_restored_where_settings_say_so() -> None:
@@ -89,7 +89,7 @@ def test_other_words_and_malformed_brackets_are_errors() -> None:
     scores = score([GOLD] * 3, [GOLD, GOLD.replace("dog", "cat"), GOLD[:-2]])
 
     assert [row.status for row in scores.sentences] == ["valid", "error", "error"]
-    assert scores.sentences[1].problem == "'cat' for 'dog'"
+    assert scores.sentences[1].problem == "'cat' instead of 'dog'"
     assert scores.all.errors == 2
 
 
@@ -136,7 +136,7 @@ def test_settings_of_a_file() -> None:
     [
         ("DELETE_LABLE TOP", "did you mean DELETE_LABEL"),
         ("EQ_LABEL A", "EQ_LABEL takes 2 values, not 1"),
-        ("CUTOFF_LEN many", "CUTOFF_LEN is 'many'"),
+        ("CUTOFF_LEN many", "'many' is not a valid value of CUTOFF_LEN"),
     ],
 )
 def test_a_wrong_setting_has_its_line(line: str, problem: str) -> None:

@@ -76,12 +76,12 @@ def test_a_report_as_evalb_lays_it_out(tmp_path: Path, capsys: pytest.CaptureFix
     )
     assert "Number of Error sentence  =      1" in lines
     assert "Bracketing FMeasure       =  80.00" in lines
-    assert "line 2: 'c' for 'a'" in told.err
+    assert "line 2: 'c' instead of 'a'" in told.err
 
     assert main(["score-trees", str(gold), str(test), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["all"]["f1"] == pytest.approx(80)
-    assert found["errors"] == [{"line": 2, "problem": "'c' for 'a'"}]
+    assert found["errors"] == [{"line": 2, "problem": "'c' instead of 'a'"}]
 
 
 def test_files_of_different_lengths_are_refused(
