@@ -1,1 +1,1 @@
-"""What is particular to one task."""
+"""Tasks: losses, validation and decoding for translation, mask-predict and parsing."""

@@ -1,8 +1,8 @@
-"""Mask-predict: translation that writes all words at once, in a few iterations.
+"""Mask-predict task: non-autoregressive translation in a few iterations.
 
-A spec serves this task when it has, beside the inputs of translation, `target_mask`
-(keep), and beside the output `logits` the output `lengths`: scores of 1, 2, 3, ... words.
-A masked word is the id with which other targets begin, which is no word.
+A spec for this task needs, in addition to the inputs of translation, the input `target_mask`
+(mask), and in addition to the output `logits` the output `lengths`: scores of the lengths
+1, 2, 3, ... in words.  The beginning token stands for a masked word.
 
 Source: Ghazvininejad et al. 2019.
 """
@@ -27,51 +27,51 @@ from ..train.transforms.fused_linear_cross_entropy import run_and_compare
 from .translation import INPUTS, Translation, check_ports, check_vocabulary
 
 LENGTH_WEIGHT = 0.1
-"""What the loss of a sentence's length weighs beside that of a word."""
+"""Weight of the length loss of a sentence relative to the loss of a word."""
 
 
 def masked_at_random(mask_BT: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Return which positions are masked: of n words of a row 1 to n, as likely each.
+    """Choose the positions to mask: in a row of n words, 1 to n of them, uniformly.
 
     Source: Ghazvininejad et al. 2019, section 2.2.
     """
     length_B1 = mask_BT.sum(1, keepdim=True)
 
-    def drawn(like: Tensor) -> Tensor:
+    def uniform(like: Tensor) -> Tensor:
         return torch.rand(like.shape, generator=generator, device=like.device)
 
-    count_B1 = (1 + (drawn(length_B1) * length_B1).floor()).clamp(max=length_B1)
-    rank_BT = drawn(mask_BT).masked_fill(~mask_BT, torch.inf).argsort(1).argsort(1)
+    count_B1 = (1 + (uniform(length_B1) * length_B1).floor()).clamp(max=length_B1)
+    rank_BT = uniform(mask_BT).masked_fill(~mask_BT, torch.inf).argsort(1).argsort(1)
     return (rank_BT < count_B1) & mask_BT
 
 
 class MaskPredict(Translation):
-    """The task, as the training loop sees it."""
+    """Mask-predict task."""
 
     def check(self, graph: Graph) -> None:
-        """Refuse a graph that does not serve this task with these tokenizers.
+        """Check that a graph has the inputs, outputs and sizes of this task.
 
         Raises:
-            InputError: an input or output is missing, of another kind, or of another size.
+            InputError: an input or output is missing or has the wrong kind or size.
         """
         wanted = {**INPUTS, "target_mask": "mask"}
         check_ports(graph, "mask-predict", wanted, ("logits", "lengths"))
         if graph.root.outputs["lengths"] in moving_values(graph.root, frozenset(LATER)):
             raise InputError(
-                "'lengths' depends on the target, whose length it is to tell",
+                "'lengths' depends on the target, whose length it predicts",
                 place=f"{graph.source}#/outputs/lengths",
-                help="read it from values that depend on 'source' and 'source_mask' alone",
+                help="compute it from values that depend only on 'source' and 'source_mask'",
             )
         check_vocabulary(graph, self.source, self.target)
 
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:
-        """Return the loss of a batch whose words are masked by torch's own generator."""
+        """Return the loss of a batch; masks are drawn from torch's global generator."""
         return self._loss(model, batch, None)
 
     def _loss(self, model: nn.Module, batch: Batch, generator: torch.Generator | None) -> LossSums:
-        """Return the mean loss of masked words, and a tenth of that of lengths.
+        """Return the mean loss of masked words plus `LENGTH_WEIGHT` times that of lengths.
 
-        As sums over target tokens, which the trainer divides by their number.
+        Both are scaled by the number of target tokens, by which the trainer divides.
         """
         pad = self.target.pad
         tokens = (batch.target != pad).sum()
@@ -114,7 +114,7 @@ class MaskPredict(Translation):
     ) -> dict[str, float]:
         """Return the unsmoothed nll in nats per masked word, and its exponential.
 
-        The same words are masked whenever it is measured.
+        The generator has a fixed seed, so every call masks the same words.
         """
         generator = torch.Generator(device=device)
         generator.manual_seed(0)
@@ -128,5 +128,5 @@ class MaskPredict(Translation):
     def translator(
         self, model: nn.Module, search: SearchSettings, *, half: bool = False
     ) -> MaskPredictor:
-        """Return the model as a translator."""
+        """Return a translator that uses the model."""
         return MaskPredictor(model, self.source, self.target, search, half)

@@ -1,4 +1,4 @@
-"""Choice: the tasks that a run may name."""
+"""Registry of the tasks that a run can select."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ TASKS: Mapping[str, type[Translation]] = {
     "mask_predict": MaskPredict,
     "parsing": Parsing,
 }
-"""What `task` in a run stands for; the last one for whatever decodes step by step."""
+"""Task class for each value of `task` in a run; `parsing` is resolved further by `DECODERS`."""
 DECODERS: Mapping[str, type[Parsing]] = {
     "sequence": Parsing,
     "chart": ChartParsing,
     "tags": TagParsing,
 }
-"""What `parsing.decoder` in a run stands for."""
+"""Task class for each value of `parsing.decoder` in a run."""
 
 
 def task_of(run: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> Translation:
-    """Return the task of a run, as it is kept in a checkpoint.
+    """Return the task of a run that is stored in a checkpoint.
 
     Args:
-        run: the run as plain data; what it lacks has the default.
-        source: tokenizer of what is read.
-        target: tokenizer of what is written.
+        run: the run as plain data; missing keys have their defaults.
+        source: vocabulary of the source side.
+        target: vocabulary of the target side.
 
     Raises:
-        InputError: no such task.
+        InputError: the task is unknown.
     """
     name = run.get("task", "translation")
     if name not in TASKS:
@@ -58,12 +58,12 @@ def task_of(run: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> T
 
 
 def sizes_of(run: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> dict[str, int]:
-    """Return the params of a spec that follow from the vocabularies of a run.
+    """Return the params of a spec that are determined by the vocabularies of a run.
 
     Args:
-        run: the run as plain data; what it lacks has the default.
-        source: tokenizer of what is read.
-        target: tokenizer of what is written.
+        run: the run as plain data; missing keys have their defaults.
+        source: vocabulary of the source side.
+        target: vocabulary of the target side.
     """
     if run.get("task") == "parsing":
         parsing = ParsingSettings(**run.get("parsing", {}))
@@ -72,7 +72,7 @@ def sizes_of(run: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> 
 
 
 def make_task(run: Run, prepared: Prepared, graph: Graph) -> Translation:
-    """Return the task of a run on its prepared data; what the graph loses itself is added."""
+    """Return the task of a run with its prepared data, including the graph's auxiliary losses."""
     losses = tuple(name for name, type_ in graph.outputs.items() if type_.kind == "loss")
     tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
     head = head_of(graph, "logits")
@@ -83,14 +83,14 @@ def make_task(run: Run, prepared: Prepared, graph: Graph) -> Translation:
 
 
 def reading_of(run: Run) -> Reading:
-    """Return how a run's files are read."""
+    """Return the reader of a run's files."""
     if run.task != "parsing":
         return Parallel()
     return TreeReading(run.parsing, pieces=tokenizer_of(run).target == "pieces")
 
 
 def tokenizer_of(run: Run) -> TokenizerSettings:
-    """Return the settings of a run's tokenizers, with what its task says where they are silent."""
+    """Return the tokenizer settings of a run, with `target` defaulting to that of its task."""
     settings = run.tokenizer
     if settings.target is not None:
         return settings

@@ -1,8 +1,8 @@
-"""Translation: what is particular to turning one text into another.
+"""Translation task: encode the source, train with teacher forcing, decode the target.
 
-A spec serves this task when it has the inputs `source` (ids), `source_mask` (keep)
-and `target` (ids), and the output `logits` over the target vocabulary.  What it gives of
-kind `loss` is added to the loss.
+A spec for this task needs the inputs `source` (ids), `source_mask` (mask) and `target`
+(ids), and the output `logits` over the target vocabulary.  Outputs of kind `loss` are
+added to the loss.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from ..train.run import LossSettings, Run
 from ..train.transforms.fused_linear_cross_entropy import run_and_compare
 
 INPUTS = {"source": "ids", "source_mask": "mask", "target": "ids"}
-"""Inputs that the spec must have, and their kinds."""
+"""Required inputs of the spec and their kinds."""
 
 
 def vocabulary_params(
     own: Mapping[str, Any], sizes: Mapping[str, int], params: Iterable[str]
 ) -> dict[str, Any]:
-    """Return overrides of a spec, vocabulary sizes filled in.
+    """Add the vocabulary sizes to the overrides of a spec's params.
 
     Args:
-        own: overrides that are there already; they win.
-        sizes: params that follow from the vocabularies, as the task's `sizes` gives them.
-        params: names that the spec has; others are left out.
+        own: given overrides; they take precedence.
+        sizes: params determined by the vocabularies, from the task's `sizes`.
+        params: names of the spec's params; other sizes are omitted.
     """
     return {**{name: size for name, size in sizes.items() if name in params}, **own}
 
 
 def _spelled(target: Vocabulary) -> bool:
-    """Say whether the first ids of a target are those of its source."""
+    """Return whether the first ids of the target vocabulary are those of the source."""
     return isinstance(target, Symbols) and target.spelling is not None
 
 
 def check_graph(graph: Graph, source: Vocabulary, target: Vocabulary) -> None:
-    """Refuse a graph that does not serve this task with these tokenizers.
+    """Check that a graph has the inputs, outputs and vocabulary sizes of translation.
 
     Raises:
-        InputError: an input or output is missing, of another kind, or of another size.
+        InputError: an input or output is missing or has the wrong kind or size.
     """
     check_ports(graph, "translation", INPUTS, ("logits",))
     if graph.step_axis is None:
@@ -68,16 +68,16 @@ def check_graph(graph: Graph, source: Vocabulary, target: Vocabulary) -> None:
 
 
 def check_ports(graph: Graph, task: str, inputs: Mapping[str, str], outputs: Iterable[str]) -> None:
-    """Refuse a graph that lacks an input or an output.
+    """Check that a graph has the required inputs and outputs.
 
     Args:
         graph: the graph.
-        task: what it is for, in words.
-        inputs: those that it must have, and their kinds.
-        outputs: those that it must have.
+        task: name of the task, for the message.
+        inputs: required inputs and their kinds.
+        outputs: required outputs.
 
     Raises:
-        InputError: one is missing, or of another kind.
+        InputError: an input or output is missing, or an input has the wrong kind.
     """
     for name, kind in inputs.items():
         if name not in graph.inputs or graph.inputs[name].kind != kind:
@@ -92,7 +92,7 @@ def check_ports(graph: Graph, task: str, inputs: Mapping[str, str], outputs: Ite
 
 
 def check_vocabulary(graph: Graph, source: Vocabulary, target: Vocabulary) -> None:
-    """Refuse a graph whose vocabularies are not those of the tokenizers.
+    """Check that a graph's vocabulary sizes equal those of the tokenizers.
 
     Raises:
         InputError: a size differs.
@@ -107,26 +107,26 @@ def check_vocabulary(graph: Graph, source: Vocabulary, target: Vocabulary) -> No
     for name, (in_graph, in_tokenizer) in found.items():
         if in_graph != in_tokenizer:
             raise InputError(
-                f"'{name}' of the spec has {in_graph} words, the tokenizer has {in_tokenizer}",
+                f"'{name}' of the spec has size {in_graph}, but the tokenizer has {in_tokenizer}",
                 place=graph.source,
-                help="leave 'vocab' out of the run's params, so that it follows the tokenizer",
+                help="remove 'vocab' from the run's params, so that it follows the tokenizer",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """How good translations are; all of sacreBLEU, each with its signature."""
+    """sacreBLEU scores of translations, with their signatures."""
 
     values: Mapping[str, float]
     signatures: Mapping[str, str]
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
-    """Return BLEU, lower-cased BLEU and chrF of whole translations.
+    """Return the corpus BLEU, lower-cased BLEU and chrF of translations.
 
     Source: Post 2018 (sacreBLEU); Popovic 2015 (chrF).
     """
-    import sacrebleu  # noqa: PLC0415 - slow to load, and not needed to translate
+    import sacrebleu  # noqa: PLC0415 - slow to import, and not needed for translation
 
     metrics: dict[str, Any] = {
         "bleu": sacrebleu.BLEU(),
@@ -142,24 +142,25 @@ def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """The task, as the training loop sees it."""
+    """Translation task, used by the training loop."""
 
     source: Vocabulary
     target: Vocabulary
     settings: LossSettings
     losses: tuple[str, ...] = ()
-    """Outputs of the model that training lowers too."""
+    """Outputs of the model that are auxiliary losses."""
     head: str | None = None
-    """The node that gives `logits`, where the loss may do its work: see `projected.py`."""
+    """Node that computes `logits`, if the loss can be fused with it; see
+    `train/transforms/fused_linear_cross_entropy.py`."""
 
     @staticmethod
     def sizes(source: Vocabulary, target: Vocabulary) -> dict[str, int]:
-        """Return the params of a spec that follow from the vocabularies.
+        """Return the params of a spec that are determined by the vocabularies.
 
         Args:
-            source: gives `source_vocab`, and `vocab` unless the target spells with it: then
-                one table of the target's size may serve both sides.
-            target: gives `target_vocab`.
+            source: determines `source_vocab`, and `vocab` unless the target contains the
+                source's pieces; then `vocab` is the larger size, so one table can serve both sides.
+            target: determines `target_vocab`.
         """
         both = max(source.vocab_size, target.vocab_size) if _spelled(target) else source.vocab_size
         return {
@@ -169,15 +170,15 @@ class Translation:
         }
 
     def check(self, graph: Graph) -> None:
-        """Refuse a graph that does not serve this task with these tokenizers.
+        """Check that a graph has the inputs, outputs and sizes of this task.
 
         Raises:
-            InputError: an input or output is missing, of another kind, or of another size.
+            InputError: an input or output is missing or has the wrong kind or size.
         """
         check_graph(graph, self.source, self.target)
 
     def inputs(self, batch: Batch) -> dict[str, Tensor]:
-        """Return what the model reads: the target begins with BOS and lacks its end."""
+        """Return the model's inputs; the target is shifted right and begins with BOS."""
         first = torch.full_like(batch.target[:, :1], self.target.bos)
         return {
             "source": batch.source,
@@ -186,7 +187,7 @@ class Translation:
         }
 
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:
-        """Return the summed loss of a batch."""
+        """Return the loss of a batch, summed over target tokens."""
         outputs, sums = run_and_compare(
             model,
             self.head,
@@ -214,13 +215,13 @@ class Translation:
         return {"nll": nll, "perplexity": math.exp(min(nll, 700.0))}
 
     def batches(self, corpus: Corpus, settings: BatchSettings) -> Iterable[Batch]:
-        """Return the batches of a corpus from short to long."""
+        """Return the batches of a corpus, from short to long."""
         return in_order(corpus, settings, self.target.pad, self.target.eos)
 
     def text_batches(
         self, sources: Sequence[str], targets: Sequence[str], rows: int = 32
     ) -> Iterable[Batch]:
-        """Return batches of plain text, pairs with an empty side left out."""
+        """Return batches of plain text, without pairs that have an empty side."""
         pairs = [
             (source, target)
             for source, target in zip(
@@ -241,13 +242,13 @@ class Translation:
     def translator(
         self, model: nn.Module, search: SearchSettings, *, half: bool = False
     ) -> Translator:
-        """Return the model as a translator."""
+        """Return a translator that uses the model."""
         return Translator(model, self.source, self.target, search, half)
 
     def validator(
         self, prepared: Prepared, run: Run, place: Place
     ) -> Callable[[nn.Module], dict[str, Any]]:
-        """Return what measures the model while it is trained: nll, and BLEU where asked for."""
+        """Return a function that validates the model: nll, and BLEU if requested."""
         watch = run.evaluate
         search = run.search.model_copy(update={"beam": watch.beam})
         sources, references = prepared.valid_text()
@@ -258,8 +259,8 @@ class Translation:
             values: dict[str, Any] = self.perplexity(model, batches, place.device)
             if watch.bleu or run.best == "bleu":
                 translator = self.translator(model, search, half=place.half)
-                found = list(translator.translate(sources[:last]))
-                scores = score(found, references[:last])
+                hypotheses = list(translator.translate(sources[:last]))
+                scores = score(hypotheses, references[:last])
                 key = "bleu_lc" if watch.lowercase else "bleu"
                 values |= {"bleu": scores.values[key], "signature": scores.signatures[key]}
             return values

@@ -1,1 +1,1 @@
-"""Parsing: trees as brackets and as sequences, and how good parses are."""
+"""Constituency parsing tasks: sequence, chart and tag parsers, and their evaluation."""

@@ -1,11 +1,10 @@
-"""Parsing by charts: an encoder scores every label of every span, and CKY finds the tree.
+"""Chart parsing: an encoder scores every label of every span, and CKY finds the tree.
 
-A spec serves this task when it has the inputs that `words.py` gives, and the outputs
-`score` (score), of every span [B S S labels], and `tags`, of every word [B S tags].  A span
-without a label has the score 0.  How probable a tree is: exp of the sum of its scores, over
-that sum for all trees and labels; it is learnt by its log.  Of a sentence the tree is
-chosen that has the most labelled spans right in expectation, those counted as wrong that
-are less likely than `LEAST`.
+A spec for this task needs the inputs of `words.py` and the outputs `score` (score) for every
+span [B S S labels] and `tags` for every word [B S tags].  A span without a label has score 0.
+The probability of a labeled tree is exp of the sum of its scores, normalized over all trees
+and labels; the loss is its negative log.  Decoding chooses the tree with the most correct
+labeled spans in expectation, where spans less likely than `LEAST` count as wrong.
 
 Axes: B sentences, S words, L labels, N labelled spans of a batch.
 
@@ -36,49 +35,49 @@ from .parse import Parse, Parser, Sentence, tagged
 from .word_task import WordParser, WordParsing
 
 LEAST = 0.45
-"""Probability above which a labelled span is better kept: about half of the F1 that is to be
-had, Lipton et al. 2014, section 4."""
+"""Minimum probability of a labeled span: the optimum is about half of the achievable F1,
+Lipton et al. 2014, section 4."""
 SCORES = 1 << 23
-"""Scores of a batch that is parsed: 32 MB."""
+"""Maximum number of scores of a batch in decoding: 32 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartParsing(WordParsing):
-    """The task, as the training loop sees it."""
+    """Chart parsing task."""
 
     labels: Labels = field(init=False)
 
     def __post_init__(self) -> None:
-        """Learn what the vocabularies hold."""
+        """Derive the labels and words from the vocabularies."""
         WordParsing.__post_init__(self)
         object.__setattr__(self, "labels", labels_of_symbols(self.target))
 
     @staticmethod
     def sizes(source: Vocabulary, target: Vocabulary) -> dict[str, int]:
-        """Return the params of a spec that follow from the vocabularies."""
+        """Return the params of a spec that are determined by the vocabularies."""
         labels = labels_of_symbols(target)
         sizes = {"labels": len(labels.chains), "tags": len(labels.tags)}
         return {"vocab": source.vocab_size, **sizes}
 
     def check(self, graph: Graph) -> None:
-        """Refuse a graph that does not serve this task with these vocabularies.
+        """Check that a graph has the inputs, outputs and sizes of this task.
 
         Raises:
-            InputError: an input or output is missing, of another kind, or of another size.
+            InputError: an input or output is missing or has the wrong kind or size.
         """
         sizes = {"score": len(self.labels.chains), "tags": len(self.labels.tags)}
         self.check_sizes(graph, "charts", sizes)
         if graph.outputs["score"].kind != "score":
             raise InputError(
-                f"'score' is of kind {graph.outputs['score'].kind}, not score",
+                f"'score' has kind {graph.outputs['score'].kind}, not score",
                 place=f"{graph.source}#/outputs/score",
-                help="read it from a span_score@1",
+                help="compute it with a span_score@1 block",
             )
 
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:
-        """Return the summed loss of a batch: of its trees and of its tags.
+        """Return the loss of a batch, summed over its trees and tags.
 
-        A sentence that holds a label or tag which the vocabulary lacks counts for nothing.
+        Sentences with a label or tag outside the vocabulary are ignored.
         """
         outputs = model(**self.words(batch.source))
         charts = [self._chart(ids) for ids in batch.target.tolist()]
@@ -96,7 +95,7 @@ class ChartParsing(WordParsing):
         return self.lost(nll, batch, outputs)
 
     def _chart(self, ids: Sequence[int]) -> Chart | None:
-        """Return what symbols say; None where the vocabulary lacks one of them."""
+        """Return the chart of target ids, or None if they contain an unknown symbol."""
         symbols = self.target.decode(ids).split(" ")
         try:
             return chart_of(symbols)
@@ -111,7 +110,7 @@ class ChartParsing(WordParsing):
         half: bool = False,
         others: tuple[nn.Module, ...] = (),
     ) -> Parser:
-        """Return the model as a parser; with others their probabilities are averaged."""
+        """Return a parser that averages the probabilities of the model and `others`."""
         return ChartParser((model, *others), self.source, self.words, half, self.labels)
 
 
@@ -121,24 +120,24 @@ def labels_of_symbols(target: Vocabulary) -> Labels:
 
 
 class _Gold(NamedTuple):
-    """What is right, of a batch."""
+    """Gold charts of a batch as tensors."""
 
     lengths: Tensor
     """Words of each sentence, [B]."""
     known: Tensor
-    """Whether the tree is known, [B]; of others nothing else counts."""
+    """Whether the gold tree is in the vocabulary, [B]; other sentences are ignored."""
     binary: Tensor
-    """Log of how many binary trees are the tree, [B]."""
+    """Log of the number of binary trees that reduce to the tree, [B]."""
     spans: tuple[Tensor, ...]
-    """Sentence, first word, last word and label of each labelled span, each [N]."""
+    """Sentence, first word, last word and label of each labeled span, each [N]."""
     tags: Tensor
-    """[B S]; -1 where there is no word, or no tree is known."""
+    """Tag of each word, [B S]; -1 for padding and ignored sentences."""
 
 
 def _gold(
     charts: Sequence[Chart | None], labels: Labels, longest: int, device: torch.device
 ) -> _Gold:
-    """Return charts as tensors."""
+    """Convert charts to tensors."""
     known = [False] * len(charts)
     lengths, binary = [1] * len(charts), [0.0] * len(charts)
     spans: list[tuple[int, int, int, int]] = []
@@ -162,19 +161,19 @@ def _gold(
 
 
 class Weights:
-    """What spans weigh, whatever their label: exp of each label's score, and 1 for none."""
+    """Log weights of spans, summed over labels: exp of each label's score, plus 1 for no label."""
 
     def __init__(self, score_BSSL: Tensor, length_B: Tensor) -> None:
-        """Work in float32, whatever the scores are in."""
+        """Convert the scores to float32 and sum over labels."""
         self.score_BSSL, self.length_B = score_BSSL.float(), length_B
         self.span_BSS = F.softplus(self.score_BSSL.logsumexp(-1))
 
     def log_all(self) -> Tensor:
-        """Return the log of what all labelled trees of each sentence weigh, [B]."""
+        """Return the log partition function of each sentence over all labeled trees, [B]."""
         return log_partition(self.span_BSS, self.length_B)
 
     def probabilities(self) -> Tensor:
-        """Return how probable each label of each span is, [B S S L]."""
+        """Return the marginal probability of each label of each span, [B S S L]."""
         in_tree_BSS = marginals(self.span_BSS, self.length_B)
         log_BSS = in_tree_BSS.clamp(min=1e-30).log() - self.span_BSS
         return (self.score_BSSL + log_BSS[..., None]).exp()
@@ -182,12 +181,12 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class ChartParser(WordParser):
-    """Models that score spans."""
+    """Parser with models that score spans."""
 
     labels: Labels
 
     def room(self, longest: int) -> int:
-        """Return how many sentences a batch has room for, if the longest has so many words."""
+        """Return the maximum batch size for sentences of at most `longest` words."""
         return SCORES // (longest**2 * len(self.labels.chains))
 
     def parses(self, sentences: Sequence[Sentence], inputs: Mapping[str, Tensor]) -> list[Parse]:
@@ -199,7 +198,7 @@ class ChartParser(WordParser):
         best_BSS, label_BSS = probable_BSSL.max(-1)
         worth_BSS = (best_BSS - LEAST).clamp(min=0.0)
         trees = best_trees(worth_BSS, length_B)
-        # The mean over models of the log of how probable a tree is: labels' scores, less all.
+        # Log probability of the tree, averaged over models: its scores minus the log partition.
         score_BSSL = torch.stack([weigh.score_BSSL for weigh, _ in scored]).mean(0)
         chosen_BSS = score_BSSL.gather(-1, label_BSS[..., None])[..., 0].cpu().numpy()
         all_B = torch.stack([weigh.log_all() for weigh, _ in scored]).mean(0).tolist()
@@ -225,6 +224,6 @@ class ChartParser(WordParser):
     def _scored(
         self, model: nn.Module, inputs: Mapping[str, Tensor], length_B: Tensor
     ) -> tuple[Weights, Tensor]:
-        """Return what spans weigh, and how probable tags are, [B S tags]."""
+        """Return the weights of spans, and the probabilities of tags, [B S tags]."""
         outputs = self.outputs(model, inputs)
         return Weights(outputs["score"], length_B), outputs["tags"].float().softmax(-1)

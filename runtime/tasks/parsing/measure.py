@@ -1,7 +1,7 @@
-"""Measure: how well a parser does on trees, by EVALB, and how often it needed repair.
+"""Evaluation of parsers with EVALB, and counts of repaired outputs.
 
-Before scoring the tags of gold are copied onto the leaves, as the scorer drops
-punctuation by its tag; how many tags the parser itself gets right is told apart.
+Before scoring, the gold tags are copied onto the leaves, because the scorer drops
+punctuation by its tag; the parser's own tagging accuracy is computed separately.
 
 Source: Vaswani et al. 2017, section 6.3; Vinyals et al. 2015, section 3.2.
 """
@@ -18,25 +18,25 @@ from ...metrics.evalb import COLLINS, EvalbSettings, Scores, percent, score
 from .parse import Parse, Parser, Warn
 
 AT_ONCE = 500
-"""Sentences that are sorted by length together."""
+"""Sentences that are sorted by length together, to form batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Parses, and what they are worth."""
+    """Parses and their scores."""
 
     parses: tuple[Parse | None, ...]
     scores: Scores
     malformed: int
-    """Outputs that were no tree over the words."""
+    """Outputs that were not a tree over the words."""
     unfinished: int
-    """Outputs that did not end by themselves."""
+    """Outputs that reached the length limit without an end token."""
     repairs: Repairs
-    """What was done to all of them."""
+    """Repairs, summed over all outputs."""
     tagged: int
-    """Words for which the parser told a tag."""
+    """Words that the parser tagged itself."""
     tags: int
-    """Tags that are those of gold."""
+    """Words whose own tag equals that of gold."""
 
     @property
     def f1(self) -> float:
@@ -64,14 +64,14 @@ def measure(
     warn: Warn | None = None,
     callback: Callable[[int], None] | None = None,
 ) -> Measured:
-    """Parse the words of gold trees and compare.
+    """Parse the words of gold trees and score the parses.
 
     Args:
-        parser: what to measure.
-        gold: trees; their tags are on the leaves of the parses too, and unseen by the parser.
-        settings: of EVALB.
-        warn: hears of sentences that are too long.
-        callback: hears of each sentence that is done.
+        parser: parser to evaluate.
+        gold: gold trees; their tags are copied to the parses, but hidden from the parser.
+        settings: EVALB settings.
+        warn: called for each sentence that is too long.
+        callback: called with 1 after each sentence.
     """
     parses: list[Parse | None] = []
     for parse in parser.parse((list(tree.leaves()) for tree in gold), buffer=AT_ONCE, warn=warn):
@@ -84,7 +84,7 @@ def measure(
 def measured(
     parses: Sequence[Parse | None], gold: Sequence[Tree], settings: EvalbSettings = COLLINS
 ) -> Measured:
-    """Compare parses with gold."""
+    """Score parses against gold trees."""
     repairs, malformed, unfinished, tags, right = Repairs(), 0, 0, 0, 0
     for parse, tree in zip(parses, gold, strict=True):
         if parse is None:
@@ -110,15 +110,15 @@ def measured(
 
 
 def rows(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what stands below EVALB's report, line by line."""
+    """Yield the lines printed below EVALB's report."""
     yield f"{'Malformed outputs':<25} = {found['malformed']:6d}"
     yield f"{'Unfinished outputs':<25} = {found['unfinished']:6d}"
     yield f"{'Repairs':<25} = {found['repairs']:6d}"
     if "own_tagging_accuracy" in found:
         yield f"{'Own tagging accuracy':<25} = {found['own_tagging_accuracy']:6.2f}"
-    yield "Leaves have the tags of gold, so the tagging accuracy above is not the parser's."
+    yield "The leaves have gold tags, so the tagging accuracy above is not the parser's own."
 
 
 def trees_of(bank: Iterable[Tree | None]) -> list[Tree]:
-    """Return the trees that are there."""
+    """Return the trees without skipped ones."""
     return [tree for tree in bank if tree is not None]

@@ -1,7 +1,7 @@
-"""Parse: sentences in, trees out, in order.
+"""Parsing of sentences to trees, in batches.
 
-Sentences are sorted by length inside a buffer, decoded in batches and put back in order,
-so what one sentence becomes does not depend on its neighbours.
+Sentences are sorted by length inside a buffer, decoded in batches and returned in the
+original order; the parse of a sentence does not depend on the other sentences.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ...decode.search.logits_processors import LogitsProcessor
 from ...decode.settings import Hypothesis, SearchSettings
 
 BUFFER = 1000
-"""Sentences that are read before the first tree is given, unless told otherwise."""
+"""Default number of sentences that are read before the first tree is returned."""
 BATCH_TOKENS = 4096
-"""Source tokens of a batch, padding counted, times the beam."""
+"""Maximum source tokens of a batch, including padding, times the beam size."""
 LONGEST_SOURCE = 1000
-"""Source tokens of a sentence; the model does not see the rest."""
+"""Maximum source tokens of a sentence; the rest is truncated."""
 
 Sentence = Sequence[Leaf]
-"""Words; those without a tag get the parser's, or XX when it tells none."""
+"""Words; words without a tag get the parser's tag, or XX if the parser predicts no tags."""
 Warn = Callable[[int, str], None]
 """Called with the number of a sentence, from 1, and what is wrong with it."""
 
@@ -43,35 +43,36 @@ class Parse:
     """A tree over exactly the words of a sentence."""
 
     tree: Tree
-    """Its leaves have the tags of the sentence, where it has any."""
+    """The tree; its leaves have the tags of the sentence if they were given."""
     tags: tuple[str, ...] = ()
-    """The parser's own tag of each word; empty when it tells none."""
+    """The parser's own tag of each word; empty if the parser predicts no tags."""
     score: float = 0.0
-    """By which it was chosen."""
+    """Score by which the parse was chosen."""
     log_probability: float = 0.0
+    """Log probability of the tree."""
     finished: bool = True
-    """Whether the output ended by itself."""
+    """Whether the output ended with an end token."""
     repairs: Repairs = field(default_factory=Repairs)
-    """What was done to the output to make it a tree."""
+    """Repairs that turned the output into a tree."""
 
 
 class Parser(Protocol):
-    """Anything that parses."""
+    """Interface of parsers."""
 
     def parse(
         self, sentences: Iterable[Sentence], *, buffer: int = BUFFER, warn: Warn | None = None
     ) -> Iterator[Parse | None]:
-        """Yield the parse of each sentence, in order; None for one without words.
+        """Yield the parse of each sentence, in order; None for an empty sentence.
 
         Args:
-            sentences: words.
-            buffer: sentences to read ahead; 1 answers each at once.
-            warn: hears of sentences that are too long.
+            sentences: the words of each sentence.
+            buffer: sentences to read ahead; with 1, each parse is returned immediately.
+            warn: called for each sentence that is too long.
         """
 
 
 def tagged(sentence: Sentence, tags: Sequence[str]) -> list[Leaf]:
-    """Return the words with the tags that they have, or else with those given, or else XX."""
+    """Return the words with their own tags; missing tags come from `tags` or become XX."""
     given = [*tags, *[""] * (len(sentence) - len(tags))]
     return [
         Leaf(leaf.tag or tag or WORD, leaf.word) for leaf, tag in zip(sentence, given, strict=False)
@@ -81,12 +82,12 @@ def tagged(sentence: Sentence, tags: Sequence[str]) -> list[Leaf]:
 def by_length(
     sentences: Sequence[Sentence], source: Vocabulary, warn: Warn | None, start: int
 ) -> list[tuple[int, list[int]]]:
-    """Return place and ids of each sentence that has words, the longest first.
+    """Return index and ids of each non-empty sentence, longest first.
 
     Args:
-        sentences: words.
-        source: its tokenizer.
-        warn: hears of sentences that are cut.
+        sentences: the words of each sentence.
+        source: source tokenizer.
+        warn: called for each sentence that is truncated.
         start: number of the first sentence, from 0.
     """
     texts = [source_text(leaf.word for leaf in sentence) for sentence in sentences]
@@ -95,7 +96,7 @@ def by_length(
         if not sentences[place]:
             continue
         if len(ids) > LONGEST_SOURCE and warn is not None:
-            warn(start + place + 1, f"{len(ids)} tokens, of which {LONGEST_SOURCE} are read")
+            warn(start + place + 1, f"truncated from {len(ids)} to {LONGEST_SOURCE} tokens")
         found.append((place, ids[:LONGEST_SOURCE]))
     return sorted(found, key=lambda one: -len(one[1]))
 
@@ -109,10 +110,10 @@ def symbols_of(target: Vocabulary, ids: Sequence[int]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class SequenceParser:
-    """An encoder-decoder that writes trees symbol by symbol."""
+    """Parser with an encoder-decoder that writes trees symbol by symbol."""
 
     models: tuple[nn.Module, ...]
-    """Their probabilities are averaged."""
+    """Models whose probabilities are averaged."""
     source: Vocabulary
     target: Vocabulary
     parsing: ParsingSettings
@@ -122,23 +123,23 @@ class SequenceParser:
 
     @property
     def form(self) -> Linearization:
-        """How trees are written."""
+        """The linearization of trees."""
         return LINEARIZATIONS[self.parsing.linearization]
 
     @property
     def _symbols(self) -> tuple[str, ...]:
-        """Every symbol of the vocabulary; none where it is of pieces."""
+        """Every symbol of the vocabulary; empty if targets are pieces."""
         return self.target.symbols if isinstance(self.target, Symbols) else ()
 
     @property
     def constrained(self) -> bool:
-        """Whether nothing but trees is written."""
+        """Whether the search is restricted to trees."""
         return self.parsing.constrained and isinstance(self.target, Symbols)
 
     def parse(
         self, sentences: Iterable[Sentence], *, buffer: int = BUFFER, warn: Warn | None = None
     ) -> Iterator[Parse | None]:
-        """Yield the parse of each sentence, in order; None for one without words."""
+        """Yield the parse of each sentence, in order; None for an empty sentence."""
         stream, start = iter(sentences), 0
         while chunk := list(islice(stream, buffer)):
             yield from self._chunk(chunk, start, warn)
@@ -166,7 +167,7 @@ class SequenceParser:
             len(sentence) if words is None else sum(map(len, words[place]))
             for place, sentence in enumerate(sentences)
         ]
-        # A bracket around the words, and the end.
+        # The 3 further symbols are a bracket around the words and the end token.
         requests = [
             Request([*ids, self.source.eos], room=least + 3)
             for (_, ids), least in zip(rows, needed, strict=True)
@@ -183,7 +184,7 @@ class SequenceParser:
         )
 
     def _words(self, sentences: Sequence[Sentence]) -> list[list[list[int]]]:
-        """Return how the target spells each word of each sentence."""
+        """Return the target ids of each word of each sentence."""
         return [
             self.target.encode_many([spelled(leaf.word) for leaf in sentence])
             for sentence in sentences
@@ -208,7 +209,7 @@ class SequenceParser:
         )
 
     def _parse(self, sentence: Sentence, found: Hypothesis) -> Parse:
-        """Return the tree of an output, repaired where it is none."""
+        """Return the parse of an output, repairing the output if it is malformed."""
         symbols = symbols_of(self.target, found.tokens)
         known = self._symbols
         tags = self._tags(symbols, known, len(sentence))
@@ -223,7 +224,7 @@ class SequenceParser:
         )
 
     def _tags(self, symbols: Sequence[str], known: Sequence[str], words: int) -> tuple[str, ...]:
-        """Return the tags that an output tells, one a word."""
+        """Return the tags in an output, one per word."""
         if self.form.tag is None:
             return ()
         actions = self.form.actions([*symbols, *known])[: len(symbols)]

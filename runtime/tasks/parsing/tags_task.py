@@ -1,8 +1,8 @@
-"""Parsing as sequence labelling: an encoder tags every word, and the tags are a tree.
+"""Parsing as sequence labeling: an encoder tags every word, and the tags encode the tree.
 
-A spec serves this task when it has the inputs that `words.py` gives, and, of every word,
-the outputs `tags`, `leaves` and `nodes`: scores of the symbols of `tetra.py`.  Of all tags
-that make a tree those are chosen which are likeliest together.
+A spec for this task needs the inputs of `words.py` and, for every word, the outputs `tags`,
+`leaves` and `nodes`: scores of the symbols of `tetra.py`.  Decoding chooses the most
+probable sequence of tags that forms a tree.
 
 Axes: B sentences, S words, T tags of a kind; 2 sides, left and right.
 
@@ -32,21 +32,21 @@ from .parse import Parse, Parser, Sentence, tagged
 from .word_task import WordParser, WordParsing
 
 OUTPUTS = ("tags", "leaves", "nodes")
-"""In the order in which symbols of a word stand."""
+"""Outputs in the order of the symbols of a word."""
 WORDS = 4096
-"""Words of a batch that is parsed, padding counted."""
+"""Maximum words of a batch in decoding, including padding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagParsing(WordParsing):
-    """The task, as the training loop sees it."""
+    """Task of parsing as sequence labeling."""
 
     sets: TagSets = field(init=False)
     numbers: Tensor = field(init=False)
-    """Where each symbol is among those of its kind, [V]; -1 for others."""
+    """Index of each symbol among those of its kind, [V]; -1 for other ids."""
 
     def __post_init__(self) -> None:
-        """Learn what the vocabularies hold."""
+        """Derive the tags and words from the vocabularies."""
         WordParsing.__post_init__(self)
         symbols = self.target.pieces(range(self.target.vocab_size))
         sets = TagSets.among(symbols)
@@ -60,23 +60,23 @@ class TagParsing(WordParsing):
 
     @staticmethod
     def sizes(source: Vocabulary, target: Vocabulary) -> dict[str, int]:
-        """Return the params of a spec that follow from the vocabularies."""
+        """Return the params of a spec that are determined by the vocabularies."""
         sets = TagSets.among(target.pieces(range(target.vocab_size)))
-        # A treebank of single words has no nodes, and a map needs an output.
+        # A treebank of single words has no nodes, but a linear map needs at least one output.
         counts = (len(sets.pos), len(sets.leaves), max(1, len(sets.nodes)))
         return {"vocab": source.vocab_size, **dict(zip(OUTPUTS, counts, strict=True))}
 
     def check(self, graph: Graph) -> None:
-        """Refuse a graph that does not serve this task with these vocabularies.
+        """Check that a graph has the inputs, outputs and sizes of this task.
 
         Raises:
-            InputError: an input or output is missing, of another kind, or of another size.
+            InputError: an input or output is missing or has the wrong kind or size.
         """
         sizes = self.sizes(self.source, self.target)
         self.check_sizes(graph, "tags", {name: sizes[name] for name in OUTPUTS})
 
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:
-        """Return the summed cross-entropy of all tags; one that is unknown counts for nothing."""
+        """Return the cross-entropy summed over all tags; unknown tags are ignored."""
         outputs = model(**self.words(batch.source))
         longest = outputs["tags"].size(1)
         number_BL = self.numbers.to(batch.target.device)[batch.target]
@@ -104,27 +104,29 @@ class TagParsing(WordParsing):
         half: bool = False,
         others: tuple[nn.Module, ...] = (),
     ) -> Parser:
-        """Return the model as a parser; with others their probabilities are averaged."""
+        """Return a parser that averages the probabilities of the model and `others`."""
         return TagParser((model, *others), self.source, self.words, half, self.sets)
 
 
 @dataclass(frozen=True, slots=True)
 class TagParser(WordParser):
-    """Models that tag words."""
+    """Parser with models that tag words."""
 
     sets: TagSets
 
     def room(self, longest: int) -> int:
-        """Return how many sentences a batch has room for, if the longest has so many words."""
+        """Return the maximum batch size for sentences of at most `longest` words."""
         return WORDS // longest
 
     def parses(self, sentences: Sequence[Sentence], inputs: Mapping[str, Tensor]) -> list[Parse]:
         """Return the parses of a batch."""
-        given = []
+        by_model = []
         for model in self.models:
             outputs = self.outputs(model, inputs)
-            given.append([outputs[name].double().softmax(-1) for name in OUTPUTS])
-        logs = [torch.stack(each).mean(0).log().cpu().numpy() for each in zip(*given, strict=True)]
+            by_model.append([outputs[name].double().softmax(-1) for name in OUTPUTS])
+        logs = [
+            torch.stack(each).mean(0).log().cpu().numpy() for each in zip(*by_model, strict=True)
+        ]
         counts = inputs["source_mask"].sum(1).tolist()
         return [
             self._parse(sentence, *(log[row, : counts[row]] for log in logs))
@@ -138,7 +140,7 @@ class TagParser(WordParser):
         leaf_ST: NDArray[np.float64],
         node_ST: NDArray[np.float64],
     ) -> Parse:
-        """Return the likeliest tree of a sentence, given log-probabilities of its tags."""
+        """Return the most probable tree of a sentence, given log-probabilities of its tags."""
         leaf_S2, leaves = _by_side(leaf_ST, self.sets.leaves, LEAVES)
         node_S2, nodes = _by_side(node_ST, self.sets.nodes, NODES)
         sides = best_sides(leaf_S2, node_S2)
@@ -158,9 +160,9 @@ class TagParser(WordParser):
 def _by_side(
     log_ST: NDArray[np.float64], symbols: Sequence[str], marks: tuple[str, str]
 ) -> tuple[NDArray[np.float64], list[list[str]]]:
-    """Return how likely the likeliest symbol of each side is, [S 2], and which it is.
+    """Return the log-probability of the best symbol of each side, [S 2], and the symbols.
 
-    A side of which no symbol is known is a bare one, and unlikely.
+    A side without a symbol in the vocabulary gets an unlabeled symbol with a very low score.
     """
     worth_S2 = np.full((len(log_ST), 2), -1e9)
     best = []

@@ -1,7 +1,7 @@
-"""Parsing as a task: words to a tree, by an encoder-decoder.
+"""Sequence parsing task: an encoder-decoder maps words to the symbols of a tree.
 
-A spec serves it when it has the inputs and outputs of translation: the target are the
-symbols of the tree.
+A spec for this task has the inputs and outputs of translation; the target is the sequence
+of symbols.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .parse import Parser, SequenceParser
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsing(Translation):
-    """The task, as the training loop sees it."""
+    """Sequence parsing task."""
 
     parsing: ParsingSettings
 
@@ -37,14 +37,14 @@ class Parsing(Translation):
         half: bool = False,
         others: tuple[nn.Module, ...] = (),
     ) -> Parser:
-        """Return the model as a parser; with others their probabilities are averaged."""
+        """Return a parser that averages the probabilities of the model and `others`."""
         models = (model, *others)
         return SequenceParser(models, self.source, self.target, self.parsing, search, half)
 
     def validator(
         self, prepared: Prepared, run: Run, place: Place
     ) -> Callable[[nn.Module], dict[str, Any]]:
-        """Return what measures the model while it is trained: nll, and F1 where asked for."""
+        """Return a function that validates the model: nll, and F1 if requested."""
         watch = run.evaluate
         search = run.search.model_copy(update={"beam": watch.beam, "nbest": 1})
         bank = read_bank(prepared.data.valid, prepared.data.root, self.parsing)

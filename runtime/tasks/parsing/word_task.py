@@ -1,4 +1,4 @@
-"""Word task: what the tasks share whose models read words and give scores at once.
+"""Base classes of parsing tasks whose models read words and predict in one forward pass.
 
 Axes: B sentences.
 """
@@ -24,24 +24,24 @@ from .words import CHARACTERS, INPUTS, Words, in_batches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordParsing(Parsing):
-    """A task whose model reads words."""
+    """Base class of parsing tasks whose models read words."""
 
     words: Words = field(init=False)
 
     def __post_init__(self) -> None:
-        """Learn what the source holds."""
+        """Derive the word inputs from the source vocabulary."""
         object.__setattr__(self, "words", Words(self.source))
 
     def check_sizes(self, graph: Graph, way: str, outputs: Mapping[str, int]) -> None:
-        """Refuse a graph that lacks an input or output, or where one has another size.
+        """Check that a graph has the required inputs, outputs and sizes.
 
         Args:
             graph: the graph.
-            way: how it parses, in words.
-            outputs: those that it must have, and how many scores each gives.
+            way: parsing method, for the message.
+            outputs: required outputs and the number of scores of each.
 
         Raises:
-            InputError: it does.
+            InputError: an input or output is missing or has the wrong size.
         """
         check_ports(graph, f"parsing by {way}", INPUTS, outputs)
         found = {
@@ -53,13 +53,13 @@ class WordParsing(Parsing):
         for name, (in_graph, needed) in found.items():
             if in_graph != needed:
                 raise InputError(
-                    f"'{name}' of the spec has the size {in_graph}, the data has {needed}",
+                    f"'{name}' of the spec has size {in_graph}, but the data has {needed}",
                     place=graph.source,
-                    help=f"leave {', '.join(map(repr, params))} out of the run's params",
+                    help=f"remove {', '.join(map(repr, params))} from the run's params",
                 )
 
     def lost(self, nll: Tensor, batch: Batch, outputs: Mapping[str, Tensor]) -> LossSums:
-        """Return the sums of a batch of which the summed nll is known."""
+        """Return the loss sums of a batch, given its summed nll and the model's outputs."""
         sums = LossSums(loss=nll, nll=nll.detach(), tokens=(batch.target != self.target.pad).sum())
         own = [outputs[name] for name in self.losses]
         return with_auxiliary(sums, own, self.settings.auxiliary)
@@ -67,32 +67,32 @@ class WordParsing(Parsing):
 
 @dataclass(frozen=True, slots=True)
 class WordParser:
-    """Models that read words."""
+    """Base class of parsers whose models read words."""
 
     models: tuple[nn.Module, ...]
-    """Their probabilities are averaged."""
+    """Models whose probabilities are averaged."""
     source: Vocabulary
     words: Words
     half: bool
     """Whether matrix products run in bfloat16."""
 
     def room(self, longest: int) -> int:
-        """Return how many sentences a batch has room for, if the longest has so many words."""
+        """Return the maximum batch size for sentences of at most `longest` words."""
         raise NotImplementedError
 
     def parses(self, sentences: Sequence[Sentence], inputs: Mapping[str, Tensor]) -> list[Parse]:
         """Return the parses of a batch.
 
         Args:
-            sentences: words.
-            inputs: what the models read of them.
+            sentences: the words of each sentence.
+            inputs: inputs of the models.
         """
         raise NotImplementedError
 
     def parse(
         self, sentences: Iterable[Sentence], *, buffer: int = BUFFER, warn: Warn | None = None
     ) -> Iterator[Parse | None]:
-        """Yield the parse of each sentence, in order; None for one without words."""
+        """Yield the parse of each sentence, in order; None for an empty sentence."""
         return in_batches(sentences, self.source, self._batch, self.room, buffer=buffer, warn=warn)
 
     @torch.inference_mode()
@@ -102,7 +102,7 @@ class WordParser:
         return self.parses(sentences, inputs)
 
     def outputs(self, model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return what one of the models gives."""
+        """Return the outputs of one of the models."""
         device = inputs["source_mask"].device.type
         with torch.autocast(device, torch.bfloat16, enabled=self.half):
             outputs: dict[str, Tensor] = model(**inputs)

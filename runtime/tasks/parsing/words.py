@@ -1,6 +1,6 @@
-"""Words: the ids of a sentence's pieces as words, each with its pieces and its characters.
+"""Word inputs: piece ids grouped into words, each with its pieces and characters.
 
-Characters are the bytes of UTF-8, so there is no vocabulary of them and none is unknown.
+Characters are UTF-8 bytes, so they need no vocabulary and are never unknown.
 
 Axes: B sentences, S words of the longest, P pieces and C characters of a word.
 """
@@ -25,23 +25,23 @@ INPUTS = {
     "characters_mask": "mask",
     "source_mask": "mask",
 }
-"""Inputs that the spec of a parser which reads words must have, and their kinds."""
+"""Required inputs of the spec of a parser that reads words, and their kinds."""
 CHARACTERS = 257
-"""Ids of characters: padding, and each byte."""
+"""Number of character ids: padding and 256 bytes."""
 MOST_PIECES = 12
-"""Pieces of a word that are seen."""
+"""Maximum pieces of a word; the rest is dropped."""
 MOST_CHARACTERS = 24
-"""Characters of a word that are seen: of a longer one its first and its last half of them."""
+"""Maximum characters of a word; of a longer word, the first and last 12 are used."""
 
 Parts = tuple[tuple[int, ...], tuple[int, ...]]
 """Pieces and characters of a word."""
 
 
 class Words:
-    """What a model that reads words takes, of the ids of pieces."""
+    """Converts piece ids to the inputs of a model that reads words."""
 
     def __init__(self, source: Vocabulary) -> None:
-        """Learn which pieces begin a word, and how each is spelled."""
+        """Find the pieces that begin a word, and the bytes of each piece."""
         self._special_tokens = frozenset((source.pad, source.eos, source.bos))
         texts = source.pieces(range(source.vocab_size))
         self._begins = [text.startswith(SPACE) for text in texts]
@@ -52,7 +52,7 @@ class Words:
         """Return the inputs of a model, on the device of the ids.
 
         Args:
-            source_BP: ids of pieces, ended and padded.
+            source_BP: piece ids with end tokens and padding.
         """
         rows = [self._words(row) for row in source_BP.tolist()]
         counts_B = np.array([len(row) for row in rows])
@@ -62,9 +62,9 @@ class Words:
         for place, name in enumerate(("pieces", "characters")):
             parts_NC, mask_NC = _padded([word[place] for word in flat])
             for key, part in ((name, parts_NC), (f"{name}_mask", mask_NC)):
-                whole = np.zeros((*mask_BS.shape, part.shape[1]), part.dtype)
-                whole[mask_BS] = part
-                values[key] = whole
+                table = np.zeros((*mask_BS.shape, part.shape[1]), part.dtype)
+                table[mask_BS] = part
+                values[key] = table
         return {key: torch.from_numpy(value).to(source_BP.device) for key, value in values.items()}
 
     def _words(self, ids: Sequence[int]) -> list[Parts]:
@@ -79,7 +79,7 @@ class Words:
         return [self._parts(tuple(word)) for word in words]
 
     def _parts(self, pieces: tuple[int, ...]) -> Parts:
-        """Return the parts of a word; those of a word that was seen before are remembered."""
+        """Return the pieces and characters of a word, with caching."""
         found = self._known.get(pieces)
         if found is None:
             letters = [letter for piece in pieces for letter in self._bytes[piece]]
@@ -91,7 +91,7 @@ class Words:
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return rows as one array filled with zeros, and where they are."""
+    """Return rows as one zero-padded array, and the mask of its values."""
     counts_N = np.array([len(row) for row in rows])
     mask_NC = np.arange(max(1, counts_N.max(initial=0))) < counts_N[:, None]
     values_NC = np.zeros(mask_NC.shape, np.int64)
@@ -108,15 +108,15 @@ def in_batches(
     buffer: int,
     warn: Warn | None,
 ) -> Iterator[Parse | None]:
-    """Yield the parse of each sentence, in order; None for one without words.
+    """Yield the parse of each sentence, in order; None for an empty sentence.
 
     Args:
-        sentences: words.
-        source: their tokenizer.
-        parses: parses a batch, given words and ids of pieces.
-        room: how many sentences a batch has room for, if the longest has so many words.
+        sentences: the words of each sentence.
+        source: source tokenizer.
+        parses: parses a batch, given its words and piece ids.
+        room: maximum batch size as a function of the longest sentence's number of words.
         buffer: sentences to read ahead.
-        warn: hears of sentences that are too long.
+        warn: called for each sentence that is too long.
     """
     stream, start = iter(sentences), 0
     while chunk := list(islice(stream, buffer)):

@@ -70,9 +70,9 @@ def test_a_tokenizer_of_another_size_is_refused(prepared: Any) -> None:
     """Both sizes are said, and how to make them agree."""
     graph = graph_of(load("transformer-tiny", {"vocab": 41}))
 
-    with pytest.raises(InputError, match="has 41 words, the tokenizer has 40") as caught:
+    with pytest.raises(InputError, match="has size 41, but the tokenizer has 40") as caught:
         check_graph(graph, prepared.source_tokenizer, prepared.target_tokenizer)
-    assert "leave 'vocab' out" in caught.value.help
+    assert "remove 'vocab'" in caught.value.help
 
 
 def test_a_spec_without_the_task_s_inputs_is_refused(prepared: Any) -> None:

@@ -77,7 +77,7 @@ def test_no_line_is_lost_or_shifted(
     assert words(lines[6]) == ["last"]
     told = capsys.readouterr().err
     assert "line 3: not UTF-8" in told
-    assert re.search(r"line 4: \d+ tokens, of which 20 are read", told)
+    assert re.search(r"line 4: truncated from \d+ to 20 tokens", told)
 
 
 def test_json_says_what_the_tree_is_worth(parse: Parse) -> None:

@@ -261,8 +261,8 @@ def test_measures_by_hand() -> None:
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"evaluate": {"best": "bleu"}}, "not measured by bleu"),
-        ({"task": "translation"}, "takes source and target files"),
+        ({"evaluate": {"best": "bleu"}}, "does not support the metric 'bleu'"),
+        ({"task": "translation"}, "needs source and target files"),
     ],
 )
 def test_data_and_measures_fit_the_task(
