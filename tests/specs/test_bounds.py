@@ -1,4 +1,4 @@
-"""Bounds: what is too large is refused before anything is made of it."""
+"""Tests of the size limits of specs."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ SMALL: dict[str, Any] = {
 
 
 def beyond(**parts: Any) -> list[tuple[str, str]]:
-    """Return code and pointer of all that is too large in the small spec with other parts."""
+    """Return code and pointer of each excess in the small spec with changed parts."""
     return [(f.code, f.at) for f in beyond_bounds({**SMALL, **parts}, "spec.json")]
 
 
 def nodes(count: int, **first: Any) -> dict[str, Any]:
-    """Return so many nodes, more keys on the first."""
+    """Return `count` nodes, with additional keys on the first."""
     return {f"n{i}": {"use": "a", **(first if i == 0 else {})} for i in range(count)}
 
 
 def test_nodes_are_counted_where_they_are_written() -> None:
-    """In scope, templates and slots; a repeat is one node however often it repeats."""
+    """Scope, templates and slots count; a repeat counts as one node."""
     half = MOST_WRITTEN // 2
     template = {"inputs": {}, "outputs": {"y": "n0.y"}, "nodes": nodes(half)}
     repeat = {"repeat": 10_000, "block": "t"}
@@ -46,7 +46,7 @@ def test_nodes_are_counted_where_they_are_written() -> None:
 
 
 def test_the_largest_scope_is_named() -> None:
-    """That is where a template would help."""
+    """The finding points to the scope that a template would shrink most."""
     template = {"inputs": {}, "outputs": {"y": "n0.y"}, "nodes": nodes(MOST_WRITTEN)}
 
     assert beyond(blocks={"a/b": template}) == [("S09", "/blocks/a~1b/nodes")]
@@ -63,12 +63,12 @@ def test_the_largest_scope_is_named() -> None:
     ],
 )
 def test_texts_and_keys_are_bounded(part: dict[str, Any], at: str) -> None:
-    """Wherever they stand."""
+    """Everywhere in a spec."""
     assert beyond(**part) == [("S10", at)]
 
 
 def test_the_longest_text_is_allowed_and_a_doc_may_be_any() -> None:
-    """One character fewer is no mistake; what is for people has no bound of its own."""
+    """The limit itself is allowed, and a `doc` has no limit of its own."""
     described = {"map": {"use": "linear@1", "doc": "x" * 9_999}}
 
     assert beyond(name="x" * LONGEST_TEXT, doc="x" * 99_999, nodes=described) == []
@@ -78,7 +78,7 @@ def test_the_longest_text_is_allowed_and_a_doc_may_be_any() -> None:
     "value", [[0] * 1_001, {"a": [[0] * 500, [0] * 500]}, ["x" * 600, "y" * 600], [{"k" * 999: 0}]]
 )
 def test_the_value_of_a_param_is_bounded(value: Any) -> None:
-    """Of the spec's and of a block's, by values and letters, lists of lists counted too."""
+    """For params of specs and of blocks; nested values and letters count."""
     wrong = {"map": {"use": "linear@1", "params": {"d_out": value}}}
 
     assert beyond(params={"p": value}) == [("S11", "/params/p")]
@@ -99,19 +99,19 @@ def test_the_value_of_a_param_is_bounded(value: Any) -> None:
     ],
 )
 def test_no_object_or_list_is_longer_than_the_bound(part: dict[str, Any], at: str) -> None:
-    """Also where form alone would allow it."""
+    """Also where validation alone would accept it."""
     assert beyond(**part) == [("S11", at)]
 
 
 @pytest.mark.parametrize("wrong", [3, "x", [], {"a": 3}, {"a": {"fill": 3}}, {"a": [{"fill": {}}]}])
 @pytest.mark.parametrize("key", ["nodes", "blocks", "params", "tie", "doc"])
 def test_a_spec_of_a_wrong_form_is_no_crash(key: str, wrong: Any) -> None:
-    """What is wrong with the form is said later."""
+    """Validation reports wrong forms later."""
     assert beyond(**{key: wrong}) == []
 
 
 def test_bounds_hold_for_every_spec_that_is_read() -> None:
-    """From a file, a checkpoint or a value in memory: all go through `parse`."""
+    """For files, checkpoints and values in memory: all use `parse`."""
     with pytest.raises(SpecError, match="S10"):
         parse(Spec, {**SMALL, "name": "x" * 2_000}, "spec.json")
     with pytest.raises(SpecError, match="S10"):
@@ -124,7 +124,7 @@ def test_a_key_for_editors_means_nothing() -> None:
 
 
 def test_the_nearest_among_very_many_begins_alike() -> None:
-    """A thousand names are not all compared, and the likely one still is."""
+    """Only similar beginnings are compared, and the likely name is among them."""
     known = [f"layer_{i}_norm" for i in range(900)]
 
     assert nearest("layer_451_nrom", known) == "layer_451_norm"

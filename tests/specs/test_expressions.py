@@ -1,4 +1,4 @@
-"""Expressions: the arithmetic of Python on numbers, and nothing else of Python."""
+"""Tests of expressions, compared with Python's arithmetic."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ VALUES = {"d_model": 512, "heads": 8, "dropout": 0.1, "order": "pre", "choice": 
     ],
 )
 def test_values_worked_out_by_hand(text: str, value: Any) -> None:
-    """Precedence and rounding are Python's; a lone name gives whatever it stands for."""
+    """Precedence and rounding are Python's; a single name gives its value."""
     assert evaluate(text, VALUES) == value
     assert type(evaluate(text, VALUES)) is type(value)
 
@@ -66,7 +66,7 @@ NUMBERS = st.one_of(
 
 
 def joined(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Return expressions one level deeper, brackets only where drawn."""
+    """Return expressions one level deeper, with parentheses only where drawn."""
     symbols = st.sampled_from(["+", "-", "*", "/", "//", "%", "**"])
     gaps = st.sampled_from(["", " "])
     return st.one_of(
@@ -78,7 +78,7 @@ def joined(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 @given(st.recursive(NUMBERS, joined, max_leaves=8))
 def test_precedence_is_pythons(text: str) -> None:
-    """Whatever has a value here has the same value in Python."""
+    """An expression with a value has the same value in Python."""
     names = {"a": 3, "b": 0.5, "c": -2}
     try:
         ours = evaluate(text, names)
@@ -93,7 +93,7 @@ def test_precedence_is_pythons(text: str) -> None:
 
 @given(st.text(max_size=30))
 def test_any_text_has_a_value_or_an_expression_error(text: str) -> None:
-    """No other exception leaves the parser."""
+    """The parser raises no other exception."""
     try:
         evaluate(text, VALUES)
         names_in(text)
@@ -103,7 +103,7 @@ def test_any_text_has_a_value_or_an_expression_error(text: str) -> None:
 
 @given(st.text(alphabet="0123456789.e+-*/%()<>= ab", max_size=40))
 def test_any_arithmetic_has_a_bounded_value_or_an_expression_error(text: str) -> None:
-    """Overflow, zero and complex numbers included."""
+    """Including overflow, division by zero and complex numbers."""
     try:
         value = evaluate(text, {"a": 2**53, "b": 1e-300})
     except ExpressionError:
@@ -158,7 +158,7 @@ def test_any_arithmetic_has_a_bounded_value_or_an_expression_error(text: str) ->
     ],
 )
 def test_everything_else_is_refused_with_a_reason(text: str, why: str) -> None:
-    """No attribute, call, index, string or keyword; no number out of bounds."""
+    """Attributes, calls, indices, strings, keywords and out-of-bounds numbers."""
     with pytest.raises(ExpressionError) as error:
         evaluate(text, {**VALUES, "a": 1, "lambda": 1, "else": 1})
 
@@ -167,13 +167,13 @@ def test_everything_else_is_refused_with_a_reason(text: str, why: str) -> None:
 
 @pytest.mark.parametrize("size", [10**400, float("inf"), -(2**54)])
 def test_a_param_beyond_bounds_is_refused(size: float) -> None:
-    """Numbers from outside are bounded like those in the text."""
+    """The limits for numbers in the text also apply to params."""
     with pytest.raises(ExpressionError):
         evaluate("size + 1", {"size": size})
 
 
 def test_an_unknown_name_is_named() -> None:
-    """The caller looks for the nearest one."""
+    """So that the caller can suggest the nearest one."""
     with pytest.raises(UnknownNameError) as error:
         evaluate("2 * hedas", VALUES)
 
@@ -181,24 +181,24 @@ def test_an_unknown_name_is_named() -> None:
 
 
 def test_names_come_once_and_in_order() -> None:
-    """As a reader meets them."""
+    """In order of first appearance."""
     assert names_in("b*a + b - 2") == ("b", "a")
 
 
 def test_words_are_found_in_what_is_no_expression() -> None:
-    """A broken expression still reads its params."""
+    """A broken expression still counts as a reader of its params."""
     assert words_in("=4*d_model +* (heads") == {"d_model", "heads"}
 
 
 @pytest.mark.parametrize("text", ["41e999d_model", "4d_model", ".5e3d_model", "1.d_model"])
 def test_letters_of_a_number_are_no_part_of_the_word_behind_it(text: str) -> None:
-    """Params are worked out in the order of these words, so a wrong one leaves a hole."""
+    """Params are evaluated in the order of these words, so each must be found."""
     assert words_in(f"={text}") == set(names_in(text)) == {"d_model"}
 
 
 @given(st.lists(st.sampled_from(["1", ".5", "2e9", "1.", "d", "e9", "_x", "+", "**", "(", " "])))
 def test_every_name_of_an_expression_is_one_of_its_words(parts: list[str]) -> None:
-    """However numbers and names run into one another."""
+    """Also where numbers and names are adjacent."""
     text = "".join(parts)
     try:
         names = names_in(text)
@@ -210,5 +210,5 @@ def test_every_name_of_an_expression_is_one_of_its_words(parts: list[str]) -> No
 
 @pytest.mark.parametrize(("value", "answer"), [("=1", True), ("1", False), (1, False), ("", False)])
 def test_an_expression_begins_with_a_sign(value: object, answer: bool) -> None:
-    """Only a text can be one."""
+    """Only a string can be an expression."""
     assert is_expression(value) is answer

@@ -1,4 +1,4 @@
-"""Findings: one text for people, one record for editors, and the nearest known word."""
+"""Tests of findings: their text, their JSON and their suggestions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FINDING = Finding(
 
 
 def test_a_finding_as_text() -> None:
-    """Code and problem, place, both sides, way out."""
+    """Code and problem, place, both sides, help."""
     assert FINDING.render() == (
         "error[T03]: axis is 512 but 256 at port 'x'\n"
         "  --> mine.json#/nodes/a/in/x\n"
@@ -41,14 +41,14 @@ def test_a_finding_as_text() -> None:
 
 
 def test_a_finding_without_help_has_no_such_line() -> None:
-    """Nothing is promised that is not there."""
+    """There is no empty help line."""
     assert Finding(code="S01", at="", problem="not JSON", source="a").render() == (
         "error[S01]: not JSON\n  --> a#"
     )
 
 
 def test_a_finding_as_data() -> None:
-    """Every field, under the names that editors know."""
+    """Every field, under the names that editors expect."""
     assert json.loads(json.dumps(FINDING.as_json())) == {
         "code": "T03",
         "source": "mine.json",
@@ -61,7 +61,7 @@ def test_a_finding_as_data() -> None:
 
 @given(st.text(), st.text())
 def test_a_strangers_text_commands_no_terminal(word: str, source: str) -> None:
-    """Control characters are written out and a line stays a line."""
+    """Control characters are escaped, and a line remains one line."""
     text = Finding(code="N01", at=pointer(word), problem=word, source=source).render()
 
     assert all(line.isprintable() for line in text.split("\n"))
@@ -69,14 +69,14 @@ def test_a_strangers_text_commands_no_terminal(word: str, source: str) -> None:
 
 
 def test_a_strangers_text_is_cut_short() -> None:
-    """A megabyte of name is not shown whole."""
+    """A name of a megabyte is shortened."""
     text = Finding(code="N01", at="", problem="x" * 10**6, help="y" * 10**6).render()
 
     assert len(text) < 1000
 
 
 def test_an_error_shows_all_findings() -> None:
-    """Parted by empty lines, and kept as data."""
+    """Separated by empty lines, and stored as data."""
     error = SpecError([FINDING, FINDING])
 
     assert str(error) == f"{FINDING.render()}\n\n{FINDING.render()}"
@@ -84,7 +84,7 @@ def test_an_error_shows_all_findings() -> None:
 
 
 def test_an_input_error_names_place_and_way_out() -> None:
-    """The three parts stand on lines of their own, and stay apart for programs."""
+    """The three parts are on separate lines, and also separate attributes."""
     error = InputError("no such file", place="a.json", help="did you mean 'b.json'?")
 
     assert str(error) == "no such file\n  --> a.json\n  help: did you mean 'b.json'?"
@@ -98,7 +98,7 @@ def test_an_input_error_names_place_and_way_out() -> None:
 
 @pytest.mark.parametrize("extra", [0, 1, 1000])
 def test_findings_without_end_are_cut_off(extra: int) -> None:
-    """The last one then says so; a full list is left alone."""
+    """The last finding says so; a list of the maximum length is unchanged."""
     kept = at_most([FINDING] * (MOST + extra), "mine.json")
 
     assert len(kept) == MOST + (extra > 0)
@@ -107,7 +107,7 @@ def test_findings_without_end_are_cut_off(extra: int) -> None:
 
 @given(st.lists(st.text()))
 def test_a_pointer_can_be_taken_apart_again(parts: list[str]) -> None:
-    """Slashes and tildes in keys survive (RFC 6901, section 4)."""
+    """Slashes and tildes in keys are preserved (RFC 6901, section 4)."""
     split = pointer(*parts).split("/")[1:]
 
     assert [part.replace("~1", "/").replace("~0", "~") for part in split] == parts
@@ -120,7 +120,7 @@ def test_a_pointer_by_hand() -> None:
 
 @given(st.text("abc", max_size=5), st.lists(st.text("abc", max_size=5), max_size=8, unique=True))
 def test_the_nearest_word_is_near(word: str, known: list[str]) -> None:
-    """It is known, and nothing known is nearer; when none is found, none is near."""
+    """The result is known and no known name is nearer; otherwise none is near."""
     found = nearest(word, known)
 
     ratios = {name: difflib.SequenceMatcher(None, name, word).ratio() for name in known}
@@ -130,7 +130,7 @@ def test_the_nearest_word_is_near(word: str, known: list[str]) -> None:
 
 
 def test_the_nearest_word_does_not_depend_on_order() -> None:
-    """Findings are the same however the keys of a spec are shuffled."""
+    """The order of keys in a spec does not change the suggestion."""
     names = ["head_a", "head_b", "head_c"]
 
     assert nearest("head", names) == nearest("head", names[::-1])
@@ -147,7 +147,7 @@ def test_the_nearest_word_does_not_depend_on_order() -> None:
     ],
 )
 def test_a_suggestion_is_the_nearest_or_the_list(word: str, known: list[str], help_: str) -> None:
-    """At most twelve names are listed."""
+    """The list has at most twelve names."""
     text = did_you_mean(word, known)
 
     assert text.startswith(help_)

@@ -1,4 +1,4 @@
-"""Fuzz: whatever a file holds, opening it gives a graph or findings, soon, and nothing else."""
+"""Fuzz tests: opening any file gives a graph or findings within the time limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _module() -> ModuleType:
-    """Return `tests/fuzz/mutate.py`, which the fuzzer of `make fuzz` shares."""
+    """Return `tests/fuzz/mutate.py`, which `make fuzz` also uses."""
     path = Path(__file__).parents[1] / "fuzz" / "mutate.py"
     spec = importlib.util.spec_from_file_location("weft_fuzz_mutate", path)
     assert spec is not None
@@ -31,7 +31,7 @@ def _module() -> ModuleType:
 mutate = _module()
 SEEDS = {path.stem: path.read_text(encoding="utf-8") for path in mutate.seeds()}
 MOST_SECONDS = 1.0
-"""Time of the processor that one file may take."""
+"""Maximum CPU time for one file."""
 often = settings(
     max_examples=150,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -39,7 +39,7 @@ often = settings(
 
 
 def open_within_bounds(folder: Path, data: bytes) -> None:
-    """Open a file that holds some bytes; anything but findings is raised."""
+    """Open a file with the given bytes; raise any exception other than findings."""
     path = folder / "spec.json"
     path.write_bytes(data)
     start = time.process_time()
@@ -48,7 +48,7 @@ def open_within_bounds(folder: Path, data: bytes) -> None:
 
 
 def as_bytes(value: Any) -> bytes:
-    """Return a value as a file; half a surrogate pair is escaped."""
+    """Return a value as JSON bytes; unpaired surrogates are escaped."""
     return json.dumps(value).encode()
 
 
@@ -57,7 +57,7 @@ def as_bytes(value: Any) -> bytes:
 def test_a_shipped_spec_with_any_edits_gives_findings_or_a_graph(
     tmp_path: Path, seed: str, rng: random.Random, times: int
 ) -> None:
-    """Keys gone, types swapped, parts copied, wires moved: never a crash, never a second."""
+    """Removed keys, other types, copied parts and moved wires never crash or take a second."""
     open_within_bounds(tmp_path, as_bytes(mutate.mutated(json.loads(SEEDS[seed]), rng, times)))
 
 
@@ -66,7 +66,7 @@ def test_a_shipped_spec_with_any_edits_gives_findings_or_a_graph(
 def test_a_shipped_spec_with_a_damaged_text_gives_findings_or_a_graph(
     tmp_path: Path, seed: str, rng: random.Random, times: int
 ) -> None:
-    """What is no JSON any more is one finding."""
+    """Text that is no longer JSON gives one finding."""
     text = mutate.mutated_text(SEEDS[seed], rng, times)
     open_within_bounds(tmp_path, text.encode())
 
@@ -76,11 +76,11 @@ def test_a_shipped_spec_with_a_damaged_text_gives_findings_or_a_graph(
 @example(b"\xff\xfe{\x00}\x00")
 @example(b"")
 def test_any_bytes_give_findings(tmp_path: Path, data: bytes) -> None:
-    """A file that is no spec at all."""
+    """A file that is not a spec."""
     open_within_bounds(tmp_path, data)
 
 
 @pytest.mark.parametrize("seed", sorted(SEEDS))
 def test_every_seed_opens_without_a_crash(tmp_path: Path, seed: str) -> None:
-    """Each once found a fault, or is where fuzzing begins."""
+    """Each seed once revealed a fault, or is a starting point of fuzzing."""
     open_within_bounds(tmp_path, SEEDS[seed].encode())

@@ -1,4 +1,4 @@
-"""Imports: a whole spec as a template, in names of its own."""
+"""Tests of specs that are imported as templates."""
 
 from __future__ import annotations
 
@@ -87,12 +87,12 @@ def folder(tmp_path: Path) -> Path:
 
 def graph_of(path: Path, **params: Any) -> Graph:
     """Return the graph of a file."""
-    held = load(path)
-    return check(held.form, registry(), params)
+    spec = load(path)
+    return check(spec.form, registry(), params)
 
 
 def test_a_spec_is_a_template_over_any_axis(folder: Path) -> None:
-    """The same tower reads S and T, with the width and the layers of whoever takes it in."""
+    """The same tower reads S and T, with width and layers of the importing spec."""
     graph = graph_of(folder / "two.json")
 
     assert str(graph.outputs["a"]) == "f[B S 12]"
@@ -103,7 +103,7 @@ def test_a_spec_is_a_template_over_any_axis(folder: Path) -> None:
 
 
 def test_it_computes_what_the_spec_alone_computes(folder: Path) -> None:
-    """With the same weights."""
+    """The outputs are equal for the same weights."""
     alone = build(graph_of(folder / "encoder.json", d=12, layers=3)).eval()
     both: Any = build(graph_of(folder / "two.json")).eval()
     both.left.load_state_dict(alone.state_dict())
@@ -115,7 +115,7 @@ def test_it_computes_what_the_spec_alone_computes(folder: Path) -> None:
 
 
 def test_its_params_can_be_set_from_outside(folder: Path) -> None:
-    """Under its own name and two underscores; what it requires still holds."""
+    """Under the prefixed name; the imported requirements still hold."""
     graph = graph_of(folder / "two.json", tower__wide=6)
 
     assert graph.weights()["left.stack.0.map.f.map.inner.weight"] == (6, 12)
@@ -124,15 +124,15 @@ def test_its_params_can_be_set_from_outside(folder: Path) -> None:
 
 
 def test_a_mistake_inside_is_told_where_it_is_written(folder: Path) -> None:
-    """In the file that is taken in, at the place there."""
+    """The finding points into the imported file."""
     broken = json.loads(json.dumps(ENCODER))
     broken["blocks"]["layer"]["nodes"]["read"]["params"]["hedas"] = 1
     (folder / "encoder.json").write_text(json.dumps(broken), encoding="utf-8")
-    held = load(folder / "two.json")
+    spec = load(folder / "two.json")
 
     with pytest.raises(SpecError) as error:
-        check(held.form, registry())
-    placed = [held.place(finding) for finding in error.value.findings]
+        check(spec.form, registry())
+    placed = [spec.place(finding) for finding in error.value.findings]
 
     assert [(Path(f.source).name, f.code, f.at) for f in placed] == [
         ("encoder.json", "N04", "/blocks/layer/nodes/read/params/hedas")
@@ -140,7 +140,7 @@ def test_a_mistake_inside_is_told_where_it_is_written(folder: Path) -> None:
 
 
 def test_a_child_may_take_one_in(folder: Path) -> None:
-    """Beside `extends`, and patch a node into it."""
+    """A child may import a spec and insert a node that uses it."""
     child = {
         "format": 2,
         "name": "child",
@@ -166,7 +166,7 @@ def test_a_child_may_take_one_in(folder: Path) -> None:
 
 
 def test_a_circle_is_refused(folder: Path) -> None:
-    """A spec that takes itself in, through another."""
+    """A spec may not import itself through another spec."""
     (folder / "encoder.json").write_text(
         json.dumps({**ENCODER, "blocks": {**ENCODER["blocks"], "two": {"spec": "two"}}}),
         encoding="utf-8",
@@ -179,7 +179,7 @@ def test_a_circle_is_refused(folder: Path) -> None:
 
 
 def test_no_path_leads_out_of_the_folder(folder: Path) -> None:
-    """A name is a name."""
+    """Only a plain name is accepted."""
     value = {**TWO, "blocks": {"tower": {"spec": "../two/encoder"}}}
     (folder / "two.json").write_text(json.dumps(value), encoding="utf-8")
 
@@ -190,7 +190,7 @@ def test_no_path_leads_out_of_the_folder(folder: Path) -> None:
 
 
 def placed(folder: Path, **keys: Any) -> list[tuple[str, str]]:
-    """Return code and place of what is wrong with the spec that takes one in."""
+    """Return code and pointer of the findings of the importing spec with changed keys."""
     (folder / "two.json").write_text(json.dumps({**TWO, **keys}), encoding="utf-8")
     with pytest.raises(SpecError) as error:
         load(folder / "two.json")
@@ -198,7 +198,7 @@ def placed(folder: Path, **keys: Any) -> list[tuple[str, str]]:
 
 
 def test_no_name_is_written_over(folder: Path) -> None:
-    """A param or a template that has the name already, before or after, is no other."""
+    """A collision with an existing param or template is an error, in either order."""
     own = {"inputs": {"x": "f[B T 8]"}, "outputs": {"x": "x"}, "nodes": {}}
     params = {**TWO["params"], "tower__layers": 5}
 
@@ -211,7 +211,7 @@ def test_no_name_is_written_over(folder: Path) -> None:
 
 
 def test_a_free_word_stays_free(folder: Path) -> None:
-    """Though a param outside has its name."""
+    """Even if a param of the importing spec has the same name."""
     generic = json.loads(json.dumps(ENCODER))
     generic["blocks"]["wider"]["inputs"]["x"] = "f[B T width]"
     (folder / "encoder.json").write_text(json.dumps(generic), encoding="utf-8")
@@ -228,7 +228,7 @@ def test_a_free_word_stays_free(folder: Path) -> None:
 
 
 def test_budgets_stay_with_the_spec_that_they_measure(folder: Path) -> None:
-    """They would count everything here; the other requirements come along."""
+    """Budgets are not imported; the other requirements are."""
     small = {**ENCODER, "require": [*ENCODER["require"], "parameters <= 2000"]}
     (folder / "encoder.json").write_text(json.dumps(small), encoding="utf-8")
 
@@ -239,7 +239,7 @@ def test_budgets_stay_with_the_spec_that_they_measure(folder: Path) -> None:
 
 
 def test_a_copy_that_is_another_template_is_so_inside(folder: Path) -> None:
-    """Under the name that the template has outside."""
+    """`instead` uses the prefixed name of the template."""
     value = json.loads(json.dumps(ENCODER))
     value["blocks"]["other"] = json.loads(json.dumps(ENCODER["blocks"]["layer"]))
     value["blocks"]["other"]["nodes"]["read"]["params"]["heads"] = 1

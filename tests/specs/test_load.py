@@ -1,4 +1,4 @@
-"""Load: a spec by name, its parents taken in, and values set from outside."""
+"""Tests of loading specs with parents and overrides."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROOT: dict[str, Any] = {
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Return a function that writes a spec, or a child of another, and gives its path."""
+    """Return a function that writes a spec or a child spec and returns its path."""
 
     def file(name: str, extends: str = "", **keys: Any) -> Path:
         head = {"format": 2, "name": name, "extends": extends} if extends else ROOT
@@ -41,26 +41,26 @@ def write(tmp_path: Path) -> Write:
 
 
 def findings_of(path: Path) -> list[Finding]:
-    """Return what is wrong with the form of a file."""
+    """Return the findings of loading a file."""
     with pytest.raises(SpecError) as error:
         load(path)
     return list(error.value.findings)
 
 
 def only(path: Path) -> tuple[str, str, str, str]:
-    """Return code, file, pointer and help of the one thing that is wrong."""
+    """Return code, file, pointer and help of the only finding."""
     [finding] = findings_of(path)
     return finding.code, Path(finding.source).name, finding.at, finding.help
 
 
 @pytest.mark.parametrize("name", ["transformer-base", "transformer-big", "transformer-tiny"])
 def test_a_shipped_name_loads(name: str) -> None:
-    """Without a path, from wherever the package lies."""
+    """Without a path, from the package folder."""
     assert load(name).form.name == name
 
 
 def test_a_misspelt_name_is_told_the_nearest() -> None:
-    """A person types names by heart."""
+    """The error suggests the nearest name."""
     with pytest.raises(InputError) as error:
         load("transformer-bas")
 
@@ -68,7 +68,7 @@ def test_a_misspelt_name_is_told_the_nearest() -> None:
 
 
 def test_a_child_takes_its_parents_params() -> None:
-    """Those that it names win; the rest stay."""
+    """The child's params override the parent's; the others are inherited."""
     base, big = load("transformer-base").form, load("transformer-big").form
 
     assert {k for k in base.params if base.params[k] != big.params[k]} == {
@@ -81,7 +81,7 @@ def test_a_child_takes_its_parents_params() -> None:
 
 
 def test_a_chain_of_children(write: Write) -> None:
-    """The nearest word counts."""
+    """The nearest file overrides the others."""
     write("root")
     write("middle", "root", params={"d": 5, "layers": 3})
     leaf = write("leaf", "middle", params={"layers": 4})
@@ -90,7 +90,7 @@ def test_a_chain_of_children(write: Write) -> None:
 
 
 def test_a_longer_chain_than_anyone_needs_is_refused(write: Write) -> None:
-    """The last that may stand does, one more does not."""
+    """The longest allowed chain loads, one more spec does not."""
     write("root")
     names = ["root", *(f"n{i}" for i in range(1, LONGEST_CHAIN + 1))]
     paths = [write(name, parent) for parent, name in itertools.pairwise(names)]
@@ -100,7 +100,7 @@ def test_a_longer_chain_than_anyone_needs_is_refused(write: Write) -> None:
 
 
 def test_a_circle_is_refused(write: Write) -> None:
-    """The finding lies in the file that closes it."""
+    """The finding is in the file that closes the cycle."""
     write("a", "b")
     write("b", "c")
 
@@ -108,12 +108,12 @@ def test_a_circle_is_refused(write: Write) -> None:
 
 
 def test_a_spec_that_extends_itself_is_refused(write: Write) -> None:
-    """The shortest circle."""
+    """The shortest cycle."""
     assert only(write("a", "a"))[:3] == ("S07", "a.json", "/extends")
 
 
 def test_a_file_named_like_a_shipped_spec_may_extend_it(write: Write) -> None:
-    """One's own transformer-base beside the shipped one."""
+    """A local transformer-base may extend the shipped one."""
     mine = write("transformer-base", "transformer-base", params={"layers": 2})
 
     assert load(mine).form.params["layers"] == 2
@@ -127,7 +127,7 @@ def test_a_file_named_like_a_shipped_spec_may_extend_it(write: Write) -> None:
     ],
 )
 def test_no_path_leads_out_of_the_folder(name: str, write: Write, tmp_path: Path) -> None:
-    """Only a plain name of a file beside, or a shipped one."""
+    """Only the plain name of a file in the folder or of a shipped spec is accepted."""
     write("root")
     inner = tmp_path / "inner"
     inner.mkdir()
@@ -138,7 +138,7 @@ def test_no_path_leads_out_of_the_folder(name: str, write: Write, tmp_path: Path
 
 
 def test_a_link_to_a_parent_is_not_followed(write: Write, tmp_path: Path) -> None:
-    """It could lead anywhere."""
+    """A symbolic link could point anywhere."""
     secret = tmp_path / "elsewhere"
     secret.mkdir()
     (secret / "root.json").write_text(json.dumps(ROOT))
@@ -148,7 +148,7 @@ def test_a_link_to_a_parent_is_not_followed(write: Write, tmp_path: Path) -> Non
 
 
 def test_an_unknown_param_is_found_in_the_child(write: Write) -> None:
-    """The file that wrote it, with the nearest param of the parent."""
+    """The finding names the child's file and suggests the nearest param of the parent."""
     write("root")
     child = write("child", "root", params={"layrs": 3, "d": 3, "zzz": 1})
 
@@ -159,7 +159,7 @@ def test_an_unknown_param_is_found_in_the_child(write: Write) -> None:
 
 
 def test_all_mistakes_of_a_childs_form_come_at_once(tmp_path: Path) -> None:
-    """Unknown keys, missing keys and wrong kinds of values."""
+    """Unknown keys, missing keys and values of a wrong type."""
     path = tmp_path / "child.json"
     path.write_text(
         '{"extends": 5, "params": [], "nodes": {}, "docs": "", "blocks": 1, "patch": {}}'
@@ -188,7 +188,7 @@ def test_all_mistakes_of_a_childs_form_come_at_once(tmp_path: Path) -> None:
 def test_a_mistake_of_the_parent_is_found_in_the_parent(
     key: str, value: Any, place: str, write: Write
 ) -> None:
-    """Whatever its form, the child is not to blame."""
+    """The finding is in the parent's file, not in the child's."""
     write("root", **{key: value})
     write("middle", "root")
 
@@ -199,7 +199,7 @@ def test_a_mistake_of_the_parent_is_found_in_the_parent(
 
 
 def test_a_wrong_name_of_the_child_is_found_in_the_child(write: Write, tmp_path: Path) -> None:
-    """Keys that the child gives are its own."""
+    """The finding is in the file that wrote the key."""
     write("root")
     child = tmp_path / "child.json"
     child.write_text('{"format": 2, "name": "my child", "extends": "root"}')
@@ -208,7 +208,7 @@ def test_a_wrong_name_of_the_child_is_found_in_the_child(write: Write, tmp_path:
 
 
 def test_a_parent_that_is_no_json_is_named(write: Write, tmp_path: Path) -> None:
-    """The text is at fault, not the reference to it."""
+    """The finding is in the parent's file, not at the reference to it."""
     (tmp_path / "root.json").write_text("{")
 
     assert only(write("child", "root"))[:2] == ("S01", "root.json")
@@ -216,7 +216,7 @@ def test_a_parent_that_is_no_json_is_named(write: Write, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("text", ["[]", "3", '{"format": 2}'])
 def test_a_parent_that_is_no_spec(text: str, write: Write, tmp_path: Path) -> None:
-    """Findings, not a crash."""
+    """The parent gives findings, not a crash."""
     (tmp_path / "root.json").write_text(text)
 
     assert {Path(f.source).name for f in findings_of(write("child", "root"))} == {"root.json"}
@@ -240,18 +240,18 @@ def test_a_parent_that_is_no_spec(text: str, write: Write, tmp_path: Path) -> No
 def test_a_finding_is_placed_in_the_file_that_wrote_the_value(
     at: str, file: str, write: Write
 ) -> None:
-    """`d` is the child's and `d_out` the parent's, though one begins like the other."""
+    """`d` is the child's and `d_out` the parent's, despite the common prefix."""
     write("root")
-    held = load(write("child", "root", params={"d": 3}), {"layers": 7})
+    spec = load(write("child", "root", params={"d": 3}), {"layers": 7})
 
-    placed = held.place(Finding(code="P01", at=at, problem="wrong"))
+    placed = spec.place(Finding(code="P01", at=at, problem="wrong"))
 
     assert Path(placed.source).name == file
     assert (placed.code, placed.at, placed.problem) == ("P01", at, "wrong")
 
 
 def test_a_chain_may_patch_at_each_level(write: Write) -> None:
-    """Each selects on what the one before it made."""
+    """Each patch selects in the result of the previous level."""
     write("root")
     new = {"drop": {"use": "dropout@1", "params": {"dropout": 0.5}}}
     write("middle", "root", patch=[{"select": "map", "insert_after": new}])
@@ -273,7 +273,7 @@ def test_a_chain_may_patch_at_each_level(write: Write) -> None:
 
 
 def test_a_patch_that_breaks_the_form_is_found_where_it_is_written(write: Write) -> None:
-    """In the child that has it, or in the one in the middle."""
+    """In the child, or in a spec in the middle of the chain."""
     write("root")
     broken = write("middle", "root", patch=[{"select": "map", "set": {"parms.bias": True}}])
 
@@ -284,7 +284,7 @@ def test_a_patch_that_breaks_the_form_is_found_where_it_is_written(write: Write)
 
 
 def test_a_template_of_the_child_needs_a_new_name(write: Write) -> None:
-    """What there is already is patched."""
+    """An existing template is changed by a patch."""
     template = {"inputs": {"x": "f[B d]"}, "outputs": {"x": "x"}, "nodes": {}}
     write("root", blocks={"layer": template})
     write("middle", "root", blocks={"other": template})
@@ -296,36 +296,36 @@ def test_a_template_of_the_child_needs_a_new_name(write: Write) -> None:
 
 
 def test_what_a_loaded_spec_gives_back_is_what_was_written(write: Write) -> None:
-    """Without defaults, parents taken in."""
+    """The merged value has no defaults filled in."""
     assert load(write("root")).value() == {**ROOT, "name": "root"}
     merged = load(write("child", "root", params={"d": 5}), {"layers": 9}).value()
     assert merged == {**ROOT, "name": "child", "params": {**ROOT["params"], "d": 5}}
 
 
 def test_a_child_in_memory_extends_a_loaded_spec(write: Write) -> None:
-    """Overrides from outside stay, and origins lead to both."""
+    """Overrides are retained, and origins point to both files."""
     write("root")
     parent = load(write("child", "root", params={"d": 5}), {"layers": 9})
     patch = [{"select": "map", "set": {"params.bias": False}}]
     child = {"format": 2, "extends": "child", "name": "x", "patch": patch}
-    held = load_child(parent, child, "<x>")
+    spec = load_child(parent, child, "<x>")
 
-    assert held.overrides == {"layers": 9}
-    assert held.origin_of("/nodes/map/params/bias") == ("<x>", "/patch/0/set/params.bias")
-    assert held.origin_of("/params/layers") == ("overrides", "/params/layers")
-    assert Path(held.origin_of("/params/d")[0]).name == "child.json"
-    assert Path(held.origin_of("/nodes")[0]).name == "root.json"
+    assert spec.overrides == {"layers": 9}
+    assert spec.origin_of("/nodes/map/params/bias") == ("<x>", "/patch/0/set/params.bias")
+    assert spec.origin_of("/params/layers") == ("overrides", "/params/layers")
+    assert Path(spec.origin_of("/params/d")[0]).name == "child.json"
+    assert Path(spec.origin_of("/nodes")[0]).name == "root.json"
 
 
 def test_a_spec_without_parents_is_its_own_source(write: Write) -> None:
-    """Every place is in the one file."""
+    """Every finding is in the one file."""
     path = write("root")
 
     assert load(path).place(Finding(code="P01", at="/nodes", problem="x")).source == str(path)
 
 
 def test_a_value_in_memory_is_a_spec_too() -> None:
-    """For programs that make specs."""
+    """For programs that generate specs."""
     assert loaded(ROOT).form == loaded(ROOT).form
     assert loaded(ROOT).source == "<memory>"
 
@@ -350,13 +350,13 @@ def test_a_value_in_memory_is_a_spec_too() -> None:
     ],
 )
 def test_an_override_is_json_or_else_a_word(text: str, name: str, value: Any) -> None:
-    """As a person types them in a shell."""
+    """As typed in a shell."""
     assert parse_overrides([text]) == {name: value}
 
 
 @pytest.mark.parametrize("text", ["layers", "=4", ""])
 def test_an_override_without_a_name_or_a_sign_is_refused(text: str) -> None:
-    """With the right form as help."""
+    """The help shows the correct form."""
     with pytest.raises(InputError) as error:
         parse_overrides([text])
 
@@ -367,7 +367,7 @@ def test_an_override_without_a_name_or_a_sign_is_refused(text: str) -> None:
     ("text", "code"), [('x={"a": 1, "a": 2}', "S02"), ("x=" + "[" * 10**5, "S06")]
 )
 def test_an_override_is_read_as_strictly_as_a_file(text: str, code: str) -> None:
-    """Doubles and bombs are no words."""
+    """Duplicate keys and deep nesting are errors, not strings."""
     with pytest.raises(SpecError) as error:
         parse_overrides([text])
 
@@ -375,5 +375,5 @@ def test_an_override_is_read_as_strictly_as_a_file(text: str, code: str) -> None
 
 
 def test_the_last_override_of_a_name_counts() -> None:
-    """So that a shell alias can be overruled."""
+    """So that a later argument can override a shell alias."""
     assert parse_overrides(["a=1", "b=2", "a=3"]) == {"a": 3, "b": 2}

@@ -1,4 +1,4 @@
-"""Opening: a stranger's file runs nothing, imports nothing, and reads no file but specs."""
+"""Tests that opening an untrusted file executes nothing and reads only specs."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from weft.specs.load import load
 
 def run(name):
     try:
-        held = load(name)
-        graph, findings = analyse(held.form, registry(), held.overrides, source=held.source)
+        spec = load(name)
+        graph, findings = analyse(spec.form, registry(), spec.overrides, source=spec.source)
         return [f.code for f in findings] if graph is None else [fingerprint(graph)]
     except InputError as error:
         return [getattr(finding, "code", "") for finding in getattr(error, "findings", [])]
 
 for name in json.loads(sys.argv[2]):
-    run(name)  # what Python itself reads at the first call of a function is not the file's doing
-seen, told = [], []
+    run(name)  # first calls make Python itself read files
+seen, results = [], []
 sys.addaudithook(lambda event, args: seen.append((event, repr(args[0]) if args else "")))
 for name in json.loads(sys.argv[1]):
     seen.clear()
     found = run(name)
-    told.append((found, list(seen)))
-print(json.dumps(told))
+    results.append((found, list(seen)))
+print(json.dumps(results))
 """
-"""Opens the files of one list, then those of another under watch; prints what it saw."""
+"""Opens the files of one list, then observes opening those of another; prints the events."""
 
 QUIET = ("builtins.id", "os.listdir", "os.scandir", "glob.", "pathlib.Path.glob")
-"""Events that neither run anything nor read a file: identities, and looks into folders."""
+"""Harmless events: object identities and directory listings."""
 
 Seen = tuple[list[str], set[str], list[str]]
-"""Codes found or the fingerprint, files that were opened, and all else that happened."""
+"""Finding codes or the fingerprint, the opened files, and all other events."""
 
 
 def watched(*paths: Path, warm: tuple[str, ...] = ("transformer-tiny",)) -> list[Seen]:
-    """Open files in a process of its own, and return what was seen at each.
+    """Open files in a separate process, and return the observed events for each.
 
     Args:
         paths: the files.
-        warm: names that are opened before anybody watches.
+        warm: names that are opened before observation starts.
     """
     names = json.dumps([str(path) for path in paths])
     done = subprocess.run(
@@ -81,7 +81,7 @@ BASE = SHIPPED / "models" / "transformer-base.json"
 
 
 def test_a_sound_child_reads_itself_and_its_parents_alone(tmp_path: Path) -> None:
-    """One beside, one shipped."""
+    """One parent in the same folder, one shipped."""
     middle = {"format": 2, "extends": "transformer-base", "name": "middle", "params": {"layers": 2}}
     parent = write(tmp_path / "middle.json", middle)
     child = write(tmp_path / "child.json", {"format": 2, "extends": "middle", "name": "child"})
@@ -112,12 +112,12 @@ HOSTILE = {
     "a schema elsewhere": {"$schema": "http://127.0.0.1:9/schema.json"},
 }
 HARMLESS = ("a schema elsewhere",)
-"""What is allowed, and means nothing."""
+"""Cases that are allowed and have no effect."""
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Seen]]:
-    """Return each hostile file and what was seen when it was opened."""
+    """Return each hostile file and the events observed when it was opened."""
     sound = {
         "format": 2,
         "name": "sound",
@@ -141,7 +141,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Seen
 def test_a_hostile_file_reads_nothing_but_itself(
     name: str, seen: dict[str, tuple[Path, Seen]]
 ) -> None:
-    """Neither a path outside the roots nor a word that means something to Python does anything."""
+    """Neither paths nor Python names in a file have any effect."""
     path, (found, files, rest) = seen[name]
 
     assert len(found[0]) == (64 if name in HARMLESS else 3)
@@ -150,7 +150,7 @@ def test_a_hostile_file_reads_nothing_but_itself(
 
 
 def test_the_watch_sees_what_it_must(tmp_path: Path) -> None:
-    """Were a block imported or a file opened, the tests above would say so."""
+    """The observation detects an import and an opened file."""
     code = WATCH.replace(
         "    try:\n", "    if 'bad' in name: import this; open('/dev/null').close()\n    try:\n"
     )

@@ -1,4 +1,4 @@
-"""Reader: a stranger's file becomes a form, or findings; it never becomes anything else."""
+"""Tests of the reader: every file gives a record or findings."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ SMALL: dict[str, Any] = {
 
 
 def places(text: str) -> list[tuple[str, str]]:
-    """Return code and pointer of all that is wrong with a text."""
+    """Return code and pointer of all findings of a text."""
     with pytest.raises(SpecError) as error:
         parse(Spec, read_json(text, "spec.json"), "spec.json")
     return [(finding.code, finding.at) for finding in error.value.findings]
 
 
 def test_json_becomes_the_same_value() -> None:
-    """What `json` reads, this reads."""
+    """As the `json` module reads it."""
     assert read_json(json.dumps(SMALL), "spec.json") == SMALL
 
 
 @settings(max_examples=50)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=9))
 def test_any_json_is_read_back(value: Any) -> None:
-    """Strings full of brackets and quotes count as no depth."""
+    """Brackets and quotes inside strings do not count as nesting."""
     assert read_json(json.dumps(value), "") == value
 
 
@@ -58,7 +58,7 @@ def test_every_key_that_stands_twice_is_reported() -> None:
 
 
 def test_a_double_below_a_double_has_no_place() -> None:
-    """Only the outer one can be pointed at."""
+    """Only the outer duplicate has a pointer."""
     assert places('{"a": {"b": 1, "b": 2}, "a": 3}') == [("S02", "/a")]
 
 
@@ -70,12 +70,12 @@ def test_a_double_below_a_double_has_no_place() -> None:
     ],
 )
 def test_what_is_not_json_is_refused(text: str) -> None:
-    """NaN, infinities and numbers without bound are not JSON, though Python reads them."""
+    """Also NaN, infinities and huge numbers, which Python's parser accepts."""
     assert places(text) == [("S01", "")]
 
 
 def test_depth_is_bounded() -> None:
-    """The bound itself is allowed, and an endless nest is refused in no time."""
+    """The limit itself is allowed, and an excessive depth is rejected quickly."""
     nest = "[" * DEEPEST + "]" * DEEPEST
 
     assert read_json(nest, "") is not None
@@ -84,7 +84,7 @@ def test_depth_is_bounded() -> None:
 
 
 def test_many_doubles_take_no_time() -> None:
-    """A file full of them is read in one walk."""
+    """One walk finds all duplicates."""
     text = '{"a": [' + ", ".join(['{"b": 1, "b": 2}'] * 20_000) + "]}"
     start = time.process_time()
 
@@ -108,7 +108,7 @@ def test_many_doubles_take_no_time() -> None:
     ],
 )
 def test_an_unknown_key_is_told_the_nearest(at: str, record: Any, key: str, meant: str) -> None:
-    """In each kind of record, from the keys of that record alone."""
+    """In each kind of record, among the keys of that record."""
     record[key] = 1
     try:
         with pytest.raises(SpecError) as error:
@@ -155,13 +155,13 @@ def test_an_unknown_key_is_told_the_nearest(at: str, record: Any, key: str, mean
     ],
 )
 def test_a_wrong_value_is_found_in_its_place(at: str, value: Any, code: str, there: str) -> None:
-    """One finding each, with a pointer that an editor can follow."""
+    """One finding each, with a pointer to the value."""
     assert places(json.dumps({**SMALL, at: value})) == [(code, there)]
 
 
 @pytest.mark.parametrize("key", ["format", "name", "axes", "inputs", "outputs", "nodes"])
 def test_a_key_that_is_missing_is_named(key: str) -> None:
-    """The finding points at the record that lacks it."""
+    """The finding points at the incomplete record."""
     with pytest.raises(SpecError) as error:
         parse(Spec, {k: v for k, v in SMALL.items() if k != key}, "spec.json")
 
@@ -170,12 +170,12 @@ def test_a_key_that_is_missing_is_named(key: str) -> None:
 
 @pytest.mark.parametrize("text", ["[]", "3", '"spec"', "null"])
 def test_a_file_that_is_no_object(text: str) -> None:
-    """One finding for the whole of it."""
+    """One finding for the file."""
     assert places(text) == [("S04", "")]
 
 
 def test_all_mistakes_of_form_come_at_once() -> None:
-    """Three places, three findings."""
+    """Three mistakes give three findings."""
     spec = {**SMALL, "doc": 3, "axes": {"B": "space"}, "extra": 1}
 
     found = places(json.dumps(spec))
@@ -196,7 +196,7 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
-    """The place of the first wrong byte is told."""
+    """The error gives the position of the first invalid byte."""
     path = tmp_path / "spec.json"
     path.write_bytes(b'{"doc": "\xe4"}')
 
@@ -207,7 +207,7 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
 
 
 def test_bytes_are_bounded(tmp_path: Path) -> None:
-    """Too large is said of a file that is, even when the cut falls inside a letter."""
+    """A large file is reported as large even if the cut splits a character."""
     path = tmp_path / "spec.json"
     path.write_bytes("ä".encode() * LARGEST)
 
@@ -216,25 +216,25 @@ def test_bytes_are_bounded(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_not_read(tmp_path: Path) -> None:
-    """The system's reason is passed on."""
+    """The error contains the reason given by the operating system."""
     with pytest.raises(InputError, match="cannot read the file"):
         read_text(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a" * 5000, "a\0b.json", "x/" * 2000])
 def test_a_name_that_no_file_can_have(name: str) -> None:
-    """It is an input error, not one of the system."""
+    """The result is an InputError, not an OSError."""
     with pytest.raises(InputError):
         find(name, "models")
 
 
 def test_a_shipped_name_gives_its_file() -> None:
-    """No path needs to be known."""
+    """Without a path."""
     assert find("transformer-base", "models").name == "transformer-base.json"
 
 
 def test_a_file_beside_is_suggested(tmp_path: Path) -> None:
-    """Misspelt paths are told their neighbour."""
+    """A misspelled path gets the name of a similar file in its folder."""
     (tmp_path / "mine.json").write_text("{}")
 
     with pytest.raises(InputError, match="no such file") as error:
@@ -246,7 +246,7 @@ def test_a_file_beside_is_suggested(tmp_path: Path) -> None:
 def test_a_name_without_its_suffix_is_told_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`mine`, where `mine.json` lies, is the file's name and no shipped one."""
+    """`mine` gets the suggestion `mine.json`, not a shipped name."""
     monkeypatch.chdir(tmp_path)
     Path("mine.json").write_text("{}")
 
@@ -257,7 +257,7 @@ def test_a_name_without_its_suffix_is_told_the_file(
 
 
 def test_a_folder_is_said_to_be_one(tmp_path: Path) -> None:
-    """It exists, so it is not missing, and it is not its own suggestion."""
+    """The message does not say that it is missing, nor suggest the folder itself."""
     folder = tmp_path / "mine.json"
     folder.mkdir()
 
@@ -266,7 +266,7 @@ def test_a_folder_is_said_to_be_one(tmp_path: Path) -> None:
 
 
 def test_a_link_to_nothing_is_not_its_own_suggestion(tmp_path: Path) -> None:
-    """The help names another file, or none."""
+    """The help must not suggest the broken link."""
     link = tmp_path / "mine.json"
     link.symlink_to(tmp_path / "gone.json")
 
@@ -277,6 +277,6 @@ def test_a_link_to_nothing_is_not_its_own_suggestion(tmp_path: Path) -> None:
 
 
 def test_where_only_files_are_meant_none_is_said_to_be_shipped() -> None:
-    """`weft migrate transformer-base`: that is shipped, and the message must not deny it."""
+    """`weft migrate transformer-base` must not say that the name is not shipped."""
     with pytest.raises(InputError, match="no such file"):
         find("transformer-base")

@@ -1,4 +1,4 @@
-"""Upgrade: old files open, and say what became of them."""
+"""Tests of upgrades of old files."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ OLD: dict[str, Any] = {
 
 
 def from_zero(value: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade the made-up format 0, in which `params` were called `sizes`."""
+    """Upgrade the made-up format 0, which calls `params` `sizes`."""
     return {"params" if key == "sizes" else key: inner for key, inner in value.items()}
 
 
 def widened(use: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade a made-up `linear@1`, in which `width` was what `d_out` is."""
+    """Upgrade a made-up `linear@1`, which calls `d_out` `width`."""
     use["params"]["d_out"] = use["params"].pop("width")
     return use
 
 
 def library(*, keep_old: bool = False) -> Registry:
-    """Return the blocks, with `linear@2` in place of `linear@1` or beside it."""
+    """Return the blocks, with `linear@2` instead of or in addition to `linear@1`."""
     [linear] = [block for block in registry() if block.key == "linear@1"]
     others = [block for block in registry() if keep_old or block is not linear]
     return Registry([*others, replace(linear, major=2, upgrade=widened)])
 
 
 OLDER = {0: from_zero, 1: dict}
-"""A table with the made-up format 0; what format 1 changed does not matter here."""
+"""A table with the made-up format 0; the changes of format 1 do not matter here."""
 
 
 def test_no_format_is_older_than_the_first() -> None:
@@ -53,7 +53,7 @@ def test_no_format_is_older_than_the_first() -> None:
 
 
 def test_an_old_format_becomes_todays_and_opens() -> None:
-    """The table is an argument; the order of keys and the docs stay."""
+    """The order of keys and the docs are unchanged."""
     made, changes = upgrade_format(OLD, OLDER)
 
     assert changes == ["/format: 0 is now 1", "/format: 1 is now 2"]
@@ -67,7 +67,7 @@ def test_an_old_format_becomes_todays_and_opens() -> None:
 
 
 def test_formats_are_brought_up_one_by_one() -> None:
-    """Each upgrader knows the next format alone."""
+    """Each upgrader converts to the next format only."""
     made, changes = upgrade_format({"format": -1}, {-1: lambda v: {**v, "a": 1}, **OLDER})
 
     assert made == {"format": 2, "a": 1}
@@ -76,12 +76,12 @@ def test_formats_are_brought_up_one_by_one() -> None:
 
 @pytest.mark.parametrize("found", [2, 3, "0", None, True, 0.0, [0], -7])
 def test_todays_a_newer_and_a_senseless_format_stay(found: Any) -> None:
-    """The reader says what is wrong with them."""
+    """The reader reports what is wrong with them."""
     assert upgrade_format({"format": found}, OLDER) == ({"format": found}, [])
 
 
 def test_an_upgrader_that_fails_leaves_the_file_as_it_is() -> None:
-    """A stranger's file of format 0 must not crash what was written for honest ones."""
+    """An invalid file of an old format must not cause a crash."""
     broken = {"format": 0, "nodes": 3}
 
     def strict(value: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def test_an_upgrader_that_fails_leaves_the_file_as_it_is() -> None:
 
 
 def old_uses(use: Any) -> dict[str, Any]:
-    """Return a spec, a child as well, with one use in every place where uses stand."""
+    """Return a spec, or child, with one use at every place where uses may occur."""
     return {
         "params": {"choice": use, "many": [use]},
         "nodes": {"n": {**use, "in": {"x": "x"}}, "s": {"use": "sublayer@1", "fill": {"f": use}}},
@@ -108,7 +108,7 @@ def old_uses(use: Any) -> dict[str, Any]:
 
 
 def test_an_older_block_is_upgraded_wherever_it_is_used() -> None:
-    """As node, in slots, templates, block choices and patches; pointers say where."""
+    """In nodes, slots, templates, block choices and patches, with their pointers."""
     value = old_uses({"use": "linear@1", "params": {"width": 3}})
     before = copy.deepcopy(value)
 
@@ -134,7 +134,7 @@ def test_an_older_block_is_upgraded_wherever_it_is_used() -> None:
 
 
 def test_a_block_that_is_still_registered_stays_unless_the_newest_is_wanted() -> None:
-    """An old spec keeps its meaning while there is a block for it; `weft migrate` goes on."""
+    """Opening a spec retains registered old blocks; `weft migrate` upgrades them."""
     both = library(keep_old=True)
 
     assert older_blocks(both) == {}
@@ -142,7 +142,7 @@ def test_a_block_that_is_still_registered_stays_unless_the_newest_is_wanted() ->
 
 
 def test_majors_are_climbed_one_by_one() -> None:
-    """From 1 to 3 over 2, which need not be registered for long."""
+    """From 1 to 3 through 2."""
     [linear] = [block for block in registry() if block.key == "linear@1"]
 
     def third(use: dict[str, Any]) -> dict[str, Any]:
@@ -158,12 +158,12 @@ def test_majors_are_climbed_one_by_one() -> None:
 
 
 def opened(value: dict[str, Any], blocks: Registry, **overrides: Any) -> tuple[Any, Any]:
-    """Return the spec and overrides as the checker would take them."""
+    """Return the spec and overrides as the checker receives them."""
     return upgrade_uses(Spec.model_validate(value), overrides, older_blocks(blocks))
 
 
 def test_a_spec_of_an_older_block_opens() -> None:
-    """Also where an override chose the block."""
+    """Also if an override chooses the block."""
     use = {"use": "linear@1", "params": {"width": 3}}
     value = {
         **upgrade_format(OLD, OLDER)[0],
@@ -185,7 +185,7 @@ def test_a_spec_of_an_older_block_opens() -> None:
 
 @pytest.mark.parametrize("params", [None, {"d_out": 3}])
 def test_a_use_that_cannot_be_upgraded_is_an_unknown_block(params: Any) -> None:
-    """The finding names the newer one."""
+    """The finding suggests the newer block."""
     value = upgrade_format(OLD, OLDER)[0]
     value["nodes"]["map"] = {"use": "linear@1", "in": {"x": "x"}, "params": params or {}}
 
@@ -198,7 +198,7 @@ def test_a_use_that_cannot_be_upgraded_is_an_unknown_block(params: Any) -> None:
 
 
 def test_params_that_a_patch_sets_at_once_stay_together() -> None:
-    """Setting all params drops the others, and setting one does not."""
+    """Setting `params` replaces all of them, setting `params.x` only one."""
     whole = {"set": {"use": "linear@1", "params": {"width": 3}}}
     other = {"set": {"params": {"width": 3}, "params.x": 1}}
 
@@ -209,7 +209,7 @@ def test_params_that_a_patch_sets_at_once_stay_together() -> None:
 
 @pytest.mark.parametrize("wrong", [3, None, [], "x", {"use": []}, {"use": {"use": 3}}, [[]]])
 def test_no_form_is_a_crash(wrong: Any) -> None:
-    """What is no spec stays what it is."""
+    """A value that is not a spec is returned unchanged."""
     blocks = older_blocks(library())
     for key in ("nodes", "params", "blocks", "patch"):
         for value in ({key: wrong}, {key: {"a": wrong}}, {key: [wrong]}):
@@ -219,5 +219,5 @@ def test_no_form_is_a_crash(wrong: Any) -> None:
 
 
 def test_a_registered_block_is_versioned() -> None:
-    """The field is there for those who write blocks; none of ours needs it yet."""
+    """The field exists for external blocks; no built-in block needs it yet."""
     assert all(isinstance(block, BlockType) and block.upgrade is None for block in registry())

@@ -1,4 +1,4 @@
-"""Worst cases: no file up to the byte bound takes a second, or 200 MB of the whole process."""
+"""Worst cases: no file up to the size limit takes a second, or 200 MB for the process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from weft.specs.bounds import MOST_WRITTEN
 from weft.specs.reader import DEEPEST, LARGEST
 
-pytestmark = pytest.mark.slow  # ten seconds, most of them for the longest files
+pytestmark = pytest.mark.slow  # ten seconds, mostly for the longest files
 
 RUN = """
 import json, sys, time
@@ -23,27 +23,27 @@ from weft.specs.load import load
 
 def run(name):
     try:
-        held = load(name)
-        return [f.code for f in analyse(held.form, registry(), held.overrides)[1]]
+        spec = load(name)
+        return [f.code for f in analyse(spec.form, registry(), spec.overrides)[1]]
     except InputError as error:
         return [f.code for f in getattr(error, "findings", ())] or [type(error).__name__]
 
 run("transformer-tiny")
-told = {}
+results = {}
 for path in sys.argv[1:]:
     best = float("inf")
-    for _ in range(3):  # a busy machine slows one of them, not all
+    for _ in range(3):  # a busy machine rarely slows all three
         start = time.process_time()
         codes = run(path)
         best = min(best, time.process_time() - start)
         if best < 0.6:
             break
-    told[path] = [codes, best]
-status = Path("/proc/self/status")  # the system's own figure would count the parent's memory too
+    results[path] = [codes, best]
+status = Path("/proc/self/status")  # the system's own figure would include the parent's memory
 lines = status.read_text().splitlines() if status.exists() else []
-print(json.dumps([told, *[int(line.split()[1]) for line in lines if line.startswith("VmHWM")]]))
+print(json.dumps([results, *[int(line.split()[1]) for line in lines if line.startswith("VmHWM")]]))
 """
-"""Opens files one after another; prints codes and seconds of each, and the peak of memory."""
+"""Opens files one after another; prints codes and seconds of each, and the peak memory."""
 
 MOST_SECONDS = 1.0
 MOST_KILOBYTES = 200 * 1024
@@ -53,7 +53,7 @@ FULL = MOST_WRITTEN - 10
 
 
 def spec(**parts: Any) -> dict[str, Any]:
-    """Return a small sound spec with other parts."""
+    """Return a small valid spec with changed parts."""
     return {
         "format": 2,
         "name": "worst",
@@ -66,7 +66,7 @@ def spec(**parts: Any) -> dict[str, Any]:
 
 
 def chain(use: dict[str, Any], count: int = FULL, name: str = "n") -> dict[str, Any]:
-    """Return a spec whose nodes read one another in a row."""
+    """Return a spec whose nodes form a chain."""
     names = [f"{name}{i}" for i in range(count)]
     reads = ["x", *(f"{key}.y" for key in names)]
     nodes = {key: {**use, "in": {"x": reads[i]}} for i, key in enumerate(names)}
@@ -74,7 +74,7 @@ def chain(use: dict[str, Any], count: int = FULL, name: str = "n") -> dict[str, 
 
 
 def nested(depth: int, count: int) -> dict[str, Any]:
-    """Return a spec of repeats inside one another."""
+    """Return a spec of nested repeats."""
     blocks: dict[str, Any] = {"t0": LAYER}
     for i in range(1, depth):
         node = {"repeat": count, "block": f"t{i - 1}", "carry": ["x"], "in": {"x": "x"}}
@@ -90,7 +90,7 @@ def repeat(count: Any, **parts: Any) -> dict[str, Any]:
 
 
 def doubling(depth: int) -> dict[str, Any]:
-    """Return a spec in which each template uses another one twice."""
+    """Return a spec in which each template uses the next one twice."""
     blocks: dict[str, Any] = {"t0": LAYER}
     for i in range(1, depth):
         nodes = {"a": {"use": f"t{i - 1}", "in": {"x": "x"}}}
@@ -101,17 +101,17 @@ def doubling(depth: int) -> dict[str, Any]:
 
 
 def many(count: int, text: str) -> dict[str, Any]:
-    """Return so many names, all of one value."""
+    """Return `count` names with the same value."""
     return {f"k{i}": text.replace("#", str(i)) for i in range(count)}
 
 
 def child(*patch: dict[str, Any], **keys: Any) -> dict[str, Any]:
-    """Return a child of a spec of as many nodes as may be, which stands beside it."""
+    """Return a child of a spec with the maximum number of nodes."""
     return {"format": 2, "name": "c", "extends": "big", "patch": list(patch), **keys}
 
 
 def inserted(name: str) -> dict[str, Any]:
-    """Return a patch that puts a node behind every other."""
+    """Return a patch that inserts a node after every other node."""
     return {"select": "**", "insert_after": {name: {"use": "layer_norm@1", "in": {"x": "@"}}}}
 
 
@@ -210,12 +210,12 @@ CASES: dict[str, tuple[Any, str]] = {
     ),
     "a byte more than allowed": (" " * (LARGEST + 1), "InputError"),
 }
-"""What is written, and the code that must be among those found; none where it is sound."""
+"""File contents and a code that must be found; an empty code means a valid spec."""
 
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[int]]:
-    """Return codes and seconds of each case, and the peak of memory where it can be known."""
+    """Return codes and seconds of each case, and the peak memory if it can be measured."""
     folder = tmp_path_factory.mktemp("worst")
     parent = {**chain({**LINEAR, "params": {"d_out": "=d"}}), "params": {"d": 8}}
     (folder / "big.json").write_text(json.dumps({**parent, "name": "big"}), encoding="utf-8")
@@ -226,15 +226,15 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], li
         paths[name].write_text(text, encoding="utf-8")
     command = [sys.executable, "-c", RUN, *map(str, paths.values())]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    told, *peak = json.loads(done.stdout)
-    return {name: told[str(path)] for name, path in paths.items()}, peak
+    results, *peak = json.loads(done.stdout)
+    return {name: results[str(path)] for name, path in paths.items()}, peak
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_sound_or_has_its_finding_within_a_second(
     name: str, opened: tuple[dict[str, Any], list[int]]
 ) -> None:
-    """The finding is the one meant, so the case is not refused for something else."""
+    """The expected finding shows that the case is not rejected for another reason."""
     (codes, seconds), code = opened[0][name], CASES[name][1]
 
     assert (code in codes) if code else codes == []
@@ -242,7 +242,7 @@ def test_it_is_sound_or_has_its_finding_within_a_second(
 
 
 def test_all_of_them_together_stay_within_memory(opened: tuple[dict[str, Any], list[int]]) -> None:
-    """The peak of a process that opened every one, Python and the checker included."""
+    """Peak memory of a process that opened all cases, including Python itself."""
     if not opened[1]:
         pytest.skip("this system does not say how much memory a process had")
     assert opened[1][0] < MOST_KILOBYTES

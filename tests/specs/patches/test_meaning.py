@@ -1,4 +1,4 @@
-"""Patches mean what they say: held against the spec written out, path by path."""
+"""Tests of patches against a reference on the expanded spec, path by path."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ ROOT: dict[str, Any] = {
     },
     "params": {"n": 4},
 }
-"""Templates inside templates, used plainly, repeated, shared and split already."""
+"""Nested templates: used plainly, repeated, shared, and already split."""
 
 
 def records(value: dict[str, Any], scope: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Walk every node and slot of a spec written out, as (path, record)."""
+    """Yield every node and slot of an expanded spec as (path, record)."""
     for name, node in (scope or value)["nodes"].items():
         here = f"{path}{name}"
         yield here, node
@@ -65,7 +65,7 @@ def records(value: dict[str, Any], scope: Any = None, path: str = "") -> Iterato
 
 
 def fits(select: str, path: str) -> bool:
-    """Say whether a selection fits a path, by way of a regular expression."""
+    """Return whether a selection matches a path, using a regular expression."""
     text = ""
     pieces = re.split(r"([./])", select)
     for mark, word in zip([".", *pieces[1::2]], pieces[::2], strict=True):
@@ -88,7 +88,7 @@ PATHS = [path for path, _ in records(ROOT)]
 
 @st.composite
 def selections(draw: st.DrawFn) -> str:
-    """Draw a path, with some pieces made wider, taken out, or put wrong."""
+    """Draw a path with some segments widened, removed or made wrong."""
     text = ""
     for mark, word in re.findall(r"([./])([a-z0-9]+)", f".{draw(st.sampled_from(PATHS))}"):
         kind = draw(st.sampled_from(["as it is"] * 4 + ["*", "**", "range", "prefix", "wrong"]))
@@ -105,7 +105,7 @@ def selections(draw: st.DrawFn) -> str:
 
 @st.composite
 def patches(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Draw patches of which each sets one of some keys to a value of its own."""
+    """Draw patches that each set one of a few keys to a unique value."""
     keys = ["doc", "params.d_out", "params.bias", "in.y"]
     return [
         {"select": draw(selections()), "set": {draw(st.sampled_from(keys)): f"{index}"}}
@@ -115,10 +115,10 @@ def patches(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @given(patches())
 def test_patches_change_what_they_select_and_nothing_else(written: list[dict[str, Any]]) -> None:
-    """Each record of the spec written out has what the patches that fit its path set there.
+    """Each record of the expanded spec has the values set by the patches that match its path.
 
-    Two that set one key of one record conflict, and a selection that fits no path is
-    empty; there is no other reason to refuse.
+    Two patches that set the same key of a record conflict, and a selection without a match is
+    empty; there is no other reason for an error.
     """
     child = {"format": 2, "extends": "root", "name": "child", "patch": written}
     wanted: dict[str, dict[str, str]] = {}
@@ -147,7 +147,7 @@ def test_patches_change_what_they_select_and_nothing_else(written: list[dict[str
             for part in way:
                 here = here.setdefault(part, {})
             here[last] = text
-        for key in ("use", "block", "instead"):  # templates may have new names
+        for key in ("use", "block", "instead"):  # a split template has a new name
             expected.pop(key, None)
         assert plain(record, path, before[path]) == without_inner(expected)
     assert before.keys() == {path for path, _ in records(value)}
@@ -155,10 +155,10 @@ def test_patches_change_what_they_select_and_nothing_else(written: list[dict[str
 
 
 def refused(findings: tuple[Finding, ...], empty: set[int], *, clash: bool) -> None:
-    """Check that patches were refused for what is wrong with them."""
+    """Check that the patches were rejected for the expected reason."""
     codes = {finding.code for finding in findings}
     if codes & {"X01", "X09", "X06"}:
-        # A number may be none of a copy in one place and one in another; both are said.
+        # An index may be invalid at one place and valid at another; both are reported.
         missed = {int(f.at.split("/")[2]) for f in findings if f.code == "X01"}
         assert missed <= empty <= {int(f.at.split("/")[2]) for f in findings}
         assert codes <= {"X01", "X06", "X09"}
@@ -168,7 +168,7 @@ def refused(findings: tuple[Finding, ...], empty: set[int], *, clash: bool) -> N
 
 
 def plain(record: dict[str, Any], path: str, before: dict[str, Any]) -> dict[str, Any]:
-    """Return a record without what may have a new name, checking that a block keeps its own."""
+    """Return a record without names that may change, after checking its block."""
     if "@" in before.get("use", ""):
         assert record["use"] == before["use"], path
     kept = {key: v for key, v in record.items() if key not in ("use", "block", "instead")}
@@ -176,7 +176,7 @@ def plain(record: dict[str, Any], path: str, before: dict[str, Any]) -> dict[str
 
 
 def without_inner(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record without what stands in its slots, which are records of their own."""
+    """Return a record without the blocks in its slots, which are separate records."""
     return {key: value for key, value in record.items() if key != "fill"}
 
 
@@ -198,5 +198,5 @@ def without_inner(record: dict[str, Any]) -> dict[str, Any]:
 def test_the_reference_reads_selections_as_people_do(
     select: str, path: str, expected: bool
 ) -> None:
-    """What the paths are held against is right itself."""
+    """The reference itself is correct."""
     assert fits(select, path) == expected

@@ -1,4 +1,4 @@
-"""Patch: what each change does to a parent, and that the order of patches does not count."""
+"""Tests of patches: their effect on a parent, and that their order has no effect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINEAR = {"use": "linear@1", "params": {"d_out": 4}}
 
 
 def node(reads: str, **keys: Any) -> dict[str, Any]:
-    """Return a linear map of 4 numbers."""
+    """Return a linear map to 4 numbers."""
     return {**LINEAR, "in": {"x": reads}, **keys}
 
 
@@ -67,21 +67,21 @@ def child(*patches: dict[str, Any], **keys: Any) -> tuple[dict[str, Any], Origin
 
 
 def merged(*patches: dict[str, Any], **keys: Any) -> dict[str, Any]:
-    """Return the merged value of a child, which must be sound."""
+    """Return the merged value of a valid child."""
     value = child(*patches, **keys)[0]
     check(loaded(value).form, registry())
     return value
 
 
 def findings(*patches: dict[str, Any], **keys: Any) -> list[Finding]:
-    """Return what is wrong with a child."""
+    """Return the findings of a child."""
     with pytest.raises(SpecError) as error:
         child(*patches, **keys)
     return list(error.value.findings)
 
 
 def only(*patches: dict[str, Any], **keys: Any) -> tuple[str, str, str]:
-    """Return code, pointer and problem of the one thing that is wrong."""
+    """Return code, pointer and problem of the only finding."""
     [finding] = findings(*patches, **keys)
     assert finding.source == "child.json"
     return finding.code, finding.at, finding.problem
@@ -93,7 +93,7 @@ def put(select: str, value: Any = 8, key: str = "params.d_out") -> dict[str, Any
 
 
 def test_set_writes_dotted_keys_and_leaves_the_rest() -> None:
-    """A record that is not there is made."""
+    """A missing record is created."""
     value = merged(put("last", True, "params.bias"), put("last", "The end.", "doc"))
 
     last = {"params": {"d_out": 4, "bias": True}, "in": {"x": "middle.y"}, "doc": "The end."}
@@ -103,7 +103,7 @@ def test_set_writes_dotted_keys_and_leaves_the_rest() -> None:
 
 
 def test_null_is_a_value_and_remove_takes_keys_away() -> None:
-    """`set` never removes."""
+    """`set` never removes a key."""
     value, _ = child(put("last", None, "params.d_out"), {"select": "middle", "remove": ["params"]})
 
     assert value["nodes"]["last"]["params"] == {"d_out": None}
@@ -111,7 +111,7 @@ def test_null_is_a_value_and_remove_takes_keys_away() -> None:
 
 
 def test_replace_keeps_the_wires_unless_it_has_some() -> None:
-    """All else goes."""
+    """All other keys are replaced."""
     norm = {"use": "layer_norm@1"}
     value = merged({"select": "middle", "replace": norm})
 
@@ -122,7 +122,7 @@ def test_replace_keeps_the_wires_unless_it_has_some() -> None:
 
 
 def test_remove_rewires_through_a_port() -> None:
-    """Readers read what the removed node read, along a row of removed nodes too."""
+    """Readers read the removed node's source, also through a chain of removed nodes."""
     gone = {"remove": True, "through": "x"}
     value = merged({"select": "middle", **gone}, {"select": "last", **gone})
 
@@ -131,7 +131,7 @@ def test_remove_rewires_through_a_port() -> None:
 
 
 def test_an_output_with_the_name_of_a_removed_node_is_rewired_too() -> None:
-    """Names of outputs and of nodes are names of their own."""
+    """Outputs and nodes have separate names."""
     base = {**ROOT, "outputs": {"last": "last.y"}}
     patch = {"select": "last", "remove": True, "through": "x"}
     value = {"format": 2, "name": "c", "extends": "root", "patch": [patch]}
@@ -142,14 +142,14 @@ def test_an_output_with_the_name_of_a_removed_node_is_rewired_too() -> None:
 
 
 def test_remove_without_a_port_leaves_the_wires() -> None:
-    """The checker says what is broken."""
+    """The checker reports the dangling wires."""
     value, _ = child({"select": "middle", "remove": True})
 
     assert value["nodes"]["last"]["in"] == {"x": "middle.y"}
 
 
 def test_insert_after_takes_over_every_reader() -> None:
-    """Outputs of the scope among them."""
+    """Including outputs of the scope."""
     new = {"drop": {"use": "dropout@1", "params": {"dropout": 0.5}}}
     value = merged({"select": "last", "insert_after": new}, put("middle"), put("last"))
 
@@ -164,7 +164,7 @@ def test_insert_after_takes_over_every_reader() -> None:
 
 
 def test_insert_before_takes_one_wire() -> None:
-    """Other readers of the value stay."""
+    """Other readers of the value are unchanged."""
     new = {"norm": {"use": "layer_norm@1"}}
     value = merged({"select": "middle", "insert_before": new})
 
@@ -173,7 +173,7 @@ def test_insert_before_takes_one_wire() -> None:
 
 
 def test_an_inserted_node_may_wire_itself_and_name_its_output() -> None:
-    """`@` is the value that it takes over."""
+    """`@` is the intercepted value."""
     new = {"again": {"repeat": 2, "block": "layer", "carry": ["x"], "in": {"x": "@"}}}
     value = merged({"select": "right", "insert_after": new, "port": "x", "output": "x"})
 
@@ -182,7 +182,7 @@ def test_an_inserted_node_may_wire_itself_and_name_its_output() -> None:
 
 
 def test_a_row_of_insert_and_remove_is_followed() -> None:
-    """What read the removed node reads the inserted one."""
+    """The readers of a removed node read the inserted node."""
     new = {"norm": {"use": "layer_norm@1"}}
     value = merged(
         {"select": "many", "insert_after": new, "output": "y"},
@@ -194,7 +194,7 @@ def test_a_row_of_insert_and_remove_is_followed() -> None:
 
 
 def test_the_spec_itself_and_templates_are_records_too() -> None:
-    """`/` and `/blocks/NAME`; a new node, a new port."""
+    """`/` and `/blocks/NAME`: a new node, a new port."""
     value = merged(
         {"select": "/", "set": {"outputs.z": "side.y", "nodes.side": node("x"), "tie": []}},
         {"select": "/blocks/layer", "set": {"doc": "Two maps."}},
@@ -207,7 +207,7 @@ def test_the_spec_itself_and_templates_are_records_too() -> None:
 
 
 def test_all_uses_selected_alike_are_patched_in_place() -> None:
-    """No template more, and no reference changed."""
+    """No template is added, and no reference changes."""
     value = child(put("**.second"))[0]
 
     assert value["nodes"] == ROOT["nodes"]
@@ -216,7 +216,7 @@ def test_all_uses_selected_alike_are_patched_in_place() -> None:
 
 
 def test_a_template_used_elsewhere_is_written_again() -> None:
-    """The other uses keep the one that they had."""
+    """The other uses retain the original template."""
     value = merged(put("right.stack.*.first", False, "params.bias"))
 
     assert value["nodes"]["left"]["use"] == "tower"
@@ -228,7 +228,7 @@ def test_a_template_used_elsewhere_is_written_again() -> None:
 
 
 def test_one_copy_of_a_repeat_is_split_off() -> None:
-    """`instead` names its template; the rest stays."""
+    """`instead` names the new template; the other copies are unchanged."""
     value = merged(put("many.4.second", False, "params.bias"))
 
     assert value["nodes"]["many"] == {**ROOT["nodes"]["many"], "instead": {"4": "layer_4"}}
@@ -237,7 +237,7 @@ def test_one_copy_of_a_repeat_is_split_off() -> None:
 
 
 def test_copies_that_end_up_equal_are_one_template() -> None:
-    """By whichever patch."""
+    """Even if different patches changed them."""
     value = merged(
         put("many.0-1.first", False, "params.bias"),
         put("many.4.first", False, "params.bias"),
@@ -254,19 +254,19 @@ def test_copies_that_end_up_equal_are_one_template() -> None:
 
 
 def test_a_change_that_changes_nothing_splits_nothing() -> None:
-    """It ends up equal to what was there."""
+    """The result equals the original."""
     assert child(put("many.3.first", 4))[0]["nodes"] == ROOT["nodes"]
 
 
 def test_all_copies_by_number_are_a_repeat_of_the_new_template() -> None:
-    """Nothing is left to be an exception to."""
+    """No `instead` is needed."""
     many = merged(put("many.0-5.first", False, "params.bias"))["nodes"]["many"]
 
     assert many == {**ROOT["nodes"]["many"], "block": "layer_many"}
 
 
 def test_a_copy_is_split_inside_a_split_use() -> None:
-    """Only the right tower's second copy."""
+    """Only the second copy in the right tower changes."""
     value = merged(put("right.stack.1.first", False, "params.bias"))
 
     assert value["nodes"]["right"]["use"] == "tower_right"
@@ -275,7 +275,7 @@ def test_a_copy_is_split_inside_a_split_use() -> None:
 
 
 def test_new_names_avoid_those_that_are_taken() -> None:
-    """By the parent or by the child's own templates."""
+    """By templates of the parent or of the child."""
     own = {"layer_4": {**PORTS, "nodes": {"second": node("x")}}}
     value, _ = child(put("many.4.first", 5), blocks=own)
 
@@ -284,7 +284,7 @@ def test_new_names_avoid_those_that_are_taken() -> None:
 
 
 def test_a_split_copy_can_be_patched_by_a_grandchild() -> None:
-    """By its number, or together with the others."""
+    """By its number, or together with the other copies."""
     once = merged(put("many.4.first", False, "params.bias"))
     origins = Origins(("child.json", ""))
     written = {"format": 2, "extends": "child", "name": "leaf"}
@@ -299,7 +299,7 @@ def test_a_split_copy_can_be_patched_by_a_grandchild() -> None:
 
 
 def test_a_child_may_add_templates_and_params_that_it_reads() -> None:
-    """A param that nothing of the child reads is a slip."""
+    """A new param without a reader in the child is an error."""
     own = {"wide": {**PORTS, "nodes": {"second": node("x", params={"d_out": "=w"})}}}
     value = merged(put("left", "wide", "use"), blocks=own, params={"w": 4})
 
@@ -310,7 +310,7 @@ def test_a_child_may_add_templates_and_params_that_it_reads() -> None:
 
 
 def test_params_are_removed_through_the_spec_itself() -> None:
-    """Beside 'extends' they can only be given."""
+    """At the top level of a child they can only be set."""
     value, _ = extended(
         {**ROOT, "params": {"a": 1, "b": 2}},
         Origins(("root.json", "")),
@@ -354,7 +354,7 @@ def test_params_are_removed_through_the_spec_itself() -> None:
     ],
 )
 def test_every_value_knows_where_it_was_written(at: str, file: str, place: str) -> None:
-    """Copies of a template point to what was copied."""
+    """Copies of a template have the origin of the original."""
     _, origins = child(
         put("last"),
         put("many.4.first", False, "params.bias"),
@@ -369,7 +369,7 @@ def test_every_value_knows_where_it_was_written(at: str, file: str, place: str) 
 
 
 def test_origins_of_a_grandchild_lead_through_the_chain() -> None:
-    """A copy of what a child wrote points to the child; what is written over, to the writer."""
+    """A copied value has the origin of the original; an overwritten value, that of the patch."""
     value, origins = child(put("many.*.first", 5), put("**.stack.*.first", 6))
     written = {
         "format": 2,
@@ -493,7 +493,7 @@ def test_a_patch_that_cannot_be_brought_in_says_why(
 
 
 def test_a_selection_that_misses_lists_the_nearest_paths() -> None:
-    """Or, where the path is right, what stands there in place of what the brackets want."""
+    """If the path matches, it lists the values that the predicates compared."""
     [finding] = findings(put("many.*.frist"))
     assert finding.help.startswith("nearest: many.*.first")
 
@@ -502,14 +502,14 @@ def test_a_selection_that_misses_lists_the_nearest_paths() -> None:
 
 
 def test_a_number_that_does_not_fit_lists_what_is_selected() -> None:
-    """So that a person sees at once what is too much."""
+    """So that a reader sees which paths are unexpected."""
     [finding] = findings({**put("**.first"), "expect": 2})
 
     assert finding.evidence == ("selected left.stack.*.first",)
 
 
 def test_all_mistakes_of_selections_come_at_once() -> None:
-    """One for each patch."""
+    """One finding for each patch."""
     found = findings(put("a"), put("last"), {**put("*"), "expect": 9}, put("many.7.first"))
 
     assert [(f.code, f.at) for f in found] == [
@@ -594,7 +594,7 @@ ALONE: list[dict[str, Any]] = [
 
 
 def outcome(*patches: dict[str, Any]) -> Any:
-    """Return the merged value of some patches, or the codes of what is wrong."""
+    """Return the merged value of some patches, or the codes of the findings."""
     try:
         return child(*patches)[0]
     except SpecError as error:
@@ -602,7 +602,7 @@ def outcome(*patches: dict[str, Any]) -> Any:
 
 
 def test_any_two_patches_commute_or_conflict() -> None:
-    """Every pair of 26: the same value in both orders, or the same refusal."""
+    """Every pair of 26 gives the same value, or the same errors, in both orders."""
     commuting = 0
     for one, other in itertools.combinations(ALONE, 2):
         there, back = outcome(one, other), outcome(other, one)
@@ -616,14 +616,14 @@ def test_any_two_patches_commute_or_conflict() -> None:
 def test_the_order_of_patches_does_not_count(
     patches: list[dict[str, Any]], random: random.Random
 ) -> None:
-    """Whatever the order, the same value, or a conflict."""
+    """Every order gives the same value, or a conflict."""
     shuffled = random.sample(patches, len(patches))
 
     assert outcome(*patches) == outcome(*shuffled)
 
 
 def shuffled(value: Any, random: random.Random) -> Any:
-    """Return a JSON value with the keys of every object in another order."""
+    """Return a JSON value with the keys of every object shuffled."""
     if isinstance(value, dict):
         keys = random.sample(list(value), len(value))
         return {key: shuffled(value[key], random) for key in keys}
@@ -641,7 +641,7 @@ PATCHES = [
 @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms())
 def test_the_order_of_keys_does_not_count(random: random.Random) -> None:
-    """The canonical form of a patched spec is the same, names of split templates and all."""
+    """The canonical form of a patched spec is the same, including names of split templates."""
     written = {"format": 2, "extends": "base", "name": "child", "patch": PATCHES}
 
     def full(base: Any, child: Any) -> dict[str, Any]:
@@ -652,7 +652,7 @@ def test_the_order_of_keys_does_not_count(random: random.Random) -> None:
 
 
 def test_too_many_patches_and_too_much_written_are_refused() -> None:
-    """256 patches, and 4 times the bytes of a file."""
+    """256 patches, and 4 times the size limit of a file."""
     assert only(*[put("last", 1, f"params.p{i}") for i in range(257)])[0] == "X08"
 
     start = time.perf_counter()
@@ -665,7 +665,7 @@ def test_too_many_patches_and_too_much_written_are_refused() -> None:
 
 
 def test_copies_that_are_the_rule_now_are_no_exceptions() -> None:
-    """Two of three copies were another template, and the third becomes a third one."""
+    """Two of three copies used another template, and the third gets a third one."""
     many = {**ROOT["nodes"]["many"], "repeat": 3, "instead": {"1": "wide", "2": "wide"}}
     base = {
         **ROOT,
@@ -686,7 +686,7 @@ def test_copies_that_are_the_rule_now_are_no_exceptions() -> None:
 
 @pytest.mark.parametrize("use", ["layer", "=inner"])
 def test_a_use_that_is_not_selected_stays_in_slots_and_choices_too(use: str) -> None:
-    """Selections enter neither, so what stands there is the template as it was."""
+    """Selections do not enter these, so they use the original template."""
     slot = {"use": "sublayer@1", "fill": {"f": {"use": use}}}
     nodes = {
         "many": ROOT["nodes"]["many"] | {"in": {"x": "x"}},

@@ -1,4 +1,4 @@
-"""Select: what a glob over paths names, and what is no selection."""
+"""Tests of selections: the paths that they match, and texts that are not selections."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ NESTED: dict[str, Any] = {
         "head": {"use": "linear@1", "fill": {"f": {"use": "relu@1", "fill": {"g": LINEAR}}}},
     },
 }
-"""Templates inside a template, used plainly, repeated, split and shared."""
+"""Nested templates: used plainly, repeated, split and shared."""
 
 
 def selected(text: str, spec: dict[str, Any]) -> list[str]:
-    """Return the paths that a selection names, in order."""
+    """Return the paths that a selection matches, in order."""
     return sorted(Walk(spec, [read_selection(text)]).found[0].paths.values())
 
 
@@ -79,7 +79,7 @@ def selected(text: str, spec: dict[str, Any]) -> list[str]:
 def test_a_selection_counts_what_is_written(text: str, count: int) -> None:
     """Two layers of 2 and 3 sublayers, each with a slot, and 7 nodes around them.
 
-    However many copies there are, each node and each slot counts once.
+    Each node and each slot counts once, regardless of the number of copies.
     """
     assert len(selected(text, BASE)) == count
 
@@ -105,7 +105,7 @@ def test_a_selection_counts_what_is_written(text: str, count: int) -> None:
     ],
 )
 def test_paths_go_through_templates_numbers_and_slots(text: str, paths: list[str]) -> None:
-    """A plain use and a shared repeat have no number; a path is that of the first use."""
+    """A plain use and a shared repeat have no index; a path is that of the first use."""
     assert selected(text, NESTED) == paths
 
 
@@ -121,13 +121,13 @@ def test_paths_go_through_templates_numbers_and_slots(text: str, paths: list[str
     ],
 )
 def test_a_number_that_is_no_copy_is_noticed(text: str, why: str) -> None:
-    """Where the number of copies is written plainly."""
+    """If the number of copies is a literal."""
     assert Walk(NESTED, [read_selection(text)]).found[0].misplaced == [why]
 
 
 @pytest.mark.parametrize("text", ["right.900.a.map", "**.3.map", "left.b.3.map"])
 def test_a_number_that_may_be_a_copy_is_not(text: str) -> None:
-    """Not where the number of copies is an expression, nor behind `**`."""
+    """If the number of copies is an expression, or after `**`."""
     assert Walk(NESTED, [read_selection(text)]).found[0].misplaced == []
 
 
@@ -154,7 +154,7 @@ def test_a_number_that_may_be_a_copy_is_not(text: str) -> None:
     ],
 )
 def test_what_is_no_selection_says_why(text: str, problem: str) -> None:
-    """With a way out."""
+    """With help."""
     with pytest.raises(SelectError) as error:
         read_selection(text)
 
@@ -163,7 +163,7 @@ def test_what_is_no_selection_says_why(text: str, problem: str) -> None:
 
 
 def by_definition(pattern: str, text: str) -> bool:
-    """Say whether a pattern fits, trying every length for each `*`."""
+    """Return whether a pattern matches, trying every length for each `*`."""
     if not pattern:
         return not text
     if pattern[0] == "*":
@@ -173,12 +173,12 @@ def by_definition(pattern: str, text: str) -> bool:
 
 @given(st.text("ab*", max_size=7), st.text("ab", max_size=7))
 def test_a_star_stands_for_any_text(pattern: str, text: str) -> None:
-    """As the definition says, for every length that it may have."""
+    """As in the definition, for every possible length."""
     assert glob(pattern, text) == by_definition(pattern, text)
 
 
 def test_many_stars_cost_little() -> None:
-    """Nothing is tried twice: a pattern that would take backtracking for ever."""
+    """There is no backtracking."""
     start = time.perf_counter()
 
     assert not glob("*a" * 60 + "b", "a" * 1000)
@@ -194,7 +194,7 @@ def nested(levels: int) -> dict[str, Any]:
 
 
 def test_a_template_is_visited_once_however_many_paths_lead_there() -> None:
-    """Two to the 30 paths."""
+    """There are 2 ** 30 paths."""
     start = time.perf_counter()
 
     assert selected("**.map", nested(30)) == ["top." + "a." * 30 + "map"]
@@ -203,7 +203,7 @@ def test_a_template_is_visited_once_however_many_paths_lead_there() -> None:
 
 
 def test_templates_that_contain_themselves_are_not_entered() -> None:
-    """They have a finding of their own; the walk ends."""
+    """The checker reports them; the walk terminates."""
     blocks = {
         "a": {"nodes": {"n": {"use": "b"}}},
         "b": {"nodes": {"n": {"use": "a"}}},
@@ -217,7 +217,7 @@ def test_templates_that_contain_themselves_are_not_entered() -> None:
 
 
 def test_selections_that_would_take_too_long_are_refused() -> None:
-    """The bound is on comparisons, so it holds on every machine."""
+    """The limit counts comparisons, so it is the same on every machine."""
     spec = {"nodes": {f"n{i}": LINEAR for i in range(MOST_STEPS // 1000 + 1)}}
     one = read_selection("**.x")
 
