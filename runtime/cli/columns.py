@@ -1,4 +1,4 @@
-"""Columns: tables as text, and the sizes that they are for."""
+"""Text tables with aligned columns, and axis sizes given on the command line."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, did_you_mean
 
 LARGEST = 10**9
-"""Most positions of an axis."""
+"""Largest allowed size of an axis."""
 
 
 def read_sizes(graph: Graph, written: Sequence[str]) -> dict[str, int]:
-    """Return sizes of a graph's axes, those that are written instead of the usual ones.
+    """Return the sizes of a graph's axes; written sizes override the defaults.
 
     Args:
         graph: a checked graph.
-        written: such as `["S=40,T=40"]`.
+        written: `AXIS=SIZE` texts, separated by commas, such as `["S=40,T=40"]`.
 
     Raises:
-        InputError: not `AXIS=SIZE`, an axis that the graph has not, or no size.
+        InputError: a text is not `AXIS=SIZE`, the graph has no such axis, or the size is invalid.
     """
     sizes = default_sizes(graph)
     for text in (one.strip() for many in written for one in many.split(",")):
         axis, equals, size = text.partition("=")
         if not equals:
-            raise InputError(f"'{text}' is no size of an axis", help="write it as S=40")
+            raise InputError(f"'{text}' is not a size of an axis", help="write it as S=40")
         if axis not in sizes:
             help_ = did_you_mean(axis, sizes) or f"the axes of {graph.name}: {', '.join(sizes)}"
             raise InputError(f"{graph.name} has no axis '{axis}'", help=help_)
         if not (size.isascii() and size.isdigit()) or not 1 <= int(size[:12]) <= LARGEST:
-            problem = f"'{size}' is no size of axis '{axis}'"
+            problem = f"'{size}' is not a valid size for axis '{axis}'"
             raise InputError(problem, help=f"give a whole number from 1 to {LARGEST:,}")
         sizes[axis] = int(size)
     return sizes
 
 
 def columns(rows: Sequence[Sequence[str]], words: int) -> list[str]:
-    """Return rows with a rule below the first; numbers, after so many words, to the right."""
+    """Return aligned lines with a rule below the header; columns from `words` on align right."""
     width = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(

@@ -1,4 +1,4 @@
-"""Progress: how long work is shown: bars on a terminal, plain lines elsewhere."""
+"""Progress reports of long work: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from rich.progress import (
 from ..train.context import Progress as Seen
 
 LINES = 40
-"""Plain progress lines over a whole run."""
+"""Number of plain progress lines in a complete run."""
 QUIET = 30.0
-"""Seconds between plain lines of a long preparation."""
+"""Seconds between plain lines while data is being prepared."""
 
 
 class Reporter:
-    """Shows a training, and the preparation before it."""
+    """Show the progress of data preparation and training."""
 
     def __init__(self, console: Console | None = None) -> None:
-        """Write to stderr unless told otherwise, so that stdout stays clean."""
+        """Report to `console`, by default stderr, so that stdout stays clean."""
         self.console = console or Console(file=sys.stderr, highlight=False, soft_wrap=True)
         self._bar: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._shown = 0
         self._began: dict[str, tuple[float, int]] = {}
-        self._said = 0.0
+        self._logged = 0.0
 
     @contextmanager
     def shown(self) -> Iterator[Reporter]:
-        """Show bars inside this context when there is a terminal."""
+        """Show bars inside this context if the console is a terminal."""
         if not self.console.is_terminal:
             yield self
             return
@@ -66,7 +66,7 @@ class Reporter:
         self.console.print(text, markup=False)
 
     def prepared(self, stage: str, done: int, total: int | None) -> None:
-        """Show how far the preparation of the data is, and how fast it goes."""
+        """Report how many pairs of a preparation stage are done, and the speed."""
         name, now = f"prepare {stage}", time.monotonic()
         began, first = self._began.setdefault(name, (now, done))
         rate = f"  {(done - first) / (now - began):,.0f} pairs/s" if done > first else ""
@@ -75,13 +75,13 @@ class Reporter:
             self._bar.update(self._tasks[name], completed=done, total=total, seen=rate.strip())
         elif total is not None and done >= total:
             self.log(f"{name}: {done:,} pairs read{rate}")
-        elif now - max(began, self._said) > QUIET:
-            self._said = now
+        elif now - max(began, self._logged) > QUIET:
+            self._logged = now
             of = f" of {total:,}" if total is not None else ""
             self.log(f"{name}: {done:,}{of} pairs{rate}")
 
     def progress(self, seen: Seen) -> None:
-        """Show how far the training is."""
+        """Report the progress of the training."""
         text = (
             f"loss {seen.loss:.3f}  ppl {math.exp(min(seen.nll, 50)):.2f}  "
             f"lr {seen.rate:.2e}  {seen.tokens_per_second:,.0f} tok/s"
@@ -96,7 +96,7 @@ class Reporter:
             self.log(f"update {seen.update}/{seen.updates}  epoch {seen.epoch}  {text}")
 
     def validated(self, update: int, values: Mapping[str, Any]) -> None:
-        """Print a validation."""
+        """Print the metrics of a validation."""
         names = {"bleu": "BLEU", "f1": "F1"}
         seen = [f"  {name} {values[key]:.2f}" for key, name in names.items() if key in values]
         if values.get("malformed"):
@@ -109,9 +109,9 @@ class Reporter:
 
 
 class Counter:
-    """Shows how many of an unknown number of lines are done, and how fast it goes.
+    """Count finished lines whose total number is unknown, and show the speed.
 
-    On a terminal one line that is written over; elsewhere, and when told, a line at times.
+    On a terminal, overwrite one line every 0.2 s; elsewhere, write a line every 10 s.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Counter:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin now, on stderr unless told otherwise."""
+        """Start the clock; report to `stream`, by default stderr."""
         self._what, self._stream, self._clock = what, stream or sys.stderr, clock
         self._over = self._stream.isatty()
         self._every = 0.2 if self._over else 10.0
@@ -129,13 +129,13 @@ class Counter:
         self._done = 0
 
     def more(self, done: int) -> None:
-        """Say that so many more are done."""
+        """Add `done` finished lines."""
         self._done += done
         if self._clock() - self._shown >= self._every:
             self._show()
 
     def close(self) -> None:
-        """Show the last number, and leave the line."""
+        """Show the final count, and end the line."""
         if self._done:
             self._show()
             if self._over:
@@ -145,6 +145,6 @@ class Counter:
     def _show(self) -> None:
         self._shown = self._clock()
         seconds = max(self._shown - self._began, 1e-9)
-        text = f"{self._done:,} {self._what}, {self._done / seconds:,.1f} a second"
+        text = f"{self._done:,} {self._what}, {self._done / seconds:,.1f} per second"
         self._stream.write(f"\r{text}\x1b[K" if self._over else f"{text}\n")
         self._stream.flush()

@@ -1,1 +1,1 @@
-"""Commands that make one checkpoint from another, or export one."""
+"""Commands that convert, prune or export checkpoints."""

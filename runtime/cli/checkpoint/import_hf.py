@@ -1,4 +1,4 @@
-"""Import command: a checkpoint from a folder of another library."""
+"""The command `weft import`: convert another library's checkpoint folder."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ...importing.hf import import_hf
 
 
 def import_(options: Namespace) -> None:
-    """Write the checkpoint and say what it is.
+    """Write the checkpoint and print a summary of the model.
 
     Raises:
-        InputError: the folder, the table or the place is wrong; nothing is written.
+        InputError: the folder, the table or the output path is invalid; nothing is written.
     """
     folder = Path(options.folder)
     out = Path(options.out or Path("outputs") / folder.resolve().name)

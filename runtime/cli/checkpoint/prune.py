@@ -1,4 +1,4 @@
-"""Prune command: a checkpoint without some of its attention heads."""
+"""The command `weft prune`: remove attention heads from a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ...checkpoint.prune import attentions, pruned
 
 
 def prune(options: Namespace) -> None:
-    """Write the checkpoint, then print what is left.
+    """Write the pruned checkpoint and print the remaining heads and parameters.
 
     Raises:
-        InputError: the checkpoint or a head is wrong; nothing is written.
+        InputError: the checkpoint or a head is invalid; nothing is written.
     """
-    held = open_checkpoint(options.checkpoint)
+    checkpoint = open_checkpoint(options.checkpoint)
     heads = parse_heads(options.heads)
-    made = pruned(held, heads)
+    made = pruned(checkpoint, heads)
     contents = Contents(
         graph=made.graph,
         weights=made.weights,
@@ -30,20 +30,20 @@ def prune(options: Namespace) -> None:
     folder = save(Path(options.out), contents)
     before, after = (
         {place.path: len(place.kept) for place in attentions(graph)}
-        for graph in (held.graph, made.graph)
+        for graph in (checkpoint.graph, made.graph)
     )
     for path in heads:
         print(f"{path}  {before[path]} -> {after[path]} heads")
-    sizes = held.graph.parameters(), made.graph.parameters()
+    sizes = checkpoint.graph.parameters(), made.graph.parameters()
     print(f"parameters  {sizes[0]:,} -> {sizes[1]:,}")
     print(folder)
 
 
 def parse_heads(texts: Iterable[str]) -> dict[str, set[int]]:
-    """Return the heads of `PATH:0,3` texts, by path.
+    """Parse `PATH:0,3` texts into sets of head indices by path.
 
     Raises:
-        InputError: a text is not of that form.
+        InputError: a text does not have that form.
 
     >>> parse_heads(["encoder.0.f:0,3"])
     {'encoder.0.f': {0, 3}}
@@ -54,7 +54,7 @@ def parse_heads(texts: Iterable[str]) -> dict[str, set[int]]:
         words = [word.strip() for word in numbers.split(",")]
         if not colon or not all(word.isdecimal() and word.isascii() for word in words):
             raise InputError(
-                f"'{text}' is not a path and its heads",
+                f"'{text}' is not a path with a list of heads",
                 place="--heads",
                 help="write --heads encoder.0.self_attention.f:0,3",
             )

@@ -1,4 +1,4 @@
-"""Generate command: prompts in, what a decoder-only model goes on with out."""
+"""The command `weft generate`: continue prompts with a decoder-only model."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NAMES = ("max_new", "temperature", "top_k", "top_p", "min_p", "seed", "samples"
 
 
 def generate(options: Namespace) -> None:
-    """Go on from each line of stdin.
+    """Print continuations of each line of stdin.
 
     Raises:
-        InputError: the checkpoint cannot be opened, does not generate or has no tokenizer,
-            or a line of ids is none.
+        InputError: the checkpoint cannot be opened, cannot generate or has no tokenizer,
+            or a line does not consist of ids.
     """
     device, precision = placed(options)
     model = api.open_model(
@@ -37,7 +37,7 @@ def generate(options: Namespace) -> None:
     settings = {name: value for name, value in given.items() if value is not None}
     each = settings.get("samples", 1)
     out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n")
-    lines = enumerate(utf8_lines(sys.stdin.buffer, "goes on from an empty line"), 1)
+    lines = enumerate(utf8_lines(sys.stdin.buffer, "continuing from an empty line"), 1)
     try:
         while rows := list(islice(lines, max(1, options.batch))):
             prompts = [_ids(tokenizer, number, line) for number, line in rows]
@@ -59,7 +59,7 @@ def _ids(tokenizer: Prompts | None, number: int, line: str) -> list[int]:
     """Return the ids of a prompt.
 
     Raises:
-        InputError: a line of ids has something else, or there is nothing to go on from.
+        InputError: a line of ids has other text, or the prompt is empty.
     """
     place = f"line {number}"
     if tokenizer is not None:
@@ -69,10 +69,12 @@ def _ids(tokenizer: Prompts | None, number: int, line: str) -> list[int]:
             found = [int(one) for one in line.split()]
         except ValueError:
             raise InputError(
-                "not a line of ids", place=place, help="give numbers with spaces between them"
+                "not a line of token ids",
+                place=place,
+                help="write whole numbers separated by spaces",
             ) from None
     if not found:
-        raise InputError("there is nothing to go on from", place=place, help="leave the line out")
+        raise InputError("the prompt is empty", place=place, help="remove the line")
     return found
 
 
@@ -83,24 +85,24 @@ def _written(tokenizer: Prompts | None, one: Continuation) -> str:
 
 
 def _record(tokenizer: Prompts | None, one: Continuation) -> dict[str, Any]:
-    told = {
+    record = {
         "log_probability": one.log_probability,
         "finished": one.finished,
         "ids": one.tokens,
     }
     if tokenizer is None:
-        return told
+        return record
     return {
         "text": tokenizer.decode(one.tokens),
         "tokens": tokenizer.pieces(one.tokens),
-        **told,
+        **record,
     }
 
 
 def _write_plain(
     out: io.TextIOWrapper, tokenizer: Prompts | None, found: list[Continuation]
 ) -> None:
-    """Write a line for each; with its log probability before it when there are several."""
+    """Write one line per continuation, preceded by its log probability if there are several."""
     for one in found:
         text = _written(tokenizer, one).replace("\n", " ")
         out.write(f"{one.log_probability:.4f}\t{text}\n" if len(found) > 1 else f"{text}\n")

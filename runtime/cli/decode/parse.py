@@ -1,4 +1,4 @@
-"""Parse command: lines in, trees out."""
+"""The command `weft parse`: parse lines of text into trees."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parse(options: Namespace) -> None:
     """Parse stdin to stdout, line by line; an empty line gives an empty line.
 
     Raises:
-        InputError: the checkpoint does not parse, or a picture cannot be drawn.
+        InputError: the checkpoint is not a parser, or a tree cannot be drawn.
     """
     pictures = _Pictures(options.draw)
     model = constrained(opened(options), options)
@@ -75,10 +75,10 @@ def record(found: Parse | None) -> dict[str, Any]:
 
 
 class _Pictures:
-    """Where trees are drawn, if anywhere."""
+    """Draws trees into a folder or a file, or not at all."""
 
     def __init__(self, path: str | None) -> None:
-        """Take a folder, which is made, or a file with a suffix that can be drawn."""
+        """Set the folder, created if missing, or the file, whose suffix is checked."""
         self.path = None if path is None else Path(path)
         self.is_file = self.path is not None and self.path.suffix != ""
         self.done = False
@@ -90,7 +90,7 @@ class _Pictures:
             self.path.mkdir(parents=True, exist_ok=True)
 
     def draw(self, number: int, found: Parse | None) -> None:
-        """Draw one tree: number 17 into 000017.svg of the folder, or the first into the file."""
+        """Draw tree 17 into 000017.svg in the folder; into a file, draw the first tree only."""
         if self.path is None or found is None or (self.is_file and self.done):
             return
         out = self.path if self.is_file else self.path / f"{number:06d}.svg"

@@ -1,4 +1,4 @@
-"""Serve command: a checkpoint behind HTTP."""
+"""The command `weft serve`: serve translations of a checkpoint over HTTP."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PACKAGES = {"fastapi", "uvicorn", "prometheus_client", "starlette"}
 
 
 def serve(options: Namespace) -> int:
-    """Serve translations over HTTP until told to stop; 1 when some were left undone.
+    """Serve translations over HTTP until a stop signal; return 1 if requests were unfinished.
 
     Raises:
-        InputError: the checkpoint cannot be opened or does not translate, the address
-            cannot be had, or the packages are not installed.
+        InputError: the checkpoint cannot be opened or does not translate, the address is not
+            available, or a required package is not installed.
     """
     try:
-        # Other commands need none of these packages.
+        # Only this command needs these packages.
         from ...serve.limits import Limits  # noqa: PLC0415
         from ...serve.server import bound, serve_until_told  # noqa: PLC0415
         from ...serve.service import Service  # noqa: PLC0415
@@ -37,22 +37,22 @@ def serve(options: Namespace) -> int:
             help="install the extra: pip install 'weft[serve]'",
         ) from None
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
-    asked = {
+    requested = {
         name.removeprefix("most_"): value
         for name, value in vars(options).items()
         if name.startswith("most_")
     }
     try:
-        limits = Limits(**asked)
+        limits = Limits(**requested)
     except ValidationError as error:
         flags = {name: flag for flag, name, *_ in LIMITS}
-        told = "; ".join(f"{flags[str(one['loc'][0])]}: {one['msg']}" for one in error.errors())
-        raise InputError(told, help="see the limits in weft serve --help") from None
+        problems = "; ".join(f"{flags[str(one['loc'][0])]}: {one['msg']}" for one in error.errors())
+        raise InputError(problems, help="see the limits in weft serve --help") from None
     if options.drain < 0:
-        raise InputError("--drain: there is no time below 0", help="give seconds, 0 for none")
+        raise InputError("--drain: cannot be negative", help="give a number of seconds, or 0")
     began = time.monotonic()
     with bound(options.host, options.port) as address:
-        # A server is there for long: what can be won is won back.
+        # A server runs indefinitely, so assume that compile time will be repaid.
         service = Service(opened(options, work=math.inf), limits)
         service.warm()
         host, port = address.getsockname()[:2]

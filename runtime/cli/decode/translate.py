@@ -1,4 +1,4 @@
-"""Translate command: lines in, lines out; with score and attend, which look at what was written."""
+"""The commands `weft translate`, `weft score` and `weft attend`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..progress import Counter
 from ..train.evaluate import opened, two_sides, warn
 
 _LINE_ENDS = str.maketrans("\n\r", "  ")
-"""What would end a line of output inside it; a model may write them as bytes."""
+"""Replaces line ends inside an output; a model may generate them as bytes."""
 _EMPTY = "its translation is an empty line"
 
 
@@ -31,20 +31,22 @@ def translate(options: Namespace) -> None:
     """Translate stdin to stdout, line by line.
 
     Raises:
-        InputError: a checkpoint cannot be opened, a file of wishes has too few lines, or the
-            model has no alignment or attention to tell.
+        InputError: a checkpoint cannot be opened, a prefix or include file has too few lines,
+            or the model provides no alignment or attention.
     """
     model = opened(options)
-    talking = options.interactive
-    buffer = 1 if talking else max(1, options.buffer)
+    interactive = options.interactive
+    buffer = 1 if interactive else max(1, options.buffer)
     details = Details(alignment=options.alignment, attention=options.attention)
     as_json = options.json or details.alignment or details.attention
-    lines = _prompted() if talking else utf8_lines(sys.stdin.buffer, _EMPTY)
+    lines = _prompted() if interactive else utf8_lines(sys.stdin.buffer, _EMPTY)
     out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n")
-    shows = options.progress or (sys.stderr.isatty() and not talking and not sys.stdout.isatty())
+    shows = options.progress or (
+        sys.stderr.isatty() and not interactive and not sys.stdout.isatty()
+    )
     counter = Counter("lines translated") if shows else None
     try:
-        # The copy holds no more than the lines that are read ahead.
+        # `tee` buffers at most the lines that are read ahead.
         read, kept = tee(_requests(lines, options.prefix, options.include))
         hypotheses = model.translator.hypotheses(
             read, buffer=buffer, warn=warn, callback=counter.more if counter is not None else None
@@ -67,7 +69,7 @@ def translate(options: Namespace) -> None:
 def _write_plain(
     out: io.TextIOWrapper, model: api.Model, found: list[Hypothesis], *, scores: bool
 ) -> None:
-    """Write one line of text; or one of score and text for each of several outputs."""
+    """Write the best output as one line, or with `scores` a line of score and text for each."""
     if not found:
         out.write("\n")
         return
@@ -77,11 +79,11 @@ def _write_plain(
 
 
 def utf8_lines(stream: BinaryIO, instead: str) -> Iterator[str]:
-    """Yield the lines of a byte stream; one that is not UTF-8 becomes an empty line.
+    """Yield the lines of a byte stream; a line that is not UTF-8 becomes an empty line.
 
     Args:
         stream: bytes.
-        instead: what is done with such a line, for a warning.
+        instead: what happens to such a line, for the warning.
     """
     for number, raw in enumerate(stream, 1):
         try:
@@ -92,7 +94,7 @@ def utf8_lines(stream: BinaryIO, instead: str) -> Iterator[str]:
 
 
 def _prompted() -> Iterator[str]:
-    """Yield the lines that a person writes, until an end of file."""
+    """Prompt for lines on stderr and yield them until the end of input."""
     while True:
         print("> ", end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()
@@ -105,7 +107,7 @@ def _prompted() -> Iterator[str]:
 def _requests(
     lines: Iterable[str], prefix: str | None, include: str | None
 ) -> Iterator[TranslationRequest]:
-    """Yield each line with what its translation begins with and holds."""
+    """Yield each line with the prefix and the phrases required of its translation."""
     begins = None if prefix is None else read_lines(prefix)
     holds = None if include is None else read_lines(include)
     for number, line in enumerate(lines, 1):
@@ -120,12 +122,12 @@ def _next(lines: Iterator[str], place: str, number: int) -> str:
     raise InputError(
         f"there is no line {number}",
         place=place,
-        help="give one line for each line to translate, an empty one for none",
+        help="write one line for each line to translate; leave it empty for no constraint",
     )
 
 
 def score(options: Namespace) -> None:
-    """Print how probable given translations are.
+    """Print the log probability of given translations.
 
     Raises:
         InputError: a file cannot be read, or one has more lines than the other.
@@ -148,13 +150,13 @@ def score(options: Namespace) -> None:
             print(f"{found.score:.4f}\t{found.log_probability:.4f}\t{len(found.tokens)}")
     if tokens:
         print(
-            f"{len(sources):,} pairs, {-total / tokens:.4f} nats a token, ends counted",
+            f"{len(sources):,} pairs, {-total / tokens:.4f} nats per token, end tokens included",
             file=sys.stderr,
         )
 
 
 def attend(options: Namespace) -> None:
-    """Write what each head reads of a sentence and its translation, as a page or a picture.
+    """Write each head's attention weights for a sentence and its translation, as HTML or PNG.
 
     Raises:
         InputError: the sentence is empty or too long, or the file cannot be written.
@@ -169,7 +171,7 @@ def attend(options: Namespace) -> None:
         chosen = [group for group in groups if group.title == options.only]
         if not chosen:
             raise InputError(
-                f"nothing is called '{options.only}'",
+                f"no attention is called '{options.only}'",
                 place="--only",
                 help=f"choose among: {', '.join(group.title for group in groups)}",
             )

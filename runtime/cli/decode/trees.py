@@ -1,4 +1,4 @@
-"""Tree commands: treebanks counted, cleaned and rewritten, and parses scored; no torch."""
+"""The commands `weft trees` and `weft score-trees`; no torch."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ FORMS: Mapping[str, Callable[[Tree], str]] = {
         for name, form in LINEARIZATIONS.items()
     },
 }
-"""How `weft trees` writes a tree."""
+"""Form of `weft trees --form` to the function that writes a tree in it."""
 
 
 def trees(options: Namespace) -> int:
-    """Print what treebank files hold, or write their trees anew; 1 if some are malformed."""
+    """Print statistics of treebanks, or convert their trees; return 1 if any are malformed."""
     found: list[Tree] = []
     bad = 0
     for file in options.files:
@@ -53,15 +53,15 @@ def trees(options: Namespace) -> int:
         for tree in found:
             sys.stdout.write(FORMS[options.form](tree) + "\n")
     if bad:
-        print(f"{bad} malformed trees left out", file=sys.stderr)
+        print(f"{bad} malformed trees skipped", file=sys.stderr)
     return 1 if bad else 0
 
 
 def score_trees(options: Namespace) -> None:
-    """Print how parses compare with gold, as EVALB does.
+    """Print EVALB's scores of parses against gold trees.
 
     Raises:
-        InputError: a file cannot be read, gold is malformed, or the files differ in length.
+        InputError: a file cannot be read, a gold tree is malformed, or the files differ in length.
     """
     settings = COLLINS
     if options.prm is not None:
@@ -74,13 +74,13 @@ def score_trees(options: Namespace) -> None:
             raise InputError(
                 f"gold is malformed: {error}",
                 place=f"{options.gold}:{number}",
-                help="one tree a line: weft trees FILE --form line -o LINES",
+                help="put one tree on each line: weft trees FILE --form line -o LINES",
             ) from None
     if len(gold) != len(test):
         raise InputError(
             f"{len(test):,} parses for {len(gold):,} gold trees",
             place=options.test,
-            help="write one line for each gold tree, an empty one where there is no parse",
+            help="write one line for each gold tree; leave it empty where there is no parse",
         )
     scores = score(gold, test, settings)
     text = json.dumps(_as_json(scores), indent=1) + "\n" if options.json else report(scores)

@@ -1,1 +1,1 @@
-"""Options that several commands share; loading them needs no torch."""
+"""Options shared by several commands; importing them does not load torch."""

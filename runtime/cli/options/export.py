@@ -1,4 +1,4 @@
-"""Export options: what `weft export` and `weft eject` take."""
+"""Options of `weft export` and `weft eject`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ QUANTIZATIONS = (
 )
 _EXPORT = """Write a checkpoint for another engine, and check that it computes the same.
 
-  ctranslate2  a folder for CTranslate2: encoder-decoders and decoders of attention and
-               feed-forwards, also in int8       pip install 'weft[ctranslate2]'
-  onnx         graphs for onnxruntime: what runs once and one step of the decoder, or the
-               whole forward                     pip install 'weft[onnx]'
+  ctranslate2  a folder for CTranslate2: encoder-decoder and decoder-only models built from
+               attention and feed-forward blocks, also in int8
+               (pip install 'weft[ctranslate2]')
+  onnx         graphs for onnxruntime: the encoder and one step of the decoder, or the
+               complete forward pass (pip install 'weft[onnx]')
 
-What an engine cannot express is refused, and the nodes that prevent it are named.  The folder
-appears when the check has passed, and not before.  docs/exporting.md says what each can do.
+A model that the engine cannot express is refused with the names of the unsupported nodes.  The
+folder appears only after the check has passed.  docs/exporting.md lists what each engine supports.
 """
-_EJECT = """Write a model as one file of plain PyTorch that imports nothing of weft.
+_EJECT = """Write a model as one file of plain PyTorch that does not import weft.
 
-The file holds the classes that a spec becomes and the blocks that they use.  Its state_dict has
-the names that checkpoints have, so weights load as they are; those of a checkpoint are written
-beside it, as weights.safetensors.  The head of the file says how it is used, step by step too.
+The file contains the classes generated from the spec and the blocks that they use.  Its
+state_dict has the same names as a checkpoint, so weights load unchanged; the weights of a
+checkpoint are written next to it, as weights.safetensors.  The top of the file shows how to use
+it, step-by-step decoding included.
 """
 
 
@@ -37,7 +39,7 @@ def add_export_commands(add: Callable[[str, str, str, str], argparse.ArgumentPar
     """Add `export` and `eject`.
 
     Args:
-        add: makes a command of a name, a module, what it does, and an example.
+        add: adds a command, given its name, module, description and an example.
     """
     export = add(
         "export",
@@ -48,24 +50,26 @@ def add_export_commands(add: Callable[[str, str, str, str], argparse.ArgumentPar
     )
     export.description = _EXPORT
     export.add_argument("checkpoint", help="a checkpoint folder, such as outputs/demo/averaged")
-    export.add_argument("--to", required=True, choices=("ctranslate2", "onnx"), help="the engine")
     export.add_argument(
-        "-o", "--out", required=True, help="folder to write; an older export there is replaced"
+        "--to", required=True, choices=("ctranslate2", "onnx"), help="target engine"
+    )
+    export.add_argument(
+        "-o", "--out", required=True, help="folder to write; replaces an older export there"
     )
     export.add_argument(
         "--quantization",
         choices=QUANTIZATIONS,
-        help="of weights, for ctranslate2 (default: float32)",
+        help="number format of the weights, for ctranslate2 only (default: float32)",
     )
     export.add_argument(
         "--text",
         metavar="FILE",
-        help="lines to check with, for ctranslate2, the first 32 (default: words at random)",
+        help="for ctranslate2: check with the first 32 lines of this file (default: random words)",
     )
     eject = add(
         "eject",
         "checkpoint.export",
-        "write a model as one file of plain PyTorch that imports nothing of weft",
+        "write a model as one file of plain PyTorch that does not import weft",
         "weft eject transformer-base --set layers=2 -o model.py",
     )
     eject.description = _EJECT
@@ -78,5 +82,5 @@ def add_export_commands(add: Callable[[str, str, str, str], argparse.ArgumentPar
         action="append",
         default=[],
         metavar="PATH=VALUE",
-        help="change a param of a spec, as often as needed, such as layers=4",
+        help="override a param of a spec, such as layers=4; may be given several times",
     )

@@ -1,4 +1,4 @@
-"""Tree options: of the commands about trees, and of `weft evaluate`; no torch."""
+"""Options of `weft trees`, `weft score-trees`, `weft parse` and `weft evaluate`; no torch."""
 
 from __future__ import annotations
 
@@ -11,18 +11,26 @@ Add = Callable[[str, str, str, str], ArgumentParser]
 
 
 def add_evaluate_options(evaluate: ArgumentParser) -> None:
-    """Add what is measured, and how."""
-    evaluate.add_argument("--source", help="text to translate, plain or gzip")
-    evaluate.add_argument("--target", help="its reference translation")
-    evaluate.add_argument("--test", help="a test set of the run instead (default: all of them)")
-    evaluate.add_argument("--data-root", help="folder of the run's data (default: the run's)")
-    evaluate.add_argument("-o", "--out", help="file for the translations, or parses")
+    """Add the options of `weft evaluate`."""
+    evaluate.add_argument("--source", help="file of lines to translate, plain text or gzip")
+    evaluate.add_argument("--target", help="file with their reference translations")
+    evaluate.add_argument(
+        "--test", help="name of one of the run's test sets (default: all of them)"
+    )
+    evaluate.add_argument(
+        "--data-root", help="folder with the test data (default: data.root of the run)"
+    )
+    evaluate.add_argument("-o", "--out", help="also write the translations or parses to this file")
     evaluate.add_argument("--json", action="store_true", help="print JSON")
     trees = evaluate.add_argument_group("parsers")
-    trees.add_argument("--trees", metavar="FILE", help="gold trees, instead of a test set")
-    trees.add_argument("--prm", metavar="FILE", help="settings of EVALB (default: Collins's)")
     trees.add_argument(
-        "--each", action="store_true", help="print EVALB's row of every sentence too"
+        "--trees", metavar="FILE", help="file of gold trees to use instead of a test set"
+    )
+    trees.add_argument(
+        "--prm", metavar="FILE", help="EVALB parameter file (default: COLLINS.prm's settings)"
+    )
+    trees.add_argument(
+        "--each", action="store_true", help="also print EVALB's row for every sentence"
     )
     _add_constraint(trees)
 
@@ -32,29 +40,32 @@ def _add_constraint(group: object) -> None:
         "--constrained",
         action=BooleanOptionalAction,
         default=None,
-        help="write nothing but trees over exactly the words (default: as the run says, yes)",
+        help="constrain the output to trees over exactly the input words (default: as the run "
+        "sets it; yes unless it says otherwise)",
     )
 
 
 def add_tree_commands(add: Add) -> None:
-    """Add the commands about trees."""
+    """Add `trees`, `score-trees` and `parse`."""
     trees = add(
         "trees",
         "decode.trees",
-        "count, clean or rewrite the trees of a treebank",
+        "count, clean or convert the trees of a treebank",
         "weft trees dev.trees.gz --clean --form vinyals -o dev.symbols",
     )
-    trees.add_argument("files", nargs="+", metavar="file", help="bracketed trees, plain or gzip")
+    trees.add_argument(
+        "files", nargs="+", metavar="file", help="file of bracketed trees, plain text or gzip"
+    )
     trees.add_argument(
         "--clean",
         action="store_true",
-        help="take out traces and function tags, and put TOP around each",
+        help="remove traces and function tags, and add a TOP node to each tree",
     )
     trees.add_argument(
         "--form",
         choices=("line", "pretty", "words", "vinyals", "tensor2tensor", "top_down"),
-        help="print the trees: as brackets on one line or many, their words, or as symbols "
-        "(default: print counts; with -o, line)",
+        help="print the trees in this form: bracketed on one line or on several, their words "
+        "only, or linearized as symbols (default: print counts; with -o, line)",
     )
     trees.add_argument("-o", "--out", help="file to write (default: print)")
     score = add(
@@ -64,9 +75,11 @@ def add_tree_commands(add: Add) -> None:
         "weft score-trees gold.trees parsed.trees --prm COLLINS.prm",
     )
     score.set_defaults(function="score_trees")
-    score.add_argument("gold", help="gold trees, one a line")
-    score.add_argument("test", help="parses in the same order, an empty line where there is none")
-    score.add_argument("--prm", help="settings of EVALB (default: those of Collins)")
+    score.add_argument("gold", help="file of gold trees, one per line")
+    score.add_argument(
+        "test", help="file of parses in the same order; an empty line means no parse"
+    )
+    score.add_argument("--prm", help="EVALB parameter file (default: COLLINS.prm's settings)")
     score.add_argument("--json", action="store_true", help="print JSON")
     score.add_argument("-o", "--out", help="file to write (default: print)")
     _add_parse(add)
@@ -76,25 +89,27 @@ def _add_parse(add: Add) -> None:
     parse = add(
         "parse",
         "decode.parse",
-        "parse lines from stdin, tree by tree, to stdout",
+        "parse sentences from stdin, one per line, and write trees to stdout",
         "weft parse outputs/parsing-craft/averaged --raw --draw trees/ < in.txt > out.trees",
     )
     parse.add_argument("checkpoint", help="a checkpoint folder of a run with the task 'parsing'")
     parse.add_argument(
         "--raw",
         action="store_true",
-        help="lines are plain text, a sentence each, to be cut into words as treebanks have them "
-        "(default: words parted by spaces)",
+        help="input lines are plain text, one sentence each; split them into words as treebanks "
+        "do (default: words are separated by spaces)",
     )
     form = parse.add_mutually_exclusive_group()
-    form.add_argument("--pretty", action="store_true", help="print each tree over several lines")
+    form.add_argument("--pretty", action="store_true", help="print each tree on several lines")
     form.add_argument(
-        "--json", action="store_true", help="print JSON lines: tree, tags, score, repairs"
+        "--json",
+        action="store_true",
+        help="print one JSON object per line: tree, tags, score, repairs",
     )
     parse.add_argument(
         "--draw",
         metavar="PATH",
-        help="draw the trees: into a folder, one SVG a line, or the first into a file "
+        help="draw the trees: one SVG per line into a folder, or the first tree into a file "
         "(.svg .png .pdf .dot)",
     )
     _add_constraint(parse)
@@ -102,7 +117,8 @@ def _add_parse(add: Add) -> None:
         "--buffer",
         type=int,
         default=1000,
-        help="lines to read ahead; 1 answers each at once (default: %(default)s)",
+        help="number of lines to read ahead; 1 answers each line immediately (default: "
+        "%(default)s)",
     )
     add_search_options(parse)
     add_compile_option(parse)

@@ -1,1 +1,1 @@
-"""Commands about specs: check, show, draw, diff, swap, cost."""
+"""Commands for specs: check, show, draw, diff, swap, cost, schema, migrate."""

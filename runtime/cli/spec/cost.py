@@ -1,4 +1,4 @@
-"""The command `weft cost`: what a spec costs by node."""
+"""The command `weft cost`: parameters, FLOPs and memory of a spec by node."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ BYTES = {"float32": 4, "bfloat16": 2}
 
 
 def cost(options: Namespace) -> None:
-    """Print the costs of a spec by node, or what a run will cost; plot them when a file is named.
+    """Print the costs of a spec by node, or the projected cost of a run; optionally plot them.
 
     Raises:
         InputError: no spec is given, or an option is given that `--project` does not use.
     """
     if options.spec is None:
-        raise InputError("no spec is named", help="such as 'weft cost transformer-base'")
+        raise InputError(
+            "no spec is named", help="name a spec, such as 'weft cost transformer-base'"
+        )
     if options.project is not None:
         if options.measure or options.out:
             raise InputError(
@@ -49,11 +51,11 @@ def _spec(options: Namespace) -> None:
     if options.out:
         plot_costs(costs, cache, Path(options.out))
     if options.json:
-        said = {**costs.as_json(), "precision": options.precision}
-        said |= {"cache_bytes": sum(cache.values()), "cache": cache}
+        report = {**costs.as_json(), "precision": options.precision}
+        report |= {"cache_bytes": sum(cache.values()), "cache": cache}
         if options.measure:
-            said["measured"] = measure(graph, sizes, options.precision).as_json()
-        print(json.dumps(said, indent=2, ensure_ascii=False))
+            report["measured"] = measure(graph, sizes, options.precision).as_json()
+        print(json.dumps(report, indent=2, ensure_ascii=False))
     else:
         print(render(costs, cache, options.precision, graph.step_axis))
         if options.measure:
@@ -69,11 +71,11 @@ def render(
 
     Args:
         table: costs that need no module.
-        cache: path to the bytes that decoding keeps.
-        precision: that of the bytes.
-        step_axis: along which is decoded.
+        cache: path of a node to the bytes of its decoding state.
+        precision: dtype that the bytes are counted for.
+        step_axis: axis along which the model decodes.
     """
-    head = ("node", "block", "parameters", "FLOPs", "activations", "decoding", "in a row", "path")
+    head = ("node", "block", "parameters", "FLOPs", "activations", "decoding", "sequential", "path")
     rows: list[tuple[str, ...]] = [head]
     known = {node.path for node in table.nodes}
     for node in table.nodes:
@@ -96,7 +98,7 @@ def render(
             )
         )
     rows += [
-        (path, "kept as it is", "", "", "", f"{count:,}", "", "")
+        (path, "constant in decoding", "", "", "", f"{count:,}", "", "")
         for path, count in cache.items()
         if path not in known and count
     ]
@@ -104,30 +106,30 @@ def render(
     totals = (table.parameters, table.flops, table.activation_bytes, sum(cache.values()))
     rows.append(("total", "", *(f"{count:,}" for count in totals), f"{table.sequential:,}", paths))
     sizes = " ".join(f"{axis}={size}" for axis, size in table.sizes.items())
-    keeps = (
-        f"decoding     bytes that {table.sizes[step_axis]} steps along {step_axis} keep, one "
-        "hypothesis a sentence"
+    state = (
+        f"decoding     bytes of the decoding state after {table.sizes[step_axis]} steps along "
+        f"{step_axis}, one hypothesis per sentence"
         if step_axis
         else "decoding     none: the spec names no axis in 'step'"
     )
     foot = [
         f"sizes        {sizes}, {precision}",
-        "FLOPs        of matrix products in one forward pass; to multiply and add is 2",
-        "activations  bytes of what blocks and those in their slots give",
-        keeps,
-        "in a row     operations that wait for one another; below, in the longest chain",
-        "path         operations between the two positions farthest apart; below, by axis",
+        "FLOPs        of matrix products in one forward pass; a multiply-add counts as 2",
+        "activations  bytes of the outputs of all blocks, those in slots included",
+        state,
+        "sequential   operations that must run one after another; total: longest chain",
+        "path         longest path between two positions, in operations; total: by axis",
     ]
     *lines, total = columns(rows, 2)
     return "\n".join([*lines, lines[1], total, "", *foot])
 
 
 def render_measured(table: CostTable, profile: Profile) -> str:
-    """Return what was measured by node beside what the formulas say, as text in columns.
+    """Return measured time and memory by node next to the formulas' values, as text.
 
     Args:
-        table: what the formulas say.
-        profile: what was measured at the same sizes.
+        table: costs by the formulas.
+        profile: measurement at the same sizes.
     """
     rows: list[tuple[str, ...]] = [
         ("node", "FLOPs", "forward ms", "backward ms", "GFLOP/s", "activations", "memory kept")
@@ -136,7 +138,7 @@ def render_measured(table: CostTable, profile: Profile) -> str:
     formulas = {node.path: node for node in table.nodes}
     for path in [*formulas, *(path for path in found if path not in formulas)]:
         spent, node = found.get(path, Spent()), formulas.get(path)
-        # The backward pass does each product twice: for the weights and for the inputs.
+        # Backward computes each product twice: the weights' gradient and the inputs'.
         speed = 3 * node.flops / spent.total / 1e9 if node and spent.total else 0.0
         rows.append(
             (
@@ -155,8 +157,8 @@ def render_measured(table: CostTable, profile: Profile) -> str:
     ]
     clock = profile.seconds * 1e3
     foot = [
-        f"measured     {profile.device}, mean of {profile.updates}, {clock:,.1f} ms by the clock",
-        "GFLOP/s      3 times the FLOPs (forward once, backward twice) in the time of both",
-        "activations  by the formula: what blocks give; memory kept: what was measured to stay",
+        f"measured     {profile.device}, mean of {profile.updates} runs, {clock:,.1f} ms wall time",
+        "GFLOP/s      3 times the FLOPs (forward once, backward twice) per total time",
+        "activations  block outputs, by formula; memory kept: bytes measured after a forward pass",
     ]
     return "\n".join([*columns(rows, 1), "", *foot])

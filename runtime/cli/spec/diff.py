@@ -1,7 +1,7 @@
-"""Diff command: what changed between two specs; it does not load torch.
+"""The command `weft diff`: print the differences between two specs; no torch.
 
-The exit code is 0 whether or not they differ: a difference is no mistake.  Scripts
-read `equal` in the JSON form.
+The exit code is 0 whether or not the specs differ; scripts should read `equal` in the JSON
+output.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ....graphs.draw.diff import draw_diff
 from ...spec.check import graph_of
 
 COLORS = {"+": "green", "-": "red", "~": "yellow", ">": "cyan"}
-"""Mark at the beginning of a line to its color on a terminal."""
+"""First character of a line to its color on a terminal."""
 
 
 def diff(options: Namespace) -> None:
-    """Print what changed, and draw it when a file is named."""
+    """Print the differences, and draw them if a file is named."""
     old, new = graph_of(options.spec), graph_of(options.other)
     found = diff_graphs(old, new)
     if options.out:

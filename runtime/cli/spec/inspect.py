@@ -1,4 +1,4 @@
-"""Spec commands: check, show, expand, draw and blocks; none of them loads torch."""
+"""The commands `weft check`, `show`, `expand`, `draw` and `blocks`; no torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _graph(options: Namespace) -> Graph:
 
 
 def check(options: Namespace) -> int:
-    """Print every mistake, or that there is none."""
+    """Print every mistake in the spec, or that it is valid."""
     try:
         graph = _graph(options)
     except SpecError as error:
@@ -37,7 +37,7 @@ def check(options: Namespace) -> int:
         print(json.dumps({"findings": [], "fingerprint": fingerprint(graph)}, indent=2))
         return 0
     decodes = f", decodes along {graph.step_axis}" if graph.step_axis else ""
-    print(f"{graph.name}: sound; {graph.parameters():,} parameters{decodes}")
+    print(f"{graph.name}: valid; {graph.parameters():,} parameters{decodes}")
     return 0
 
 
@@ -48,30 +48,30 @@ def show(options: Namespace) -> None:
 
 
 def expand(options: Namespace) -> None:
-    """Print the full form, or a line for each of its values that says where it came from."""
-    held = load(options.spec, parse_overrides(options.set))
-    graph = graph_of(held)
+    """Print the full form, or one line per value with its origin."""
+    loaded = load(options.spec, parse_overrides(options.set))
+    graph = graph_of(loaded)
     if not options.provenance:
         print(json.dumps(canonical(graph), indent=2, ensure_ascii=False))
         return
-    found = provenance(graph, held)
+    found = provenance(graph, loaded)
     if options.json:
-        whole = {"spec": canonical(graph), "provenance": found}
-        print(json.dumps(whole, indent=2, ensure_ascii=False))
+        report = {"spec": canonical(graph), "provenance": found}
+        print(json.dumps(report, indent=2, ensure_ascii=False))
         return
     print(render_provenance(found))
 
 
 def draw(options: Namespace) -> None:
-    """Write a picture."""
+    """Draw the spec into a file."""
     print(draw_graph(_graph(options), Path(options.out), options.form))
 
 
 def blocks(options: Namespace) -> None:
-    """Print the registry, or one block.
+    """Print all registered blocks, or one of them.
 
     Raises:
-        InputError: there is no such block.
+        InputError: no block has that name.
     """
     known = registry()
     if options.name is None:
@@ -91,7 +91,7 @@ def blocks(options: Namespace) -> None:
 
 
 def _described(block: BlockType) -> dict[str, Any]:
-    """Return a block as plain data; its ports are those with every port wired."""
+    """Return a block as plain data; its ports are listed with every optional port wired."""
     params = block.params.model_validate(block.example)
     signature = block.signature(params, frozenset(block.example_inputs))
     schema = block.params.model_json_schema()

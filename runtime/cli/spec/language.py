@@ -1,4 +1,4 @@
-"""Language commands: schema for editors, and migrate for older files; specs need no torch."""
+"""The commands `weft schema` and `weft migrate`; no torch unless runs are involved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ....specs.upgrade import FORMATS, RUN_FORMATS, older_blocks, upgrade, upgra
 from ...spec.check import analysed
 
 _WIDEST = 120
-"""Characters of one line of a written spec."""
+"""Most characters in one line of a written spec."""
 
 
 def schema(options: Namespace) -> None:
@@ -35,11 +35,11 @@ def schema(options: Namespace) -> None:
 
 
 def migrate(options: Namespace) -> None:
-    """Write a spec, a run or a checkpoint in today's format, and say what changed.
+    """Write a spec, a run or a checkpoint in the current format, and report the changes.
 
     Raises:
         InputError: the file or folder cannot be read or written.
-        SpecError: the file has mistakes even then; nothing is written.
+        SpecError: the upgraded file has mistakes; nothing is written.
     """
     if Path(options.spec).is_dir():
         _migrate_checkpoint(Path(options.spec), options.out)
@@ -59,24 +59,24 @@ def migrate(options: Namespace) -> None:
         if findings:
             raise SpecError(findings)
     _give(_laid_out(made) + "\n", options.out)
-    for change in changes or ["nothing to change: it has today's form"]:
+    for change in changes or ["nothing to change: the file is in the current format"]:
         print(change, file=sys.stderr)
 
 
 def _is_run(value: Mapping[str, Any]) -> bool:
-    """Say whether a file is a run: it names a spec and data."""
+    """Return whether a file is a run file, which names a spec and data."""
     return isinstance(value.get("spec"), str) and "data" in value
 
 
 def _migrate_checkpoint(folder: Path, out: str | None) -> None:
-    """Write a checkpoint in today's format; its weights and optimizer state are copied.
+    """Write a checkpoint in the current format; its weights and optimizer state are copied.
 
     Raises:
-        InputError: no folder to write is named, or it exists, or the checkpoint is damaged.
+        InputError: no output folder is named, it exists already, or the checkpoint is damaged.
     """
     if out is None:
         raise InputError(
-            "a checkpoint is written to a new folder",
+            "migrating a checkpoint needs an output folder",
             place=str(folder),
             help=f"add -o {folder.with_name(folder.name + '-format-2')}",
         )
@@ -88,7 +88,7 @@ def _migrate_checkpoint(folder: Path, out: str | None) -> None:
 
 
 def _give(text: str, out: str | None) -> None:
-    """Print a text, or write it into a file and say so."""
+    """Print a text, or write it to a file and print the file's name."""
     if out is None:
         sys.stdout.write(text)
         return
@@ -97,12 +97,12 @@ def _give(text: str, out: str | None) -> None:
 
 
 def _laid_out(value: Any, indent: str = "", before: int = 0) -> str:
-    """Return JSON as a person would write it: what fits into a line stands in one.
+    """Return JSON formatted for reading: a value that fits on one line is put on one line.
 
     Args:
         value: any JSON value; the order of its keys is kept.
-        indent: what stands in front of the line on which it begins.
-        before: characters of that line which are taken, and of what must follow.
+        indent: indentation of the line on which the value begins.
+        before: characters of that line already used, and needed after the value.
     """
     short = json.dumps(value, ensure_ascii=False)
     fits = len(indent) + before + len(short) <= _WIDEST
@@ -114,6 +114,6 @@ def _laid_out(value: Any, indent: str = "", before: int = 0) -> str:
         return "[\n" + ",\n".join(lines) + f"\n{indent}]"
     lines = []
     for key, item in value.items():
-        said = json.dumps(key, ensure_ascii=False) + ": "
-        lines.append(inner + said + _laid_out(item, inner, len(said) + 1))
+        head = json.dumps(key, ensure_ascii=False) + ": "
+        lines.append(inner + head + _laid_out(item, inner, len(head) + 1))
     return "{\n" + ",\n".join(lines) + f"\n{indent}}}"

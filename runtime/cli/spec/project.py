@@ -1,4 +1,4 @@
-"""Projection: what a run will cost, as `weft cost RUN --project` prints it."""
+"""Projected duration of a run, as printed by `weft cost RUN --project`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ HOUR = 3600.0
 
 
 def projected(options: Namespace) -> None:
-    """Print how long a run takes at some speeds.
+    """Print how long a run takes at several speeds.
 
     Raises:
-        InputError: a speed or a number of devices is not positive.
+        InputError: a speed, the peak or the number of devices is not positive.
     """
     if options.devices < 1 or any(speed <= 0 for speed in options.project):
-        raise InputError("speeds and devices are positive", help="such as --project 25000")
+        raise InputError(
+            "speeds and the number of devices must be positive", help="such as --project 25000"
+        )
     if options.peak is not None and options.peak <= 0:
-        raise InputError("a ceiling is positive", help="such as --peak 700, in TFLOP/s")
+        raise InputError("--peak must be positive", help="such as --peak 700, in TFLOP/s")
     run, source = load_run(options.spec, parse_overrides(options.set))
     graph = run_graph(run, source)
     lengths = read_sizes(graph, options.axes) if options.axes else None
@@ -41,25 +43,22 @@ def projected(options: Namespace) -> None:
         kind = "bfloat16" if half else "float32"
         where = f"measured here, {device.type}, {kind}: {best / 1e12:,.2f} TFLOP/s"
     speeds = [(f"{speed:,.0f} tokens/s, given", speed) for speed in options.project]
-    speeds += [
-        (f"{share:.0%} of the ceiling", found.speed(best, share, options.devices))
-        for share in SHARES
-    ]
+    speeds += [(f"MFU {share:.0%}", found.speed(best, share, options.devices)) for share in SHARES]
     if options.json:
         rows = [
             {"at": name, "tokens_per_second": speed, "hours": found.seconds(speed) / HOUR}
             for name, speed in speeds
         ]
-        said = {**found.as_json(), "peak_flops": best, "devices": options.devices, "rows": rows}
-        print(json.dumps(said, indent=2))
+        report = {**found.as_json(), "peak_flops": best, "devices": options.devices, "rows": rows}
+        print(json.dumps(report, indent=2))
         return
     print(
         f"{found.name}: {found.parameters:,} parameters, {found.updates:,} updates of"
         f" {found.tokens_per_update:,.0f} tokens (source and target)"
     )
     print(
-        f"work: {found.flops_per_token:,.0f} FLOPs a token, forward and backward;"
-        f" {found.flops:.2e} in all\n"
+        f"work: {found.flops_per_token:,.0f} FLOPs per token, forward and backward;"
+        f" {found.flops:.2e} in total\n"
     )
     table = [("speed", "tokens/s", "updates/s", "hours", "device hours")]
     for name, speed in speeds:
@@ -74,7 +73,7 @@ def projected(options: Namespace) -> None:
             )
         )
     print("\n".join(columns(table, 1)))
-    print(f"\nhours    updates x tokens of an update / tokens a second; devices: {options.devices}")
-    print("tokens/s  ceiling x share x devices / FLOPs of a token")
-    print(f"ceiling  {where}, of one device")
-    print(f"tokens   {FILL:.0%} of what batches may hold; validations are not counted")
+    print(f"\nhours    updates x tokens per update / tokens/s; devices: {options.devices}")
+    print("tokens/s peak FLOP/s x MFU x devices / FLOPs per token")
+    print(f"peak     {where}, per device")
+    print(f"tokens   {FILL:.0%} of the batch size limit; validations are not counted")

@@ -1,4 +1,4 @@
-"""Swap command: write a variant as a patch, and say which weights survive; no torch."""
+"""The command `weft swap`: write a variant as a patch and report which weights carry over."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from ...spec.swap import Swap
 from ...spec.swap import swap as swap_blocks
 
 _WIDEST = 100
-"""Characters of one line of a written spec."""
+"""Most characters in one line of a written spec."""
 
 
 def swap(options: Namespace) -> None:
-    """Write the variant, then print what changed and which weights survive.
+    """Write the variant, then print the changes and which weights carry over.
 
     Raises:
-        InputError: the variant could not extend the spec from where it is to stand.
-        SpecError: the variant does not check; nothing is written.
+        InputError: a spec at the output path cannot extend the original spec.
+        SpecError: the variant is invalid; nothing is written.
     """
     out = Path(options.out)
     extends = _extends(options.spec, out)
@@ -47,7 +47,7 @@ def swap(options: Namespace) -> None:
             source=options.out,
         )
     except SpecError:
-        print(f"{options.out} is not written, for it would not check:\n", file=sys.stderr)
+        print(f"{options.out} is not written, because the variant is invalid:\n", file=sys.stderr)
         raise
     write_beside(out, spec_text(made.child).encode(), "spec")
     weights = weight_transfer(before, made.graph)
@@ -58,18 +58,18 @@ def swap(options: Namespace) -> None:
 
 
 def _extends(spec: str, out: Path) -> str:
-    """Return the name by which a spec can be extended from where a variant is to stand."""
+    """Return the name by which a variant written to `out` can extend the spec."""
     path = find(spec, *FOLDERS)
     if out.exists() and out.resolve() == path.resolve():
-        help_ = "write the variant into a file of its own"
+        help_ = "write the variant to another file"
         raise InputError(
-            "this would overwrite the spec that it extends", place=str(out), help=help_
+            "the variant would overwrite the spec that it extends", place=str(out), help=help_
         )
     parent = parent_of(path.stem, out)
     if parent is None or parent.resolve() != path.resolve():
         other = f"; there, '{path.stem}' is {parent}" if parent else ""
-        problem = f"a spec in '{out.parent}' cannot extend '{path}'{other}"
-        help_ = f"write it beside its parent: -o {path.parent / out.name}"
+        problem = f"a spec in folder '{out.parent}' cannot extend '{path}'{other}"
+        help_ = f"write it to the folder of that spec: -o {path.parent / out.name}"
         raise InputError(problem, place=str(out), help=help_)
     return path.stem
 
@@ -84,12 +84,12 @@ def _text(options: Namespace, made: Swap, weights: WeightTransfer, extends: str)
         lost = f", without {', '.join(change.lost)}" if change.lost else ""
         lines.append(f"  {change.path:{width}}  was {change.use}{lost}")
     if made.unread:
-        lines.append(f"params that nothing reads any more, removed: {', '.join(made.unread)}")
+        lines.append(f"unused params removed: {', '.join(made.unread)}")
     return "\n".join([*lines, "", weights.render().rstrip("\n")])
 
 
 def spec_text(child: Mapping[str, Any]) -> str:
-    """Return a variant as a person would write it: a line for each patch that fits into one."""
+    """Return a variant as JSON text, with each patch on one line if it fits."""
     lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in child.items()]
     patches = []
     for patch in child["patch"]:

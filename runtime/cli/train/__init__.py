@@ -1,1 +1,1 @@
-"""Commands that prepare, train and evaluate."""
+"""Commands that prepare data, train models and evaluate them."""

@@ -1,4 +1,4 @@
-"""Use commands: evaluate and average."""
+"""The commands `weft evaluate` and `weft average`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from .evaluate_trees import evaluate_trees, one_file
 
 
 def opened(options: Namespace, work: float = 0.0) -> api.Model:
-    """Open the checkpoint, or checkpoints, of a command that has the search options.
+    """Open the checkpoint, or the ensemble, of a command with search options.
 
     Args:
-        options: of the command.
-        work: seconds of decoding that are to come, as far as is known.
+        options: parsed options of the command.
+        work: expected decoding time in seconds, as far as it is known.
 
     Raises:
-        InputError: one cannot be opened, or the options clash.
+        InputError: a checkpoint cannot be opened, or the options conflict.
     """
     device, precision = placed(options)
     search = search_of(options)
@@ -50,23 +50,23 @@ def opened(options: Namespace, work: float = 0.0) -> api.Model:
 
 
 def steps_for(options: Namespace, work: float = 0.0) -> Steps:
-    """Return how steps of decoding run; what is chosen is said on stderr."""
+    """Return how decoding steps run; the choice is logged to stderr."""
     choice: CompileChoice = getattr(options, "compile", "off")
     return Steps(choice, work=work, log=lambda text: print(text, file=sys.stderr, flush=True))
 
 
 def placed(options: Namespace) -> tuple[str, str]:
-    """Return device and precision of a command that has options for them.
+    """Return device and precision from a command's options.
 
     Raises:
-        InputError: there is no such device.
+        InputError: the device is not available.
     """
-    import torch  # noqa: PLC0415 - so that --help need not wait for it
+    import torch  # noqa: PLC0415 - importing torch would delay --help
 
     wanted = options.device
     device = ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
     if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("no CUDA device is there", place="--device", help="use --device cpu")
+        raise InputError("no CUDA device is available", place="--device", help="use --device cpu")
     precision = options.precision
     if precision == "auto":
         precision = "bfloat16" if prefers_bfloat16(torch.device(device)) else "float32"
@@ -74,7 +74,7 @@ def placed(options: Namespace) -> tuple[str, str]:
 
 
 def warn(line: int, problem: str) -> None:
-    """Say what is wrong with a line of the input."""
+    """Print a warning about one input line."""
     print(f"warning: line {line}: {problem}", file=sys.stderr)
 
 
@@ -82,7 +82,7 @@ def two_sides(source: str, target: str) -> tuple[list[str], list[str]]:
     """Return the lines of a text and of its translation.
 
     Raises:
-        InputError: a file cannot be read, or one has more lines.
+        InputError: a file cannot be read, or the files differ in length.
     """
     sources, targets = list(read_lines(source)), list(read_lines(target))
     if len(sources) != len(targets):
@@ -95,14 +95,14 @@ def two_sides(source: str, target: str) -> tuple[list[str], list[str]]:
 
 
 def evaluate(options: Namespace) -> None:
-    """Print the scores of one text, or of the run's test sets."""
+    """Print BLEU, chrF and perplexity of one text or of the run's test sets."""
     model = opened(options)
     if isinstance(model.task, Parsing):
         evaluate_trees(options, model)
         return
     if options.trees or options.prm or options.each or options.constrained is not None:
         raise InputError(
-            "--trees, --prm, --each and --constrained are for parsers, and this one translates",
+            "--trees, --prm, --each and --constrained are for parsers; this model translates",
             place=options.checkpoint,
             help="give --source and --target, or --test",
         )
@@ -145,19 +145,23 @@ def _text(report: dict[str, Any]) -> str:
     for key, label in names.items():
         signature = report["signatures"][key]
         lines.append(f"  {label:18} {report['scores'][key]:6.2f}  {signature}")
-    lines.append(f"  {'perplexity':18} {report['perplexity']:6.3f}  per target token, end counted")
+    lines.append(
+        f"  {'perplexity':18} {report['perplexity']:6.3f}  per target token, end token included"
+    )
     return "\n".join(lines)
 
 
 def _texts(options: Namespace, model: api.Model) -> dict[str, tuple[list[str], list[str]]]:
-    """Return the texts to measure, by name.
+    """Return source and reference lines of the texts to evaluate, by name.
 
     Raises:
-        InputError: no text is named, or only one side of it.
+        InputError: no text is named, or only one of source and target.
     """
     if options.source or options.target:
         if not (options.source and options.target):
-            raise InputError("a text has two sides", help="give both --source and --target")
+            raise InputError(
+                "a text needs both source and target", help="give both --source and --target"
+            )
         return {options.source: two_sides(options.source, options.target)}
     data = model.checkpoint.run.get("data")
     if data is None:
@@ -177,23 +181,26 @@ def _texts(options: Namespace, model: api.Model) -> dict[str, tuple[list[str], l
 
 
 def average(options: Namespace) -> None:
-    """Write the mean of several checkpoints."""
-    held = [open_checkpoint(folder) for folder in options.checkpoint]
-    first = held[0]
-    for other in held[1:]:
+    """Write a checkpoint with the average weights of several checkpoints."""
+    checkpoints = [open_checkpoint(folder) for folder in options.checkpoint]
+    first = checkpoints[0]
+    for other in checkpoints[1:]:
         refuse_other_graph(
             first.graph,
             other.graph,
-            problem="the checkpoints are of different graphs",
+            problem="the checkpoints have different graphs",
             place=f"{first.folder}, {other.folder}",
             help_="average checkpoints of one run",
         )
     contents = Contents(
         graph=first.graph,
-        weights=average_weights([each.weights for each in held]),
+        weights=average_weights([each.weights for each in checkpoints]),
         run=first.run,
-        state={**held[-1].state, "averaged": [str(each.folder.name) for each in held]},
+        state={
+            **checkpoints[-1].state,
+            "averaged": [str(each.folder.name) for each in checkpoints],
+        },
         tokenizers=first.tokenizers,
-        metrics=held[-1].folder / "metrics.jsonl",
+        metrics=checkpoints[-1].folder / "metrics.jsonl",
     )
     print(save(Path(options.out), contents))

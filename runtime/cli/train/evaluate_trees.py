@@ -1,4 +1,4 @@
-"""Evaluate trees: how well a parser does, as EVALB reports it."""
+"""Evaluation of parsers with EVALB's scores, for `weft evaluate`."""
 
 from __future__ import annotations
 
@@ -25,19 +25,22 @@ from ..progress import Counter
 
 
 def constrained(model: api.Model, options: Namespace) -> api.Model:
-    """Return a parser with or without its constraint, as the options say."""
+    """Return a parser with its tree constraint switched as the options request."""
     wanted = options.constrained
     return model if wanted is None else model.with_constraint(constrained=wanted)
 
 
 def evaluate_trees(options: Namespace, model: api.Model) -> None:
-    """Print EVALB's report of each test set, and how often outputs were repaired.
+    """Print EVALB's report of each test set, and how many outputs were repaired.
 
     Raises:
         InputError: no trees are named, or they cannot be read.
     """
     if options.source or options.target:
-        raise InputError("a parser is measured on trees", help="give --trees FILE, or nothing")
+        raise InputError(
+            "a parser is measured on trees",
+            help="give --trees FILE, or leave out --source and --target",
+        )
     settings = COLLINS
     if options.prm is not None:
         settings = read_settings("\n".join(read_lines(options.prm)), options.prm)
@@ -54,7 +57,7 @@ def evaluate_trees(options: Namespace, model: api.Model) -> None:
             write_beside(Path(options.out), _lines(found.parses), "file")
         reports.append({"test": name, "search": model.search.model_dump(), **found.as_json()})
         if not options.json:
-            print(_told(name, found, every=options.each))
+            print(_text(name, found, every=options.each))
     if options.json:
         print(json.dumps(reports, indent=2))
 
@@ -63,13 +66,13 @@ def one_file(options: Namespace, tests: Collection[str]) -> None:
     """Refuse to write the outputs of several test sets into one file.
 
     Raises:
-        InputError: there are several.
+        InputError: there are several test sets.
     """
     if options.out and len(tests) > 1:
         raise InputError(
-            f"one file for {len(tests)} test sets",
+            f"cannot write the outputs of {len(tests)} test sets into one file",
             place=options.out,
-            help=f"name one with --test: {', '.join(tests)}",
+            help=f"choose one with --test: {', '.join(tests)}",
         )
 
 
@@ -77,7 +80,7 @@ def _warn(number: int, problem: str) -> None:
     print(f"warning: tree {number}: {problem}", file=sys.stderr)
 
 
-def _told(name: str, found: Measured, *, every: bool) -> str:
+def _text(name: str, found: Measured, *, every: bool) -> str:
     text = report(found.scores) if every else summaries(found.scores)
     return "\n".join((name, text, *rows(found.as_json()), ""))
 
@@ -87,18 +90,18 @@ def _lines(parses: Iterable[Parse | None]) -> bytes:
 
 
 def _banks(options: Namespace, model: api.Model) -> dict[str, list[Tree]]:
-    """Return the gold trees to measure with, by name.
+    """Return the gold trees of each test set, by name.
 
     Raises:
-        InputError: there are none of that name, or they cannot be read.
+        InputError: no test set has that name, or its trees cannot be read.
     """
-    held = model.checkpoint.run
-    parsing = ParsingSettings(**held.get("parsing", {}))
+    run = model.checkpoint.run
+    parsing = ParsingSettings(**run.get("parsing", {}))
     if options.trees:
         path = Path(options.trees).resolve()
         files = Files(trees=(path.name,))
         return {options.trees: trees_of(read_bank(files, str(path.parent), parsing))}
-    data = Run.model_validate(held).data
+    data = Run.model_validate(run).data
     if not data.test:
         raise InputError("the run has no test sets", help="give --trees FILE")
     if options.test is not None and options.test not in data.test:

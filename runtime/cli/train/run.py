@@ -1,4 +1,4 @@
-"""Run commands: prepare and train."""
+"""The commands `weft prepare` and `weft train`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _run(options: Namespace) -> tuple[Run, str, Path]:
 
 
 def prepare(options: Namespace) -> None:
-    """Make the tokenizer and the corpus, and print what was dropped."""
+    """Build the tokenizer and the corpus, and print a report of dropped pairs."""
     run, source, folder = _run(options)
     reporter = Reporter()
     with reporter.shown():
@@ -35,7 +35,7 @@ def prepare(options: Namespace) -> None:
 
 
 def train(options: Namespace) -> int:
-    """Train, plot the curves, and say where everything is."""
+    """Train, plot the curves, and print the paths of the results."""
     folder = _run(options)[2]
     reporter = Reporter()
     if options.profile is not None:
@@ -67,19 +67,19 @@ def train(options: Namespace) -> int:
         if path is not None:
             reporter.log(f"{name:9} {path}")
     if not result.finished:
-        reporter.log("go on with --resume")
+        reporter.log("continue with --resume")
     return _code(result)
 
 
 def _code(result: Result) -> int:
-    """Return the exit code of a training."""
+    """Return the exit code of a training run."""
     if result.finished:
         return 0
     return 130 if result.reason == "SIGINT" else 143
 
 
 def _profile(options: Namespace, folder: Path, reporter: Reporter) -> None:
-    """Profile some updates, and print where their time went."""
+    """Profile some updates, and print their time and memory by node."""
     with reporter.shown():
         found, files = api.profile(
             options.run,
