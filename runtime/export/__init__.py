@@ -1,1 +1,1 @@
-"""Export: a trained model in the form of another engine, or as one plain Python file."""
+"""Export of trained models to other engines, or to one plain Python file."""

@@ -1,4 +1,4 @@
-"""Writing: a folder that another engine reads appears whole, or not at all."""
+"""Atomic writing of export folders: complete, or not there at all."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from ...specs.findings import InputError
 from ..checkpoint.checkpoint import replace_folder
 
 MARKER = "weft.json"
-"""Says what an export was made from; a folder that has it may be replaced."""
+"""File that records the origin of an export; a folder with this file may be replaced."""
 
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """Give a folder to write into, which takes its name when all went well.
+    """Yield a temporary folder, and rename it to `out` if the block succeeds.
 
     Args:
-        out: the name; what stands there must be empty or an older export.
+        out: final path; an existing folder must be empty or an older export.
 
     Raises:
-        InputError: something else stands there, or it cannot be written.
+        InputError: the path exists and is not an export, or it cannot be written.
     """
     out = out.resolve()
     if out.exists() and not _ours(out):
         raise InputError(
-            "the folder is there and is no export",
+            "the folder exists and is not an export",
             place=str(out),
-            help="name a new folder, or empty this one",
+            help="choose a new folder, or empty this one",
         )
     partial = out.with_name(f".{out.name}.partial")
     try:
@@ -47,31 +47,31 @@ def new_folder(out: Path) -> Iterator[Path]:
         raise InputError(
             f"cannot write the export: {error.strerror or error}",
             place=str(out),
-            help="name a folder that can be written, on a disk with room",
+            help="choose a writable folder on a disk with free space",
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def _ours(folder: Path) -> bool:
-    """Say whether a folder is empty, or its marker says that it is an export."""
+    """Return whether a folder is empty or marked as an export."""
     if not folder.is_dir() or not any(folder.iterdir()):
         return folder.is_dir()
     try:
-        told = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(told, dict) and {"target", "fingerprint"} <= told.keys()
+    return isinstance(marker, dict) and {"target", "fingerprint"} <= marker.keys()
 
 
 def write_marker(folder: Path, graph: Graph, target: str, more: Mapping[str, Any]) -> None:
-    """Say what an export was made from, and how.
+    """Write the marker file with the origin of an export.
 
     Args:
-        folder: where.
-        graph: what was exported.
-        target: for what.
-        more: settings, and what the check found.
+        folder: export folder.
+        graph: the exported graph.
+        target: name of the engine.
+        more: settings, and results of the check.
     """
     value = {
         "target": target,

@@ -1,4 +1,4 @@
-"""Examples: random inputs of a graph, to compare two forms of one model by."""
+"""Random example inputs of a graph, for comparing two forms of a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...graphs.ir.value_type import ValueType
 
 
 def sizes_for(graph: Graph, *, batch: int, length: int) -> dict[str, int]:
-    """Return how long the axes of a graph are: batches alike, other axes each one longer."""
+    """Return axis sizes: `batch` for batch axes, increasing lengths for other axes."""
     sizes: dict[str, int] = {}
     for place, (axis, kind) in enumerate(graph.spec.axes.items()):
         sizes[axis] = batch if kind == "batch" else length + place
@@ -22,15 +22,15 @@ def sizes_for(graph: Graph, *, batch: int, length: int) -> dict[str, int]:
 
 
 def example_inputs(graph: Graph, sizes: Mapping[str, int], *, seed: int = 1) -> dict[str, Tensor]:
-    """Return random inputs: the last positions of some rows are not kept.
+    """Return random inputs; masks exclude the last position of every other row.
 
     Args:
-        graph: what they are for.
-        sizes: how long its axes are.
-        seed: decides the numbers.
+        graph: the graph that takes the inputs.
+        sizes: sizes of its axes.
+        seed: random seed.
 
     Raises:
-        ValueError: the graph has an input of a kind that is not known here.
+        ValueError: the graph has an input of an unsupported kind.
     """
     generator = torch.Generator().manual_seed(seed)
     return {name: _value(type_, sizes, generator) for name, type_ in graph.inputs.items()}
@@ -51,5 +51,5 @@ def _value(type_: ValueType, sizes: Mapping[str, int], generator: torch.Generato
         return torch.randint(1, longest + 1, shape, generator=generator)
     if type_.kind == "pos":
         return torch.arange(shape[-1]).expand(shape)
-    msg = f"no example of kind '{type_.kind}' is known"
+    msg = f"cannot make an example input of kind '{type_.kind}'"
     raise ValueError(msg)

@@ -1,4 +1,4 @@
-"""Export: a checkpoint for another engine, by the engine's name."""
+"""Export a checkpoint to an engine by name."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def export(
     """Write a checkpoint for another engine; see `weft.export`.
 
     Args:
-        checkpoint: a folder.
+        checkpoint: checkpoint folder.
         to: one of `ENGINES`.
         out: the folder to write.
         quantization: one of `QUANTIZATIONS`, for `ctranslate2`.
         lines: sentences to check with, for `ctranslate2`.
 
     Raises:
-        InputError: something is wrong; nothing is kept then.
+        InputError: the export is not possible or does not match the model; nothing is left behind.
     """
     if to not in ENGINES:
         raise InputError(f"no engine '{to}'", help=did_you_mean(to, ENGINES))
@@ -39,12 +39,12 @@ def export(
         given = list(lines)
         if quantization not in {None, "float32"} or given:
             raise InputError(
-                "ONNX graphs are written in float32, and checked with ids at random",
-                help="leave --quantization and --text out; onnxruntime.quantization rounds weights",
+                "ONNX graphs are written in float32 and checked with random ids",
+                help="leave out --quantization and --text; quantize with onnxruntime.quantization",
             )
         return export_onnx(open_checkpoint(checkpoint), out)
     wanted = quantization or "float32"
     if wanted not in QUANTIZATIONS:
         raise InputError(f"no quantization '{wanted}'", help=did_you_mean(wanted, QUANTIZATIONS))
-    held = open_checkpoint(checkpoint)
-    return export_ctranslate2(held, out, quantization=wanted, lines=lines)
+    opened = open_checkpoint(checkpoint)
+    return export_ctranslate2(opened, out, quantization=wanted, lines=lines)

@@ -1,4 +1,4 @@
-"""Readme: the page that lies beside an export and says how it is used."""
+"""README.md of a CTranslate2 export, with usage instructions."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ import ctranslate2
 
 
 def ct2_readme(graph: Graph, words: Words, *, alone: bool) -> str:
-    """Return how a folder of CTranslate2 is used.
+    """Return the text of the README of a CTranslate2 folder.
 
     Args:
-        graph: what was exported.
+        graph: the exported graph.
         words: its vocabularies.
-        alone: whether it is a decoder alone.
+        alone: whether the model is decoder-only.
     """
     special_tokens = words.special_tokens
     begin, end = words.target[special_tokens.begin], words.target[special_tokens.end]
-    barred = (
+    banned = (
         begin,
         words.target[special_tokens.pad],
         *(words.target[one] for one in special_tokens.never),
@@ -49,15 +49,15 @@ def ct2_readme(graph: Graph, words: Words, *, alone: bool) -> str:
         tokens = 'reads.encode("A dog runs.", out_type=str)'
     else:
         tokens = '["12", "7", "30"]'
-        notes.append("There is no tokenizer: a token is the number of its id.")
+        notes.append("There is no tokenizer: a token is written as its id.")
         if not alone:
-            notes.append(f"The source's own end token, if it wants one, is yours to add: `{end}`.")
+            notes.append(f"If the source needs an end token, add it yourself: `{end}`.")
     if alone:
         use = [
             f"result = engine.generate_batch([{tokens}], max_length=50, sampling_topk=1)[0]",
             "print(result.sequences[0])",
         ]
-        notes.append("The first token of a prompt is yours to choose.")
+        notes.append("Choose the first token of the prompt yourself.")
     else:
         written = "result.hypotheses[0]"
         shown = f"{'writes' if two else 'reads'}.decode({written})" if words.tokenizers else written
@@ -66,15 +66,18 @@ def ct2_readme(graph: Graph, words: Words, *, alone: bool) -> str:
             f"result = engine.translate_batch([{tokens}], beam_size=5, length_penalty=1.0)[0]",
             f"print({shown})",
         ]
-        ends = f" A source gets `{end}` at its end by itself." if words.ends_source else ""
+        ends = f" `{end}` is appended to each source automatically." if words.ends_source else ""
         notes.append(f"An output begins with `{begin}` and ends with `{end}`.{ends}")
         notes.append(
-            "`length_penalty=A` divides log P by length^A, as `weft translate --penalty length "
-            "--alpha A` does; the form of GNMT, our default, CTranslate2 has not."
+            "`length_penalty=A` divides log P by length^A, like `weft translate --penalty length "
+            "--alpha A`; CTranslate2 does not have the GNMT penalty, weft's default."
         )
-    never = ", ".join(f'["{word}"]' for word in dict.fromkeys(barred) if word != end)
+    never = ", ".join(f'["{word}"]' for word in dict.fromkeys(banned) if word != end)
     if never:
-        notes.append(f"`weft` never writes these; `suppress_sequences=[{never}]` forbids them.")
+        notes.append(
+            f"`weft` never outputs these tokens; to ban them here, use "
+            f"`suppress_sequences=[{never}]`."
+        )
     return _TEXT.format(
         name=graph.name,
         doc=graph.doc,

@@ -1,6 +1,6 @@
-"""Plain: what a model says when its forward is asked for everything, to check an export by.
+"""Reference outputs of a model's plain forward pass, to check an export against.
 
-No step program takes part, so a fault in that is found too.
+No step program is involved, so faults in the step program are found too.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ..decode.decode import SpecialTokens
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A model of ids, called with one sequence at a time."""
+    """A model on ids, called with one sequence at a time."""
 
     model: nn.Module
     graph: Graph
     source: str | None
-    """The input that is read; None for a decoder alone."""
+    """Name of the source input; None for a decoder-only model."""
     target: str
-    """The input that is written."""
+    """Name of the target input."""
 
     @torch.no_grad()
     def log_p(self, source: Sequence[int], target: Sequence[int]) -> Tensor:
-        """Return the log probabilities [T, V] of what follows each token of a target."""
+        """Return the log probabilities [T, V] of the next token after each target token."""
         ids = {self.target: target} | ({self.source: source} if self.source else {})
         device = next(self.model.parameters()).device
         given = {name: torch.tensor([list(row)], device=device) for name, row in ids.items()}
@@ -43,10 +43,10 @@ class Plain:
     def greedy(
         self, source: Sequence[int], begin: Sequence[int], special_tokens: SpecialTokens, most: int
     ) -> list[int]:
-        """Return the most probable tokens one after the other, the end token left out."""
-        written: list[int] = []
-        while len(written) < most:
-            last_V = self.log_p(source, [*begin, *written])[-1]
+        """Return at most `most` greedily decoded tokens, without the end token."""
+        output: list[int] = []
+        while len(output) < most:
+            last_V = self.log_p(source, [*begin, *output])[-1]
             for never in {special_tokens.begin, special_tokens.pad, *special_tokens.never} - {
                 special_tokens.end
             }:
@@ -54,10 +54,10 @@ class Plain:
             token = int(last_V.argmax())
             if token == special_tokens.end:
                 break
-            written.append(token)
-        return written
+            output.append(token)
+        return output
 
     def scores(self, source: Sequence[int], begin: int, target: Sequence[int]) -> list[float]:
-        """Return the log probability of each token of a target, which follows a first one."""
+        """Return the log probability of each target token, given `begin` before the first."""
         log_p = self.log_p(source, [begin, *target[:-1]])
         return [log_p[place, token].item() for place, token in enumerate(target)]

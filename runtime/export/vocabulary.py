@@ -1,4 +1,4 @@
-"""Words: the vocabularies of an export, and the ids that are no words."""
+"""Vocabularies of an export, and the ids of its special tokens."""
 
 from __future__ import annotations
 
@@ -15,58 +15,58 @@ from ..decode.decode import SpecialTokens
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What stands for each id, on either side."""
+    """The token string of each id, for source and target."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
     special_tokens: SpecialTokens
     unknown: int
-    """Id in the target vocabulary of what has no id; that of padding where none is known."""
+    """Id of the unknown token in the target vocabulary; the padding id if there is none."""
     ends_source: bool
-    """Whether the end token is put behind every source."""
+    """Whether the end token is appended to every source."""
     tokenizers: Mapping[str, bytes] = field(default_factory=dict)
-    """File name to SentencePiece model; empty when ids are all there is."""
+    """File name to SentencePiece model; empty if the checkpoint has no tokenizer."""
 
 
-def words_of(held: Checkpoint, source: str | None, target: str) -> Words:
-    """Return the words of a checkpoint; the numbers of its ids when it has no tokenizer.
+def words_of(checkpoint: Checkpoint, source: str | None, target: str) -> Words:
+    """Return the vocabularies of a checkpoint; ids as text if it has no tokenizer.
 
     Args:
-        held: the checkpoint.
-        source: the input that is read; None for a decoder alone.
-        target: the input that is written.
+        checkpoint: the checkpoint.
+        source: name of the source input; None for a decoder-only model.
+        target: name of the target input.
 
     Raises:
-        InputError: the checkpoint does not say which ids begin and end an output, or its
+        InputError: the checkpoint does not define the ids that begin and end an output, or its
             tokenizer has more pieces than the graph has ids.
     """
-    of_text = "imported" not in held.state and bool(held.tokenizers)
-    reads, writes = tokenizers_of(held) if of_text else (None, None)
+    of_text = "imported" not in checkpoint.state and bool(checkpoint.tokenizers)
+    reads, writes = tokenizers_of(checkpoint) if of_text else (None, None)
     if writes is not None:
         special_tokens, unknown = SpecialTokens.of(writes), writes.unk
     else:
-        special_tokens = _special_tokens(held, alone=source is None)
+        special_tokens = _special_tokens(checkpoint, alone=source is None)
         unknown = special_tokens.pad
     return Words(
-        source=_words(reads, held.graph, source or target),
-        target=_words(writes, held.graph, target),
+        source=_words(reads, checkpoint.graph, source or target),
+        target=_words(writes, checkpoint.graph, target),
         special_tokens=special_tokens,
         unknown=unknown,
         ends_source=of_text,
-        tokenizers=held.tokenizers if of_text else {},
+        tokenizers=checkpoint.tokenizers if of_text else {},
     )
 
 
-def _special_tokens(held: Checkpoint, *, alone: bool) -> SpecialTokens:
-    """Return the special ids of a model without text; a decoder alone begins with its prompt."""
+def _special_tokens(checkpoint: Checkpoint, *, alone: bool) -> SpecialTokens:
+    """Return the special ids of a model without text; decoder-only models have no begin id."""
     if not alone:
-        return special_tokens_of(held)
-    ends = ends_of(held)
+        return special_tokens_of(checkpoint)
+    ends = ends_of(checkpoint)
     if not ends:
         raise InputError(
-            "the checkpoint does not say which id ends an output",
-            place=str(held.folder),
-            help="put its tokenizer.model into the folder",
+            "the checkpoint does not define the id that ends an output",
+            place=str(checkpoint.folder),
+            help="add its tokenizer.model to the folder",
         )
     end = min(ends)
     return SpecialTokens(end, end, end)
@@ -79,17 +79,17 @@ def _words(tokenizer: Vocabulary | None, graph: Graph, name: str) -> tuple[str, 
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     if len(pieces) > size:
         raise InputError(
-            f"the tokenizer has {len(pieces)} pieces and '{name}' {size} ids",
+            f"the tokenizer has {len(pieces)} pieces, but '{name}' has {size} ids",
             place=graph.source,
-            help="put the tokenizer back that the model was trained with",
+            help="use the tokenizer that the model was trained with",
         )
     return apart([*pieces, *(f"<unused_{index}>" for index in range(len(pieces), size))])
 
 
 def apart(words: Sequence[str]) -> tuple[str, ...]:
-    """Return words of which no two are alike: all but the last of a kind get their id behind them.
+    """Return unique words: of equal words, all but the last get `#` and their id appended.
 
-    A parser may write a bracket as a symbol, and spell one that it copies.
+    A parser's vocabulary may contain a bracket both as a symbol and as a copied word's piece.
     """
     last = {word: index for index, word in enumerate(words)}
     found: list[str] = []

@@ -53,7 +53,7 @@ def test_what_is_no_export_is_not_replaced(tmp_path: Path, kind: str) -> None:
         if kind == "marker":
             (out / MARKER).write_text('{"target": "mine"}')
 
-    with pytest.raises(InputError, match="is no export"), new_folder(out):
+    with pytest.raises(InputError, match="is not an export"), new_folder(out):
         pass
 
     assert out.exists()

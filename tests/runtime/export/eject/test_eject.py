@@ -169,7 +169,7 @@ def test_the_command_writes_a_file_or_nothing(
     assert main(["eject", "transformer-tiny", *options, "-o", str(tmp_path / "model.py")]) == 0
     assert "class TransformerTiny computes what the model computes" in capsys.readouterr().out
     assert main(["eject", "transformer-tiny", "-o", str(tmp_path / "model.txt")]) == 1
-    assert "ends with .py" in capsys.readouterr().err
+    assert "must end with .py" in capsys.readouterr().err
     assert [one.name for one in tmp_path.iterdir()] == ["model.py"]
     text = (tmp_path / "model.py").read_text()
     assert "# d_model = 16" in text
@@ -181,7 +181,7 @@ def test_weights_of_another_checkpoint_are_not_replaced(checkpoint_of: Make) -> 
     held = checkpoint_of("transformer-base", layers=1)
     before = {one.name: one.stat().st_mtime_ns for one in held.folder.iterdir()}
 
-    with pytest.raises(InputError, match="a checkpoint lies there"):
+    with pytest.raises(InputError, match="the folder holds a checkpoint"):
         eject(held, held.folder / "model.py")
 
     assert {one.name: one.stat().st_mtime_ns for one in held.folder.iterdir()} == before
