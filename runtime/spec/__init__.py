@@ -1,1 +1,1 @@
-"""Specs as the Python API sees them: loading, checking, swapping blocks."""
+"""The Python API of specs: loading, checking, swapping blocks."""

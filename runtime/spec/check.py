@@ -1,4 +1,4 @@
-"""Checked: from anything that names a spec to its graph; no torch."""
+"""Checking: load a spec and build its graph; no torch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def graph_of(spec: LoadedSpec | str | Path) -> Graph:
     """Return the graph of a spec.
 
     Args:
-        spec: what `load` gave, a path, or a shipped name.
+        spec: a loaded spec, a path, or a shipped name.
 
     Raises:
-        InputError: no such file.
-        SpecError: everything that is wrong with it.
+        InputError: the file does not exist.
+        SpecError: the spec has mistakes; all of them are listed.
     """
     graph, findings = analysed(spec)
     if graph is None:
@@ -28,15 +28,15 @@ def graph_of(spec: LoadedSpec | str | Path) -> Graph:
 
 
 def analysed(spec: LoadedSpec | str | Path) -> tuple[Graph | None, list[Finding]]:
-    """Return the graph of a spec, or None and every finding, each in its own file.
+    """Return the graph of a spec, or None, and all findings with their files.
 
     Args:
-        spec: what `load` gave, a path, or a shipped name.
+        spec: a loaded spec, a path, or a shipped name.
 
     Raises:
-        InputError: no such file.
-        SpecError: the text or its form is wrong.
+        InputError: the file does not exist.
+        SpecError: the file is not valid JSON or does not have the form of a spec.
     """
-    held = spec if isinstance(spec, LoadedSpec) else load(spec)
-    graph, findings = analyse(held.form, registry(), held.overrides, source=held.source)
-    return graph, held.place_all(findings)
+    loaded = spec if isinstance(spec, LoadedSpec) else load(spec)
+    graph, findings = analyse(loaded.form, registry(), loaded.overrides, source=loaded.source)
+    return graph, loaded.place_all(findings)

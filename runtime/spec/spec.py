@@ -1,4 +1,4 @@
-"""Spec: what `weft.load` returns, a loaded spec that can be varied; no torch."""
+"""`Spec`, the loaded spec that `weft.load` returns; no torch."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from .swap import swap
 
 @dataclass(frozen=True, slots=True)
 class Spec(LoadedSpec):
-    """A spec with the values that were set from outside."""
+    """A loaded spec with its overrides."""
 
     written: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """The variant as a file would hold it, if it came from `swap`."""
+    """The variant as file contents, if `swap` made it; otherwise empty."""
 
     def swap(self, select: str, use: str, /, **params: Any) -> Spec:
-        """Return a variant in which some blocks are another one; this spec stays as it is.
+        """Return a variant with the selected blocks replaced; this spec does not change.
 
         Args:
-            select: which blocks: a path with `*` and `**`, and `[key=value]`.
-            use: the block that takes their place, such as `grouped_query_attention@1`.
-            **params: params of the new block; what both blocks have is kept.
+            select: blocks to replace: a path with `*` and `**`, and `[key=value]`.
+            use: the replacement block, such as `grouped_query_attention@1`.
+            **params: params of the new block; params that both blocks have keep their values.
 
         Raises:
-            InputError: the selection cannot be read, or names something else.
-            SpecError: it selects nothing, or the variant does not check.
+            InputError: the selection cannot be read, or selects other things than blocks.
+            SpecError: the selection matches nothing, or the variant is invalid.
 
         >>> spec = load_spec("transformer-base")
         >>> gqa = spec.swap("decoder.**[use=attention@1]", "grouped_query_attention@1", kv_heads=2)
@@ -36,8 +36,8 @@ class Spec(LoadedSpec):
         2
         """
         made = swap(self, select, use, params)
-        held = made.spec
-        return Spec(held.form, held.source, held.overrides, held.origins, made.child)
+        loaded = made.spec
+        return Spec(loaded.form, loaded.source, loaded.overrides, loaded.origins, made.child)
 
 
 def load_spec(name: str | Path, params: Mapping[str, Any] | None = None) -> Spec:
@@ -45,11 +45,11 @@ def load_spec(name: str | Path, params: Mapping[str, Any] | None = None) -> Spec
 
     Args:
         name: a path, or a shipped name such as `transformer-base`.
-        params: values that win over the spec's own params.
+        params: values that override the spec's own params.
 
     Raises:
-        InputError: no such file.
-        SpecError: the text or its form is wrong.
+        InputError: the file does not exist.
+        SpecError: the file is not valid JSON or does not have the form of a spec.
     """
-    held = load(name, params)
-    return Spec(held.form, held.source, held.overrides, held.origins)
+    loaded = load(name, params)
+    return Spec(loaded.form, loaded.source, loaded.overrides, loaded.origins)

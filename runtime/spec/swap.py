@@ -1,4 +1,4 @@
-"""Swap: a variant in which some blocks are others, as the patches that make it; no torch."""
+"""Swapping blocks: a variant of a spec, written as patches; no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...specs.patches.select import SelectError, Selection, read_selection
 from ...specs.patches.sites import Walk, is_repeat
 
 _ROUNDS = 16
-"""Times that params which nothing reads any more may leave others unread."""
+"""Most rounds of removing unused params; removing some may leave others unused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +25,22 @@ class Change:
 
     path: str
     use: str
-    """What stood there."""
+    """The block before the swap."""
     lost: tuple[str, ...]
     """Dotted keys that the new block does not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A variant, and what it changes."""
+    """A variant and its changes."""
 
     child: Mapping[str, Any]
-    """The spec that extends the old one, as it is written."""
+    """The variant as file contents; it extends the old spec."""
     spec: LoadedSpec
     graph: Graph
     changes: tuple[Change, ...]
     unread: tuple[str, ...]
-    """Params of the spec that are gone because nothing reads them any more."""
+    """Params of the spec that were removed because nothing uses them any more."""
 
 
 def swap(
@@ -53,23 +53,23 @@ def swap(
     names: tuple[str, str] | None = None,
     source: str = "<swap>",
 ) -> Swap:
-    """Return a variant of a spec in which the selected blocks are another one.
+    """Return a variant of a spec with the selected blocks replaced.
 
-    Params and slots that both blocks have are kept, the others are removed, and so are
-    params of the spec that nothing reads any more.
+    Params and slots that both blocks have are kept.  The others are removed, and so are params
+    of the spec that nothing uses any more.
 
     Args:
         spec: the spec to vary.
-        select: which blocks, as a patch selects them.
-        use: the block that takes their place.
-        params: params of the new block; they win over those that are kept.
-        expect: how many places there must be.
-        names: that of the spec, as the variant extends it, and of the variant.
+        select: blocks to replace, selected as in a patch.
+        use: the replacement block.
+        params: params of the new block; they override the kept params.
+        expect: number of nodes that must match; by default any number above 0.
+        names: name of the spec, as the variant extends it, and name of the variant.
         source: the variant's file, for findings.
 
     Raises:
-        InputError: the selection is none of blocks.
-        SpecError: it selects nothing, or the variant does not check.
+        InputError: the selection does not select blocks.
+        SpecError: the selection matches nothing, or the variant is invalid.
     """
     changes, patches = _patches(spec, select, use, params, expect)
     old, new = names or (spec.form.name, spec.form.name)
@@ -80,14 +80,14 @@ def swap(
         graph, findings = analyse(variant.form, registry(), variant.overrides, source=source)
         if graph is not None:
             return Swap(child, variant, graph, changes, tuple(unread))
-        # Where params that lost their readers are all that is wrong, the variant drops them.
+        # If unused params (W08) are the only findings, remove them from the variant.
         more = [f.at.removeprefix("/params/") for f in findings if f.code == "W08"]
         if len(more) < len(findings) or spec.overrides.keys() & {*more}:
             break
         unread = sorted([*unread, *more])
         gone = {"select": "/", "remove": [f"params.{name}" for name in unread]}
         child = {**child, "patch": [*patches, gone]}
-    # The old spec was sound, so a param that nothing reads follows from the rest.
+    # The old spec was valid, so unused params are consequences of the other findings.
     shown = [finding for finding in findings if finding.code != "W08"] or findings
     raise SpecError(variant.place_all(shown))
 
@@ -95,7 +95,7 @@ def swap(
 def _patches(
     spec: LoadedSpec, select: str, use: str, params: Mapping[str, Any], expect: int | None
 ) -> tuple[tuple[Change, ...], list[dict[str, Any]]]:
-    """Return what changes, and the patches that change it."""
+    """Return the changes, and the patches that make them."""
     try:
         selection = read_selection(select)
     except SelectError as error:
@@ -111,7 +111,7 @@ def _patches(
         losers[key] = frozenset(change.path for change in changes if key in change.lost)
     for paths in dict.fromkeys(losers.values()):
         lost = [key for key in losers if losers[key] == paths]
-        # Not all have these keys: those that do are told apart by the first of them.
+        # If only some places have these keys, select those by their first key.
         mark = "" if len(paths) == len(changes) else f"[{lost[0]}=*]"
         patches.append({"select": select + mark, "expect": len(paths), "remove": lost})
     return changes, patches
@@ -120,9 +120,9 @@ def _patches(
 def _changes(
     value: Mapping[str, Any], selection: Selection, use: str, params: Mapping[str, Any]
 ) -> tuple[Change, ...]:
-    """Return the places that a selection names, and what each loses."""
+    """Return the selected places and the keys that each loses."""
     if selection.target != "nodes":
-        help_ = "select nodes, or what stands in their slots"
+        help_ = "select nodes, or the blocks in their slots"
         raise InputError(f"'{selection.text}' selects no block", help=help_)
     walk = Walk(value, [selection])
     known, slots = _takes(use, value)
@@ -143,7 +143,7 @@ def _changes(
 
 
 def _takes(use: str, value: Mapping[str, Any]) -> tuple[frozenset[str] | None, frozenset[str]]:
-    """Return the params and slots that a block has; None where it is not known."""
+    """Return the params and slots of a block; None for params of an unknown block."""
     block = registry().get(use)
     if block is None:
         return (frozenset() if use in value.get("blocks", {}) else None), frozenset()
