@@ -1,9 +1,10 @@
-"""Align: which attention of a German translation model links words to their translations.
+"""Measure which cross-attention of an English-German model aligns words with their translations.
 
     python benchmarks/align.py CKPT --source test.en.gz [--lines 300]
 
-Lines are translated, and each word of a small dictionary that stands once in a source and
-once, translated, in its output is looked up: does the layer read it where it should?
+Lines are translated.  For each word of a small dictionary that occurs once in a source and whose
+translation occurs once in the output, the script checks whether the attention's largest weight is
+on that source word.
 """
 
 from __future__ import annotations
@@ -56,16 +57,16 @@ WORDS = {
     "building": "gebäude",
     "camera": "kamera",
 }
-"""English words, and the German ones that may translate them."""
+"""English word to its possible German translations."""
 
 
 def plain(pieces: tuple[str, ...]) -> list[str]:
-    """Return pieces as the words they would be alone."""
+    """Return pieces as lower-case words without the word-boundary mark."""
     return [piece.strip("\u2581").lower() for piece in pieces]
 
 
 def main() -> None:
-    """Print the share of links that each attention finds, for both rows that may hold them."""
+    """Print the fraction of aligned words per attention, for both rows that may align."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkpoint")
     parser.add_argument("--source", required=True)

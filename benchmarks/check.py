@@ -1,10 +1,9 @@
-"""Check: how long checking takes, as a whole process and against the size of a spec.
+"""Time `weft check`, as a process and against the size of a spec.
 
     python benchmarks/check.py [--plot docs/check-time.png]
 
-Whole processes are timed in turn and medians quoted.  In one process, sizes are
-timed in turn too, several rounds, and the exponent p of time ~ nodes^p is the slope
-of least squares in logarithms.
+Processes are timed in turn, and medians are reported.  Within one process, sizes are timed in
+turn for several rounds; the exponent p of time ~ nodes^p is a least-squares fit in logarithms.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ ROUNDS = 9
 LAYERS = (10, 30, 100, 300, 1_000, 3_000, 9_990)
 WRITTEN = (30, 60, 125, 250, 500, 990)
 PER_LAYER = 10
-"""Blocks of one encoder and one decoder layer of transformer-base, slots counted."""
+"""Blocks of one encoder and one decoder layer of transformer-base, including blocks in slots."""
 CHECK = "from weft.runtime.cli.main import main; main(['check', 'transformer-base'])"
 JOBS = {
     "an empty Python": "pass",
@@ -35,7 +34,7 @@ JOBS = {
 
 
 def processes() -> None:
-    """Time whole processes in turn, and print a table."""
+    """Time complete processes in turn, and print a table."""
     done = subprocess.run(
         [sys.executable, "-c", f"{CHECK}; import sys; print('torch' in sys.modules)"],
         capture_output=True,
@@ -55,7 +54,7 @@ def processes() -> None:
 
 
 def written_out(nodes: int) -> dict[str, Any]:
-    """Return a spec of so many nodes in a row, each written by itself."""
+    """Return a spec with a chain of `nodes` separately written nodes."""
     chain = {
         f"n{i}": {
             "use": "linear@1",
@@ -76,7 +75,7 @@ def written_out(nodes: int) -> dict[str, Any]:
 
 
 def sizes() -> dict[str, dict[int, float]]:
-    """Return seconds by number of nodes, for each kind of size."""
+    """Return median seconds by number of nodes, for each job."""
     from weft.blocks.registry import registry
     from weft.graphs.checker.check import check
     from weft.specs.load import load
@@ -86,12 +85,12 @@ def sizes() -> dict[str, dict[int, float]]:
         (folder / f"{nodes}.json").write_text(json.dumps(written_out(nodes)))
 
     def checked(name: str | Path, **overrides: int) -> Any:
-        held = load(name, overrides)
-        return check(held.form, registry(), held.overrides)
+        loaded = load(name, overrides)
+        return check(loaded.form, registry(), loaded.overrides)
 
     deep = {layers: checked("transformer-base", layers=layers) for layers in LAYERS}
     jobs: dict[str, Mapping[int, Callable[[], Any]]] = {
-        "check, nodes that repeats give": {
+        "check, nodes from repeats": {
             PER_LAYER * n: lambda n=n: checked("transformer-base", layers=n).parameters()
             for n in LAYERS
         },
@@ -125,7 +124,7 @@ def exponent(times: Mapping[int, float]) -> float:
 
 
 def plot(found: Mapping[str, Mapping[int, float]], out: Path) -> None:
-    """Draw seconds against nodes, both in logarithms."""
+    """Draw seconds against nodes, both on logarithmic axes."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -142,9 +141,9 @@ def plot(found: Mapping[str, Mapping[int, float]], out: Path) -> None:
 
 
 def main() -> None:
-    """Time everything, print tables, and draw."""
+    """Time everything, print tables and optionally plot."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--plot", type=Path, help="file for the picture")
+    parser.add_argument("--plot", type=Path, help="file for the plot, such as docs/check-time.png")
     options = parser.parse_args()
     processes()
     found = sizes()

@@ -1,8 +1,8 @@
-"""Contestants: Transformer base as Weft, torch, Hugging Face and others build it, on one job.
+"""Transformer base as built by Weft, torch, Hugging Face and others, for the same job.
 
-Each has `build(vocab)`, which gives a module, and `logits(module, source, keep, target)`.
-Sizes are those of the paper's base model unless others are asked for: 6 + 6 layers, d_model
-512, 8 heads, d_ff 2048, dropout 0.1, one tied embedding.
+Each contestant has `build(vocab)`, which returns a module, and `logits(module, source, mask,
+target)`.  The default sizes are those of the paper's base model: 6 + 6 layers, d_model 512,
+8 heads, d_ff 2048, dropout 0.1, one tied embedding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VOCAB = 37_000
 
 @dataclass(frozen=True)
 class Size:
-    """How large a model is; 6 + 6 layers."""
+    """Sizes of a model with 6 + 6 layers."""
 
     d_model: int
     heads: int
@@ -31,7 +31,7 @@ class Size:
 
 BASE = Size(512, 8, 2048, 0.1)
 BIG = Size(1024, 16, 4096, 0.3)
-"""Of the paper, table 3."""
+"""The big model of the paper, table 3."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class Contestant:
     build: Callable[..., nn.Module]
     logits: Callable[[Any, Tensor, Tensor, Tensor], Tensor]
     loss: Callable[[Tensor, Tensor], Tensor]
-    """Summed label-smoothed loss, 0.1, of logits [B, T, V] and targets [B, T], padding 0."""
+    """Summed label-smoothed loss (0.1) of logits [B, T, V] and targets [B, T], padding 0."""
     fused: bool = False
-    """Whether Adam is the one-kernel one as shipped."""
+    """Whether the shipped training uses fused Adam."""
 
 
 def torch_loss(logits: Tensor, target: Tensor) -> Tensor:
-    """Return what a user of torch writes."""
+    """Return the loss as a torch user would write it."""
     return F.cross_entropy(
         logits.flatten(0, 1).float(),
         target.flatten(),
@@ -58,14 +58,14 @@ def torch_loss(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def build_weft(vocab: int, size: Size = BASE) -> nn.Module:
-    """Build the shipped spec."""
+    """Build the shipped spec `transformer-base`."""
     import weft
 
     return weft.build(weft.load("transformer-base", vocab=vocab, **asdict(size)))
 
 
 class TorchTransformer(nn.Module):
-    """torch.nn.Transformer with the embeddings and the tied projection that it lacks."""
+    """torch.nn.Transformer with embeddings and a tied projection added."""
 
     def __init__(self, vocab: int, size: Size = BASE) -> None:
         super().__init__()

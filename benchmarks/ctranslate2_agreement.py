@@ -1,11 +1,11 @@
-"""Translate a test set with a model and with its exports to CTranslate2, and compare.
+"""Compare translations of a test set by a model and by its exports to CTranslate2.
 
 python benchmarks/ctranslate2_agreement.py CKPT --data-root DIR   # with the extra 'ctranslate2'
 
-Both search with the same beam and divide log P by length^alpha, the form that both have.  They
-stop by other rules: CTranslate2 when beam * patience hypotheses have ended, ours when none that
-goes on could still become the best.  So it is asked with the patience that it has by itself and
-with more, and of lines that differ this says which of the two the model itself finds better.
+Both use the same beam and divide log P by length^alpha, a penalty that both support.  Their
+stopping rules differ: CTranslate2 stops when beam * patience hypotheses have ended, Weft when no
+active hypothesis can still become the best.  So CTranslate2 runs with its default patience and
+with larger values, and for lines that differ, the model's own scores of both outputs are printed.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from weft.runtime.export.ctranslate2.export import export_ctranslate2
 from weft.runtime.tasks.translation import score
 
 BATCH = 32
-"""Sentences that CTranslate2 translates at a time."""
+"""Sentences per batch of CTranslate2."""
 
 
 Scored = list[tuple[str, float]]
-"""Translations, each with its score."""
+"""Translations with their scores."""
 
 
 def theirs(
     model: Model, lines: Sequence[str], quantization: str, patience: Sequence[float]
 ) -> dict[float, Scored]:
-    """Return CTranslate2's translation of each line, and its score, for each patience."""
+    """Return CTranslate2's translation and score of each line, for each patience."""
     tokenizers, search = model.translator, model.translator.search
     source, target = tokenizers.source, tokenizers.target
     with tempfile.TemporaryDirectory() as scratch:
@@ -68,14 +68,14 @@ def theirs(
 
 
 def main() -> None:
-    """Print the table, and each line that differs."""
+    """Print the table of scores, and each line that differs."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("checkpoint")
     options.add_argument("--test", default="test_2016_flickr")
     options.add_argument("--data-root")
     options.add_argument("--beam", type=int, default=5)
     options.add_argument("--alpha", type=float, default=1.0)
-    options.add_argument("--lines", type=int, help="the first of the test set alone")
+    options.add_argument("--lines", type=int, help="use only the first lines of the test set")
     options.add_argument("--patience", type=float, nargs="+", default=[1.0, 2.0, 4.0])
     given = options.parse_args()
     search = {"beam": given.beam, "alpha": given.alpha}
@@ -103,13 +103,13 @@ def main() -> None:
         print(f"  {name:24} BLEU {mixed:6.2f}, -lc {lower:6.2f}   {same:5,} lines as ours")
     print(f"  {scores.signatures['bleu']}")
     for patience, scored in exact.items():
-        tell(model, lines, ours, scored, f"float32, patience {patience:g}")
+        report(model, lines, ours, scored, f"float32, patience {patience:g}")
 
 
-def tell(
+def report(
     model: Model, lines: Sequence[str], ours: Sequence[str], exact: Scored, setting: str
 ) -> None:
-    """Print each line that differs, both outputs scored by the model, and who was better."""
+    """Print each differing line with the model's scores of both outputs."""
     print(f"\nlines that differ, {setting}:")
     better = {"ours": 0, "theirs": 0}
     for n, (text, own) in enumerate(exact):
@@ -121,9 +121,9 @@ def tell(
         for name, output, one in zip(("ours", "theirs"), (ours[n], text), both, strict=True):
             size = len(one.tokens)
             print(f"  {name:6} {one.score:.5f} = {one.log_probability:.4f} / {size}  {output}")
-        print(f"  CTranslate2 says {own:.5f} of its own")
+        print(f"  CTranslate2's own score: {own:.5f}")
     ours_better, theirs_better = better.values()
-    print(f"\n{setting}: the model finds ours better {ours_better} times, theirs {theirs_better}")
+    print(f"\n{setting}: the model prefers ours {ours_better} times, theirs {theirs_better} times")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Decode: sentences per second of Transformer base, greedy and with a beam, against peers.
+"""Measure sentences per second of Transformer base, greedy and with a beam, against peers.
 
     python benchmarks/decode.py --rounds 5 --threads 2
 
-64 sources of 32 tokens, vocabulary 37,000, random weights, outputs of exactly 32 tokens.
-Every contestant lives in a process of its own, decodes all sentences in one batch, and
-takes turns with the others, so that a noisy machine is noisy for all.  Medians are quoted,
-and ratios to CTranslate2 in float32.  A peer that is not installed is left out, with the
-reason.  At the end, what our decoder remembers is compared with `weft cost`.
+64 sources of 32 tokens, vocabulary 37,000, random weights, outputs of exactly 32 tokens.  Every
+contestant runs in its own process and decodes all sentences in one batch; contestants take turns,
+so that noise of the machine affects all of them.  Medians and ratios to CTranslate2 in float32
+are reported.  A peer that is not installed is left out, with the reason.  At the end, the size of
+Weft's decoding state is compared with `weft cost`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from decoders import DECODERS, Work
 VOCAB = 37_000
 YARDSTICK = "CTranslate2 float32"
 PAUSE = 0.3
-"""Seconds between turns, in which threads of the last contestant stop spinning."""
+"""Seconds between turns, for the threads of the last contestant to stop spinning."""
 
 
 def sources_of(options: argparse.Namespace) -> list[list[int]]:
-    """Return sources: of one length, or spread evenly around it."""
+    """Return sources of one length, or of lengths spread uniformly around it."""
     generator = torch.Generator().manual_seed(1)
     lengths = torch.full((options.sentences,), options.length)
     if options.spread:
@@ -48,12 +48,12 @@ def sources_of(options: argparse.Namespace) -> list[list[int]]:
 
 
 def megabytes() -> float:
-    """Return the most memory that this process has had."""
+    """Return the peak memory of this process, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def serve(pipe: Connection, name: str, options: argparse.Namespace) -> None:
-    """Make one contestant, and decode whenever asked to."""
+    """Build one contestant, and decode on each request from the pipe."""
     torch.set_num_threads(options.threads)
     sources = sources_of(options)
     with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +61,7 @@ def serve(pipe: Connection, name: str, options: argparse.Namespace) -> None:
             work = Work(VOCAB, options.length, options.threads)
             decode = DECODERS[name](work, Path(folder))
             decode(sources[:2], 2)
-        except Exception as error:  # noqa: BLE001 - whatever a peer raises, it cannot take part
+        except Exception as error:  # noqa: BLE001 - a peer that raises anything cannot take part
             pipe.send(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
             return
     pipe.send(None)
@@ -70,7 +70,7 @@ def serve(pipe: Connection, name: str, options: argparse.Namespace) -> None:
         found = decode(sources, beam)
         seconds, worked = time.perf_counter() - start, time.process_time() - worked
         shortest, longest = min(map(len, found)), max(map(len, found))
-        # The end that may come at the very last is no part of some outputs.
+        # Some outputs do not include the end token, which may be the last token.
         if longest > options.length or shortest < options.length - 1:
             msg = f"{name} gave {shortest} to {longest} tokens, not {options.length}"
             raise ValueError(msg)
@@ -91,7 +91,7 @@ def started(options: argparse.Namespace) -> Iterator[tuple[str, Connection]]:
 
 
 def race(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Let all decode in turn, for every beam; return what each took."""
+    """Let all contestants decode in turn for every beam; return their times."""
     pipes, rows = dict(started(options)), []
     for beam in options.beams:
         times: dict[str, list[float]] = {name: [] for name in pipes}
@@ -102,7 +102,7 @@ def race(options: argparse.Namespace) -> list[dict[str, Any]]:
                 time.sleep(PAUSE)
                 pipe.send(beam)
                 seconds, worked, peak[name] = pipe.recv()
-                if turn:  # the first turn warms up
+                if turn:  # the first turn is a warm-up
                     times[name].append(seconds)
                     cpu[name].append(worked)
         rows += [
@@ -121,7 +121,7 @@ def race(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def report(rows: list[dict[str, Any]], sentences: int) -> None:
-    """Print a table for every beam."""
+    """Print a table for each beam."""
     for beam in dict.fromkeys(row["beam"] for row in rows):
         mine = [row for row in rows if row["beam"] == beam]
         medians = {row["name"]: statistics.median(row["seconds"]) for row in mine}
@@ -141,7 +141,7 @@ def report(rows: list[dict[str, Any]], sentences: int) -> None:
 
 
 def remembered(options: argparse.Namespace) -> None:
-    """Print the bytes of our decoder's state by beam, found and by the formula."""
+    """Print the size of Weft's decoding state by beam, measured and by the formula."""
     import weft
     from weft.blocks.kernels.decode_state import Capacity, State
     from weft.runtime.analysis.memory_cost import cache_by_node
@@ -155,18 +155,18 @@ def remembered(options: argparse.Namespace) -> None:
     fixed = sum(formula.values()) - own
     ids = torch.ones(sentences, length, dtype=torch.long)
 
-    def held(state: Any) -> int:
+    def bytes_of(state: Any) -> int:
         if isinstance(state, torch.Tensor):
             return state.nbytes
         if isinstance(state, State):
-            return sum(held(dict(part)) for part in state)
-        return sum(map(held, state.values() if isinstance(state, Mapping) else state))
+            return sum(bytes_of(dict(part)) for part in state)
+        return sum(map(bytes_of, state.values() if isinstance(state, Mapping) else state))
 
     print("\n| beam | state, MB | by `weft cost`, MB |\n|---|---|---|")
     for beam in (1, 2, 4, 8):
         capacity = Capacity(sentences, beam, length, torch.float32, torch.device("cpu"))
         with torch.inference_mode():
-            found = held(model.begin(capacity, source=ids, source_mask=ids > 0))
+            found = bytes_of(model.begin(capacity, source=ids, source_mask=ids > 0))
         print(f"| {beam} | {found / 2**20:.1f} | {(fixed + beam * own) / 2**20:.1f} |")
 
 
@@ -178,11 +178,20 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--beams", type=int, nargs="*", default=[1, 4])
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each contestant")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="measured turns per contestant (default: %(default)s)"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--sentences", type=int, default=64)
-    parser.add_argument("--length", type=int, default=32, help="tokens of sources and outputs")
-    parser.add_argument("--spread", type=int, default=0, help="by which lengths of sources differ")
+    parser.add_argument(
+        "--length", type=int, default=32, help="tokens per source and output (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--spread",
+        type=int,
+        default=0,
+        help="source lengths vary by up to this many tokens (default: %(default)s)",
+    )
     parser.add_argument("--only", nargs="*", default=list(DECODERS), choices=list(DECODERS))
     options = parser.parse_args()
     lengths = f"{options.length} +- {options.spread}" if options.spread else str(options.length)

@@ -1,8 +1,8 @@
-"""Decoders: Transformer base as Weft and its peers decode it, on one job.
+"""Decoders of Transformer base by Weft and its peers, for the same job.
 
-Each is made by `DECODERS[name](work, folder)`, and called with a batch of sources and a
-beam; it returns the outputs.  Sizes are those of the paper, weights are random, and the
-end is suppressed, so every output has exactly as many tokens as it may have.
+`DECODERS[name](work, folder)` makes a decoder, which is called with a batch of sources and a beam
+and returns the outputs.  Sizes are those of the paper and weights are random.  The end token is
+suppressed, so that every output has exactly the maximal number of tokens.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import torch
 from contestants import build_marian, build_weft
 
 PAD, END, BEGIN = 0, 1, 3
-"""Ids that are no words; words begin at 4."""
+"""Special ids; words begin at 4."""
 
 Sources = Sequence[Sequence[int]]
 Decode = Callable[[Sources, int], Sequence[Sequence[Any]]]
-"""From sources and the beam to one output each."""
+"""Maps sources and a beam to one output per source."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What every contestant has to do."""
+    """The job of every contestant."""
 
     vocab: int
     length: int
@@ -34,7 +34,7 @@ class Work:
 
 
 def weft(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
-    """Weft, as `weft translate` decodes."""
+    """Make a decoder that works like `weft translate`."""
     from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
     from weft.runtime.decode.settings import SearchSettings
 
@@ -50,7 +50,7 @@ def weft(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - t
 
 
 def marian(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
-    """Hugging Face Marian, with its cache."""
+    """Make a decoder of Hugging Face Marian, with its cache."""
     model: Any = build_marian(work.vocab).eval()
     if half:
         model = model.to(torch.bfloat16)
@@ -74,13 +74,13 @@ def marian(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 -
 
 
 def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
-    """CTranslate2, from Hugging Face Marian with the same sizes."""
+    """Make a decoder of CTranslate2, converted from Hugging Face Marian."""
     import ctranslate2 as engine
     from ctranslate2.converters import TransformersConverter
     from transformers import MarianConfig
 
     class Words:
-        """What the converter asks of a tokenizer."""
+        """The tokenizer interface that the converter needs."""
 
         eos_token, unk_token = "t1", "t2"
 
@@ -88,7 +88,7 @@ def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
             return {f"t{i}": i for i in range(work.vocab - 1)} | {"<pad>": work.vocab - 1}
 
     class Converter(TransformersConverter):
-        """One that needs no files but the model's own."""
+        """A converter that needs no files besides the model's own."""
 
         def load_model(self, *_: Any, **__: Any) -> Any:
             return build_marian(work.vocab).eval()
@@ -118,10 +118,10 @@ def ctranslate2(work: Work, folder: Path, *, kind: str) -> Decode:
 
 
 def fairseq(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 - the contract
-    """The `transformer` of fairseq with its own beam search."""
+    """Make a decoder of fairseq's `transformer` with its own beam search."""
     import dataclasses
 
-    # Its dataclasses have mutable defaults, which Python takes since 3.11 if they have a hash.
+    # fairseq's dataclasses have mutable defaults; Python 3.11 requires a hash for those.
     ordinary = dataclasses._process_class  # type: ignore[attr-defined]  # noqa: SLF001
 
     def hashable(cls: Any, *given: Any, **named: Any) -> Any:
@@ -154,7 +154,7 @@ def fairseq(work: Work, folder: Path, *, half: bool) -> Decode:  # noqa: ARG001 
             [model], words, beam_size=beam, max_len_a=0, max_len_b=work.length, min_len=work.length
         )
         widest = max(map(len, sources))
-        # It pads on the left.
+        # fairseq pads on the left.
         ids = torch.tensor([[*[words.pad()] * (widest - len(row)), *row] for row in sources])
         lengths = torch.tensor([len(row) for row in sources])
         sample = {"net_input": {"src_tokens": ids, "src_lengths": lengths}}

@@ -1,8 +1,8 @@
-"""GPU: seconds until the first compiled update of Transformer base, against depth.
+"""Measure seconds until the first compiled update of Transformer base on a GPU, by depth.
 
     python benchmarks/gpu.py
 
-Needs CUDA; says so and stops without it.  How fast updates are: `train.py --device cuda`.
+Without CUDA, print a note and stop.  For the speed of updates, see `train.py --device cuda`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Job:
     """One model with its optimizer and batches on the GPU."""
 
     def __init__(self, layers: int, mode: str, tokens: int) -> None:
-        """Build, and compile as asked."""
+        """Build the model and compile it with `mode`."""
         spec = weft.load("transformer-base", layers=layers, vocab=VOCAB)
         self.model = weft.build(spec, device="cuda").train()
         self.report = weft.compile(self.model, mode)  # type: ignore[arg-type]
@@ -31,7 +31,7 @@ class Job:
         self.batches = [tuple(ids.cuda() for ids in pair) for pair in make_batches(tokens)]
 
     def step(self, index: int) -> int:
-        """Make one update; return its target tokens."""
+        """Make one update; return its number of target tokens."""
         source, target = self.batches[index % len(self.batches)]
         with torch.autocast("cuda", torch.bfloat16):
             logits = self.model(source, source != 0, shifted(target))["logits"]
@@ -43,7 +43,7 @@ class Job:
 
 
 def first_step(layers: int, mode: str) -> dict[str, Any]:
-    """Return the seconds until the first update is done, and the graphs it took."""
+    """Return the seconds until the first update is done, and the number of graphs."""
     torch._dynamo.reset()  # noqa: SLF001 - each depth starts cold
     job = Job(layers, mode, 2048)
     start = time.perf_counter()

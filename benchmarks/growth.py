@@ -1,12 +1,12 @@
-"""Growth: time and memory of a training step against depth, width, length and vocabulary.
+"""Measure time and memory of a training step against depth, width, length and vocabulary.
 
-Each point is a process of its own: it builds a Transformer, makes some updates as
-`weft train` makes them (the loss takes the last projection in, Adam in one kernel), and tells
-the median time and how much memory it came to need beyond what torch needs to be there.  Then
-the time until the first compiled step is done, against depth, with an empty cache.
+Each point runs in its own process: it builds a Transformer, makes some updates as `weft train`
+does (fused linear cross-entropy, fused Adam), and reports the median time and the memory needed
+beyond what importing torch needs.  Then the time until the first compiled step is measured
+against depth, with an empty cache.
 
-Times are those of the processor, its compilers among them, on one thread: what else the
-machine does then counts little.
+Times are CPU times on one thread, compilers included, so other work on the machine matters
+little.
 
     python benchmarks/growth.py --out docs/growth
 
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 BASE = {"layers": 6, "d_model": 128, "length": 64, "vocab": 8_000, "rows": 8}
-"""What stands still while another thing grows: layers on each side, sentences of one length."""
+"""Sizes that stay fixed while one of them grows; layers are per side, rows are sentences."""
 GROWN: dict[str, tuple[int, ...]] = {
     "layers": (6, 12, 24, 48),
     "d_model": (64, 128, 256, 512),
@@ -36,7 +36,7 @@ GROWN: dict[str, tuple[int, ...]] = {
     "vocab": (8_000, 16_000, 32_000, 64_000, 128_000),
 }
 FIXED: dict[str, dict[str, int]] = {"length": {"rows": 1}}
-"""Sentences in a batch where lengths grow: one, so that it alone grows."""
+"""Overrides while one size grows: lengths are measured with one sentence per batch."""
 NAMES = {
     "layers": "layers on each side",
     "d_model": "d_model (d_ff = 4 d_model)",
@@ -49,7 +49,7 @@ COLD = (6, 12, 24, 48)
 
 
 def step(given: dict[str, int]) -> dict[str, float]:
-    """Make some updates in this process; return seconds of one, and MB that they needed."""
+    """Make some updates in this process; return seconds per update and peak MB."""
     import torch
     import weft
     from weft.graphs.passes.output_projection import head_of
@@ -85,7 +85,7 @@ def step(given: dict[str, int]) -> dict[str, float]:
 
 
 def cold(given: dict[str, int]) -> dict[str, float]:
-    """Compile layers and make a first step in this process; return seconds and graphs."""
+    """Compile the layers and make a first step in this process; return seconds and graphs."""
     import torch
     import weft
 
@@ -109,7 +109,7 @@ def _spec(weft: Any, given: dict[str, int]) -> Any:
 
 
 def _peak() -> float:
-    """Return the most MB that this process had at once."""
+    """Return the peak memory of this process, in MB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) / 1024
@@ -117,7 +117,7 @@ def _peak() -> float:
 
 
 def apart(work: str, given: dict[str, int]) -> dict[str, float]:
-    """Do one piece of work in a process of its own, with an empty cache of compiled code."""
+    """Run one measurement in its own process, with an empty cache of compiled code."""
     with tempfile.TemporaryDirectory() as cache:
         done = subprocess.run(
             [sys.executable, __file__, "--work", work, "--given", json.dumps(given)],
@@ -128,7 +128,7 @@ def apart(work: str, given: dict[str, int]) -> dict[str, float]:
                 **os.environ,
                 "OMP_NUM_THREADS": "1",
                 "TORCHINDUCTOR_CACHE_DIR": cache,
-                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # below this process, so that it counts
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # compile in this process
                 "WEFT_CACHE": cache,
             },
         )
@@ -143,7 +143,7 @@ def power(sizes: list[int], values: list[float]) -> float:
 
 
 def measure(only: list[str], known: Path) -> dict[str, Any]:
-    """Return all points; each is written when it is done, and not measured again."""
+    """Return all points; each is saved when it is done, and not measured again."""
     found: dict[str, Any] = {"base": BASE}
     if known.is_file():
         found = json.loads(known.read_text())
@@ -163,7 +163,7 @@ def measure(only: list[str], known: Path) -> dict[str, Any]:
 
 
 def plot(found: dict[str, Any], path: Path) -> None:
-    """Draw time and memory against each size, and compiling against depth."""
+    """Plot time and memory against each size, and compile time against depth."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -182,10 +182,10 @@ def plot(found: dict[str, Any], path: Path) -> None:
             axis.set_xlabel(NAMES[name])
             axis.set_ylabel(unit)
             axis.set_xticks(sizes, [f"{size:,}" for size in sizes], fontsize=7)
-            # As many marks as 1, 2 and 5 of each power give: some ranges hold one power of ten.
+            # Ticks at 1, 2 and 5 of each power, because some ranges contain only one power of ten.
             marks = [m * 10.0**p for p in range(-3, 5) for m in (1, 2, 5)]
-            held = [mark for mark in marks if min(values) / 1.5 < mark < max(values) * 1.5]
-            axis.set_yticks(held, [f"{mark:,g}" for mark in held])
+            ticks = [mark for mark in marks if min(values) / 1.5 < mark < max(values) * 1.5]
+            axis.set_yticks(ticks, [f"{mark:,g}" for mark in ticks])
             axis.minorticks_off()
             axis.grid(alpha=0.3)
     first, last = axes[0][-1], axes[1][-1]
@@ -205,9 +205,13 @@ def plot(found: dict[str, Any], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure and draw, or do one piece of work."""
+    """Measure and plot everything, or run one measurement."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--out", default="outputs/growth", help="files to write, less endings")
+    options.add_argument(
+        "--out",
+        default="outputs/growth",
+        help="path of the files to write, without suffix (default: %(default)s)",
+    )
     options.add_argument("--only", nargs="*", default=[*GROWN, "cold"])
     options.add_argument("--work", choices=("step", "cold"), help=argparse.SUPPRESS)
     options.add_argument("--given", help=argparse.SUPPRESS)

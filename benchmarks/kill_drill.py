@@ -1,17 +1,17 @@
-"""Kill drill: a run that is killed again and again ends with the bits of one that is not.
+"""Test that a run that is killed repeatedly ends with the same bits as an undisturbed run.
 
     python benchmarks/kill_drill.py --kills 50                  one process
-    python benchmarks/kill_drill.py --kills 50 --processes 2    two, which torchrun restarts
-    python benchmarks/kill_drill.py --kills 50 --folder DIR     goes on where it was stopped
+    python benchmarks/kill_drill.py --kills 50 --processes 2    two processes under torchrun
+    python benchmarks/kill_drill.py --kills 50 --folder DIR     continues an interrupted drill
 
-A tiny model is trained for 300 updates on a corpus made on the spot.  With one process the
-whole command is killed by SIGKILL and begun again with --resume; with two or more one worker,
-drawn at random, is killed, and torchrun begins again by itself.
+A tiny model is trained for 300 updates on a small generated corpus.  With one process, the
+command is killed with SIGKILL and restarted with --resume.  With two or more, one random worker
+is killed, and torchrun restarts the workers.
 
-Kills are spread over the run: each waits until its update is reached, all workers are up and
-have made updates since they were started, and then a random moment, so that some hit a
-checkpoint that is being written.  Should the workers be others by then, it waits anew.  Of the
-kills of one process, one in five comes at a random moment after a start instead (--early).
+Kills are spread over the run.  Each kill waits until its update is reached and all workers are
+running and have made updates since their start, and then for a random time, so that some kills
+hit a checkpoint that is being written.  If the workers have been replaced by then, it waits
+again.  With one process, one kill in five comes at a random time after a start instead (--early).
 """
 
 from __future__ import annotations
@@ -37,22 +37,24 @@ WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire"
 EVERY = 2
 """Updates between checkpoints."""
 EARLY = 0.2
-"""Share of the kills of one process that do not wait for an update."""
+"""Fraction of the kills, with one process, that do not wait for an update."""
 PAUSE = 0.1
-"""Seconds, at least, from which the moment is drawn once an update is reached."""
+"""Least length, in seconds, of the interval from which the time of a kill is drawn."""
 PATIENCE = 300.0
-"""Seconds without a new checkpoint after which the run is given up for hung."""
+"""Seconds without a new checkpoint after which the run counts as hung."""
 
 
 def main() -> None:
-    """Train once undisturbed and once with kills, and compare."""
+    """Train once undisturbed and once with kills, and compare the results."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--updates", type=int, default=300)
-    parser.add_argument("--early", type=float, help="share of kills right after a start")
-    parser.add_argument("--seed", type=int, default=1, help="of the moments")
-    parser.add_argument("--folder", type=Path, help="where it works; kept, and gone on with")
+    parser.add_argument("--kills", type=int, default=50, help="number of kills")
+    parser.add_argument("--processes", type=int, default=1, help="number of processes")
+    parser.add_argument("--updates", type=int, default=300, help="updates of the run")
+    parser.add_argument("--early", type=float, help="fraction of kills right after a start")
+    parser.add_argument("--seed", type=int, default=1, help="random seed of the kill times")
+    parser.add_argument(
+        "--folder", type=Path, help="working folder; it is kept, and an interrupted drill continues"
+    )
     options = parser.parse_args()
     early = options.early if options.early is not None else EARLY * (options.processes == 1)
     plan = Plan(options.kills, options.processes, options.updates, early, options.seed)
@@ -65,7 +67,7 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked for."""
+    """Settings of a drill."""
 
     kills: int
     processes: int
@@ -74,14 +76,14 @@ class Plan:
     seed: int
 
     def goal(self, number: int) -> int | None:
-        """Return the update that a kill waits for, counted from 1; None for an early one."""
+        """Return the update that a kill (counted from 1) waits for; None for an early kill."""
         if random.Random(f"{self.seed} {number}").random() < self.early:
             return None
         return self.updates * number // (self.kills + 1)
 
 
 def write_run(folder: Path, updates: int) -> Path:
-    """Write a corpus of words and the same words in reverse, and a run on it."""
+    """Write a corpus that maps words to the reversed words, and a run file for it."""
     rng = random.Random(5)
     for name, lines in (("train", 200), ("valid", 20)):
         rows = [rng.choices(WORDS, k=rng.randint(2, 5)) for _ in range(lines)]
@@ -111,7 +113,7 @@ def write_run(folder: Path, updates: int) -> Path:
 
 
 class Drill:
-    """The two runs in a folder, and the kills of the second, which are written down."""
+    """The undisturbed run and the killed run in a folder, with a log of the kills."""
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.folder, self.plan = folder.resolve(), plan
@@ -121,24 +123,24 @@ class Drill:
         lines = self.log.read_text().splitlines() if self.log.is_file() else []
         self.kills: list[dict[str, Any]] = [json.loads(line) for line in lines]
         self.began = time.monotonic()
-        # Started again a hundred times, what Python has compiled should be kept.
+        # Keep Python's bytecode, since the command is started many times.
         self.environ = {**os.environ, "PYTHONPYCACHEPREFIX": str(self.folder / "compiled")}
         self.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def whole(self) -> list[str]:
-        """Do what is left to do; return the names of files that differ."""
+        """Run the remaining parts of the drill; return the names of files that differ."""
         if not (self.straight / "averaged").is_dir():
-            self.say("undisturbed")
+            self.report("undisturbed")
             with self.started(self.straight, 0) as process:
                 self.end_of(process)
-        self.say("undisturbed: done")
+        self.report("undisturbed: done")
         if not (self.killed / "averaged").is_dir():
             if self.plan.processes == 1:
                 self.one()
             else:
                 self.many()
         moments = [kill["update"] for kill in self.kills]
-        self.say(f"killed {len(moments)} times, newest checkpoint then: {moments}")
+        self.report(f"killed {len(moments)} times, newest checkpoint then: {moments}")
         last = f"checkpoints/{self.plan.updates:06d}"
         names = ("averaged/weights", f"{last}/weights", f"{last}/optimizer")
         files = [f"{name}.safetensors" for name in names]
@@ -146,16 +148,16 @@ class Drill:
         if len(moments) < self.plan.kills:
             different.append(f"only {len(moments)} kills")
         same_bits = "bit-identical: weights, optimizer, mean"
-        self.say(f"different: {different}" if different else same_bits)
+        self.report(f"different: {different}" if different else same_bits)
         return different
 
-    def say(self, words: str) -> None:
-        """Print a line with the time."""
+    def report(self, words: str) -> None:
+        """Print a line with the elapsed time."""
         print(f"{time.monotonic() - self.began:7.1f} s  {words}", flush=True)
 
     @contextmanager
     def started(self, out: Path, restarts: int) -> Iterator[subprocess.Popen[bytes]]:
-        """Begin a run or go on with it; nothing is left when the context is."""
+        """Start or resume a run; the process is terminated when the context ends."""
         train = ["-m", "weft", "train", str(self.run), "--out", str(out)]
         train += ["--resume"] if (out / "checkpoints").is_dir() else []
         launch: list[str] = []
@@ -174,30 +176,32 @@ class Drill:
                 process.wait()
 
     def newest(self) -> int:
-        """Return the newest checkpoint."""
+        """Return the update of the newest checkpoint, or 0."""
         names = [p.name for p in (self.killed / "checkpoints").glob("[0-9]*")]
         return max(map(int, names), default=0)
 
     def until(self, ready: Callable[[], bool], process: subprocess.Popen[bytes], what: str) -> None:
-        """Wait for something that a running process does."""
+        """Wait until `ready()`; exit if the process ends or makes no checkpoint in time."""
         late, last = time.monotonic() + PATIENCE, self.newest()
         while not ready():
             if process.poll() is not None:
-                sys.exit(f"it ended by itself with {process.returncode}; see {self.folder}/log")
+                sys.exit(
+                    f"the run ended by itself with code {process.returncode}; see {self.folder}/log"
+                )
             if (now := self.newest()) != last:
                 late, last = time.monotonic() + PATIENCE, now
             if time.monotonic() > late:
-                sys.exit(f"nothing new in {PATIENCE:.0f} s, {what}; see {self.folder}/log")
+                sys.exit(f"no new checkpoint in {PATIENCE:.0f} s, {what}; see {self.folder}/log")
             time.sleep(0.01)
 
     def round(self) -> float:
-        """Return the seconds from a checkpoint to the next, so that any moment between is drawn."""
+        """Return the seconds between checkpoints, the interval from which kill times are drawn."""
         times = []
         for path in (self.killed / "checkpoints").glob("[0-9]*"):
-            with suppress(OSError):  # it may just have been dropped
+            with suppress(OSError):  # the checkpoint may just have been removed
                 times.append(path.stat().st_mtime)
         last = sorted(times)[-2:]
-        # Across a restart it is a matter of seconds.
+        # The interval is long if a restart lies between; limit it.
         return min(max(PAUSE, last[-1] - last[0]), 10 * PAUSE)
 
     def reached(self, goal: int, process: subprocess.Popen[bytes], watched: set[int]) -> None:
@@ -207,23 +211,23 @@ class Drill:
         )
 
     def end_of(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait for the end, which must be a good one."""
+        """Wait for the run to end; exit if it failed."""
         if process.wait():
-            sys.exit(f"it ended with {process.returncode}; see {self.folder}/log")
+            sys.exit(f"the run ended with exit code {process.returncode}; see {self.folder}/log")
 
     def note(self, victim: str, since: float) -> None:
-        """Write a kill down."""
+        """Log a kill."""
         kill = {"update": self.newest(), "seconds": round(time.monotonic() - since, 1)}
         self.kills.append(kill)
         with self.log.open("a") as file:
             file.write(json.dumps(kill) + "\n")
-        self.say(
+        self.report(
             f"kill {len(self.kills)}/{self.plan.kills}  checkpoint {kill['update']}"
-            f"  {victim}, {kill['seconds']} s after the one before"
+            f"  {victim}, {kill['seconds']} s after the previous kill"
         )
 
     def one(self) -> None:
-        """Kill the whole command, and begin it anew."""
+        """Kill the command and restart it, for each kill."""
         while len(self.kills) < self.plan.kills:
             since, goal = time.monotonic(), self.plan.goal(len(self.kills) + 1)
             rng, base = random.Random(f"{self.plan.seed} {len(self.kills)} pause"), self.newest()
@@ -234,7 +238,7 @@ class Drill:
                     self.reached(max(goal, base + 1), process, {process.pid})
                     time.sleep(rng.uniform(0.0, self.round()))
                 if process.poll() is not None:
-                    sys.exit(f"it ended by itself with {process.returncode}")
+                    sys.exit(f"the run ended by itself with exit code {process.returncode}")
                 process.send_signal(signal.SIGKILL)
                 process.wait()
             self.note("the command", since)
@@ -242,9 +246,9 @@ class Drill:
             self.end_of(process)
 
     def many(self) -> None:
-        """Kill one worker at a time; torchrun does the rest."""
+        """Kill one worker at a time; torchrun restarts them."""
         left = self.plan.kills - len(self.kills)
-        # A restart may fail on its own, and is then tried again.
+        # Allow extra restarts, because a restart may fail and is then retried.
         with self.started(self.killed, 2 * left) as process:
             old: set[int] = set()
             while len(self.kills) < self.plan.kills:
@@ -263,16 +267,16 @@ class Drill:
         goal: int | None,
         rng: random.Random,
     ) -> int | None:
-        """Kill a worker at a random moment once all are settled.
+        """Kill a random worker at a random time once all workers are running.
 
         Args:
             process: torchrun.
-            old: workers that are to be gone first; becomes those that were there now.
-            goal: update to wait for; None waits for workers alone, and then some seconds.
-            rng: draws worker and moment.
+            old: previous workers, which must be gone first; updated to the current workers.
+            goal: update to wait for; None waits only for the workers and then some seconds.
+            rng: source of the worker and the time.
 
         Returns:
-            Which of them; None where they were others by that moment, and none was killed.
+            Rank of the killed worker; None if the workers were replaced before the kill.
         """
         found: set[int] = set()
 
@@ -288,7 +292,7 @@ class Drill:
             self.reached(max(goal, self.newest() + 1), process, found)
             time.sleep(rng.uniform(0.0, self.round()))
         if set(workers(process.pid)) != found:
-            self.say("the workers are others than before: waiting anew")
+            self.report("the workers were replaced: waiting again")
             return None
         rank = rng.randrange(len(found))
         os.kill(sorted(found)[rank], signal.SIGKILL)
@@ -298,7 +302,7 @@ class Drill:
 
 
 def alive(process: int) -> bool:
-    """Say whether a process runs."""
+    """Return whether a process is running."""
     try:
         status = Path(f"/proc/{process}/stat").read_text()
     except OSError:
@@ -307,7 +311,7 @@ def alive(process: int) -> bool:
 
 
 def workers(parent: int) -> list[int]:
-    """Return the processes that another one started and that run a training."""
+    """Return the training processes started by a parent process."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -323,7 +327,7 @@ def workers(parent: int) -> list[int]:
 
 
 def same(a: Path, b: Path) -> bool:
-    """Say whether two files hold the same bits."""
+    """Return whether two safetensors files have equal tensors."""
     with safe_open(a, "pt") as left, safe_open(b, "pt") as right:
         names = sorted(left.keys())
         return names == sorted(right.keys()) and all(

@@ -1,12 +1,12 @@
-"""Packing: what a training step takes on packed rows, of what it takes on padded ones.
+"""Compare training steps on unpadded rows with steps on padded batches.
 
     python benchmarks/packing.py            # bfloat16 and float32: ten minutes on 2 cores
     python benchmarks/packing.py --quick    # 2 minutes
 
-The step is that of `train.py`: Transformer base with a vocabulary of 37000, forward and
-backward, on 34 + 34 sentences of which the longest has 60 tokens.  Lengths are drawn evenly
-from so far below that a given share of all positions is padding.  Both take turns, each
-first every other time; medians are quoted.
+The step is that of `train.py`: Transformer base with a vocabulary of 37000, forward and backward,
+on 34 + 34 sentences whose longest has 60 tokens.  Lengths are drawn uniformly from a range whose
+lower end is set to reach a given fraction of padding.  Both variants take turns, and the order
+alternates.  Medians are reported.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from train import How, weft_step
 
 ROWS, LONGEST = 34, 60
 SHARES = (0.0, 0.025, 0.05, 0.1, 0.2, 0.4)
-"""Shares of padding that are aimed at."""
+"""Target fractions of padding."""
 
 
 def sentences(share: float, generator: torch.Generator) -> Tensor:
-    """Return ids [B, T], padding 0 behind each sentence but the first, which is the longest."""
+    """Return ids [B, T] with padding 0; the first sentence has the full length."""
     least = max(1, round(LONGEST * (1 - 2 * share)))
     lengths = torch.randint(least, LONGEST + 1, (ROWS,), generator=generator)
     lengths[0] = LONGEST
@@ -35,19 +35,21 @@ def sentences(share: float, generator: torch.Generator) -> Tensor:
 
 
 def main() -> None:
-    """Measure, and print a table."""
+    """Measure and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="bfloat16, two rounds")
-    parser.add_argument("--rounds", type=int, default=5, help="steps of each that count")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="measured steps per variant (default: %(default)s)"
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
-    rounds = 2 if asked.quick else asked.rounds
-    for half in (True,) if asked.quick else (True, False):
-        how = How(half, best=False, threads=asked.threads)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    rounds = 2 if options.quick else options.rounds
+    for half in (True,) if options.quick else (True, False):
+        how = How(half, best=False, threads=options.threads)
         steps = {packed: weft_step(how, packed=packed) for packed in (False, True)}
         print(f"{'bfloat16' if half else 'float32'}: {steps[True][2]}")
-        print("padding   padded    packed    packed / padded")
+        print("padding   padded    unpadded  unpadded / padded")
         for share in SHARES:
             generator = torch.Generator().manual_seed(1)
             source, target = (sentences(share, generator) for _ in range(2))
@@ -58,7 +60,7 @@ def main() -> None:
                     start = time.perf_counter()
                     loss(source, target).backward()  # type: ignore[no-untyped-call]
                     model.zero_grad(set_to_none=True)
-                    if number:  # the first warms up
+                    if number:  # the first step is a warm-up
                         taken[packed].append(time.perf_counter() - start)
             plain, packed_ = (statistics.median(taken[packed]) for packed in (False, True))
             found = 1 - float((source > 0).sum() + (target > 0).sum()) / (2 * source.numel())

@@ -1,4 +1,4 @@
-"""Parsing: a checkpoint of ours and supar's con-crf on one treebank, by one scorer.
+"""Compare a parser checkpoint with supar's con-crf on one treebank, with one scorer.
 
     weft train parsing-span-craft --set data.root=DIR --out outputs/span
     python benchmarks/parsing.py ours outputs/span/averaged --gold DIR/dev.clean.trees.gz
@@ -6,9 +6,9 @@
     python benchmarks/parsing.py concrf --supar supar --seconds 1000 --out outputs/concrf \
         --train DIR/train.clean.trees.gz --gold DIR/dev.clean.trees.gz
 
-con-crf (Zhang et al. 2020) gets words and characters and nothing that was trained before,
-its own settings but for the width of its LSTM and the size of a batch, and as many whole
-epochs as begin within the CPU seconds.  Its parses are scored by our EVALB after every epoch.
+con-crf (Zhang et al. 2020) reads words and characters and uses nothing pretrained.  It has its
+own settings except for the LSTM width and the batch size, and trains all epochs that begin within
+the CPU seconds.  Its parses are scored by Weft's EVALB after every epoch.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CONCRF: dict[str, Any] = {
     "epochs": 1000,
     "patience": 1000,
 }
-"""Its own configuration of crf-con with characters."""
+"""supar's own configuration of crf-con with characters."""
 
 
 def trees_of(path: Path) -> list[Tree]:
@@ -62,7 +62,7 @@ def trees_of(path: Path) -> list[Tree]:
 
 
 def with_leaves(tree: Tree, leaves: Iterator[Leaf]) -> Tree:
-    """Return a tree with other leaves."""
+    """Return a tree with its leaves replaced."""
     return Tree(
         tree.label,
         tuple(
@@ -72,8 +72,8 @@ def with_leaves(tree: Tree, leaves: Iterator[Leaf]) -> Tree:
     )
 
 
-def tell(name: str, gold: list[Tree], found: Iterable[Tree], seconds: float) -> None:
-    """Print the scores of parses whose words are those of gold."""
+def report(name: str, gold: list[Tree], found: Iterable[Tree], seconds: float) -> None:
+    """Print the scores of parses, with the words of the gold trees."""
     same = [with_leaves(t, g.leaves()) for t, g in zip(found, gold, strict=True)]
     total = score(map(str, gold), map(str, same), COLLINS).all
     print(
@@ -84,20 +84,20 @@ def tell(name: str, gold: list[Tree], found: Iterable[Tree], seconds: float) -> 
 
 
 def ours(options: argparse.Namespace) -> None:
-    """Score a checkpoint."""
+    """Score a checkpoint of Weft."""
     gold = trees_of(options.gold)
     begun = time.process_time()
     found = measure(open_model(options.checkpoint).parser, gold)
     trees = [parse.tree for parse in found.parses if parse is not None]
-    tell(f"{options.checkpoint}, parsing", gold, trees, time.process_time() - begun)
+    report(f"{options.checkpoint}, parsing", gold, trees, time.process_time() - begun)
     print(f"malformed {found.malformed}, repairs {found.repairs.total}")
     if found.tagged:
-        print(f"tags right: {100 * found.tags / found.tagged:.2f} %")
+        print(f"correct tags: {100 * found.tags / found.tagged:.2f} %")
 
 
 def concrf(options: argparse.Namespace) -> None:
-    """Train con-crf, and score it after every epoch."""
-    # Only its tokenizer of raw text needs stanza.
+    """Train con-crf and score it after every epoch."""
+    # Stub out stanza, which only supar's tokenizer of raw text needs.
     sys.modules.setdefault("stanza", types.ModuleType("stanza"))
     sys.path.insert(0, str(options.supar))
     supar = importlib.import_module("supar")
@@ -109,7 +109,7 @@ def concrf(options: argparse.Namespace) -> None:
     found = options.out / "dev.parsed"
 
     class Timed(supar.CRFConstituencyParser):  # type: ignore[misc, name-defined]
-        """Stops when its time is up."""
+        """Stops when its CPU time is used up."""
 
         NAME = "crf-constituency"
         used = 0.0
@@ -123,7 +123,7 @@ def concrf(options: argparse.Namespace) -> None:
             given = super()._evaluate(loader)
             self.predict(str(files["dev"]), pred=str(found), verbose=False, **CONCRF)
             parsed = [t for t in read_all(found.read_text()) if isinstance(t, Tree)]
-            tell(f"con-crf, epoch {self.epoch}", gold, parsed, self.used)
+            report(f"con-crf, epoch {self.epoch}", gold, parsed, self.used)
             self.transform.train()
             if self.used > options.seconds:
                 raise KeyboardInterrupt
@@ -140,18 +140,35 @@ def concrf(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Read the options and measure."""
+    """Parse the options and run the chosen measurement."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     kinds = parser.add_subparsers(required=True)
     one = kinds.add_parser("ours")
     one.add_argument("checkpoint")
     one.set_defaults(run=ours)
     other = kinds.add_parser("concrf")
-    other.add_argument("--supar", type=Path, required=True, help="folder that pip installed it to")
+    other.add_argument(
+        "--supar", type=Path, required=True, help="folder into which pip installed supar"
+    )
     other.add_argument("--train", type=Path, required=True)
-    other.add_argument("--seconds", type=float, default=1000.0, help="of CPU, for training")
-    other.add_argument("--hidden", type=int, default=200, help="LSTM width (its own: 400)")
-    other.add_argument("--batch", type=int, default=1500, help="tokens (its own: 5000)")
+    other.add_argument(
+        "--seconds",
+        type=float,
+        default=1000.0,
+        help="CPU seconds for training (default: %(default)s)",
+    )
+    other.add_argument(
+        "--hidden",
+        type=int,
+        default=200,
+        help="LSTM width (supar's own: 400; default: %(default)s)",
+    )
+    other.add_argument(
+        "--batch",
+        type=int,
+        default=1500,
+        help="batch size in tokens (supar's own: 5000; default: %(default)s)",
+    )
     other.add_argument("--out", type=Path, required=True)
     other.set_defaults(run=concrf)
     for each in (one, other):

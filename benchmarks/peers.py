@@ -1,7 +1,7 @@
-"""Peers: Transformer base as x-transformers, fairseq and Sockeye build it.
+"""Transformer base as built by x-transformers, fairseq and Sockeye.
 
-Their public interfaces alone are called.  Each lies in a folder of its own, named in
-PYTHONPATH; what is not there is left out by `train.py`, with the reason.
+Only their public interfaces are used.  Each is installed in its own folder, named in PYTHONPATH;
+`train.py` leaves out a missing peer, with the reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 class XTransformers(nn.Module):
-    """x-transformers' encoder-decoder; one embedding for both sides, a projection of its own."""
+    """x-transformers' encoder-decoder; one embedding for both sides, a separate projection."""
 
     def __init__(self, vocab: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class XTransformers(nn.Module):
 
 
 def _hashable(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `dataclass` that gives each class a hash, as fairseq needs it under Python 3.11."""
+    """Return a `dataclass` that gives each class a hash, as fairseq needs in Python 3.11."""
 
     def dataclass(cls: type | None = None, **options: Any) -> Any:
         def made(one: type) -> Any:
@@ -59,7 +59,7 @@ class Fairseq(nn.Module):
             from fairseq.models.transformer import TransformerModel, base_architecture
         finally:
             dataclasses.dataclass = real
-        words = Dictionary()  # begins with four words of its own, padding is 1
+        words = Dictionary()  # has four words from the start; padding is 1
         for index in range(vocab - len(words)):
             words.add_symbol(str(index))
         settings = Namespace(share_all_embeddings=True, dropout=0.1, max_source_positions=1024)
@@ -78,7 +78,7 @@ class Fairseq(nn.Module):
 
 
 class Sockeye(nn.Module):
-    """Sockeye 3's Transformer base in post-norm order; it traces encoder and decoder at start."""
+    """Sockeye 3's Transformer base in post-norm order; traces encoder and decoder at the start."""
 
     def __init__(self, vocab: int) -> None:
         super().__init__()

@@ -1,9 +1,8 @@
-"""Prepare: pairs per second, memory and size of preparing a corpus of WMT's size.
+"""Measure speed, memory and size of preparing a corpus as large as WMT's.
 
-Makes parallel text whose numbers of words are lognormal and whose words follow Zipf's law,
-runs `weft prepare` on it in a process of its own, and watches that process and all below
-it in /proc (Linux).  Then opens the corpus in a new process and times the first batch of an
-epoch.
+Generates parallel text whose sentence lengths are lognormal and whose words follow Zipf's law,
+runs `weft prepare` on it in its own process, and monitors that process and its descendants in
+/proc (Linux).  Then opens the corpus in a new process and times the first batch of an epoch.
 
     python benchmarks/prepare.py --pairs 5000000 --workers 2
 
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WORDS = 200_000
-"""Different words of each side."""
+"""Vocabulary of each side, in words."""
 BLOCK = 50_000
-"""Pairs made at a time."""
+"""Pairs generated at a time."""
 EVERY = 0.1
-"""Seconds between looks at the memory."""
+"""Seconds between memory measurements."""
 EPOCH = """
 import sys, time
 began = time.perf_counter()
@@ -48,7 +47,7 @@ print(time.perf_counter() - imported)
 
 
 def words(letters: str, vowels: str) -> list[str]:
-    """Return made-up words, short ones first: the common ones are short."""
+    """Return generated words, short words first, because frequent words are short."""
     syllables = [a + b for a in letters for b in vowels]
     base, made = len(syllables), []
     for number in range(WORDS):
@@ -63,7 +62,7 @@ def words(letters: str, vowels: str) -> list[str]:
 
 
 def write_text(folder: Path, pairs: int, seed: int = 1) -> None:
-    """Write train and valid text of two sides."""
+    """Write training and validation text of both sides."""
     rng = np.random.default_rng(seed)
     sides = {"en": words("bcdfghjklmnp", "aeiou"), "de": words("rstvwzhklmng", "aeiouäöü")}
     for split, count in (("train", pairs), ("valid", 2000)):
@@ -86,7 +85,7 @@ def write_text(folder: Path, pairs: int, seed: int = 1) -> None:
 
 
 class Watch:
-    """Looks at the memory of a process and of all below it until it ends."""
+    """Monitors the memory of a process and its descendants until it ends."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -107,12 +106,12 @@ class Watch:
             time.sleep(EVERY)
 
     def join(self) -> None:
-        """Wait for the end."""
+        """Wait for the process to end."""
         self._thread.join()
 
 
 def _family(pid: int) -> Iterator[int]:
-    """Yield a process and all below it."""
+    """Yield a process and its descendants."""
     yield pid
     try:
         below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -123,7 +122,7 @@ def _family(pid: int) -> Iterator[int]:
 
 
 def _memory(pid: int) -> tuple[int, int]:
-    """Return kB of a process: shared pages divided among those who share them, and in full."""
+    """Return the PSS and RSS of a process, in kB."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -133,14 +132,19 @@ def _memory(pid: int) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Make the text, prepare it, and print what it took."""
+    """Generate the text, prepare it, and print the measurements."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--pairs", type=int, default=5_000_000)
     options.add_argument("--workers", type=int, default=2)
     options.add_argument("--vocabulary", type=int, default=37_000)
-    options.add_argument("--tokens", type=int, default=25_000, help="of a batch, to start an epoch")
-    options.add_argument("--folder", help="where to write (default: a temporary folder)")
-    options.add_argument("--out", help="JSON file for the figures")
+    options.add_argument(
+        "--tokens",
+        type=int,
+        default=25_000,
+        help="tokens per batch, for the start of an epoch (default: %(default)s)",
+    )
+    options.add_argument("--folder", help="working folder (default: a temporary folder)")
+    options.add_argument("--out", help="JSON file for the measurements")
     given = options.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder) as made:
         found = measure(Path(made), given)
@@ -150,7 +154,7 @@ def main() -> None:
 
 
 def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
-    """Return the figures of one preparation."""
+    """Return the measurements of one preparation."""
     began = time.perf_counter()
     write_text(folder, given.pairs)
     run = {
@@ -167,7 +171,10 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
     }
     (folder / "drill.json").write_text(json.dumps(run))
     text_bytes = sum(path.stat().st_size for path in folder.glob("train.*"))
-    print(f"text made: {text_bytes / 1e6:,.0f} MB, {time.perf_counter() - began:.0f} s", flush=True)
+    print(
+        f"text generated: {text_bytes / 1e6:,.0f} MB, {time.perf_counter() - began:.0f} s",
+        flush=True,
+    )
     command = ["prepare", str(folder / "drill.json"), "--out", str(folder / "out")]
     began = time.perf_counter()
     process = subprocess.Popen(

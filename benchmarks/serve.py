@@ -1,11 +1,11 @@
-"""Serve: how fast a server answers many clients at once, and whether every answer is right.
+"""Measure how fast a server answers many clients at once, and check every answer.
 
     python benchmarks/serve.py CKPT --source test.en.gz [--clients 64] [--seconds 60] [-o F.json]
 
-`weft serve` runs as a process of its own on this machine. Each client keeps a connection and
-asks for one sentence after another; a quarter of them ask for greedy search. Every answer is
-compared with what the same checkpoint translates offline. Besides, four clients hang up while
-they wait, again and again, and four send bodies that are too large.
+`weft serve` runs as its own process on this machine.  Each client keeps a connection open and
+requests one sentence after another; a quarter of the clients request greedy search.  Every answer
+is compared with the offline translation of the same checkpoint.  In addition, four clients
+repeatedly disconnect while they wait, and four send bodies that are too large.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import weft
 from weft.runtime.data.text_files import read_lines
 
 TROUBLE = 4
-"""Clients of each troublesome kind."""
+"""Number of clients that disconnect, and of clients that send too much."""
 GREEDY = {"beam": 1}
 HEAD = (
     "POST /translate HTTP/1.1\r\nhost: weft\r\ncontent-type: application/json\r\n"
@@ -41,8 +41,8 @@ HEAD = (
 
 
 @dataclass
-class Heard:
-    """What all clients heard."""
+class Answers:
+    """Answers received by all clients."""
 
     seconds: list[float] = field(default_factory=list)
     statuses: Counter[str] = field(default_factory=Counter)
@@ -51,7 +51,7 @@ class Heard:
 
 
 def request(source: str, search: dict[str, Any]) -> bytes:
-    """Return a request for the translation of one sentence."""
+    """Return an HTTP request for the translation of one sentence."""
     body = json.dumps({"source": source, "search": search}).encode()
     return HEAD.format(len(body)).encode() + body
 
@@ -63,8 +63,10 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     return int(head.split()[1]), await reader.readexactly(int(length[1]) if length else 0)
 
 
-async def client(number: int, port: int, known: list[dict[str, str]], until: float, heard: Heard):  # noqa: ANN201
-    """Ask for one sentence after another until the time is over."""
+async def client(
+    number: int, port: int, known: list[dict[str, str]], until: float, answers: Answers
+) -> None:
+    """Request one sentence after another until the time is over."""
     chance = random.Random(number)
     greedy = number % 4 == 0
     lines = list(known[greedy])
@@ -73,16 +75,18 @@ async def client(number: int, port: int, known: list[dict[str, str]], until: flo
         source, began = chance.choice(lines), time.monotonic()
         writer.write(request(source, GREEDY if greedy else {}))
         status, body = await answer(reader)
-        heard.seconds.append(time.monotonic() - began)
-        heard.statuses[str(status)] += 1
+        answers.seconds.append(time.monotonic() - began)
+        answers.statuses[str(status)] += 1
         found = json.loads(body).get("results", [{}])[0].get("translations", [{}])
         if status != 200 or found[0].get("text") != known[greedy][source]:
-            heard.wrong.append(source)
+            answers.wrong.append(source)
     writer.close()
 
 
-async def hangs_up(number: int, port: int, lines: list[str], until: float, heard: Heard):  # noqa: ANN201
-    """Ask, wait for a moment, and cut the connection without a word."""
+async def hangs_up(
+    number: int, port: int, lines: list[str], until: float, answers: Answers
+) -> None:
+    """Send a request, wait briefly, and reset the connection; repeat."""
     chance = random.Random(1000 + number)
     while time.monotonic() < until:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -93,38 +97,38 @@ async def hangs_up(number: int, port: int, lines: list[str], until: float, heard
             socket.SOL_SOCKET, socket.SO_LINGER, struct.unpad("ii", 1, 0)
         )
         writer.transport.abort()
-        heard.hung_up += 1
+        answers.hung_up += 1
 
 
-async def too_large(port: int, until: float, heard: Heard):  # noqa: ANN201
-    """Send bodies of 2 MiB, and read why they are refused."""
+async def too_large(port: int, until: float, answers: Answers) -> None:
+    """Send bodies of 2 MiB, and count how they are refused."""
     body = json.dumps({"source": "a" * 2**21}).encode()
     while time.monotonic() < until:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(HEAD.format(len(body)).encode() + body)
         try:
             status, _ = await answer(reader)
-            heard.statuses[f"{status} (too large)"] += 1
+            answers.statuses[f"{status} (too large)"] += 1
         except (ConnectionError, asyncio.IncompleteReadError):
-            heard.statuses["cut (too large)"] += 1
+            answers.statuses["cut (too large)"] += 1
         writer.close()
         await asyncio.sleep(0.5)
 
 
-async def load(port: int, known: list[dict[str, str]], clients: int, seconds: float) -> Heard:
-    """Let all clients loose for some seconds."""
-    heard, until = Heard(), time.monotonic() + seconds
+async def load(port: int, known: list[dict[str, str]], clients: int, seconds: float) -> Answers:
+    """Run all clients for some seconds."""
+    answers, until = Answers(), time.monotonic() + seconds
     lines = list(known[0])
     await asyncio.gather(
-        *(client(number, port, known, until, heard) for number in range(clients)),
-        *(hangs_up(number, port, lines, until, heard) for number in range(TROUBLE)),
-        *(too_large(port, until, heard) for _ in range(TROUBLE)),
+        *(client(number, port, known, until, answers) for number in range(clients)),
+        *(hangs_up(number, port, lines, until, answers) for number in range(TROUBLE)),
+        *(too_large(port, until, answers) for _ in range(TROUBLE)),
     )
-    return heard
+    return answers
 
 
 async def metrics_of(port: int) -> dict[str, float]:
-    """Return what the server counted."""
+    """Return the metrics of the server."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /metrics HTTP/1.1\r\nhost: weft\r\n\r\n")
     _, body = await answer(reader)
@@ -162,30 +166,30 @@ def main() -> None:
     command = [sys.executable, "-m", "weft", "serve", options.checkpoint, "--port", "0"]
     server = subprocess.Popen([*command, "--precision", "float32"], stderr=subprocess.PIPE)
     try:
-        # Lines about steps may come first.
+        # Log lines about decoding steps may come first.
         found = (re.search(rb"http://[\d.]+:(\d+)", line) for line in server.stderr)
         port, before = int(next(one for one in found if one)[1]), memory(server.pid)
         asyncio.run(load(port, known, options.clients, 3.0))
-        heard = asyncio.run(load(port, known, options.clients, options.seconds))
+        answers = asyncio.run(load(port, known, options.clients, options.seconds))
         counted, after = asyncio.run(metrics_of(port)), memory(server.pid)
         server.send_signal(signal.SIGTERM)
         code = server.wait(60)
     finally:
         server.kill()
-    cuts = statistics.quantiles(heard.seconds, n=100)
+    cuts = statistics.quantiles(answers.seconds, n=100)
     result = {
         "clients": options.clients,
         "seconds": options.seconds,
-        "answers": len(heard.seconds),
-        "wrong": len(heard.wrong),
-        "statuses": dict(sorted(heard.statuses.items())),
-        "hung up": heard.hung_up,
-        "sentences a second": round(len(heard.seconds) / options.seconds, 1),
+        "answers": len(answers.seconds),
+        "wrong": len(answers.wrong),
+        "statuses": dict(sorted(answers.statuses.items())),
+        "hung up": answers.hung_up,
+        "sentences a second": round(len(answers.seconds) / options.seconds, 1),
         "offline sentences a second (beam, greedy)": [round(one, 1) for one in offline],
         "latency ms p50": round(1000 * cuts[49]),
         "latency ms p90": round(1000 * cuts[89]),
         "latency ms p99": round(1000 * cuts[98]),
-        "latency ms most": round(1000 * max(heard.seconds)),
+        "latency ms most": round(1000 * max(answers.seconds)),
         "mean batch": round(
             counted["weft_batch_sentences_sum"] / counted["weft_batch_sentences_count"], 1
         ),
@@ -197,7 +201,7 @@ def main() -> None:
         print(f"{name:44} {value}")
     if options.out:
         Path(options.out).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    sys.exit(bool(heard.wrong) or code != 0)
+    sys.exit(bool(answers.wrong) or code != 0)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Start: how long it takes to check a spec, and to build the module, from nothing.
+"""Measure the start-up time of checking a spec and of building a module.
 
     python benchmarks/start.py
 
-Whole processes are timed, in turn, and medians quoted.
+Complete processes are timed in turn, and medians are reported.
 """
 
 from __future__ import annotations

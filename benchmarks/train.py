@@ -1,23 +1,23 @@
-"""Train: how fast, in how much memory, and how soon peers train Transformer base on the CPU.
+"""Compare training speed, memory and start-up of Transformer base with peers.
 
     PYTHONPATH=PEERS python benchmarks/train.py            # all: about half an hour on 2 cores
     PYTHONPATH=PEERS python benchmarks/train.py --quick    # 1 minute
     PYTHONPATH=PEERS python benchmarks/train.py --device cuda --sizes base big --tokens 25000
 
-PEERS are the folders into which transformers, x-transformers, fairseq and sockeye were
-installed; what is not there is left out, with the reason.
+PEERS are the folders into which transformers, x-transformers, fairseq and sockeye were installed;
+a peer that is missing is left out, with the reason.
 
-The job: 6 + 6 layers, d_model 512, vocabulary 37000, batches of neighbours in length,
-lengths lognormal, label smoothing 0.1, dropout 0.1, Adam.  Peers come as shipped (torch's
-Adam as they call it) and in their best form (torch.compile with dynamic shapes, fused
-Adam); Weft comes as `weft train` runs it.  Every contestant has a process of its own; two
-peers and Weft take turns, so that a noisy machine is noisy for all.  Medians are quoted,
-and the ratio to Weft in the same turns.  The ceiling is the fastest product of large
-matrices that torch has for the precision, in the same turns too: what a shared machine gives
-changes by the minute; FLOPs are torch's own count of the padded batch.
+The job: 6 + 6 layers, d_model 512, vocabulary 37000, batches of sentences of similar length,
+lengths lognormal, label smoothing 0.1, dropout 0.1, Adam.  Peers run as shipped (torch's Adam as
+they call it) and in their best form (torch.compile with dynamic shapes, fused Adam); Weft runs as
+in `weft train`.  Every contestant has its own process; two peers and Weft take turns, so that
+noise of the machine affects all of them.  Medians are reported, with the ratio to Weft in the
+same turns.  MFU is relative to the fastest product of large matrices in torch for the precision,
+measured in the same turns, because the speed of a shared machine changes by the minute; FLOPs are
+torch's own count for the padded batch.
 
-On CUDA Weft is compiled as `weft train` does it, and comes on packed rows too, with the kernel
-for many lengths; peers are compiled, in bfloat16 unless asked otherwise.
+On CUDA, Weft is compiled as in `weft train`, and also runs on unpadded rows with the
+variable-length kernel; peers are compiled, and the default precision is bfloat16.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from contestants import BASE, BIG, CONTESTANTS, VOCAB, Size
 from torch import Tensor, nn
 
 BATCHES = 4
-PACKED = "weft, packed"
+PACKED = "weft, unpadded"
 SIZES = {"base": BASE, "big": BIG, "tiny": Size(64, 4, 128, 0.1)}
-"""Of the paper; `tiny` is to try the benchmark itself."""
+"""Sizes of the paper; `tiny` is for trying out the benchmark."""
 ON_GPU = ("torch.nn.Transformer", "Hugging Face Marian")
-"""Peers that know how to run on a GPU here."""
+"""Peers that this benchmark can run on a GPU."""
 TOGETHER = 2
-"""Peers that are alive at a time, beside Weft: what memory allows."""
+"""Peers that run at the same time, in addition to Weft; limited by memory."""
 COMPILED = ("Hugging Face Marian", "x-transformers")
-"""Peers of which the best form is measured: the fastest as shipped."""
+"""Peers whose best form is measured: the fastest as shipped."""
 
 
 @dataclass(frozen=True)
 class How:
-    """How a contestant trains."""
+    """Training settings of a contestant."""
 
     half: bool
     best: bool
@@ -63,13 +63,13 @@ class How:
 
 
 def make_batches(tokens: int, seed: int = 1) -> list[tuple[Tensor, Tensor]]:
-    """Return batches of like length, about `tokens` target tokens each, padding 0.
+    """Return batches of about `tokens` target tokens each, padding 0.
 
-    Lengths are lognormal with a mean of about 30, as in sentences; each batch holds
-    neighbours in length.
+    Lengths are lognormal with a mean of about 30, as in sentences; each batch has sentences of
+    similar length.
     """
     generator = torch.Generator().manual_seed(seed)
-    times = max(1, tokens // 4096)  # the more sentences to choose from, the larger the batch
+    times = max(1, tokens // 4096)  # larger batches need more sentences to choose from
     lengths = torch.empty(4000 * times).log_normal_(3.25, 0.55, generator=generator)
     ordered = lengths.long().clamp(4, 100).sort().values
     batches = []
@@ -88,14 +88,14 @@ def make_batches(tokens: int, seed: int = 1) -> list[tuple[Tensor, Tensor]]:
 
 
 def shifted(target: Tensor) -> Tensor:
-    """Return what a decoder reads: a beginning, and the target without its end."""
+    """Return the decoder input: a begin token and the target without its last token."""
     return torch.cat((torch.full_like(target[:, :1], 3), target[:, :-1]), 1)
 
 
 def weft_step(
     how: How, *, packed: bool = False
 ) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], str]:
-    """Return Weft's model, on packed rows or padded ones, its summed loss, and what it says."""
+    """Return Weft's model, its summed loss, and a description of its choices."""
     import weft
     from weft.blocks.kernels import attention_backends as cores
     from weft.blocks.kernels import linear as product
@@ -117,15 +117,15 @@ def weft_step(
     )
     product.use_product(kernels.product)
     cores.use(kernels.attention)
-    said = str(kernels)
+    note = str(kernels)
     if packed:
         weft.unpad(model)
     if on_gpu:
-        said = f"{said}; {weft.compile(model, 'layers')}"
+        note = f"{note}; {weft.compile(model, 'layers')}"
     known: dict[int, dict[str, int]] = {}
 
     def loss(source: Tensor, target: Tensor) -> Tensor:
-        if id(target) not in known:  # batches are few and stay where they are
+        if id(target) not in known:  # there are few batches, and they are kept, so ids are stable
             ids = {"source": source, "target": target}
             known[id(target)] = {name: int((one != 0).sum()) for name, one in ids.items()}
         inputs = {"source": source, "source_mask": source != 0, "target": shifted(target)}
@@ -142,11 +142,11 @@ def weft_step(
             )
         return sums.loss
 
-    return model, loss, said
+    return model, loss, note
 
 
 def peer_step(name: str, how: How) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], str]:
-    """Return a peer's model, its summed loss, and what to say of it."""
+    """Return a peer's model, its summed loss, and an empty description."""
     contestant = CONTESTANTS[name]
     sized = (how.size,) if name in ON_GPU else ()
     model = contestant.build(VOCAB, *sized).to(how.device).train()
@@ -161,15 +161,15 @@ def peer_step(name: str, how: How) -> tuple[nn.Module, Callable[[Tensor, Tensor]
 
 
 def work(pipe: Connection, name: str, how: How) -> None:
-    """Build one contestant, and make a step whenever asked."""
+    """Build one contestant, and make a step on each request from the pipe."""
     if how.threads:
         torch.set_num_threads(how.threads)
     try:
         if name.startswith("weft"):
-            model, loss, said = weft_step(how, packed=name == PACKED)
+            model, loss, note = weft_step(how, packed=name == PACKED)
         else:
-            model, loss, said = peer_step(name, how)
-    except Exception as error:  # noqa: BLE001 - told, and the next one goes on
+            model, loss, note = peer_step(name, how)
+    except Exception as error:  # noqa: BLE001 - reported; the next contestant continues
         pipe.send(("missing", f"{type(error).__name__}: {error}"))
         return
     own = name.startswith("weft")
@@ -178,9 +178,9 @@ def work(pipe: Connection, name: str, how: How) -> None:
         model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=fused
     )
     made: dict[int, list[tuple[Tensor, Tensor, int]]] = {}
-    pipe.send(("built", said))
-    while (asked := pipe.recv()) is not None:
-        tokens, turn = asked
+    pipe.send(("built", note))
+    while (requested := pipe.recv()) is not None:
+        tokens, turn = requested
         if tokens not in made:
             made[tokens] = [
                 (source.to(how.device), target.to(how.device), int((target != 0).sum()))
@@ -200,20 +200,20 @@ def work(pipe: Connection, name: str, how: How) -> None:
 
 
 def finished(device: str) -> None:
-    """Wait until a device has done all that it was asked."""
+    """Wait until a device has finished its queued work."""
     if device != "cpu":
         torch.cuda.synchronize()
 
 
 def peak(device: str) -> float:
-    """Return the most MB that this process has needed, of the device's memory or the machine's."""
+    """Return the peak memory of this process in MB, on the device or in RAM."""
     if device != "cpu":
         return torch.cuda.max_memory_allocated() / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def peak_flops(how: How) -> float:
-    """Return the FLOP/s of the fastest product of large matrices that torch has."""
+    """Return the peak FLOP/s: the fastest product of large matrices in torch."""
     from weft.blocks.kernels import linear as product
 
     rows, inner = (4096, 2048) if how.device == "cpu" else (8192, 8192)
@@ -235,7 +235,7 @@ def peak_flops(how: How) -> float:
 
 
 def flops(batches: Sequence[tuple[Tensor, Tensor]], size: Size = BASE) -> list[tuple[float, int]]:
-    """Return the FLOPs of one step, and the target tokens, of each batch."""
+    """Return the FLOPs of one step and the number of target tokens, for each batch."""
     import weft
     from torch.utils.flop_counter import FlopCounterMode
     from weft.runtime.codegen.build import build_empty
@@ -252,10 +252,10 @@ def flops(batches: Sequence[tuple[Tensor, Tensor]], size: Size = BASE) -> list[t
 
 
 class Contest:
-    """Some contestants that take turns."""
+    """Several contestants that take turns."""
 
     def __init__(self, names: list[str], how: How) -> None:
-        """Start each in a process, one after the other, to its first step."""
+        """Start each contestant in its own process, one after the other, up to its first step."""
         self.how = how
         context = multiprocessing.get_context("spawn")
         self.pipes: dict[str, Connection] = {}
@@ -263,21 +263,21 @@ class Contest:
         self.peak: dict[str, float] = {}
         self.processes = []
         self.peaks: list[float] = []
-        """FLOP/s of the fastest product, in each turn of the last turns."""
+        """Peak FLOP/s, measured in each turn of the last call of `turns`."""
         for name in names:
             here, there = context.Pipe()
             start = time.perf_counter()
             own = replace(how, best=how.best and not name.startswith("weft"))
             process = context.Process(target=work, args=(there, name, own), daemon=True)
             process.start()
-            there.close()  # so that the end of the process is the end of the pipe
+            there.close()  # so that the pipe closes when the process ends
             self.processes.append(process)
-            word, said = here.recv()
+            word, note = here.recv()
             if word == "missing":
-                print(f"left out: {name}: {said}", flush=True)
+                print(f"left out: {name}: {note}", flush=True)
                 continue
-            if said:
-                print(f"{name}: {said}", flush=True)
+            if note:
+                print(f"{name}: {note}", flush=True)
             try:
                 here.send((2048, 0))
                 here.recv()
@@ -291,15 +291,18 @@ class Contest:
         """Return target tokens per second of each contestant, turn by turn."""
         speeds: dict[str, list[float]] = {name: [] for name in self.pipes}
         self.peaks = []
-        warm = BATCHES if self.how.best else 0  # what is compiled is so again for some shapes
+        warm = BATCHES if self.how.best else 0  # torch.compile recompiles for some shapes
         for turn in range(-warm, rounds):
             self.peaks.append(peak_flops(self.how))
             for name, pipe in list(self.pipes.items()):
                 try:
                     pipe.send((tokens, turn + 1 + BATCHES))
                     seconds, count, _, self.peak[name] = pipe.recv()
-                except (EOFError, OSError):  # such as one that the system killed for its memory
-                    print(f"left out: {name}: it died at {tokens} tokens", flush=True)
+                except (
+                    EOFError,
+                    OSError,
+                ):  # for example, the system killed it because of its memory
+                    print(f"left out: {name}: its process died at {tokens} tokens", flush=True)
                     del self.pipes[name]
                     continue
                 if turn >= 0:
@@ -307,7 +310,7 @@ class Contest:
         return {name: found for name, found in speeds.items() if name in self.pipes}
 
     def end(self) -> None:
-        """Let them go."""
+        """End all processes."""
         for pipe in self.pipes.values():
             pipe.send(None)
         for process in self.processes:
@@ -315,26 +318,35 @@ class Contest:
 
 
 def groups(names: list[str], ours: list[str]) -> Iterator[list[str]]:
-    """Yield Weft with a few peers at a time."""
+    """Yield groups of Weft and a few peers."""
     for start in range(0, max(1, len(names)), TOGETHER):
         yield [*ours, *names[start : start + TOGETHER]]
 
 
 def main() -> None:
-    """Run all contestants in turns and print tables."""
+    """Run all contestants in turn and print tables."""
     from weft.runtime.system.cpu import processor_name
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--sizes", nargs="*", choices=SIZES, default=["base"])
-    parser.add_argument("--precision", nargs="*", help="default: bfloat16, on the CPU float32 too")
+    parser.add_argument("--precision", nargs="*", help="default: bfloat16, on the CPU also float32")
     parser.add_argument("--tokens", nargs="*", type=int, default=[2048, 4096])
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each contestant")
-    parser.add_argument("--threads", type=int, default=0, help="0 is torch's choice")
-    parser.add_argument("--only", nargs="*", help="peers; default: all that there are")
-    parser.add_argument("--forms", nargs="*", help="shipped, best; default: both, on CUDA best")
-    parser.add_argument("--packed", action="store_true", help="Weft on packed rows too")
-    parser.add_argument("--quick", action="store_true", help="bfloat16, 2048 tokens, Marian alone")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="measured turns per contestant (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=0,
+        help="number of CPU threads; 0 is torch's default (default: %(default)s)",
+    )
+    parser.add_argument("--only", nargs="*", help="names of peers (default: all available)")
+    parser.add_argument(
+        "--forms", nargs="*", help="shipped, best (default: both; on CUDA only best)"
+    )
+    parser.add_argument("--packed", action="store_true", help="also run Weft on unpadded rows")
+    parser.add_argument("--quick", action="store_true", help="bfloat16, 2048 tokens, only Marian")
     options = parser.parse_args()
     on_gpu = options.device != "cpu"
     if on_gpu and not torch.cuda.is_available():
@@ -364,16 +376,16 @@ def main() -> None:
 
 
 def meet(
-    names: list[str], how: How, sizes: list[int], rounds: int, said: tuple[str, str, str]
+    names: list[str], how: How, sizes: list[int], rounds: int, note: tuple[str, str, str]
 ) -> list[dict[str, Any]]:
-    """Let some contestants take turns, and return what came of it, a row for each."""
+    """Let contestants take turns, and return a row of results for each."""
     contest, rows = Contest(names, how), []
-    size, precision, form = said
+    size, precision, form = note
     for tokens in sizes[:1] if how.best else sizes:
         mean = statistics.mean(f / t for f, t in flops(make_batches(tokens), how.size))
         speeds = contest.turns(tokens, rounds)
         top = statistics.median(contest.peaks)
-        print(f"{precision}: ceiling {top / 1e9:.0f} GFLOP/s", flush=True)
+        print(f"{precision}: peak {top / 1e9:.0f} GFLOP/s", flush=True)
         ours = statistics.median(speeds.get("weft", [math.nan]))
         for name, found in speeds.items():
             median = statistics.median(found)
@@ -397,7 +409,7 @@ def meet(
 
 
 def line(row: dict[str, Any]) -> str:
-    """Return one row of the table."""
+    """Return a row as a line of the table."""
     speeds = row["speeds"]
     cells = (
         row["precision"],
@@ -418,7 +430,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     """Return all rows as a table."""
     head = (
         "| | tokens | | form | target tokens/s (median) | range | Weft is x times as fast"
-        " | % of ceiling | peak MB | cold start s |"
+        " | MFU % | peak MB | cold start s |"
     )
     return "\n".join([head, "|---" * 10 + "|", *map(line, rows)])
 

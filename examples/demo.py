@@ -1,6 +1,6 @@
-"""Run the whole system on a small corpus that is made on the spot, in a few minutes.
+"""Run the complete system on a small generated corpus, in a few minutes.
 
-Used as `python examples/demo.py --out outputs/demo`; `make demo` calls it.
+Run it with `python examples/demo.py --out outputs/demo` or `make demo`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from weft.specs.load import load
 RUN = "demo"
 SPEC = "transformer-tiny"
 TRAIN, VALID, TEST = 20_000, 300, 500
-"""Lines of the corpus."""
+"""Number of lines in each part of the corpus."""
 SHOWN = 6
-"""Translations that are printed."""
+"""Number of translations to print."""
 
 
 def demo(folder: Path) -> None:
-    """Check, draw, make a corpus, train, translate, score.
+    """Check and draw a spec, make a corpus, train, translate and score.
 
     Args:
-        folder: where everything is written.
+        folder: output folder.
 
     Raises:
         InputError: training was stopped, or a file cannot be written.
@@ -63,7 +63,7 @@ def demo(folder: Path) -> None:
     console.print(f"loss and learning rate: {folder / 'curves.png'}")
     if not result.finished or result.averaged is None:
         raise InputError(f"stopped by {result.reason}", help="run the demo again")
-    console.rule("4. translate lines that were never seen")
+    console.rule("4. translate test lines, which are not in the training data")
     model = api.open_model(result.averaged)
     sources, references = (list(read_lines(folder / "corpus" / f"test.{s}")) for s in ("en", "de"))
     found = model.translate(sources)
@@ -72,7 +72,7 @@ def demo(folder: Path) -> None:
     exact = sum(a == b for a, b in zip(found, references, strict=True)) / len(found)
     console.print(f"sacreBLEU    {scores.values['bleu']:6.2f}  {scores.signatures['bleu']}")
     console.print(f"exact match  {exact:6.1%}  of {len(found)} lines")
-    console.rule("What next")
+    console.rule("Next steps")
     console.print(
         f'echo "three hundred and seven" | weft translate {result.averaged}\n'
         f"weft show {SPEC}\n"
@@ -86,9 +86,11 @@ def demo(folder: Path) -> None:
 
 def _check_and_draw(folder: Path, console: Console) -> None:
     graph = graph_of(load(SPEC))
-    console.print(f"{graph.name}: sound; {graph.parameters():,} parameters")
+    console.print(f"{graph.name}: valid; {graph.parameters():,} parameters")
     if shutil.which("dot") is None:
-        console.print("no pictures: 'dot' is missing; on Debian: apt-get install graphviz")
+        console.print(
+            "skipped drawing, because 'dot' is missing; on Debian: apt-get install graphviz"
+        )
         return
     for suffix in ("svg", "png"):
         console.print(f"drawn: {draw(graph, folder / f'{SPEC}.{suffix}')}")
@@ -103,7 +105,9 @@ def _make_corpus(folder: Path, console: Console) -> None:
         for side in ("en", "de")
     ):
         write_corpus(corpus, train=TRAIN, valid=VALID, test=TEST, seed=1)
-    console.print(f"{TRAIN:,} training lines in {corpus}; no test number is among them; such as")
+    console.print(
+        f"{TRAIN:,} training lines in {corpus}, without the numbers of the test lines; for example"
+    )
     pairs = zip(read_lines(corpus / "train.en"), read_lines(corpus / "train.de"), strict=True)
     for _, (source, target) in zip(range(3), pairs, strict=False):
         console.print(f"  {source}  ->  {target}", markup=False)
@@ -120,7 +124,7 @@ def _show(
     console: Console, sources: Sequence[str], references: Sequence[str], found: Sequence[str]
 ) -> None:
     table = Table()
-    for name in ("source", "translation", "right"):
+    for name in ("source", "translation", "correct"):
         table.add_column(name, overflow="fold")
     step = max(1, len(sources) // SHOWN)
     for source, reference, line in list(zip(sources, references, found, strict=True))[::step][
@@ -133,7 +137,7 @@ def _show(
 def main() -> int:
     """Run the demo and return its exit code."""
     parser = argparse.ArgumentParser(
-        description="Check, draw, train and translate a small task that is made on the spot."
+        description="Check, draw, train and translate a small generated task."
     )
     parser.add_argument(
         "--out",

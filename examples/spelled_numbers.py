@@ -1,26 +1,25 @@
-"""Spelled-out numbers: a small English-German translation task made on the spot.
+"""Spelled-out numbers: a small generated English-German translation task.
 
-Each line is a number, an ordinal, a year, a date, an amount of money or a
-decimal, spelled by the num2words library in both languages and mostly set in
-a short phrase ("for the twenty-first time", "zum einundzwanzigsten Mal").  It
-needs no data file, is learnt by a small model in minutes, and is still real
-translation: word order, compounds and German endings differ from English.
+Each line is a number, an ordinal, a year, a date, an amount of money or a decimal, spelled by
+the num2words library in both languages and usually set in a short phrase ("for the twenty-first
+time", "zum einundzwanzigsten Mal").  The task needs no data file, and a small model learns it in
+minutes.  It is still real translation: word order, compounds and German endings differ from
+English.
 
-Training, validation and test lines are disjoint by value: a hash of (seed,
-kind, value) gives every value of at least 100 to one of the three, so a number
-in a test line is in no training line of the same kind, in whatever phrase.
-Values below 100 are always for training: they are the words of which all
-others are made.  A date counts as its year.
+Training, validation and test lines are disjoint by value: a hash of (seed, kind, value) assigns
+every value of at least 100 to one of the three, so a number in a test line occurs in no training
+line of the same kind, whatever the phrase.  Values below 100 are always in the training set,
+because all larger numbers are spelled with their words.  A date counts as its year.
 
-What num2words 0.5 spells wrongly is left out:
+The following values are excluded because num2words 0.5 spells them wrongly or unnaturally:
 
 - German thousands that end in 01 (101,000 gives "einhunderteinstausend");
-- negative decimals above -1 (-0.7 loses its sign), so no negative decimal;
-- years before 1000 ("einshundert"), and after 2099, which nobody says so;
+- negative decimals: those above -1 lose their sign, such as -0.7;
+- years before 1000 ("einshundert") and after 2099, which nobody says in this form;
 - parts of an amount that are zero ("two euro, zero cents" is said "two euro").
 
-German counts ending in "eins" change before a noun, and "ein Euro" changes
-with its case, so those values appear only in phrases where they do not.
+German counts ending in "eins" are inflected before a noun, and "ein Euro" is inflected for case,
+so those values appear only in phrases where their form does not change.
 """
 
 from __future__ import annotations
@@ -41,19 +40,19 @@ if TYPE_CHECKING:
 
 Split = Literal["train", "valid", "test"]
 Frame = tuple[str, str]
-"""An English phrase and its German; ``{}`` is where a spelled value goes."""
+"""An English phrase and its German; ``{}`` is replaced by a spelled value."""
 
 TESTED, VALIDATED = 0.1, 0.1
-"""Shares of the values that belong to test and to validation."""
+"""Fractions of the values that are assigned to test and to validation."""
 ALWAYS_TRAINED = 100
-"""Values below this are for training only."""
+"""Values below this are used for training only."""
 PATIENCE = 10_000
-"""Draws in a row that may give nothing new before a split counts as exhausted."""
+"""Consecutive draws without a new line after which a split counts as exhausted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One pair of sentences, and the values it spells."""
+    """One pair of sentences and the values that it spells."""
 
     source: str
     """English."""
@@ -65,15 +64,15 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """One kind of number: which values it has, how they are said, and where."""
+    """One kind of number: its values, their spelling and their phrases."""
 
     kind: str
     weight: int
-    """Share of the lines, relative to the other forms."""
+    """Relative frequency among the lines."""
     draw: Callable[[Random], int]
     spell: Callable[[int, str], str]
     frames: tuple[Frame, ...]
-    """Phrases that any value fits."""
+    """Phrases that fit any value."""
     wary_frames: tuple[Frame, ...] = ()
     """Phrases in which a value that `ends_in_one` would be inflected in German."""
     ends_in_one: Callable[[int], bool] = lambda _: False
@@ -82,20 +81,20 @@ class _Form:
 def write_corpus(
     folder: str | Path, *, train: int = 20_000, valid: int = 500, test: int = 500, seed: int = 1
 ) -> dict[str, int]:
-    """Write `train.en`, `train.de`, `valid.en`, ... into a folder, one sentence a line.
+    """Write `train.en`, `train.de`, `valid.en`, ... into a folder, one sentence per line.
 
     Args:
-        folder: made when missing; files of these names are replaced.
-        train: lines to train on.
-        valid: lines to watch while training.
-        test: lines to judge by.
-        seed: decides the lines and which values are held out.
+        folder: output folder, created if missing; existing files of these names are replaced.
+        train: number of training lines.
+        valid: number of validation lines.
+        test: number of test lines.
+        seed: random seed of the lines and of the assignment of values to splits.
 
     Returns:
         The number of lines written for each split.
 
     Raises:
-        InputError: num2words is missing, or so many different lines do not exist.
+        InputError: num2words is missing, or there are not enough different lines.
     """
     folder = Path(folder)
     wanted: dict[Split, int] = {"train": train, "valid": valid, "test": test}
@@ -109,17 +108,17 @@ def write_corpus(
 
 
 def make_lines(count: int, *, split: Split, seed: int) -> list[Line]:
-    """Return `count` lines whose English differs; a pure function of its arguments.
+    """Return `count` lines with different English texts, determined by the arguments.
 
     Raises:
-        InputError: num2words is missing, or so many different lines do not exist.
+        InputError: num2words is missing, or there are not enough different lines.
     """
     if count < 0:
-        msg = f"{count} lines cannot be made for {split}"
-        raise InputError(msg, help="give a number of lines of at least 0")
+        msg = f"cannot make {count} lines for {split}"
+        raise InputError(msg, help="give a number of at least 0")
     lines = list(islice(_different_lines(split, seed), count))
     if len(lines) < count:
-        msg = f"{count} different lines were wanted for {split}, about {len(lines)} exist"
+        msg = f"cannot make {count} different lines for {split}: about {len(lines)} exist"
         raise InputError(msg, help="ask for fewer lines")
     return lines
 
@@ -136,7 +135,7 @@ def split_of(kind: str, value: int, seed: int) -> Split:
 
 
 def _different_lines(split: Split, seed: int) -> Iterator[Line]:
-    """Draw lines until nothing new comes."""
+    """Draw different lines until the split is exhausted."""
     random = Random(f"{seed}/{split}")
     forms = _forms()
     weights = [form.weight for form in forms]
@@ -154,7 +153,7 @@ def _different_lines(split: Split, seed: int) -> Iterator[Line]:
 
 
 def _line(form: _Form, random: Random, split: Split, seed: int) -> Line:
-    """Fill one phrase of a form with values of a split, in rising order."""
+    """Fill one phrase of a form with values of a split, in ascending order."""
     english, german = random.choice(form.frames + form.wary_frames)
     wary = (english, german) in form.wary_frames
     values: set[int] = set()
@@ -171,7 +170,7 @@ def _line(form: _Form, random: Random, split: Split, seed: int) -> Line:
 
 
 def _draw_cardinal(random: Random) -> int:
-    """Draw a number up to 999,999, its magnitude first; none that German misspells."""
+    """Draw a number up to 999,999, magnitude first, that num2words spells correctly in German."""
     while True:
         [digits] = random.choices(range(1, 7), (1, 4, 6, 6, 4, 4))
         value = random.randrange(10 ** (digits - 1), 10**digits)
@@ -189,7 +188,7 @@ def _draw_year(random: Random) -> int:
 
 
 def _draw_cents(random: Random) -> int:
-    """Draw an amount up to 9,999.99; one in three is whole, a few are below one."""
+    """Draw an amount in cents, up to 9,999.99; one in three is a whole amount."""
     [digits] = random.choices(range(5), (1, 3, 5, 4, 2))
     whole = random.randrange(10 ** (digits - 1), 10**digits) if digits else 0
     cents = random.randrange(1, 100) if digits == 0 or random.random() < 2 / 3 else 0
@@ -200,8 +199,8 @@ def _draw_hundredths(random: Random) -> int:
     return random.choice((1, 10)) * random.randrange(1, 1000)
 
 
-def _say(value: int | Decimal, language: str, to: str = "cardinal", **options: str) -> str:
-    """Spell a value with num2words, which is loaded at the first call.
+def _spell(value: int | Decimal, language: str, to: str = "cardinal", **options: str) -> str:
+    """Spell a value with num2words, imported at the first call.
 
     Raises:
         InputError: num2words is not installed.
@@ -215,26 +214,26 @@ def _say(value: int | Decimal, language: str, to: str = "cardinal", **options: s
 
 
 def _ordinal(value: int, language: str) -> str:
-    return _say(value, language, "ordinal")
+    return _spell(value, language, "ordinal")
 
 
 def _year(value: int, language: str) -> str:
-    return _say(value, language, "year")
+    return _spell(value, language, "year")
 
 
 def _hundredths(value: int, language: str) -> str:
-    return _say(Decimal(value) / 100, language)
+    return _spell(Decimal(value) / 100, language)
 
 
 def _money(value: int, language: str, currency: str) -> str:
-    """Spell an amount and leave out the part that is zero."""
+    """Spell an amount without a part that is zero."""
     amount = Decimal(value).scaleb(-2)
-    text = _say(amount, language, "currency", currency=currency)
+    text = _spell(amount, language, "currency", currency=currency)
     between = ", " if language == "en" else " und "
     whole, cents = text.rsplit(between, 1)
     if value % 100 == 0:
         return whole
-    return cents if value < 100 else text  # noqa: PLR2004 - a hundred cents
+    return cents if value < 100 else text  # noqa: PLR2004 - 100 cents
 
 
 def _ends_in_one(value: int) -> bool:
@@ -247,13 +246,13 @@ def _money_ends_in_one(value: int) -> bool:
 
 @cache
 def _forms() -> tuple[_Form, ...]:
-    """Return every form; cached because the frames of dates are spelled, too."""
+    """Return every form; cached because spelling the dates is slow."""
     return (
         _Form(
             kind="cardinal",
             weight=35,
             draw=_draw_cardinal,
-            spell=_say,
+            spell=_spell,
             frames=CARDINAL_FRAMES,
             wary_frames=COUNT_FRAMES,
             ends_in_one=_ends_in_one,

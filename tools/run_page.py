@@ -115,7 +115,7 @@ def _values(field: Schema) -> str:
         return f"`{json.dumps(field['const'])}`"
     kind = str(field.get("type", "anything"))
     if kind in ("integer", "number"):
-        return _range("schema number" if kind == "integer" else "number", field)
+        return _range("whole number" if kind == "integer" else "number", field)
     if kind == "array":
         items = field.get("items") or (field.get("prefixItems") or [{}])[0]
         return f"list of {_values(items)}"

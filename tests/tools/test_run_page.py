@@ -63,7 +63,7 @@ def test_defaults_and_bounds_are_those_that_hold() -> None:
 
     assert Run.model_fields["batch"].default.tokens == 1024
     assert rows["`tokens`"].startswith("| `tokens` | whole number from 2 | `1024` |")
-    assert "`2` | needed" in rows["`format`"]
+    assert "`2` | required" in rows["`format`"]
     assert "number from 0 below 1 | `0.1`" in rows["`smoothing`"]
 
 

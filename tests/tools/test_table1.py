@@ -145,7 +145,7 @@ def test_what_never_arrives_is_said() -> None:
         use=lambda sizes, _: {"use": "convolution@1", "params": {"d_out": sizes.d, "kernel": 1}},
     )
 
-    with pytest.raises(ValueError, match="8 layers do not lead from one end to the other"):
+    with pytest.raises(ValueError, match="a change does not reach the other end within 8 layers"):
         layers_between_ends(layer, Sizes(n=8))
 
 
