@@ -1,6 +1,6 @@
-# Every target does its own set-up in .venv; see `make help`.
+# Every target sets up .venv first; see `make help`.
 #
-# Without a GPU, a much smaller torch comes from its index for the CPU:
+# Without a GPU, install the much smaller CPU build of torch:
 #   make demo PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 
 PIP_ARGS ?=
@@ -10,28 +10,28 @@ FUZZ_SECONDS ?= 60
 BIN := .venv/bin
 READY := .venv/.installed
 export PIP_ARGS PYTHON
-# What Python and pytest compile is kept, for processes that tests start and for the next time.
+# Keep compiled bytecode for the processes that tests start and for the next run.
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-gpu test-parity test-export fuzz lint check golden catalogue setup clean
 
-help: ## print this
+help: ## print this help
 	@echo "usage: make TARGET"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
 	@echo
-	@echo "variables: PIP_ARGS (more arguments for pip install), PYTHON (interpreter), PYTEST_ARGS, FUZZ_SECONDS"
+	@echo "variables: PIP_ARGS (extra arguments for pip install), PYTHON (interpreter), PYTEST_ARGS (extra arguments for pytest), FUZZ_SECONDS (default: 60)"
 
-demo: $(READY) ## make a corpus, train a small translator on it and try it: 6 minutes on 2 cores
+demo: $(READY) ## generate a corpus, train a small translator on it and use it: 6 minutes on 2 cores
 	@$(BIN)/python examples/demo.py --out outputs/demo
 
-test: lint ## linters and the fast tests: what .ci/run calls
+test: lint ## run the linters and the fast tests, as .ci/run does
 	@$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu" $(PYTEST_ARGS)
 
-test-all: lint ## linters and every test that needs no GPU: minutes
+test-all: lint ## run the linters and all tests that need no GPU: minutes
 	@$(BIN)/pytest -n 2 --dist worksteal -m "not gpu" --hypothesis-profile=thorough $(PYTEST_ARGS)
 
-test-gpu: $(READY) ## the tests and the measurements that need a GPU; skipped without one
+test-gpu: $(READY) ## run the tests and benchmarks that need a GPU; they are skipped without one
 	@$(BIN)/pytest -m gpu $(PYTEST_ARGS)
 	@$(BIN)/python benchmarks/gpu.py
 	@$(BIN)/python benchmarks/train.py --device cuda --sizes base big --tokens 25000
@@ -45,21 +45,21 @@ test-export: $(READY) ## run exported models in other engines: minutes; installs
 	  $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[ctranslate2,onnx]'
 	@$(BIN)/pytest -n 2 --dist worksteal tests/runtime/export $(PYTEST_ARGS)
 
-fuzz: $(READY) ## fuzz opening a spec with atheris, for FUZZ_SECONDS; crashes go to outputs/fuzz
+fuzz: $(READY) ## fuzz the loading of specs with atheris for FUZZ_SECONDS; crashes go to outputs/fuzz
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[fuzz]' || \
-	  { echo "atheris has no wheel for $$($(BIN)/python --version): make clean, then PYTHON=python3.11 make fuzz"; exit 1; }
+	  { echo "atheris has no wheel for $$($(BIN)/python --version): run make clean, then PYTHON=python3.11 make fuzz"; exit 1; }
 	@mkdir -p outputs/fuzz/corpus outputs/fuzz/crashes
 	@$(BIN)/python tests/fuzz/fuzz_load.py outputs/fuzz/corpus -artifact_prefix=outputs/fuzz/crashes/ \
 	  -max_total_time=$(FUZZ_SECONDS) -max_len=400000 -timeout=20 -rss_limit_mb=600
 
-lint: $(READY) ## ruff, mypy and the import contracts
+lint: $(READY) ## run ruff and mypy and check the import contracts
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/ruff format --check --quiet . || { echo "format differs: run $(BIN)/ruff format"; exit 1; }
+	@$(BIN)/ruff format --check --quiet . || { echo "wrong format: run $(BIN)/ruff format"; exit 1; }
 	@$(BIN)/mypy --no-error-summary
 	@report=$$($(BIN)/lint-imports --no-logo 2>&1) || { echo "$$report"; exit 1; }
-	@echo "lint: clean"
+	@echo "lint: no errors"
 
-check: test ## the same as test
+check: test ## alias of test
 
 golden: $(READY) ## rewrite the files in tests/golden; then read the diff
 	@$(BIN)/pytest -m golden --update-golden $(PYTEST_ARGS)
@@ -68,9 +68,9 @@ catalogue: $(READY) ## rewrite docs/catalogue.md with its pictures, and docs/run
 	@$(BIN)/python tools/catalogue.py docs
 	@$(BIN)/python tools/run_page.py docs
 
-setup: $(READY) ## make .venv and install everything into it
+setup: $(READY) ## create .venv and install everything into it
 
-clean: ## remove what was made here: .venv, caches, build and outputs/demo
+clean: ## remove generated files: .venv, caches, build and outputs/demo
 	rm -rf .venv build dist *.egg-info outputs/demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

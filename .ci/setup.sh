@@ -1,10 +1,10 @@
 #!/bin/sh
-# Make .venv and install weft into it, with the pinned constraints; and Debian's
-# graphviz, which draws pictures, when `dot` is missing and it may be installed.
-# Called by the Makefile; run again, it does only what is out of date.
+# Create .venv and install weft into it with the pinned constraints.  Also install Debian's
+# graphviz, which draws pictures, if `dot` is missing and installing it is permitted.
+# The Makefile calls this script; a repeated run redoes only outdated parts.
 #
-#   PIP_ARGS   more arguments for pip install, such as another index
-#   PYTHON     the interpreter to use; otherwise the newest suitable one
+#   PIP_ARGS   extra arguments for pip install, such as another index
+#   PYTHON     interpreter to use (default: the newest suitable one)
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -32,7 +32,7 @@ find_python() {
     return 1
 }
 
-# Run apt-get as root or through a sudo that asks nothing; fail where neither is.
+# Run apt-get as root or through sudo without a password; fail if neither is possible.
 apt() {
     command -v apt-get >/dev/null || return 1
     if [ "$(id -u)" -eq 0 ]; then
@@ -44,21 +44,21 @@ apt() {
     fi
 }
 
-# Install one Debian package; fetch the lists of packages only when they are wanting.
+# Install one Debian package; update the package lists only if that fails.
 apt_install() {
     apt install --no-install-recommends "$1" || { apt update && apt install --no-install-recommends "$1"; }
 }
 
-# Run a command quietly into the log; on failure show the log's end.
+# Run a command with its output in the log; on failure, print the end of the log.
 logged() {
     if ! "$@" >>"$log" 2>&1; then
         tail -n 40 "$log" >&2
-        fail "failed: $* (whole log: $log)"
+        fail "failed: $* (full log: $log)"
     fi
 }
 
 make_venv() {
-    python=$(find_python) || fail "Python 3.11 or newer is needed (on Debian: apt-get install python3 python3-venv); or name one with PYTHON=/path/to/python3"
+    python=$(find_python) || fail "Python 3.11 or newer is needed (on Debian: apt-get install python3 python3-venv); or choose one with PYTHON=/path/to/python3"
     if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
         package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
         say "installing $package"
@@ -66,16 +66,16 @@ make_venv() {
         "$python" -c 'import ensurepip, venv' 2>/dev/null ||
             fail "$python cannot make virtual environments; on Debian: apt-get install $package"
     fi
-    say "making .venv with $("$python" --version)"
+    say "creating .venv with $("$python" --version)"
     rm -rf .venv
-    "$python" -m venv .venv || fail "could not make .venv"
+    "$python" -m venv .venv || fail "could not create .venv"
 }
 
 install_graphviz() {
     if command -v dot >/dev/null; then return; fi
     say "installing graphviz, which draws the pictures"
     if apt_install graphviz >>"$log" 2>&1 && command -v dot >/dev/null; then return; fi
-    say "graphviz could not be installed; pictures (weft draw) need it: apt-get install graphviz"
+    say "graphviz could not be installed; weft draw needs it: apt-get install graphviz"
 }
 
 now=$(cat pyproject.toml constraints.txt .ci/setup.sh | cksum)
@@ -90,7 +90,7 @@ fi
 rm -f "$stamp"
 : >"$log"
 install_graphviz
-say "installing weft and its tools (the first time this takes minutes; log: $log)"
-# shellcheck disable=SC2086 # PIP_ARGS is several words on purpose
+say "installing weft and its tools (the first installation takes minutes; log: $log)"
+# shellcheck disable=SC2086 # PIP_ARGS may contain several words
 logged .venv/bin/python -m pip install --disable-pip-version-check ${PIP_ARGS:-} -c constraints.txt -e '.[dev]'
 printf '%s\n' "$now" >"$stamp"
