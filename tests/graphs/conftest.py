@@ -1,4 +1,4 @@
-"""Specs to make mistakes in: transformer-base as JSON, with edits, and what is found in it."""
+"""Fixtures: transformer-base as JSON with edits, its graph and its findings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BASE = json.loads((SHIPPED / "models" / "transformer-base.json").read_text(encod
 
 
 def place(value: Any, pointer: str) -> tuple[Any, Any]:
-    """Return the record that holds a pointer's value, and the key in it."""
+    """Return the record that contains a pointer's value, and the key in it."""
     *way, last = (part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/"))
     for part in way:
         value = value[int(part)] if isinstance(value, list) else value.setdefault(part, {})
@@ -52,7 +52,7 @@ def edit() -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def graph_of() -> Callable[..., Graph]:
-    """Return a function from a spec as JSON, and overrides, to its graph."""
+    """Return a function that maps a spec as JSON, and overrides, to its graph."""
 
     def graph(spec: Mapping[str, Any], **overrides: Any) -> Graph:
         return check(loaded(spec).form, registry(), overrides)
@@ -62,7 +62,7 @@ def graph_of() -> Callable[..., Graph]:
 
 @pytest.fixture
 def findings_of() -> Callable[..., list[Finding]]:
-    """Return a function from a spec as JSON, and overrides, to all that is wrong with it."""
+    """Return a function that maps a spec as JSON, and overrides, to its findings."""
 
     def findings(spec: Mapping[str, Any], **overrides: Any) -> list[Finding]:
         return analyse(loaded(spec).form, registry(), overrides)[1]

@@ -1,4 +1,4 @@
-"""Formats: a file of every format there has been opens, and means what it meant."""
+"""Tests of old formats: a file of every format opens with its original meaning."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 
 
 def keys_in(value: Any) -> set[str]:
-    """Return every key that stands anywhere in a value."""
+    """Return every key anywhere in a value."""
     if isinstance(value, dict):
         return set(value).union(*map(keys_in, value.values()))
     return set().union(*map(keys_in, value)) if isinstance(value, list) else set()
 
 
 def test_format_1_opens_for_ever() -> None:
-    """Sizes worked out by hand; d is 8, with 2 heads of width 4, and 16 inside the maps."""
-    held = load(GOLDEN / "every-key.json")
+    """Sizes computed by hand; d is 8, with 2 heads of width 4, and 16 inside the maps."""
+    spec = load(GOLDEN / "every-key.json")
 
-    graph, findings = analyse(held.form, registry(), held.overrides)
+    graph, findings = analyse(spec.form, registry(), spec.overrides)
 
     assert findings == []
     assert graph is not None
@@ -64,7 +64,7 @@ def test_format_1_opens_for_ever() -> None:
     ids=lambda path: path.stem,
 )
 def test_a_spec_that_format_1_shipped_is_todays(path: Path) -> None:
-    """The upgrade writes the shipped file of today, key by key, and both are one graph."""
+    """The upgrade gives the currently shipped file, key by key, and the same graph."""
     old = json.loads(path.read_text(encoding="utf-8"))
     shipped = SHIPPED / path.parent.name / path.name
 
@@ -77,7 +77,7 @@ def test_a_spec_that_format_1_shipped_is_todays(path: Path) -> None:
 
 
 def test_words_of_format_1_are_upgraded_wherever_they_stand() -> None:
-    """In templates, slots, choices of blocks, and everything that a patch writes or selects."""
+    """In templates, slots, block choices, and all that a patch writes or selects."""
     choice = {"use": "keep_to_bias@1"}
     old = {
         "format": 1,
@@ -150,7 +150,7 @@ def test_words_of_format_1_are_upgraded_wherever_they_stand() -> None:
 
 @pytest.mark.parametrize("wrong", [3, None, [], "x", {"a": 3}, {"a": []}, [3], [{}]])
 def test_a_senseless_file_of_format_1_is_no_crash(wrong: Any) -> None:
-    """The reader refuses it afterwards, with a place."""
+    """The reader rejects it afterwards, with a place."""
     for key in ("inputs", "outputs", "nodes", "blocks", "params", "patch"):
         made, _ = upgrade_format({"format": 1, key: wrong})
 
@@ -158,7 +158,7 @@ def test_a_senseless_file_of_format_1_is_no_crash(wrong: Any) -> None:
 
 
 def test_the_golden_file_of_format_1_uses_every_key_of_its_form() -> None:
-    """What it leaves out could be forgotten."""
+    """The test would not cover an omitted key."""
     written = keys_in(json.loads((GOLDEN / "every-key.json").read_text(encoding="utf-8")))
     forms = (Spec, Template, UseNode, RepeatNode, Step)
     keys = {f.alias or name for form in forms for name, f in form.model_fields.items()}

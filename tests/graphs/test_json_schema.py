@@ -1,4 +1,4 @@
-"""Schema: what we ship is valid by it, and what is misspelt is not."""
+"""Tests of the JSON Schema: shipped specs are valid, misspelled ones are not."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ SHIPPED_SPECS = [
     path for folder in ("models", "variants") for path in SHIPPED.glob(f"{folder}/*.json")
 ]
 ONE = {"format": 2, "name": "one", "axes": {}, "inputs": {"x": "f[B T 8]"}, "outputs": {"y": "x"}}
-"""A spec but for its nodes."""
+"""A spec without nodes."""
 CHILD = {"format": 2, "extends": "transformer-base", "name": "child"}
 
 
 @functools.cache
 def validator() -> jsonschema.Draft202012Validator:
-    """Return a validator by our schema."""
+    """Return a validator for our schema."""
     return jsonschema.Draft202012Validator(made())
 
 
@@ -45,12 +45,12 @@ def made() -> dict[str, Any]:
 
 
 def wrong(spec: Any) -> list[str]:
-    """Return the places of a spec that are wrong by the schema, each once."""
+    """Return the places of a spec that the schema rejects, each once."""
     return sorted({error.json_path for error in validator().iter_errors(spec)})
 
 
 def test_the_schema_is_one() -> None:
-    """Of the draft that it names, and no reference leads nowhere."""
+    """It is valid for the draft that it names, and all references resolve."""
     found = made()
     refs = [part.partition('"')[0] for part in json.dumps(found).split('"$ref": "#/$defs/')[1:]]
 
@@ -67,7 +67,7 @@ def test_what_is_shipped_is_valid(path: Path) -> None:
 
 @pytest.mark.parametrize("block", [*registry()], ids=lambda block: block.key)
 def test_every_block_s_example_is_valid_and_its_words_are_known(block: Any) -> None:
-    """Its params and ports complete, with what they mean."""
+    """All params and ports are in the schema, with descriptions."""
     node = {
         "use": block.key,
         "in": dict.fromkeys(block.example_inputs, "x"),
@@ -119,7 +119,7 @@ def test_every_block_s_example_is_valid_and_its_words_are_known(block: Any) -> N
     ],
 )
 def test_a_mistake_of_form_is_underlined(at: str, value: Any, place: str, edit: Edit) -> None:
-    """A misspelt param, a port that no block has, a value of the wrong kind: in their place."""
+    """A misspelled param, an unknown port and a value of the wrong type are rejected in place."""
     found = wrong(edit({at: value}))
 
     assert found
@@ -146,7 +146,7 @@ def test_what_only_the_checker_can_judge_is_let_pass(at: str, value: Any, edit: 
 
 
 def test_the_keys_are_those_of_the_forms_and_say_what_they_are() -> None:
-    """Whatever a form gains, the schema has."""
+    """Every key of a record is in the schema."""
     found = made()["$defs"]
     records = {"spec": Spec, "Template": Template, "UseNode": UseNode, "RepeatNode": RepeatNode}
 
@@ -171,7 +171,7 @@ def test_the_keys_are_those_of_the_forms_and_say_what_they_are() -> None:
     ],
 )
 def test_a_child_with_a_sound_patch_is_valid(patch: dict[str, Any]) -> None:
-    """Each action once, with what may stand beside it."""
+    """Each action once, with its additional keys."""
     assert wrong({**CHILD, "params": {"layers": 2}, "patch": [patch]}) == []
 
 
@@ -195,7 +195,7 @@ def test_a_child_with_a_sound_patch_is_valid(patch: dict[str, Any]) -> None:
     ],
 )
 def test_a_wrong_patch_is_underlined(patch: dict[str, Any]) -> None:
-    """No action, two, a misspelt one, or a value of the wrong kind."""
+    """No action, two actions, a misspelled one, or a value of the wrong type."""
     found = wrong({**CHILD, "patch": [patch]})
 
     assert found
@@ -203,7 +203,7 @@ def test_a_wrong_patch_is_underlined(patch: dict[str, Any]) -> None:
 
 
 def test_the_actions_are_those_that_are_read() -> None:
-    """And what may stand beside each."""
+    """With the additional keys of each."""
     found = made()["$defs"]["patch"]
     extra = {"select", "expect"}.union(*patches._EXTRA_KEYS.values())
 
@@ -214,7 +214,7 @@ def test_the_actions_are_those_that_are_read() -> None:
 
 
 def test_a_template_may_be_a_whole_spec(edit: Edit) -> None:
-    """With the keys that are read, and no other."""
+    """With the keys that the reader accepts, and no others."""
     properties = made()["$defs"]["block"]["then"]["properties"]
 
     assert properties.keys() == {*imports._KEYS}

@@ -1,4 +1,4 @@
-"""Pages: what the documents say of findings and of the language is so."""
+"""Tests of docs/errors.md and docs/format.md against the code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SOURCES = "".join(
 
 
 def test_every_code_has_a_paragraph_and_a_fault_and_no_other_has() -> None:
-    """The page, the table of faults and the source name the same codes, in order."""
+    """The page, the table of faults and the source have the same codes, in order."""
     used = set(re.findall(rf'"({CODE})"', SOURCES))
     paragraphs = re.findall(rf"^### ({CODE})$", ERRORS, re.MULTILINE)
 
@@ -45,30 +45,30 @@ def test_every_paragraph_has_cause_example_and_way_out() -> None:
 
 
 def test_every_fault_has_a_name_of_its_own_and_most_have_a_way_out() -> None:
-    """A finding without help must be a choice."""
+    """Every finding has help."""
     assert len({fault["name"] for fault in FAULTS}) == len(FAULTS) >= 45
     assert [fault["name"] for fault in FAULTS if not fault["help"]] == []
 
 
 @pytest.mark.parametrize("example", [text for _, text in EXAMPLES])
 def test_every_example_is_json(example: str) -> None:
-    """And nothing stands twice in it."""
+    """Without syntax errors."""
     json.loads(example)
 
 
 @pytest.mark.parametrize("example", [text for complete, text in EXAMPLES if complete])
 def test_every_complete_example_is_sound(example: str, tmp_path: Path) -> None:
-    """A reader may copy it and begin."""
+    """A reader may copy it and start from it."""
     path = tmp_path / "spec.json"
     path.write_text(example, encoding="utf-8")
-    held = load(path)
+    spec = load(path)
 
-    assert analyse(held.form, registry(), held.overrides)[1] == []
+    assert analyse(spec.form, registry(), spec.overrides)[1] == []
 
 
 @pytest.mark.parametrize("record", [Spec, Template, UseNode, RepeatNode, Step])
 def test_every_key_stands_in_an_example(record: type[Spec]) -> None:
-    """The page leaves none out."""
+    """The page covers all keys."""
     text = "".join(example for _, example in EXAMPLES)
 
     for name, field in record.model_fields.items():

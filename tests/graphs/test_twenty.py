@@ -1,4 +1,4 @@
-"""Twenty mistakes at once: each is found, once, and nothing that only follows from it."""
+"""Test of twenty simultaneous mistakes: each is found once, without follow-up findings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.specs.load import loaded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Pointer that is edited, to the code of the finding and what stands there instead.
+# Edited pointer to the code of the finding and the wrong value.
 MISTAKES: dict[str, tuple[str, Any]] = {
     "/params/heads": ("E05", 7),
     "/params/unread": ("W08", 3),
@@ -67,7 +67,7 @@ READ += ("wanting", "unwired", "masked", "crossed", "slotless", "empty", "forwar
 def test_twenty_mistakes_are_twenty_findings(edit: Callable[..., dict[str, Any]]) -> None:
     """In one run, each at its place."""
     edits = {pointer: value for pointer, (_, value) in MISTAKES.items()}
-    # What holds a mistake is read by an output, so that it is not idle besides.
+    # An output reads each faulty node, so that it is not also reported as unread.
     edits |= {f"/outputs/{name}": f"{name}.y" for name in READ}
     spec = loaded(edit(edits)).form
 

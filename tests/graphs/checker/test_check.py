@@ -1,4 +1,4 @@
-"""Check: each mistake gives its own finding, at its own place, and no mistake gives two."""
+"""Tests of the checker: each mistake gives exactly one finding, at its place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DECODER = "/blocks/decoder_layer/nodes"
 
 
 def text_of(fault: Mapping[str, Any], edit: Edit) -> str:
-    """Return the text of the spec that has one fault."""
+    """Return the text of the spec with one fault."""
     if "text" in fault:
         return str(fault["text"])
     if fault.get("make") == "many":
@@ -42,7 +42,7 @@ def text_of(fault: Mapping[str, Any], edit: Edit) -> str:
 
 
 def deep(levels: int) -> dict[str, Any]:
-    """Return edits that put the encoder's layer into templates inside one another."""
+    """Return edits that nest the encoder's layer inside templates."""
     ports = {"x": "f[B S d_model]", "mask": "mask[B S]"}
     wires = {"x": "x", "mask": "mask"}
     below = [*(f"deep{i}" for i in range(1, levels)), "encoder_layer"]
@@ -62,17 +62,17 @@ def deep(levels: int) -> dict[str, Any]:
 
 
 def findings_in(path: Path, overrides: Mapping[str, Any]) -> list[Finding]:
-    """Return all that is wrong with a file, as the command line finds it."""
+    """Return the findings of a file, as the command line reports them."""
     try:
-        held = load(path, overrides)
+        spec = load(path, overrides)
     except SpecError as error:
         return list(error.findings)
-    _, findings = analyse(held.form, registry(), held.overrides, source=held.source)
-    return [held.place(finding) for finding in findings]
+    _, findings = analyse(spec.form, registry(), spec.overrides, source=spec.source)
+    return [spec.place(finding) for finding in findings]
 
 
 def points_into(value: Any, pointer: str) -> bool:
-    """Say whether a JSON Pointer leads to something in a value."""
+    """Return whether a JSON Pointer points to a part of a value."""
     for part in pointer.split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(value, list) and key.isdigit() and int(key) < len(value):
@@ -88,7 +88,7 @@ def points_into(value: Any, pointer: str) -> bool:
 def test_a_mistake_gives_one_finding_with_place_and_way_out(
     fault: dict[str, Any], edit: Edit, tmp_path: Path
 ) -> None:
-    """Code, file, pointer and help are exact, and nothing else is said."""
+    """Code, file, pointer and help are exact, and there is no other finding."""
     spec = tmp_path / "spec.json"
     spec.write_text(text_of(fault, edit), encoding="utf-8")
     for name, other in fault.get("files", {}).items():
@@ -112,20 +112,20 @@ def test_a_mistake_gives_one_finding_with_place_and_way_out(
     ids=lambda fault: fault["name"].replace(" ", "-"),
 )
 def test_pointers_can_be_followed(fault: dict[str, Any], edit: Edit) -> None:
-    """An editor finds the place in the file (what lies in a parent is followed there)."""
+    """The pointer exists in the file (findings in a parent point into the parent)."""
     assert points_into(json.loads(text_of(fault, edit)), fault["at"])
 
 
 @pytest.mark.parametrize("name", ["transformer-base", "transformer-big", "transformer-tiny"])
 def test_shipped_specs_have_no_finding(name: str) -> None:
-    """What we ship is sound."""
-    held = load(name)
+    """The shipped specs are valid."""
+    spec = load(name)
 
-    assert analyse(held.form, registry())[1] == []
+    assert analyse(spec.form, registry())[1] == []
 
 
 def test_twelve_mistakes_give_twelve_findings(edit: Edit, findings_of: FindingsOf) -> None:
-    """All of them come in one run, ties and decodability among them, and no other."""
+    """One run reports all of them, including ties and decodability, and nothing else."""
     mistakes = {
         "/params/width": 512,
         "/params/relu_dropout": "=0 // 0",
@@ -219,7 +219,7 @@ WHOLE = {
 def test_the_whole_text_of_a_finding(
     name: str, edit: Edit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is what a user of the library reads most, so every word of it is fixed."""
+    """Users read this text most often, so the tests fix every word."""
     monkeypatch.chdir(tmp_path)
     fault = next(fault for fault in FAULTS if fault["name"] == name)
     Path("spec.json").write_text(text_of(fault, edit), encoding="utf-8")
@@ -230,7 +230,7 @@ def test_the_whole_text_of_a_finding(
 
 
 def test_check_raises_every_finding(edit: Edit) -> None:
-    """The error holds what `analyse` returns."""
+    """The error contains the findings that `analyse` returns."""
     form = loaded(edit({"/params/width": 3, "/params/height": 4})).form
 
     with pytest.raises(SpecError) as error:
@@ -242,11 +242,11 @@ def test_check_raises_every_finding(edit: Edit) -> None:
     ]
 
 
-# No finding may merely follow from another.
+# Follow-up findings of a mistake are suppressed.
 
 
 def test_params_of_an_unknown_block_count_as_read(edit: Edit, findings_of: FindingsOf) -> None:
-    """A param that only a misspelt block reads is not reported as well."""
+    """A param that only a misspelled block reads is not reported as well."""
     spec = edit(
         {
             "/params/inner": 64,
@@ -261,7 +261,7 @@ def test_params_of_an_unknown_block_count_as_read(edit: Edit, findings_of: Findi
 
 
 def test_params_inside_a_broken_use_are_still_checked(edit: Edit, findings_of: FindingsOf) -> None:
-    """A wrapper that cannot be typed does not hide the mistakes inside it."""
+    """An invalid wrapper does not hide the mistakes inside it."""
     spec = edit(
         {
             f"{ENCODER}/feed_forward/params/order": "before",
@@ -278,7 +278,7 @@ def test_params_inside_a_broken_use_are_still_checked(edit: Edit, findings_of: F
 def test_what_stands_in_an_unknown_slot_is_still_checked(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
-    """Its block and params are told beside the slot."""
+    """Mistakes in the block are reported in addition to the unknown slot."""
     wrong = {"use": "feed_forward@1", "params": {"d_ff": "=d_ff", "dropout": 3}}
     spec = edit({f"{ENCODER}/feed_forward/fill": {"g": wrong}})
 
@@ -291,7 +291,7 @@ def test_what_stands_in_an_unknown_slot_is_still_checked(
 def test_of_unused_templates_only_the_outermost_is_told(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
-    """What only an unused one uses is unused because of it; a circle is told by one name."""
+    """Templates used only by an unused one are not reported; a cycle is reported once."""
     edits = {at: value for at, value in deep(3).items() if at != "/nodes/encoder"}
     x = {"inputs": {"x": "f[B S d_model]"}, "outputs": {"x": "n.x"}}
     for name, other in (("a_ring", "b_ring"), ("b_ring", "a_ring")):
@@ -305,7 +305,7 @@ def test_of_unused_templates_only_the_outermost_is_told(
 def test_wires_of_a_node_with_an_unknown_param_are_checked(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
-    """The misspelt param is taken for the missing one, and typing goes on."""
+    """The misspelled param stands for the missing one, so type inference continues."""
     spec = edit(
         {f"{DECODER}/self_attention/fill/f/params": {"hads": 8, "causal": True}}
         | {f"{DECODER}/self_attention/in/mask": "mask"}
@@ -315,7 +315,7 @@ def test_wires_of_a_node_with_an_unknown_param_are_checked(
 
 
 def test_what_reads_a_broken_param_stays_silent(edit: Edit, findings_of: FindingsOf) -> None:
-    """One expression without value is one finding, however much depends on it."""
+    """An invalid expression gives one finding, regardless of the number of readers."""
     spec = edit({"/params/d_model": "=512/0"})
 
     assert [(f.code, f.at) for f in findings_of(spec)] == [("E01", "/params/d_model")]
@@ -324,7 +324,7 @@ def test_what_reads_a_broken_param_stays_silent(edit: Edit, findings_of: Finding
 def test_a_name_like_no_param_may_have_meant_the_unread_one(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
-    """What nothing reads waits until the reader is mended."""
+    """An unread param is not reported while a reader has an unknown name."""
     spec = edit({"/params/width": 64, "/nodes/head/params/d_out": "=qqq"})
 
     assert [(f.code, f.at) for f in findings_of(spec)] == [("E02", "/nodes/head/params/d_out")]
@@ -342,7 +342,7 @@ def test_a_wire_like_no_node_may_have_meant_the_unread_one(
 def test_a_shared_param_with_a_wrong_value_is_reported_once(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
-    """Six blocks read it; the param is to blame, not they."""
+    """Six blocks read it; the finding is at the param."""
     [finding] = findings_of(edit({"/params/dropout": 2}))
 
     assert (finding.code, finding.at) == ("P01", "/params/dropout")
@@ -352,7 +352,7 @@ def test_a_shared_param_with_a_wrong_value_is_reported_once(
 def test_blocks_that_clash_over_a_shared_param_are_reported_once(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
-    """Both positions find the width odd; that is one mistake."""
+    """Both position blocks reject the odd width; this is one mistake."""
     spec = edit({"/params/d_model": 511, "/params/heads": 7})
 
     assert [f.code for f in findings_of(spec)] == ["P02"]
@@ -361,7 +361,7 @@ def test_blocks_that_clash_over_a_shared_param_are_reported_once(
 def test_a_failed_requirement_says_what_the_blocks_would(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
-    """The requirement names the params, so the blocks that would fail on them are silent."""
+    """The requirement names the params, so the failing blocks are not reported."""
     fill = {"use": "attention@1", "params": {"heads": "=heads", "causal": True}}
     spec = edit({"/params/heads": 5, f"{DECODER}/self_attention/fill/f": fill})
 
@@ -369,7 +369,7 @@ def test_a_failed_requirement_says_what_the_blocks_would(
 
 
 def test_a_template_is_held_to_its_own_ports(edit: Edit, findings_of: FindingsOf) -> None:
-    """A wrong wire from outside does not hide what is wrong inside."""
+    """A wrong wire outside does not hide mistakes inside."""
     spec = edit(
         {"/nodes/encoder/in/mask": "source", f"{ENCODER}/self_attention/in/mask": "x"},
         ["/inputs/source_mask", "/nodes/decoder/in/mask"],
@@ -385,7 +385,7 @@ def test_a_template_is_held_to_its_own_ports(edit: Edit, findings_of: FindingsOf
 def test_an_unread_value_that_would_suit_an_open_port_is_not_reported(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
-    """The decoder is unread because the head's wire is missing; a spare mask is not."""
+    """The decoder is unread because the head's wire is missing; an unread mask is reported."""
     spec = edit({"/nodes/head/in": {}, "/inputs/spare": "mask[B T]"})
 
     assert [(f.code, f.at) for f in findings_of(spec)] == [
@@ -398,7 +398,7 @@ def test_an_unread_value_that_would_suit_an_open_port_is_not_reported(
 
 
 def test_an_optional_port_may_stay_unwired(edit: Edit, findings_of: FindingsOf) -> None:
-    """What reads it inside is as if that wire were not there."""
+    """Its readers inside the template are then not wired."""
     spec = edit(
         {
             "/blocks/encoder_layer/inputs/mask": "mask[B S]?",
@@ -411,7 +411,7 @@ def test_an_optional_port_may_stay_unwired(edit: Edit, findings_of: FindingsOf) 
 
 
 def test_an_unwired_optional_port_leaves_no_wire(edit: Edit, graph_of: Callable[..., Any]) -> None:
-    """The graph's nodes do not name a value that nothing gives."""
+    """The graph's nodes do not refer to a missing value."""
     spec = edit(
         {"/blocks/encoder_layer/inputs/mask": "mask[B S]?"},
         ["/nodes/encoder/in/mask"],
@@ -430,7 +430,7 @@ def test_an_unwired_optional_port_leaves_no_wire(edit: Edit, graph_of: Callable[
 
 
 def test_a_choices_params_win_over_the_nodes(edit: Edit, graph_of: Callable[..., Any]) -> None:
-    """The choice is nearer to the block than the node that leaves it open."""
+    """The params of the choice override the params of the node."""
     spec = edit({"/params/position/params": {"dropout": 0.5}})
 
     node = next(n for n in graph_of(spec).root.nodes if n.name == "source_position")
@@ -439,7 +439,7 @@ def test_a_choices_params_win_over_the_nodes(edit: Edit, graph_of: Callable[...,
 
 
 def test_a_choices_params_may_be_expressions(edit: Edit, graph_of: Callable[..., Any]) -> None:
-    """They read params in whatever order they stand."""
+    """They may read params in any order."""
     choice = {"use": "learned_position@1", "params": {"max_length": "=zones * 100"}}
     spec = edit({"/params/position": choice, "/params/zones": 7})
 
@@ -449,7 +449,7 @@ def test_a_choices_params_may_be_expressions(edit: Edit, graph_of: Callable[...,
 
 
 def test_a_choice_may_come_by_way_of_another_param(edit: Edit, findings_of: FindingsOf) -> None:
-    """The pointer leads to where the choice is written."""
+    """The pointer leads to the place where the choice is written."""
     spec = edit(
         {"/params/position": "=waves", "/params/waves": {"use": "sinusoidal_position@2"}},
     )
@@ -460,7 +460,7 @@ def test_a_choice_may_come_by_way_of_another_param(edit: Edit, findings_of: Find
 def test_a_nodes_param_that_the_chosen_block_lacks_names_the_block(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
-    """At the node, for the node wrote it."""
+    """The finding is at the node, which wrote the param."""
     spec = edit({"/nodes/source_position/params/form": "interleaved"})
 
     [finding] = findings_of(spec, position={"use": "learned_position@1"})
@@ -478,7 +478,7 @@ def test_an_override_may_be_an_expression(edit: Edit, graph_of: Callable[..., An
 
 
 def test_an_override_does_not_leave_a_param_unread(edit: Edit, findings_of: FindingsOf) -> None:
-    """The spec reads it, though this run does not."""
+    """The spec reads it, even though this run does not."""
     spec = edit({"/params/base": 4, "/params/layers": "=base"})
 
     assert findings_of(spec, layers=2) == []
@@ -488,7 +488,7 @@ def test_an_override_does_not_leave_a_param_unread(edit: Edit, findings_of: Find
 
 
 def test_a_thousand_layers_are_checked_in_well_under_a_second(edit: Edit) -> None:
-    """A repeat is typed once, however often it stands."""
+    """Types are inferred once for all copies of a repeat."""
     form = loaded(edit({}, ["/tie"])).form
     check(form, registry())
 
@@ -511,7 +511,7 @@ def doubling(levels: int) -> dict[str, Any]:
 
 
 def test_a_template_is_typed_once_for_each_type(edit: Edit, findings_of: FindingsOf) -> None:
-    """2^14 uses of the innermost one cost no more than fourteen."""
+    """2^14 uses of the innermost template take no longer than fourteen."""
     spec = edit(doubling(14))
     start = time.process_time()
 
@@ -522,11 +522,11 @@ def test_a_template_is_typed_once_for_each_type(edit: Edit, findings_of: Finding
 
 
 def test_a_size_beyond_bounds_is_refused_unexpanded(edit: Edit, findings_of: FindingsOf) -> None:
-    """2^30 uses are counted, not made."""
+    """2^30 uses are counted without expanding them."""
     assert [(f.code, f.at) for f in findings_of(edit(doubling(30)))] == [("P06", "/nodes/encoder")]
 
 
-# Whatever stands in a file, checking it ends with a finding or with a graph.
+# Checking any file gives findings or a graph.
 
 TEXTS = {
     path.stem: path.read_text(encoding="utf-8") for path in sorted((SHIPPED / "models").iterdir())
@@ -561,7 +561,7 @@ def spots(value: Any) -> list[tuple[Any, Any]]:
 
 
 def test_a_mistake_in_a_template_used_with_two_types_is_told_once() -> None:
-    """Its evidence shows the types of the first use; the way out is the same for all."""
+    """The evidence shows the types of the first use; the help is the same for all."""
     wide = {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 16}}
     template = {
         "inputs": {"x": "f[b t 8]"},
@@ -586,7 +586,7 @@ def test_a_mistake_in_a_template_used_with_two_types_is_told_once() -> None:
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(TEXTS)), st.data())
 def test_a_spoilt_spec_gives_findings_and_never_another_error(name: str, data: Any) -> None:
-    """Values of a shipped spec are dropped, doubled, retyped and renamed at random."""
+    """Values of a shipped spec are removed, duplicated, retyped and renamed at random."""
     spec = json.loads(TEXTS["transformer-base"]) | {
         key: value for key, value in json.loads(TEXTS[name]).items() if key != "extends"
     }
@@ -609,8 +609,8 @@ def test_a_spoilt_spec_gives_findings_and_never_another_error(name: str, data: A
             break
 
     try:
-        held = loaded(read_json(json.dumps(spec), "spec.json"), "spec.json")
-        graph, findings = analyse(held.form, registry(), source=held.source)
+        opened = loaded(read_json(json.dumps(spec), "spec.json"), "spec.json")
+        graph, findings = analyse(opened.form, registry(), source=opened.source)
     except SpecError as error:
         graph, findings = None, list(error.findings)
     except InputError:

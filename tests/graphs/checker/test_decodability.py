@@ -1,4 +1,4 @@
-"""Decode: a graph can be stepped, or the node that prevents it is named."""
+"""Tests of decodability: a graph can be decoded step by step, or the obstacle is named."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ DECODER = "/blocks/decoder_layer/nodes"
 
 
 def test_transformer_base_can_be_stepped(edit: Edit, graph_of: GraphOf) -> None:
-    """Nothing in it looks ahead along T."""
+    """No node reads later positions of T."""
     assert list(find_obstacles(graph_of(edit({})))) == []
 
 
 def test_what_moves_and_what_is_fixed(edit: Edit, graph_of: GraphOf) -> None:
-    """The encoder is computed once; everything from the target on moves."""
+    """The encoder is computed once; all nodes that depend on the target, at every step."""
     graph = graph_of(edit({}))
     starts = root_moving(graph)
 
@@ -44,7 +44,7 @@ def test_what_moves_and_what_is_fixed(edit: Edit, graph_of: GraphOf) -> None:
 
 
 def test_what_a_repeat_carries_moves_from_the_first_copy(edit: Edit, graph_of: GraphOf) -> None:
-    """If only the memory moves, what is carried moves from the second copy on."""
+    """If only the memory moves, the carried value moves from the second copy on."""
     decoder = next(n for n in graph_of(edit({})).root.nodes if n.name == "decoder")
 
     assert moving_ports(decoder, frozenset({"encoder.x"})) == {"x", "memory"}
@@ -55,7 +55,7 @@ def test_what_a_repeat_carries_moves_from_the_first_copy(edit: Edit, graph_of: G
 def test_attention_without_causal_is_named_with_its_path(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
-    """Forgotten, or false: the finding is the same."""
+    """The finding is the same if `causal` is missing or false."""
     forgotten = edit({}, [f"{DECODER}/self_attention/fill/f/params/causal"])
     false = edit({f"{DECODER}/self_attention/fill/f/params/causal": False})
 
@@ -68,7 +68,7 @@ def test_attention_without_causal_is_named_with_its_path(
 def test_attention_in_a_template_in_a_slot_is_named_there(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
-    """One that may look ahead is found, and one that is causal is sound."""
+    """Non-causal attention is found; causal attention is accepted."""
     node = {"use": "attention@1", "in": {"x": "x"}}
     ports = {"inputs": {"x": "f[B T d_model]"}, "outputs": {"y": "read.y"}}
     found = []
@@ -82,7 +82,7 @@ def test_attention_in_a_template_in_a_slot_is_named_there(
 
 
 def test_without_a_step_nothing_need_be_causal(edit: Edit, findings_of: FindingsOf) -> None:
-    """A model that is not decoded may look wherever it likes."""
+    """A model that is not decoded may read all positions."""
     spec = edit({}, [f"{DECODER}/self_attention/fill/f/params/causal", "/step"])
 
     assert findings_of(spec) == []
@@ -96,7 +96,7 @@ def test_the_encoder_need_not_be_causal(edit: Edit, findings_of: FindingsOf) -> 
 def test_decoding_along_the_source_finds_all_that_reads_it(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
-    """Both attentions over S, and nothing that merely reads what they give."""
+    """Both attentions over S, but no node that only reads their outputs."""
     found = findings_of(edit({"/step/axis": "S"}))
 
     assert [(f.code, f.at) for f in found] == [
@@ -106,7 +106,7 @@ def test_decoding_along_the_source_finds_all_that_reads_it(
 
 
 def test_an_axis_that_is_lost_on_the_way_is_found(edit: Edit, findings_of: FindingsOf) -> None:
-    """What is carried depends on S once the memory does, and has no S itself."""
+    """The carried value depends on S through the memory, but has no axis S itself."""
     spec = edit(
         {
             "/blocks/encoder_layer/nodes/self_attention/fill/f/params/causal": True,
@@ -127,7 +127,7 @@ def test_an_axis_that_is_lost_on_the_way_is_found(edit: Edit, findings_of: Findi
 
 
 def test_an_encoder_alone_is_sound_without_step(edit: Edit, findings_of: FindingsOf) -> None:
-    """And with one it is told what stands in the way."""
+    """With `step`, the finding names the obstacle."""
     spec = edit({"/outputs": {"y": "encoder.x"}, "/tie": [], "/inputs/target": ""})
     del spec["inputs"]["target"], spec["step"], spec["blocks"]["decoder_layer"]
     for name in ("target_embedding", "target_position", "decoder", "head"):
@@ -141,12 +141,12 @@ def test_an_encoder_alone_is_sound_without_step(edit: Edit, findings_of: Finding
 
 
 def test_decodability_is_told_beside_other_mistakes(edit: Edit, findings_of: FindingsOf) -> None:
-    """A mistake behind the decoder does not hide that the decoder looks ahead."""
+    """A mistake after the decoder does not hide the decoder's finding."""
     spec = edit({"/nodes/head/params/d_out": 0}, [f"{DECODER}/self_attention/fill/f/params/causal"])
 
     assert sorted(f.code for f in findings_of(spec)) == ["D01", "P01"]
 
 
 def test_a_graph_without_step_has_no_obstacles(edit: Edit, graph_of: GraphOf) -> None:
-    """There is nothing to prove."""
+    """Without `step` there are no requirements."""
     assert list(find_obstacles(graph_of(edit({}, ["/step"])))) == []

@@ -1,4 +1,4 @@
-"""Params: expressions get their values in whatever order they stand."""
+"""Tests of the evaluation of params, in any order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def spec_with(params: Mapping[str, Any], require: tuple[str, ...] = ()) -> Spec:
-    """Return a spec of nothing but params."""
+    """Return a spec with params only."""
     rest = {"format": 2, "name": "p", "axes": {}, "inputs": {}, "outputs": {"y": "x"}, "nodes": {}}
     return loaded({**rest, "params": params, "require": require}).form
 
@@ -34,7 +34,7 @@ def spec_with(params: Mapping[str, Any], require: tuple[str, ...] = ()) -> Spec:
 def evaluated(
     params: Mapping[str, Any], overrides: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Return the values of params, and what is wrong with them."""
+    """Return the values of params, and the findings."""
     findings: list[Finding] = []
     report = make_report(findings, "")
     return evaluate_params(spec_with(params), overrides or {}, report)[0], findings
@@ -56,7 +56,7 @@ def evaluated(
     ],
 )
 def test_values_do_not_depend_on_order(params: dict[str, Any], values: dict[str, Any]) -> None:
-    """Names in lists and block choices count as well; a whole number is an int."""
+    """Names in lists and block choices count too; an integer value is an int."""
     backwards = dict(reversed(params.items()))
 
     for written in (params, backwards):
@@ -67,12 +67,12 @@ def test_values_do_not_depend_on_order(params: dict[str, Any], values: dict[str,
 
 
 def test_an_override_wins_over_the_text() -> None:
-    """And what reads the param sees it."""
+    """Readers of the param use the override."""
     assert evaluated({"a": 1, "b": "=a+1"}, {"a": 5})[0] == {"a": 5, "b": 6}
 
 
 def test_an_override_may_read_other_params() -> None:
-    """Those of the spec, overridden or not."""
+    """Params of the spec, overridden or not."""
     assert evaluated({"a": 1, "b": 2}, {"b": "=a*10", "a": 7})[0] == {"a": 7, "b": 70}
 
 
@@ -95,7 +95,7 @@ def test_an_override_may_read_other_params() -> None:
 def test_a_mistake_is_found_where_it_stands(
     params: dict[str, Any], found: list[tuple[str, str]]
 ) -> None:
-    """What reads a param without value says nothing."""
+    """Readers of a param without a value give no further findings."""
     values, findings = evaluated(params)
 
     assert [(f.code, f.at) for f in findings] == found
@@ -104,7 +104,7 @@ def test_a_mistake_is_found_where_it_stands(
 
 @given(st.dictionaries(st.sampled_from("abcd"), st.text("abcd=+1 /(", max_size=6), min_size=1))
 def test_any_params_have_values_or_findings(params: dict[str, str]) -> None:
-    """A param is without value exactly when something was found."""
+    """A param has no value exactly if there is a finding."""
     values, findings = evaluated(params)
 
     assert holds_missing(list(values.values())) == bool(findings)
@@ -125,7 +125,7 @@ def test_any_params_have_values_or_findings(params: dict[str, str]) -> None:
     ],
 )
 def test_requirements(require: str, found: list[str]) -> None:
-    """A comparison that holds, or one finding; none if a param has no value anyway."""
+    """A comparison that holds, or one finding; none if a param has no value."""
     spec = spec_with({"a": 1, "b": 2, "word": "x", "none": "=1/0"}, (require,))
     findings: list[Finding] = []
     report = make_report(findings, "")
@@ -140,7 +140,7 @@ def test_requirements(require: str, found: list[str]) -> None:
 
 
 def test_a_requirement_without_params_can_only_be_removed() -> None:
-    """There is nothing to change in it."""
+    """It has no params to change."""
     findings: list[Finding] = []
     report = make_report(findings, "")
     spec = spec_with({}, ("1 > 2",))
@@ -151,7 +151,7 @@ def test_a_requirement_without_params_can_only_be_removed() -> None:
 
 
 def test_a_param_is_blamed_once_and_where_it_is_written() -> None:
-    """`=a` leads through `b` to the place of the value."""
+    """`=a` refers through `b` to the place of the value."""
     values = Values({"a": "=b", "b": 3, "c": "=d", "d": "=c"}, lambda **_: None)
 
     assert values.blame("=a", "/here") == "/params/b"
@@ -162,12 +162,12 @@ def test_a_param_is_blamed_once_and_where_it_is_written() -> None:
 
 
 def test_a_missing_value_shows_as_unknown() -> None:
-    """It may stand in a message."""
+    """It may occur in a message."""
     assert repr(MISSING) == "?"
 
 
 def test_a_finding_is_given_once_and_findings_end() -> None:
-    """The same one twice is one; beyond the bound the last says so."""
+    """Duplicates are removed, and a long list ends with a finding that says so."""
     findings: list[Finding] = []
     report = make_report(findings, "mine.json")
     for _ in range(2):

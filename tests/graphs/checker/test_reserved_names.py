@@ -1,4 +1,4 @@
-"""Names: no name of a spec collides with what generated modules already have."""
+"""Tests of reserved names: no name in a spec collides with names of generated modules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_the_words_of_a_module_are_torchs() -> None:
-    """A new version of torch with a new attribute must be followed here."""
+    """Add new attributes of a new torch version to the list."""
     torch = pytest.importorskip("torch")
 
     public = {name for name in dir(torch.nn.Module()) if not name.startswith("_")}
@@ -30,7 +30,7 @@ def test_the_words_of_a_module_are_torchs() -> None:
 def test_a_node_may_not_be_called_so(
     name: str, edit: Edit, findings_of: Callable[..., Any]
 ) -> None:
-    """The module would lose its own attribute, or the code would not parse."""
+    """It would hide an attribute of the module, or be a syntax error."""
     spec = edit(
         {
             f"/nodes/{name}": {"use": "layer_norm@1", "in": {"x": "decoder.x"}},
@@ -45,7 +45,7 @@ def test_a_node_may_not_be_called_so(
 def test_a_port_may_not_be_called_so(
     name: str, edit: Edit, findings_of: Callable[..., Any]
 ) -> None:
-    """It would hide an argument of the generated function."""
+    """It would hide a variable of the generated function."""
     layer = "/blocks/encoder_layer"
     spec = edit(
         {
@@ -77,7 +77,7 @@ def test_a_port_may_be_called_like_a_method(
 def test_a_template_may_not_have_a_constant_for_its_class(
     name: str, edit: Edit, findings_of: Callable[..., Any]
 ) -> None:
-    """`class None:` is no Python."""
+    """`class None:` is a syntax error."""
     spec = edit({"/nodes/encoder/block": name})
     spec["blocks"][name] = spec["blocks"].pop("encoder_layer")
 
@@ -86,7 +86,7 @@ def test_a_template_may_not_have_a_constant_for_its_class(
 
 
 def test_names_are_read_wherever_an_expression_may_stand(edit: Edit) -> None:
-    """In params, fills, repeats, types, requirements, block choices and lists in them."""
+    """In params, fills, repeats, types, requirements and block choices, also in lists."""
     spec = edit(
         {
             "/params": {"a": "=p1", "b": {"use": "x@1", "params": {"c": ["=p2"]}}},

@@ -1,4 +1,4 @@
-"""Chain: operations in a row and path lengths, against hand calculations."""
+"""Tests of critical paths and path lengths against hand calculations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wired(nodes: dict[str, Any], output: str, **more: Any) -> dict[str, Any]:
 
 
 def shipped(name: str, **params: Any) -> Graph:
-    """Return a shipped spec, checked."""
+    """Return the graph of a shipped spec."""
     return check(load(name).form, registry(), params)
 
 
@@ -49,9 +49,10 @@ def part_at(graph: Graph, path: str) -> Part:
 
 @pytest.mark.parametrize("layers", [1, 6])
 def test_the_chain_of_the_transformer(layers: int) -> None:
-    """Embedding and position; layers of 2 and 3 sublayers, each with what it wraps; the head.
+    """Embedding and position; layers of 2 and 3 sublayers with their contents; the head.
 
-    The first self-attention of the decoder does not wait for the encoder, and is shorter.
+    The first self-attention of the decoder does not depend on the encoder, and its branch is
+    shorter.
     """
     chain = 2 + layers * 2 * 2 + layers * 3 * 2 - 2 + 1
 
@@ -65,7 +66,7 @@ def test_the_chain_of_recurrences() -> None:
 
 
 def test_a_shortcut_does_not_shorten_the_chain(graph_of: GraphOf) -> None:
-    """It is the longest way that counts."""
+    """The longest path counts."""
     nodes = {
         "long": {"use": "rnn@1", "in": {"x": "x"}, "params": {"d_hidden": 8}},
         "add": {"use": "add@1", "in": {"x": "x", "z": "long.y"}},
@@ -90,7 +91,7 @@ def test_copies_follow_one_another_and_those_of_another_template_too(graph_of: G
 
 
 def test_a_template_in_a_slot_has_a_chain_of_its_own(graph_of: GraphOf) -> None:
-    """One for the sublayer, nine for the recurrence in it, one for the map behind."""
+    """One for the sublayer, nine for the recurrence in it, one for the map after it."""
     inner = {
         "inputs": {"x": "f[B T 8]"},
         "outputs": {"y": "out.y"},
@@ -135,7 +136,7 @@ def test_slots_side_by_side_run_at_once(graph_of: GraphOf) -> None:
 def test_path_lengths_by_hand(
     graph_of: GraphOf, use: str, params: dict[str, Any], length: int
 ) -> None:
-    """Eleven positions are ten apart at most."""
+    """Eleven positions are at most ten apart."""
     node = {"use": use, "in": {"x": "x"}, "params": params}
     graph = graph_of(wired({"layer": node}, "layer.y"))
 
@@ -143,7 +144,7 @@ def test_path_lengths_by_hand(
 
 
 def test_what_never_leads_everywhere_has_no_path(graph_of: GraphOf) -> None:
-    """Nor what leaves gaps, however often it is applied."""
+    """The same for a block that leaves gaps however often it is applied."""
     for use, params in (
         ("linear@1", {"d_out": 8}),
         ("convolution@1", {"d_out": 8, "kernel": 1}),
@@ -157,17 +158,17 @@ def test_what_never_leads_everywhere_has_no_path(graph_of: GraphOf) -> None:
 
 
 def test_a_sublayer_has_the_path_of_what_stands_in_it() -> None:
-    """And the graph that of its best node along each axis."""
+    """The graph has the path of its best node along each axis."""
     base, gnmt, bytenet = map(shipped, ("transformer-base", "gnmt-small", "bytenet"))
 
     assert paths(part_at(base, "decoder.*.cross_attention"), SIZES) == {"S": 1}
     assert shortest_paths(base, SIZES) == {"S": 1, "T": 1}
     assert shortest_paths(gnmt, SIZES) == {"S": 1, "T": 7}
-    # Kernels of 3: centred on the source, and causal on the target.
+    # Kernels of 3: centered on the source, and causal on the target.
     assert shortest_paths(bytenet, SIZES) == {"S": 10, "T": 3}
 
 
 def test_an_axis_without_a_size_is_said() -> None:
-    """As for the work."""
+    """As for FLOPs."""
     with pytest.raises(InputError, match="axis 'S' of transformer-base has no size"):
         sequential(shipped("transformer-base"), {"B": 1, "T": 1})

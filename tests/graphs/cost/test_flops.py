@@ -1,4 +1,4 @@
-"""Cost: the work of a forward pass, against hand calculations."""
+"""Tests of the FLOPs of a forward pass against hand calculations."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ GATED: dict[str, Any] = {
 
 
 def hand(b: int, s: int, t: int) -> int:
-    """Return the operations of the Transformer of the paper, its base size, on paper.
+    """Return the FLOPs of the base Transformer of the paper, computed by hand.
 
     A multiplication and an addition are 2; d_model 512, d_ff 2048, 6 and 6 layers,
     37,000 words.
@@ -80,7 +80,7 @@ def hand(b: int, s: int, t: int) -> int:
 
 @pytest.mark.parametrize("sizes", [SIZES, {"B": 1, "S": 32, "T": 32}, {"B": 2, "S": 1, "T": 1}])
 def test_transformer_base_costs_what_paper_and_pencil_say(sizes: dict[str, int]) -> None:
-    """Embeddings, positions, norms and dropout cost nothing; the output layer most of all."""
+    """Embeddings, positions, norms and dropout cost nothing; the output layer costs most."""
     graph = check(load("transformer-base").form, registry())
 
     assert flops(graph, sizes) == hand(sizes["B"], sizes["S"], sizes["T"])
@@ -94,7 +94,7 @@ def test_defaults_are_one_sequence_of_32() -> None:
 
 
 def test_every_block_has_its_share(graph_of: GraphOf) -> None:
-    """Copies within copies are 4 * 3; paths are those of `walk`, blocks alone."""
+    """Copies within copies are 4 * 3; paths are those of `walk`, for blocks only."""
     graph = graph_of(STACK)
 
     found = flops_by_node(graph, {"B": 2, "T": 7})
@@ -109,7 +109,7 @@ def test_every_block_has_its_share(graph_of: GraphOf) -> None:
 
 
 def test_copies_that_share_weights_work_as_much_as_others(graph_of: GraphOf) -> None:
-    """One set of weights is fewer parameters, and no less work."""
+    """Sharing reduces the parameters, but not the FLOPs."""
     shared = {**STACK["nodes"]["outer"], "share": True}
     spec = {**STACK, "nodes": {**STACK["nodes"], "outer": shared}}
 
@@ -119,7 +119,7 @@ def test_copies_that_share_weights_work_as_much_as_others(graph_of: GraphOf) -> 
 
 
 def test_a_copy_that_is_another_template_has_its_own_work(graph_of: GraphOf) -> None:
-    """Two pairs and one gated map: 2 * 8 * 9 * 3 a position."""
+    """Two pairs and one gated map: 2 * 8 * 9 * 3 per position."""
     node = {"repeat": 3, "block": "pair", "carry": ["x"], "in": {"x": "x"}}
     spec = {
         **STACK,
@@ -138,7 +138,7 @@ def test_a_copy_that_is_another_template_has_its_own_work(graph_of: GraphOf) -> 
 
 
 def test_an_axis_without_a_size_is_said(graph_of: GraphOf) -> None:
-    """The message names it, and all that there are."""
+    """The message names the axis, and all known axes."""
     with pytest.raises(InputError, match="axis 'T' of stack has no size") as caught:
         flops(graph_of(STACK), {"B": 1})
 

@@ -1,4 +1,4 @@
-"""Cost table: what each node costs, against hand calculations."""
+"""Tests of the cost table against hand calculations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def table(name: str, float_bytes: int = 4, **params: Any) -> CostTable:
 
 
 def test_parameters_of_each_node_by_hand() -> None:
-    """Six layers; the one shared matrix counts where it stands first."""
+    """Six layers; the shared matrix counts at its first node."""
     found = {node.path: node.parameters for node in table("transformer-base").nodes}
 
     assert found == {
@@ -46,7 +46,7 @@ def test_parameters_of_each_node_by_hand() -> None:
     "name", ["transformer-shared", "transformer-untied", "transformer-deep-shallow", "gnmt-small"]
 )
 def test_nodes_add_up_to_the_whole(name: str) -> None:
-    """Parameters, also of copies that share them, and work."""
+    """Parameters, also of copies that share them, and FLOPs."""
     found = table(name)
     graph = check(load(name).form, registry())
 
@@ -65,7 +65,7 @@ def test_copies_that_share_weights_run_as_often_as_others() -> None:
 
 @pytest.mark.parametrize("float_bytes", [2, 4])
 def test_activations_by_hand(float_bytes: int) -> None:
-    """A sublayer gives one value, and so does what stands in it; scores have V each."""
+    """A sublayer and the block in it output one value each; scores have V each."""
     found = {n.path: n.activation_bytes for n in table("transformer-base", float_bytes).nodes}
     one = 3 * 11 * D_MODEL * float_bytes
 
@@ -85,12 +85,12 @@ def test_activations_by_hand(float_bytes: int) -> None:
     ],
 )
 def test_bytes_of_a_value(text: str, count: int) -> None:
-    """Whole numbers have 8 bytes, flags one, and the rest what the precision says."""
+    """Integers have 8 bytes, booleans one, and other kinds follow the precision."""
     assert value_bytes(parse_type(text, {})[0], SIZES, 2) == count
 
 
 def test_as_json_is_plain_data() -> None:
-    """Nodes in the order in which they run."""
+    """Nodes in execution order."""
     said = table("transformer-base").as_json()
 
     assert said["sizes"] == SIZES

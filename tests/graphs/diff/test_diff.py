@@ -1,4 +1,4 @@
-"""Diff: every change is found and told, and what is found makes one graph from the other."""
+"""Tests of diffs: every change is found, and the diff converts one graph to the other."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ SHIPPED = sorted(shipped_names(*FOLDERS))
 
 
 def graph_of(value: str | Json) -> Graph:
-    """Return the graph of a shipped spec, or of one as JSON."""
-    held = load(value) if isinstance(value, str) else loaded(value)
-    return check(held.form, registry(), held.overrides)
+    """Return the graph of a spec, shipped or given as JSON."""
+    spec = load(value) if isinstance(value, str) else loaded(value)
+    return check(spec.form, registry(), spec.overrides)
 
 
 BASE = canonical(graph_of("transformer-base"))
 
 
 def changed(change: Callable[[Json], Any]) -> Diff:
-    """Return the difference that an edit of transformer-base's full form makes."""
+    """Return the diff caused by an edit of transformer-base's full form."""
     return diff(graph_of(BASE), graph_of(edited(change)))
 
 
@@ -56,13 +56,13 @@ def edited(change: Callable[[Json], Any]) -> Json:
     return spec
 
 
-def told(found: Diff) -> list[str]:
-    """Return the lines of a difference."""
+def rendered(found: Diff) -> list[str]:
+    """Return the lines of a diff."""
     return [str(row) for row in rows(found.changes)]
 
 
 def renamed(spec: Json, *names: tuple[str, str]) -> None:
-    """Replace words in a whole spec."""
+    """Replace words everywhere in a spec."""
     text = json.dumps(spec)
     for old, new in names:
         text = text.replace(f'"{old}"', f'"{new}"').replace(f'"{old}.', f'"{new}.')
@@ -70,14 +70,14 @@ def renamed(spec: Json, *names: tuple[str, str]) -> None:
     spec.update(json.loads(text))
 
 
-# What is told.
+# The text of a diff.
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_graph_does_not_differ_from_itself(name: str) -> None:
-    """No change, and every weight goes on."""
-    held = load(name)
-    found = diff(check(held.form, registry()), check(held.form, registry()))
+    """There is no change, and every weight is carried over."""
+    spec = load(name)
+    found = diff(check(spec.form, registry()), check(spec.form, registry()))
 
     assert found.equal
     assert found.changes == ()
@@ -93,71 +93,71 @@ def test_a_changed_param_is_told_at_its_slot() -> None:
         ].update(d_ff=1024)
     )
 
-    assert told(found) == ["~ encoder.*.feed_forward/f  d_ff 2048 -> 1024"]
+    assert rendered(found) == ["~ encoder.*.feed_forward/f  d_ff 2048 -> 1024"]
     assert not found.equal
     assert found.parameters == (63_082_496, 63_082_496 - 6 * (2 * 512 * 1024 + 1024))
 
 
 def test_an_inserted_node_is_added_and_its_reader_rewired() -> None:
-    """One line for the node, one for the wire, in the order in which values flow."""
+    """One line for the node and one for the wire, in execution order."""
 
     def insert(spec: Json) -> None:
         spec["nodes"]["memory_norm"] = {"use": "layer_norm@1", "in": {"x": "encoder.x"}}
         spec["nodes"]["decoder"]["in"]["memory"] = "memory_norm.y"
 
-    assert told(changed(insert)) == [
+    assert rendered(changed(insert)) == [
         "+ memory_norm  layer_norm@1, reads encoder.x",
         "> decoder  memory reads memory_norm.y, was encoder.x",
     ]
 
 
 def test_another_block_is_told_with_the_params_that_differ() -> None:
-    """A param of the same name and value is not worth a word."""
+    """Params with the same name and value are not listed."""
 
     def learned(spec: Json) -> None:
         spec["nodes"]["source_position"]["use"] = "learned_position@1"
         spec["nodes"]["source_position"]["params"] = {"dropout": 0.1, "max_length": 99}
 
-    assert told(changed(learned)) == [
+    assert rendered(changed(learned)) == [
         "~ source_position  use sinusoidal_position@1 -> learned_position@1, max_length 99"
     ]
 
 
 def test_a_removed_node_says_what_it_was() -> None:
-    """And who read it reads something else now."""
+    """Its readers are rewired."""
 
     def skip(spec: Json) -> None:
         del spec["nodes"]["target_position"]
         spec["nodes"]["decoder"]["in"]["x"] = "target_embedding.y"
 
-    assert told(changed(skip)) == [
+    assert rendered(changed(skip)) == [
         "- target_position  sinusoidal_position@1, read target_embedding.y",
         "> decoder  x reads target_embedding.y, was target_position.y",
     ]
 
 
 def test_one_copy_that_is_another_template_is_told_at_its_number() -> None:
-    """Only what differs in that copy is told."""
+    """Only the differences in that copy are listed."""
 
     def split(spec: Json) -> None:
         spec["blocks"]["last"] = copy.deepcopy(spec["blocks"]["decoder_layer"])
         spec["blocks"]["last"]["nodes"]["self_attention"]["params"]["order"] = "pre"
         spec["nodes"]["decoder"]["instead"] = {"5": "last"}
 
-    assert told(changed(split)) == [
+    assert rendered(changed(split)) == [
         "~ decoder.5  template as the others -> last",
         "~ decoder.5.self_attention  order post -> pre",
     ]
 
 
 def test_how_a_template_repeats_is_told_at_the_repeat() -> None:
-    """Copies and shared weights; paths below a shared one have no number."""
+    """Copies and shared weights; paths below a shared repeat have no index."""
 
     def share(spec: Json) -> None:
         spec["nodes"]["encoder"] |= {"repeat": 4, "share": True}
         spec["blocks"]["encoder_layer"]["nodes"]["self_attention"]["params"]["dropout"] = 0.2
 
-    assert told(changed(share)) == [
+    assert rendered(changed(share)) == [
         "~ encoder  copies 6 -> 4, share true",
         "~ encoder.self_attention  dropout 0.1 -> 0.2",
     ]
@@ -173,7 +173,7 @@ def test_what_is_of_the_whole_spec_has_no_path() -> None:
 
     found = changed(whole)
 
-    assert sorted(told(found)) == [
+    assert sorted(rendered(found)) == [
         "+ output states decoder.x",
         "+ tie source_embedding.weight = target_embedding.weight",
         "- decodes along T",
@@ -182,7 +182,7 @@ def test_what_is_of_the_whole_spec_has_no_path() -> None:
 
 
 def test_a_template_in_two_places_is_told_once() -> None:
-    """The other place is named behind the first."""
+    """The other place is named after the first."""
     twice = copy.deepcopy(BASE)
     wires = {"x": "encoder.x", "mask": "source_mask"}
     twice["nodes"]["second"] = {**twice["nodes"]["encoder"], "in": wires}
@@ -190,20 +190,20 @@ def test_a_template_in_two_places_is_told_once() -> None:
     other = copy.deepcopy(twice)
     other["blocks"]["encoder_layer"]["nodes"]["feed_forward"]["params"]["order"] = "pre"
 
-    assert told(diff(graph_of(twice), graph_of(other))) == [
+    assert rendered(diff(graph_of(twice), graph_of(other))) == [
         "~ encoder.*.feed_forward (and second.*.feed_forward)  order post -> pre"
     ]
 
 
 def test_a_template_with_another_name_and_the_same_nodes_is_compared_inside() -> None:
-    """A name is a line; what is inside is not called new."""
+    """The new name is one line; the nodes inside are not listed as new."""
     found = changed(lambda s: renamed(s, ("encoder_layer", "reading_layer")))
 
-    assert told(found) == ["~ encoder  template encoder_layer -> reading_layer"]
+    assert rendered(found) == ["~ encoder  template encoder_layer -> reading_layer"]
 
 
 def test_only_a_doc_is_no_difference() -> None:
-    """It is in the changes, which must be whole, and nowhere else."""
+    """It is in `changes`, which must be complete, but not in the text."""
     found = changed(lambda s: s.update(doc="Other words."))
 
     assert found.equal
@@ -212,7 +212,7 @@ def test_only_a_doc_is_no_difference() -> None:
 
 
 def test_numbers_stand_below() -> None:
-    """Before, after, and by how much it grew; and how much could be carried over."""
+    """Before, after and growth, and the number of weights that carry over."""
     found = changed(lambda s: s["nodes"]["encoder"].update(repeat=12))
 
     last = found.render().splitlines()[-3:]
@@ -226,13 +226,13 @@ def test_numbers_stand_below() -> None:
 
 
 def test_a_strangers_text_is_shown_and_not_obeyed() -> None:
-    """Neither a terminal nor a picture runs what stands in a spec."""
+    """Neither a terminal nor a picture interprets text from a spec."""
     found = diff(graph_of(BASE), graph_of(BASE))
     bad = Change(kind="param", path="head", name="x", after="\x1b[31m<b>\n", node="head")
 
     hostile = replace(found, changes=(bad,))
 
-    assert told(hostile) == ["~ head  x �[31m<b>�"]
+    assert rendered(hostile) == ["~ head  x �[31m<b>�"]
     drawn = diff_picture(graph_of(BASE), graph_of(BASE), hostile).source
     assert "x �[31m&lt;b&gt;" in drawn
     assert "\x1b" not in drawn + hostile.render()
@@ -242,11 +242,11 @@ def test_a_strangers_text_is_shown_and_not_obeyed() -> None:
 
 
 def test_renames_are_recognised_and_their_weights_go_on() -> None:
-    """Nodes, nodes inside a template, and inputs: no node is called new, no weight lost."""
+    """For nodes, nodes in templates, and inputs; no weight is lost."""
     names = [("source_embedding", "words"), ("cross_attention", "reading"), ("source", "text")]
     found = changed(lambda s: renamed(s, *names, ("encoder", "reader")))
 
-    assert told(found) == [
+    assert rendered(found) == [
         "> input text was source",
         "> words  was source_embedding",
         "> reader  was encoder",
@@ -261,7 +261,7 @@ def test_renames_are_recognised_and_their_weights_go_on() -> None:
 
 
 def test_every_node_may_be_renamed_at_once() -> None:
-    """What matters is the wiring, whatever the names."""
+    """Nodes are matched by wiring, not by name."""
     everything = [(name, f"n{index}") for index, name in enumerate(sorted(BASE["nodes"]))]
 
     found = changed(lambda s: renamed(s, *everything))
@@ -271,7 +271,7 @@ def test_every_node_may_be_renamed_at_once() -> None:
 
 
 def test_alike_nodes_are_told_apart_by_their_readers() -> None:
-    """Two norms of one value: each keeps the reader that it had."""
+    """Two norms of one value are matched by their readers."""
     spec: Json = {
         "format": 2,
         "name": "twins",
@@ -295,7 +295,7 @@ def test_alike_nodes_are_told_apart_by_their_readers() -> None:
 
 
 def test_another_name_and_another_param_is_no_rename() -> None:
-    """The rest must be equal."""
+    """All other parts must be equal."""
 
     def change(spec: Json) -> None:
         renamed(spec, ("head", "scores"))
@@ -306,23 +306,23 @@ def test_another_name_and_another_param_is_no_rename() -> None:
     assert {"added", "removed"} <= set(kinds)
 
 
-# The page that says all this.
+# The page docs/format.md.
 
 
 def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
-    """The example under "Comparing specs", and the text below it; the picture too."""
+    """The example in "Comparing specs", its output and the picture."""
     section = PAGE.read_text(encoding="utf-8").partition("## Comparing specs")[2]
     spec, text = re.findall(r"```(?:json complete|text)\n(.*?)```", section, re.DOTALL)[:2]
     path = tmp_path / "example.json"
     path.write_text(spec, encoding="utf-8")
-    held = load(path)
-    old, new = graph_of("transformer-base"), check(held.form, registry(), held.overrides)
+    example = load(path)
+    old, new = graph_of("transformer-base"), check(example.form, registry(), example.overrides)
 
     assert diff(old, new).render() == text
 
 
 def test_the_page_names_every_kind_of_change() -> None:
-    """No more and no less."""
+    """The table has exactly the existing kinds."""
     section = PAGE.read_text(encoding="utf-8").partition("### As JSON")[2].partition("### ")[0]
     rows = re.findall(r"^\| ([a-z, ]+) \| ", section, re.MULTILINE)
 
@@ -360,29 +360,29 @@ SLOT: Json = {
 
 
 def test_a_template_in_a_slot_is_compared_inside() -> None:
-    """A changed param and a rename, at paths below the slot; the weights go on."""
+    """A changed param and a rename, at paths below the slot; the weights carry over."""
     other = copy.deepcopy(SLOT)
     renamed(other, ("first", "opening"))
     other["blocks"]["mix"]["nodes"]["second"]["params"]["bias"] = False
 
     found = diff(graph_of(SLOT), graph_of(other))
 
-    assert told(found) == ["> a/f.opening  was first", "~ a/f.second  bias true -> false"]
+    assert rendered(found) == ["> a/f.opening  was first", "~ a/f.second  bias true -> false"]
     assert found.weight_transfer.sources["a.f.opening.weight"] == "a.f.first.weight"
     drawn = diff_picture(graph_of(SLOT), graph_of(other), found).source
     assert ">f.second: bias true -&gt; false</font>" in drawn
 
 
 def test_a_template_gives_its_slot_to_a_block() -> None:
-    """One for the other, there and back."""
+    """The replacement works in both directions."""
     other = copy.deepcopy(SLOT)
     del other["blocks"]
     other["nodes"]["a"]["fill"]["f"] = {"use": "linear@1", "params": {"d_out": 8}}
 
-    assert told(diff(graph_of(other), graph_of(SLOT))) == ["~ a/f  use linear@1 -> mix"]
+    assert rendered(diff(graph_of(other), graph_of(SLOT))) == ["~ a/f  use linear@1 -> mix"]
 
 
-# Whole: one graph from the other.
+# Completeness: a diff converts one graph to the other.
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 PARTS: tuple[Json, ...] = (
@@ -405,11 +405,11 @@ PARTS: tuple[Json, ...] = (
 
 
 def chain(dice: random.Random, blocks: Json) -> tuple[Json, str]:
-    """Return nodes over values f[B T 8] in a row, and the value of the last.
+    """Return a chain of nodes over values f[B T 8], and the value of the last.
 
     Args:
-        dice: decides everything.
-        blocks: templates that they may use; `inner` stands in slots only.
+        dice: source of all random choices.
+        blocks: templates that the nodes may use; `inner` may only fill slots.
     """
     nodes: Json = {}
     value, templates = "x", [name for name in blocks if name != "inner"]
@@ -444,7 +444,7 @@ def used_by(nodes: Json) -> set[str]:
 
 
 def generated(seed: int) -> Json:
-    """Return a spec made by dice; most words come from a small pool, so that two share some."""
+    """Return a random spec; most names come from a small pool, so that two specs share some."""
     dice = random.Random(seed)
     blocks: Json = {}
     if dice.random() < 0.5:
@@ -480,7 +480,7 @@ PART_KEYS = {part["use"] for part in PARTS}
 
 
 def assert_whole(old: Graph, new: Graph) -> None:
-    """Assert that the difference, through JSON and back, makes the new form, keys in order."""
+    """Assert that the diff, converted to JSON and back, makes the new form with keys in order."""
     found = diff(old, new)
 
     made = apply(json.loads(json.dumps(found.as_json())), canonical(old))
@@ -500,7 +500,7 @@ def assert_whole(old: Graph, new: Graph) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_spec_is_made_from_another(name: str) -> None:
-    """Applied to the old one, the difference gives the new one, there and back."""
+    """Applying the diff to the old spec gives the new one, in both directions."""
     for other in ("transformer-base", "transformer-tiny"):
         assert_whole(graph_of(name), graph_of(other))
         assert_whole(graph_of(other), graph_of(name))
@@ -508,13 +508,13 @@ def test_a_shipped_spec_is_made_from_another(name: str) -> None:
 
 @given(st.integers(0, 2**32), st.integers(0, 2**32))
 def test_any_graph_is_made_from_any_other(one: int, other: int) -> None:
-    """Whatever they have in common, and through text: apply(diff(A, B), A) is B."""
+    """apply(diff(A, B), A) is B, also through JSON text."""
     assert_whole(graph_of(generated(one)), graph_of(generated(other)))
 
 
 @given(st.integers(0, 2**32))
 def test_the_full_form_of_a_full_form_is_itself(seed: int) -> None:
-    """Expanding again changes nothing, and a graph does not differ from its full form."""
+    """Expanding again changes nothing, and a graph equals its full form."""
     graph = graph_of(generated(seed))
 
     full = canonical(graph)
@@ -526,7 +526,7 @@ def test_the_full_form_of_a_full_form_is_itself(seed: int) -> None:
 
 @given(st.integers(0, 2**32), st.integers(0, 2**32))
 def test_a_graph_with_other_names_differs_in_nothing_else(seed: int, order: int) -> None:
-    """Every node of a generated graph renamed: renames, and no other change of a node."""
+    """Renaming every node gives only renames."""
     spec = canonical(graph_of(generated(seed)))
     spec.pop("tie", None)
     names = [f"node_{index}" for index in range(len(NAMES))]
@@ -558,7 +558,7 @@ def sublayer(spec: Json, dice: random.Random) -> Json:
 
 
 def split(spec: Json, dice: random.Random) -> None:
-    """Give one copy of a repeat a template of its own."""
+    """Give one copy of a repeat its own template."""
     node, name = repeat(spec, dice), f"split_{dice.randrange(99)}"
     spec["blocks"][name] = copy.deepcopy(spec["blocks"][node["block"]])
     node["instead"] = {str(dice.randrange(4)): name}
@@ -592,13 +592,13 @@ EDITS: tuple[Callable[[Json, random.Random], Any], ...] = (
     split,
     insert,
 )
-"""What people do to a full form; some make a spec that is not sound, which is then left out."""
+"""Typical edits of a full form; edits that make an invalid spec are skipped."""
 
 
 @settings(max_examples=25)
 @given(st.sampled_from(SHIPPED), st.lists(st.integers(0, 2**32), min_size=1, max_size=4))
 def test_an_edited_spec_is_made_from_the_shipped_one(name: str, seeds: list[int]) -> None:
-    """After a few edits such as people make, there and back."""
+    """After a few typical edits, in both directions."""
     old = graph_of(name)
     spec = canonical(old)
     for seed in seeds:
@@ -607,7 +607,7 @@ def test_an_edited_spec_is_made_from_the_shipped_one(name: str, seeds: list[int]
         try:
             dice.choice(EDITS)(spec, dice)
         except (KeyError, IndexError):
-            spec = before  # An earlier edit took away what this one wants.
+            spec = before  # An earlier edit removed a part that this edit needs.
         if analyse(loaded(spec).form, registry())[0] is None:
             spec = before
     new = graph_of(spec)

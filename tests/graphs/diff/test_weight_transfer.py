@@ -1,4 +1,4 @@
-"""Survival: a weight goes on where its path and its shape do; a tie is one tensor."""
+"""Tests of weight transfer: weights with equal path and shape carry over; a tie is one tensor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EMBEDDINGS = ("source_embedding.weight", "target_embedding.weight", "head.weight
 
 
 def test_a_graph_carries_all_of_itself(edit: Edit, graph_of: GraphOf) -> None:
-    """Every weight once, from where it is stored; nothing new, nothing lost."""
+    """Every weight once, from where it is stored; nothing is new or lost."""
     graph = graph_of(edit({}))
 
     same = weight_transfer(graph, graph)
@@ -37,7 +37,7 @@ def test_a_graph_carries_all_of_itself(edit: Edit, graph_of: GraphOf) -> None:
 
 
 def test_more_layers_are_new_and_fewer_are_lost(edit: Edit, graph_of: GraphOf) -> None:
-    """Copies 0 and 1 go on; 2 and 3 begin anew, or are dropped."""
+    """Copies 0 and 1 carry over; 2 and 3 are new, or lost."""
     short, long = graph_of(edit({}), layers=2), graph_of(edit({}), layers=4)
 
     longer, shorter = weight_transfer(short, long), weight_transfer(long, short)
@@ -53,7 +53,7 @@ def test_more_layers_are_new_and_fewer_are_lost(edit: Edit, graph_of: GraphOf) -
 
 
 def test_another_shape_does_not_go_on(edit: Edit, graph_of: GraphOf) -> None:
-    """A wider inner layer: two matrices and a bias of each layer begin anew, both shapes said."""
+    """A wider inner layer: two matrices and a bias of each layer are reshaped."""
     old, new = graph_of(edit({}), layers=1), graph_of(edit({}), layers=1, d_ff=1024)
 
     found = weight_transfer(old, new)
@@ -68,7 +68,7 @@ def test_another_shape_does_not_go_on(edit: Edit, graph_of: GraphOf) -> None:
 
 
 def test_what_is_untied_begins_as_the_one_that_was_shared(edit: Edit, graph_of: GraphOf) -> None:
-    """Three tables for one: each is a copy of it, and the report says so."""
+    """Each of the three tables is a copy of the shared one, and the report says so."""
     tied, untied = graph_of(edit({})), graph_of(edit({}, ["/tie"]))
 
     found = weight_transfer(tied, untied)
@@ -82,7 +82,7 @@ def test_what_is_untied_begins_as_the_one_that_was_shared(edit: Edit, graph_of: 
 
 
 def test_what_is_tied_anew_begins_as_the_first(edit: Edit, graph_of: GraphOf) -> None:
-    """One table for three: the first goes on, the others are lost."""
+    """The first of three tables carries over, the others are lost."""
     untied, tied = graph_of(edit({}, ["/tie"])), graph_of(edit({}))
 
     found = weight_transfer(untied, tied)
@@ -92,7 +92,7 @@ def test_what_is_tied_anew_begins_as_the_first(edit: Edit, graph_of: GraphOf) ->
 
 
 def test_a_tied_weight_goes_on_through_any_of_its_names(edit: Edit, graph_of: GraphOf) -> None:
-    """The path under which it is stored may be gone; one that was tied to it is enough."""
+    """If the stored path no longer exists, another tied path is used."""
     source = ["head.weight", "target_embedding.weight"]
     old = graph_of(edit({"/tie": [["source_embedding.weight", *source]]}))
     new = graph_of(
@@ -115,7 +115,7 @@ def test_a_tied_weight_goes_on_through_any_of_its_names(edit: Edit, graph_of: Gr
 
 
 def test_a_shape_that_only_a_later_name_has_goes_on(edit: Edit, graph_of: GraphOf) -> None:
-    """Of tied names that were apart, the first that fits feeds the tensor."""
+    """The first of the newly tied weights with a fitting shape is used."""
     old = graph_of(edit({"/nodes/source_embedding/params/d_model": 512}, ["/tie"]))
     new = graph_of(edit({"/tie/0": ["head.weight", "source_embedding.weight"]}, []))
 
@@ -126,7 +126,7 @@ def test_a_shape_that_only_a_later_name_has_goes_on(edit: Edit, graph_of: GraphO
 
 
 def test_every_parameter_is_counted_once(edit: Edit, graph_of: GraphOf) -> None:
-    """Carried, new and reshaped make up the new graph."""
+    """Carried, new and reshaped parameters add up to the new graph."""
     old = graph_of(edit({}), layers=3)
     changes = {"/blocks/encoder_layer/nodes/feed_forward/fill/f/params/d_ff": 64}
     new = graph_of(edit(changes, ["/tie"]), layers=4)
@@ -141,7 +141,7 @@ def test_every_parameter_is_counted_once(edit: Edit, graph_of: GraphOf) -> None:
 
 
 def test_a_new_tie_begins_as_the_one_that_fits() -> None:
-    """Of two weights that become one tensor, that which had its shape before."""
+    """Of two weights that become one tensor, the one with its shape is used."""
 
     def graph_of(width: int, **keys: Any) -> Graph:
         nodes = {
@@ -161,7 +161,7 @@ def test_a_new_tie_begins_as_the_one_that_fits() -> None:
 
 
 def test_a_weight_of_one_copy_is_told_with_its_number(tmp_path: Path) -> None:
-    """Although no other copy has one of that name."""
+    """Even if no other copy has a weight of that name."""
     child = {
         "format": 2,
         "name": "one",
@@ -178,7 +178,7 @@ def test_a_weight_of_one_copy_is_told_with_its_number(tmp_path: Path) -> None:
     old = check(load("transformer-tiny").form, registry())
     new = check(load(path).form, registry())
 
-    told = weight_transfer(old, new).render()
+    text = weight_transfer(old, new).render()
 
-    assert "decoder.1.feed_forward.f.gate.weight" in told
-    assert "decoder.*.feed_forward.f.gate" not in told
+    assert "decoder.1.feed_forward.f.gate.weight" in text
+    assert "decoder.*.feed_forward.f.gate" not in text

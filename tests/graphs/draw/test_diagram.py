@@ -1,4 +1,4 @@
-"""Diagrams: what is drawn once, what flows where, and that no name can break out."""
+"""Tests of diagrams: boxes, wires, and escaping of names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weft.specs.load import load, loaded
 
 NEEDS_DOT = pytest.mark.skipif(shutil.which("dot") is None, reason="graphviz's dot is not here")
 NASTY = 'a "b" <i>c</i> & \\N \\" -> {d|e} \x07\ud800'
-"""Text that would break a label which is not escaped."""
+"""Text that would break an unescaped label."""
 
 TOY: dict[str, Any] = {
     "format": 2,
@@ -92,19 +92,19 @@ def base() -> Graph:
 
 
 def toy(blocks: Registry | None = None, **changes: Any) -> Graph:
-    """Return a small decoder-only model, some of its keys changed."""
+    """Return a small decoder-only model with changed keys."""
     spec = loaded({**TOY, **changes})
     return check(spec.form, blocks or registry())
 
 
 def edges(source: str) -> dict[tuple[str, str], str]:
-    """Return the wires of a DOT text: the two ends to the attributes."""
+    """Return the wires of a DOT text: (start, end) to the attributes."""
     found = re.findall(r'^\s*"?([^"\n]+?)"? -> "?([^"\n]+?)"?(?: \[(.*)\])?$', source, re.MULTILINE)
     return {(tail, head): style for tail, head, style in found if "invis" not in style}
 
 
 def label(source: str, box: str) -> str:
-    """Return what a box says, tags aside."""
+    """Return the text of a box without tags."""
     found = re.search(rf'^\s*"{re.escape(box)}" \[label=<(.*)> tooltip=.*\]$', source, re.MULTILINE)
     assert found is not None, box
     return " ".join(re.sub(r"<[^>]*>", " ", found[1]).split())
@@ -114,7 +114,7 @@ FEED = {"use": "feed_forward@1", "params": {"d_ff": 9}}
 
 
 def part_of(use: dict[str, Any]) -> Part:
-    """Return the part that a use of a block is, alone in a spec."""
+    """Return the part of a use of a block in a minimal spec."""
     value = {
         "format": 2,
         "name": "one",
@@ -140,7 +140,7 @@ def test_each_template_is_drawn_once_with_how_often_it_repeats() -> None:
 
 
 def test_a_sublayer_is_called_after_what_it_wraps() -> None:
-    """The attention is the label; the wrapper is the paper's band."""
+    """The label is the attention; the wrapper is the paper's band."""
     source = draw_dot(base()).source
 
     assert label(source, "node/encoder.*.self_attention") == (
@@ -155,7 +155,7 @@ def test_a_sublayer_is_called_after_what_it_wraps() -> None:
 
 
 def test_pre_norm_is_drawn_below_and_the_sum_above() -> None:
-    """The flow goes up, so what comes first is lowest."""
+    """Values flow upward, so the first operation is lowest."""
     source = draw_dot(toy()).source
 
     assert label(source, "node/stack.*.attend") == "add masked multi-head attention 2 heads norm"
@@ -173,7 +173,7 @@ def test_pre_norm_is_drawn_below_and_the_sum_above() -> None:
 def test_a_residual_path_says_what_is_done_on_it(
     use: dict[str, Any], below: tuple[str, ...], above: tuple[str, ...]
 ) -> None:
-    """Bands below and above the sub-layer, in the order of the flow."""
+    """Bands below and above the sub-layer, in execution order."""
     words = words_of(part_of({"use": "sublayer@1", "fill": {"f": FEED}, **use}))
 
     assert (words.title, words.below, words.above) == ("feed-forward", below, above)
@@ -200,7 +200,7 @@ def test_the_memory_goes_from_the_encoder_to_every_cross_attention() -> None:
 
 
 def test_masks_are_thin_and_dashed() -> None:
-    """They steer, and nothing flows through them."""
+    """They do not carry activations."""
     found = edges(draw_dot(base()).source)
 
     masks = {ends for ends, style in found.items() if "dashed" in style}
@@ -211,7 +211,7 @@ def test_masks_are_thin_and_dashed() -> None:
 
 
 def test_every_wire_of_the_paper_is_there_and_no_other() -> None:
-    """What is carried from copy to copy is not drawn as a loop."""
+    """Carried values are not drawn as loops."""
     found = set(edges(draw_dot(toy()).source))
 
     assert found == {
@@ -225,7 +225,7 @@ def test_every_wire_of_the_paper_is_there_and_no_other() -> None:
 
 
 def test_the_typed_form_writes_the_type_on_each_wire() -> None:
-    """Types are as in the spec, sizes worked out."""
+    """As in the spec, with sizes evaluated."""
     found = edges(draw_dot(base(), "typed").source)
 
     assert all("label=" in style for style in found.values())
@@ -236,7 +236,7 @@ def test_the_typed_form_writes_the_type_on_each_wire() -> None:
 
 
 def test_the_expanded_form_has_a_box_for_each_placed_block() -> None:
-    """Every vertex and every wire of `flat()`; masks from outside are words instead."""
+    """Every vertex and every wire of `flat()`; input masks are drawn as text instead."""
     graph = base()
     flat, source = graph.flat(), draw_dot(graph, "expanded").source
 
@@ -263,7 +263,7 @@ def test_the_title_has_the_size_and_the_shared_weight() -> None:
 
 
 def test_several_shared_weights_are_numbered() -> None:
-    """Boxes with one number hold one tensor, whichever copy they belong to."""
+    """Boxes with the same number share one tensor, in any copy."""
     ties = [
         ["opening.embed.weight", "head.weight"],
         ["stack.0.attend.f.query.weight", "stack.2.attend.f.query.weight"],
@@ -280,12 +280,12 @@ def test_several_shared_weights_are_numbered() -> None:
 
 @pytest.mark.parametrize("form", ["folded", "typed", "expanded"])
 def test_equal_graphs_give_equal_text(form: Literal["folded", "typed", "expanded"]) -> None:
-    """Nothing depends on the order of a set or on an address."""
+    """The text does not depend on the order of a set or on an address."""
     assert draw_dot(base(), form).source == draw_dot(base(), form).source
 
 
 def test_parts_that_the_picture_has_no_words_for_are_named_by_their_key() -> None:
-    """A block from a stranger's package needs no line here."""
+    """Blocks of other packages need no entry in the table."""
 
     class MixerParams(BaseModel, frozen=True, extra="forbid"):
         kernel: int
@@ -330,7 +330,7 @@ def test_parts_that_the_picture_has_no_words_for_are_named_by_their_key() -> Non
 
 @pytest.mark.parametrize("make", [plain, markup])
 def test_text_for_labels_has_no_live_characters(make: Any) -> None:
-    """Neither tags, nor escapes of graphviz, nor what no file can hold."""
+    """No tags, no Graphviz escapes, and no characters that a file cannot contain."""
     said = make(NASTY)
 
     assert "\x07" not in said
@@ -343,7 +343,7 @@ def test_text_for_labels_has_no_live_characters(make: Any) -> None:
 
 @NEEDS_DOT
 def test_a_nasty_doc_is_shown_as_it_was_written(tmp_path: Path) -> None:
-    """The SVG is well-formed, runs nothing, and holds the text itself."""
+    """The SVG is well-formed, executes nothing, and contains the text itself."""
     out = draw(toy(), tmp_path / "toy.svg")
 
     root = ET.parse(out).getroot()
@@ -358,7 +358,7 @@ def test_a_nasty_doc_is_shown_as_it_was_written(tmp_path: Path) -> None:
     [("svg", b"<?xml"), ("png", b"\x89PNG"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")],
 )
 def test_the_suffix_picks_the_format(suffix: str, magic: bytes, tmp_path: Path) -> None:
-    """The file is of the kind that it says, and nothing else is left behind."""
+    """The file has the format of its suffix, and no other file is created."""
     out = draw(toy(), tmp_path / f"toy.{suffix}", "typed")
 
     assert out.read_bytes().startswith(magic)
@@ -367,7 +367,7 @@ def test_the_suffix_picks_the_format(suffix: str, magic: bytes, tmp_path: Path) 
 
 @NEEDS_DOT
 def test_dot_lays_out_every_form_without_complaint() -> None:
-    """A warning of dot's is a mistake of ours."""
+    """A warning of dot counts as an error."""
     for form in ("folded", "typed", "expanded"):
         source = draw_dot(base(), form).source
         done = subprocess.run(
@@ -396,7 +396,7 @@ def test_the_encoder_stands_left_of_the_decoder_and_inputs_below() -> None:
 
 
 def test_dot_text_needs_no_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without graphviz can still write the text."""
+    """A machine without Graphviz can still write the text."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
     out = draw(toy(), tmp_path / "toy.dot")
@@ -405,7 +405,7 @@ def test_dot_text_needs_no_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_dot_the_way_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Install it, or write a `.dot` file."""
+    """The help says to install it or to write a `.dot` file."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
     with pytest.raises(InputError) as caught:
@@ -418,7 +418,7 @@ def test_without_dot_the_way_out_is_told(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", ["toy.bmp", "toy", ".svg"])
 def test_an_unknown_suffix_lists_the_known_ones(name: str, tmp_path: Path) -> None:
-    """Nothing is written, and the choices are in the help."""
+    """Nothing is written, and the help lists the choices."""
     with pytest.raises(InputError) as caught:
         draw(toy(), tmp_path / name)
 
@@ -427,12 +427,12 @@ def test_an_unknown_suffix_lists_the_known_ones(name: str, tmp_path: Path) -> No
 
 
 def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
-    """A picture may be asked for before anything else was written."""
+    """The output folder is created."""
     assert draw(toy(), tmp_path / "new" / "toy.dot").is_file()
 
 
 def test_a_place_that_cannot_be_written_is_a_mistake_of_the_input(tmp_path: Path) -> None:
-    """No traceback for a folder that is a file."""
+    """If the folder is a file, the result is an InputError without a traceback."""
     (tmp_path / "file").write_text("")
 
     with pytest.raises(InputError, match="cannot write"):
@@ -440,7 +440,7 @@ def test_a_place_that_cannot_be_written_is_a_mistake_of_the_input(tmp_path: Path
 
 
 def test_a_dot_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last line is the problem."""
+    """The error contains the last line of its output."""
     program = tmp_path / "dot"
     program.write_text("#!/bin/sh\necho first >&2; echo 'no such font' >&2; exit 3\n")
     program.chmod(0o755)
@@ -451,7 +451,7 @@ def test_a_dot_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_drawing_loads_no_torch(tmp_path: Path) -> None:
-    """A picture takes a fraction of a second."""
+    """Drawing takes a fraction of a second."""
     code = (
         "import sys; from pathlib import Path; from weft.specs.load import load;"
         "from weft.graphs.checker.check import check; from weft.blocks.registry import registry;"
@@ -474,7 +474,7 @@ def test_sizes_are_said_as_people_say_them(count: int, words: str) -> None:
 
 
 def test_a_block_gets_its_color_and_title_from_its_type() -> None:
-    """A block of a package is drawn like a shipped one; nothing is read from its name."""
+    """Blocks of other packages are drawn like shipped ones, independent of their names."""
     mixer = replace(
         next(block for block in registry() if block.key == "dropout@1"),
         name="attention_like_mixer",
@@ -501,13 +501,13 @@ def test_a_block_gets_its_color_and_title_from_its_type() -> None:
 
 
 def test_long_text_is_cut() -> None:
-    """A name may have 64 characters, and a box has no room for them."""
+    """A name may have 64 characters, which is too long for a box."""
     assert len(short("x" * 99)) == 48
     assert short("x" * 48) == "x" * 48
 
 
 def test_a_mask_has_a_line_of_its_own_beside_a_thick_one() -> None:
-    """Else what `prepend@1` gives would look unmasked."""
+    """Otherwise the output of `prepend@1` would look unmasked."""
     spec = {
         "format": 2,
         "name": "masked",

@@ -1,4 +1,4 @@
-"""The picture of a difference: both graphs in one, and what became of each node in its color."""
+"""Tests of diff pictures: both graphs in one, with the change of each node in its color."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 def graph_of(spec: Json) -> Graph:
-    """Return the graph of a spec as JSON."""
+    """Return the graph of a spec given as JSON."""
     return check(loaded(spec).form, registry())
 
 
@@ -30,7 +30,7 @@ BASE = check(load("transformer-base").form, registry())
 
 
 def other() -> Json:
-    """Return transformer-base with one node of each fate."""
+    """Return transformer-base with one node for each kind of change."""
     spec = copy.deepcopy(canonical(BASE))
     nodes = spec["nodes"]
     nodes["memory_norm"] = {"use": "layer_norm@1", "in": {"x": "encoder.x"}}
@@ -46,26 +46,26 @@ def other() -> Json:
 
 
 def drawn(old: Graph, new: Graph) -> str:
-    """Return the DOT text of a difference."""
+    """Return the DOT text of a diff."""
     return str(diff_picture(old, new, diff(old, new)).source)
 
 
 def fates(dot: str) -> dict[str, str]:
-    """Return what became of each box, by its color."""
+    """Return the change of each box, by its color."""
     states = {color: state for state, color in FILL.items()}
     rows = re.findall(r'"?node/([\w.*-]+)"? \[label=<(<table.*?)> tooltip', dot, re.DOTALL)
     return {path: states[re.findall(r'bgcolor="(#\w+)"', label)[-1]] for path, label in rows}
 
 
 def wires(dot: str) -> dict[tuple[str, str], str]:
-    """Return what became of each wire, by its color."""
+    """Return the change of each wire, by its color."""
     states = {color: state for state, color in LINE.items()}
     rows = re.findall(r'"?([\w/.*]+)"? -> "?([\w/.*]+)"? \[color="(#\w+)"', dot)
     return {(source, target): states[color] for source, target, color in rows}
 
 
 def test_every_node_has_its_fate() -> None:
-    """Green, red and amber; renamed is changed; what no change names is as before."""
+    """Green, red and amber; a rename counts as a change; other nodes have the plain color."""
     found = fates(drawn(BASE, graph_of(other())))
 
     assert {path: state for path, state in found.items() if state != "same"} == {
@@ -79,7 +79,7 @@ def test_every_node_has_its_fate() -> None:
 
 
 def test_every_wire_has_its_fate() -> None:
-    """A wire of both is one line; a rename makes none; one that moved is two."""
+    """A wire in both is one line; a rename adds none; a moved wire is two lines."""
     found = wires(drawn(BASE, graph_of(other())))
 
     assert {ends: state for ends, state in found.items() if state != "same"} == {
@@ -94,7 +94,7 @@ def test_every_wire_has_its_fate() -> None:
 
 
 def test_a_change_is_written_into_its_box() -> None:
-    """In the words of the text form."""
+    """With the same text as in the text form."""
     dot = drawn(BASE, graph_of(other()))
 
     for words in ("order post -&gt; pre", "copies 6 -&gt; 8", "was source_embedding"):
@@ -112,7 +112,7 @@ def test_the_legend_names_every_color() -> None:
 
 
 def test_one_copy_of_its_own_has_a_frame_of_its_own() -> None:
-    """Before it, after it and itself; only what differs in it is amber."""
+    """The copies before it, after it, and itself; only differences in it are amber."""
     spec = copy.deepcopy(canonical(BASE))
     spec["blocks"]["wide"] = copy.deepcopy(spec["blocks"]["encoder_layer"])
     spec["blocks"]["wide"]["nodes"]["feed_forward"]["fill"]["f"]["params"]["d_ff"] = 4096
@@ -126,7 +126,7 @@ def test_one_copy_of_its_own_has_a_frame_of_its_own() -> None:
 
 
 def test_another_template_in_its_place_is_drawn_beside_the_old_one() -> None:
-    """Where nothing is alike, one goes and one comes."""
+    """If nothing matches, the old one is removed and the new one added."""
     spec = copy.deepcopy(canonical(BASE))
     norm = {"use": "layer_norm@1", "in": {"x": "x"}}
     ports = {"inputs": {"x": "f[B S 512]"}, "outputs": {"x": "norm.y"}}
@@ -141,14 +141,14 @@ def test_another_template_in_its_place_is_drawn_beside_the_old_one() -> None:
 
 
 def test_equal_differences_give_equal_text() -> None:
-    """Nothing depends on the order of a set."""
+    """The text does not depend on the order of a set."""
     assert drawn(BASE, graph_of(other())) == drawn(BASE, graph_of(other()))
 
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="needs graphviz's dot")
 @pytest.mark.parametrize("suffix", ["svg", "png", "dot"])
 def test_dot_draws_it(suffix: str, tmp_path: Path) -> None:
-    """Each suffix is what it says, and nothing else is left in the folder."""
+    """Each file has the format of its suffix, and no other file is created."""
     new = graph_of(other())
 
     out = draw_diff(BASE, new, diff(BASE, new), tmp_path / f"d.{suffix}")
@@ -159,6 +159,6 @@ def test_dot_draws_it(suffix: str, tmp_path: Path) -> None:
 
 
 def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
-    """The known ones are listed."""
+    """The help lists the known ones."""
     with pytest.raises(InputError, match=r"\.svg, \.png, \.pdf, \.dot"):
         draw_diff(BASE, BASE, diff(BASE, BASE), tmp_path / "d.gif")

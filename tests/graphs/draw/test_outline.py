@@ -1,4 +1,4 @@
-"""Outlines: the tree of a model with its types and its parameters, counted by hand."""
+"""Tests of outlines: types and parameter counts of a model tree, checked by hand."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def base() -> Graph:
 
 
 def tiny(**changes: Any) -> Graph:
-    """Return a model of templates in templates, some of its keys changed."""
+    """Return a model of nested templates with changed keys."""
     return check(loaded({**TINY, **changes}).form, registry())
 
 
@@ -66,7 +66,7 @@ def by_path(graph: Graph) -> dict[str, Line]:
 
 
 def test_parameters_of_the_paper_agree_with_a_hand_calculation() -> None:
-    """Each block, each layer, each stack, and the model."""
+    """For each block, each layer, each stack, and the model."""
     lines = by_path(base())
 
     assert ENCODER_LAYER == 3_152_384
@@ -82,7 +82,7 @@ def test_parameters_of_the_paper_agree_with_a_hand_calculation() -> None:
 
 
 def test_what_is_tied_counts_once_and_the_rest_adds_up() -> None:
-    """Lines at the root, less what they share with others, are the whole model."""
+    """The root lines, minus shared parameters, add up to the model."""
     graph = base()
     top = [line for line in outline(graph) if line.depth == 0]
 
@@ -93,7 +93,7 @@ def test_what_is_tied_counts_once_and_the_rest_adds_up() -> None:
 
 
 def test_repeats_in_repeats_multiply() -> None:
-    """A block in two copies of three copies is there six times."""
+    """A block in two copies of three copies occurs six times."""
     lines = by_path(tiny())
     each = 4 * 4 + 4
 
@@ -108,7 +108,7 @@ def test_repeats_in_repeats_multiply() -> None:
 
 
 def test_a_tie_inside_a_copy_is_counted_off_every_line_above_it() -> None:
-    """The stack, the pair in it and the map in that one."""
+    """The stack, the pair in it, and the map in the pair."""
     lines = by_path(tiny(tie=[["stack.0.pair.0.map.weight", "stack.2.pair.1.map.weight"]]))
 
     assert {path: line.tied for path, line in lines.items() if line.tied} == {
@@ -132,10 +132,10 @@ def test_a_tie_inside_a_copy_is_counted_off_every_line_above_it() -> None:
 )
 def test_a_weight_is_found_at_its_node(weight: str, path: str, line: str) -> None:
     """And at the line of the outline that lists it."""
-    held = find_weight(base().root, weight)
+    found = find_weight(base().root, weight)
 
-    assert (held.path, held.line) == (path, line)
-    assert held.folded == line.partition("/")[0]
+    assert (found.path, found.line) == (path, line)
+    assert found.folded == line.partition("/")[0]
 
 
 def test_every_weight_of_the_model_is_listed_once() -> None:
@@ -150,7 +150,7 @@ def test_every_weight_of_the_model_is_listed_once() -> None:
 
 
 def test_the_text_is_in_columns() -> None:
-    """Block, params that matter, types, one copy, all copies, share, work."""
+    """Block, relevant params, types, one copy, all copies, share, work."""
     rows = render(base()).splitlines()
 
     def row(start: str) -> list[str]:
@@ -178,7 +178,7 @@ def test_the_text_is_in_columns() -> None:
 
 
 def test_the_text_ends_with_ties_axes_and_decoding() -> None:
-    """What the table cannot say."""
+    """These are not in the table."""
     end = render(base()).splitlines()[-5:]
 
     assert end == [
@@ -194,12 +194,12 @@ def test_the_text_ends_with_ties_axes_and_decoding() -> None:
 
 
 def test_a_doc_cannot_move_the_cursor() -> None:
-    """Control characters of a stranger's doc do not reach the terminal."""
+    """Control characters in a doc do not reach the terminal."""
     assert "\x1b" not in render(tiny(doc="red \x1b[31m\nalert"))
 
 
 def test_the_json_form_nests_and_survives_a_round_trip() -> None:
-    """Nodes in nodes, slots as nodes, plain data all through."""
+    """Nodes are nested, slots are nodes, and all values are JSON data."""
     form = as_json(base())
 
     assert json.loads(json.dumps(form)) == form
@@ -218,7 +218,7 @@ def test_the_json_form_nests_and_survives_a_round_trip() -> None:
 
 
 def test_a_model_without_parameters_has_no_shares() -> None:
-    """Nothing is divided by nothing."""
+    """There is no division by zero."""
     graph = tiny(
         inputs={"x": "f[B T 4]"},
         outputs={"y": "drop.y"},

@@ -1,4 +1,4 @@
-"""Canonical: one text for all specs that mean the same, another for any that does not."""
+"""Tests of the canonical form: equal for specs with the same meaning, else different."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ GENERIC: dict[str, Any] = {
 
 
 def shuffled(value: Any, dice: random.Random) -> Any:
-    """Return a JSON value with the keys of every object in another order."""
+    """Return a JSON value with the keys of every object shuffled."""
     if isinstance(value, dict):
         keys = dice.sample(sorted(value), len(value))
         return {key: shuffled(value[key], dice) for key in keys}
@@ -72,9 +72,9 @@ def shuffled(value: Any, dice: random.Random) -> Any:
 
 @pytest.mark.parametrize("name", ["transformer-base", "transformer-big", "transformer-tiny", ""])
 def test_expanding_twice_changes_nothing(name: str, graph_of: GraphOf) -> None:
-    """The full form is a spec, and its own full form."""
-    held = load(name).form if name else loaded(GENERIC).form
-    graph = check(held, registry())
+    """The full form is a spec, and equals its own full form."""
+    form = load(name).form if name else loaded(GENERIC).form
+    graph = check(form, registry())
 
     full = canonical(graph)
     again = graph_of(full)
@@ -85,7 +85,7 @@ def test_expanding_twice_changes_nothing(name: str, graph_of: GraphOf) -> None:
 
 
 def test_nothing_is_left_to_work_out(edit: Edit, graph_of: GraphOf) -> None:
-    """No expression, no param, no block choice, no default."""
+    """The full form has no expressions, params, block choices or omitted defaults."""
     full = canonical(graph_of(edit({})))
 
     text = json.dumps(full)
@@ -102,7 +102,7 @@ def test_nothing_is_left_to_work_out(edit: Edit, graph_of: GraphOf) -> None:
 
 
 def test_a_generic_template_becomes_one_for_each_type(graph_of: GraphOf) -> None:
-    """Two uses of one type share it; another width, or an unwired port, is another template."""
+    """Uses of one type share a template; other widths or open ports need another."""
     full = canonical(graph_of(GENERIC))
 
     assert {name: body["inputs"] for name, body in full["blocks"].items()} == {
@@ -119,7 +119,7 @@ def test_a_generic_template_becomes_one_for_each_type(graph_of: GraphOf) -> None
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_order_of_keys_carries_nothing(seed: int, edit: Edit, graph_of: GraphOf) -> None:
-    """Neither canonical text nor fingerprint nor the order of weights changes."""
+    """It changes neither canonical text, fingerprint nor the order of weights."""
     for spec in (edit({}), GENERIC):
         plain = graph_of(spec)
         other = graph_of(shuffled(spec, random.Random(seed)))
@@ -197,7 +197,7 @@ def test_what_changes_the_function_changes_the_fingerprint(
 
 
 def others(block: BlockType, name: str, params: dict[str, Any]) -> list[Any]:
-    """Return values of a param other than the one it has, from its JSON Schema."""
+    """Return other values of a param, from its JSON Schema."""
     entry = block.params.model_json_schema()["properties"][name]
     known = [
         *entry.get("enum", []),
@@ -215,13 +215,13 @@ def others(block: BlockType, name: str, params: dict[str, Any]) -> list[Any]:
 
 
 def alone(block: BlockType, params: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec of one block with the ports of its example wired that these params leave it."""
+    """Return a spec of one block with the ports wired that are available for these params."""
     given = block.params.model_validate(params)
     signature = block.signature(given, frozenset(block.example_inputs))
     left = {port.name for port in signature.inputs}
     wired = {name: type_ for name, type_ in block.example_inputs.items() if name in left}
     if len(wired) < len(block.example_inputs):
-        # What is read is then x itself.
+        # The block then reads x itself.
         wired = {name: type_.replace("S", "T") for name, type_ in wired.items()}
     node = {
         "use": block.key,
@@ -235,7 +235,7 @@ def alone(block: BlockType, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def resized(block: BlockType, name: str, value: Any) -> BlockType:
-    """Return a block whose example inputs have another size where a param is that size."""
+    """Return a block whose example inputs have another size where a param sets that size."""
     old = getattr(block.params.model_validate(dict(block.example)), name)
     if block.name not in SIZED or not isinstance(old, int):
         return block
@@ -245,7 +245,7 @@ def resized(block: BlockType, name: str, value: Any) -> BlockType:
 
 
 SIZED = ("patch_embedding", "downsample_convolution")
-"""Blocks with params that say how large their inputs are."""
+"""Blocks with params that set the size of their inputs."""
 PARAMS = [(block, name) for block in registry() for name in block.params.model_fields]
 
 
@@ -255,7 +255,7 @@ PARAMS = [(block, name) for block in registry() for name in block.params.model_f
 def test_every_param_of_every_block_is_in_the_fingerprint(
     block: BlockType, name: str, graph_of: GraphOf
 ) -> None:
-    """A param that could be changed unseen would open a checkpoint of another function."""
+    """Otherwise a checkpoint could be loaded into a different function."""
     params = dict(block.example)
     fitting = []
     for value in others(block, name, params):

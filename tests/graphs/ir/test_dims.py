@@ -1,4 +1,4 @@
-"""Axes: linear arithmetic in one normal form, solved for one unknown."""
+"""Tests of axes: linear arithmetic in a normal form, solved for one unknown."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_one_axis_has_one_text(text: str, normal: str | int) -> None:
 
 @pytest.mark.parametrize("text", ["", "+", "T+", "2T", "T*2", "T//2", "T T", "T**2", "T+(1)", "é"])
 def test_what_is_not_linear_is_refused(text: str) -> None:
-    """Division and powers of an axis are no axis."""
+    """A quotient or power of an axis is not an axis."""
     with pytest.raises(AxisError):
         terms_of(text)
 
 
 def test_bombs_are_refused() -> None:
-    """Neither many terms nor large factors."""
+    """Too many terms and too large factors are rejected."""
     with pytest.raises(AxisError):
         terms_of("+".join(f"A{i}" for i in range(9)))
     with pytest.raises(AxisError):
@@ -52,7 +52,7 @@ def test_bombs_are_refused() -> None:
 
 @given(TERMS)
 def test_the_normal_form_reads_back(terms: dict[str, int]) -> None:
-    """Text and terms are two forms of one thing, of one length."""
+    """Text and terms are equivalent."""
     kept = {name: factor for name, factor in terms.items() if factor}
     axis = axis_of(terms)
 
@@ -63,7 +63,7 @@ def test_the_normal_form_reads_back(terms: dict[str, int]) -> None:
 
 @given(TERMS, TERMS, st.integers(1, 5))
 def test_what_is_solved_fits(value: dict[str, int], rest: dict[str, int], factor: int) -> None:
-    """If t is `value`, then factor*t + rest is an axis from which t is found again."""
+    """If t is `value`, t is found again from the axis factor*t + rest."""
     wanted = axis_of({**rest, "t": factor})
     given_ = replaced(wanted, lambda name: axis_of(value) if name == "t" else None)
 
@@ -71,19 +71,19 @@ def test_what_is_solved_fits(value: dict[str, int], rest: dict[str, int], factor
 
 
 def test_what_does_not_divide_has_no_solution() -> None:
-    """Half a position is none."""
+    """An axis has an integer number of positions."""
     assert solve("2*t", "2*T+1", "t") is None
     assert solve("T", "T", "t") is None
 
 
 def fitted(wanted: str, given_: str) -> dict[str, object] | str:
-    """Return what a port's names stand for, or why a value does not fit."""
+    """Return the bindings of a port's names, or the reason why a value does not fit."""
     found = fit(parse_type(wanted, {})[0], parse_type(given_, {})[0], {}, {})
     return found.problem if isinstance(found, Misfit) else found
 
 
 def test_a_port_with_arithmetic_is_solved() -> None:
-    """`t+1` takes `T+1`, `T`, `2*S` and 5, and never what is too short to be known."""
+    """`t+1` takes `T+1`, `T`, `2*S` and 5, but no axis that may be too short."""
     assert fitted("f[b t+1]", "f[B T+1]") == {"b": "B", "t": "T"}
     assert fitted("f[b t+1]", "f[B 2*S]") == {"b": "B", "t": "2*S-1"}
     assert fitted("f[t 2*t]", "f[S 2*S]") == {"t": "S"}
@@ -94,14 +94,14 @@ def test_a_port_with_arithmetic_is_solved() -> None:
 
 
 def test_what_leaves_a_port_is_written_out() -> None:
-    """The names of the contract become those of the graph."""
+    """The port's names are replaced by those of the graph."""
     type_ = parse_type("f[b t+2 d]", {})[0]
 
     assert str(substitute(type_, {"b": "B", "t": "S+T", "d": 8})) == "f[B S+T+2 8]"
 
 
 def test_sizes_may_read_params_and_axes() -> None:
-    """In a spec's own types; what comes to nothing is refused."""
+    """In a spec's own types; a size below one is rejected."""
     params, axes = {"frames": 2, "pad": 3}, {"B": "batch", "S": "time"}
 
     assert str(parse_type("f[B frames*S+pad 8]", {"frames": 1, "pad": 3}, axes)[0]) == "f[B S+3 8]"
@@ -140,14 +140,14 @@ SPEC = {
 
 
 def test_a_longer_axis_goes_through_a_graph() -> None:
-    """A class token makes T into T+1, for the sequence and for its mask."""
+    """A class token extends T to T+1, for the sequence and for its mask."""
     graph = check(loaded(SPEC).form, registry())
 
     assert str(graph.outputs["y"]) == "f[B T+1 8]"
 
 
 def test_the_old_mask_does_not_fit_the_longer_sequence() -> None:
-    """The finding names both."""
+    """The finding names both axes."""
     nodes = {**SPEC["nodes"], "read": {"use": "reader", "in": {"x": "start.y", "mask": "mask"}}}
     graph, findings = analyse(loaded({**SPEC, "nodes": nodes}).form, registry())
 
@@ -157,7 +157,7 @@ def test_the_old_mask_does_not_fit_the_longer_sequence() -> None:
 
 
 def test_an_axis_is_an_axis_beside_a_param_of_its_name() -> None:
-    """`T+1` is no number where `T` is an axis, whatever param T is."""
+    """`T+1` is not a number if `T` is an axis, even if a param is called T."""
     axes = {"B": "batch", "T": "time"}
     params = {"T": 5, "d": 8}
 
@@ -168,7 +168,7 @@ def test_an_axis_is_an_axis_beside_a_param_of_its_name() -> None:
     ("given_", "fits"), [("f[6 8]", True), ("f[5 8]", False), ("f[3 8]", False)]
 )
 def test_no_axis_is_shorter_than_one(given_: str, fits: bool) -> None:
-    """`t+5` of 6 is a `t` of 1; there is no `t` of 0 or of -2."""
+    """`t+5` of 6 is a `t` of 1; a `t` of 0 or -2 is not valid."""
     wanted, value = parse_type("f[t+5 8]", {})[0], parse_type(given_, {})[0]
 
     found = fit(wanted, value, {}, {})

@@ -1,4 +1,4 @@
-"""Digests: which nodes were changed, when only a hash of each was kept."""
+"""Tests of node digests, which show changed nodes when only hashes were stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def test_every_node_has_one(edit: Edit, graph_of: GraphOf) -> None:
-    """The paths are those of the walk over the graph, and one for what is of no node."""
+    """The paths are those of the graph walk, plus one for the spec itself."""
     graph = graph_of(edit({}))
 
     assert set(digests(graph)) == {ROOT, *(path for path, _ in walk(graph.root))}
@@ -52,14 +52,14 @@ def test_every_node_has_one(edit: Edit, graph_of: GraphOf) -> None:
 def test_a_change_is_at_its_node(
     edits: dict[str, Any], paths: list[str], edit: Edit, graph_of: GraphOf
 ) -> None:
-    """And at no other."""
+    """And at no other node."""
     before, now = digests(graph_of(edit({}))), digests(graph_of(edit(edits)))
 
     assert changed_paths(before, now) == paths
 
 
 def test_a_template_in_a_slot_has_its_own(edit: Edit, graph_of: GraphOf) -> None:
-    """What is changed inside it is named there."""
+    """A change inside it is named there."""
     inner = {"inputs": {"x": "f[B S d_model]"}, "outputs": {"y": "map.y"}}
     node = {"use": "feed_forward@1", "in": {"x": "x"}, "params": {"d_ff": 64}}
     at = "/blocks/encoder_layer/nodes/feed_forward/fill/f"
@@ -74,7 +74,7 @@ def test_a_template_in_a_slot_has_its_own(edit: Edit, graph_of: GraphOf) -> None
 
 
 def test_nodes_that_come_and_go_are_named() -> None:
-    """Those that are there first, then those that are gone."""
+    """Current nodes first, then the removed ones."""
     now = {"head": "1", "new": "2"}
 
     assert changed_paths({"head": "1", "old": "3"}, now) == ["new", "old"]

@@ -1,4 +1,4 @@
-"""Graph: the expanded graph and its weights, counted by hand for transformer-base."""
+"""Tests of the expanded graph and its weights, counted by hand for transformer-base."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_expanded_graph_has_a_vertex_for_each_block(base: Graph) -> None:
 
 
 def test_the_expanded_graph_has_an_edge_for_each_pair_that_is_wired(base: Graph) -> None:
-    """Counted along the figure of the paper: 54."""
+    """Counted in the figure of the paper: 54."""
     flat = base.flat()
 
     inputs_to_embeddings, embeddings_to_positions = 2, 2
@@ -63,7 +63,7 @@ def test_the_expanded_graph_has_an_edge_for_each_pair_that_is_wired(base: Graph)
 
 
 def test_an_edge_names_ports_and_type(base: Graph) -> None:
-    """The memory of every decoder layer is what the last encoder layer gives."""
+    """The memory of every decoder layer is the output of the last encoder layer."""
     flat = base.flat()
 
     for layer in range(6):
@@ -79,7 +79,7 @@ def test_an_edge_names_ports_and_type(base: Graph) -> None:
 
 
 def test_two_wires_between_one_pair_share_an_edge(edit: Edit, graph_of: GraphOf) -> None:
-    """Neither is lost."""
+    """The edge has both wires."""
     spec = edit({"/blocks/decoder_layer/nodes/cross_attention/in/memory": "self_attention.y"})
     cross = spec["blocks"]["decoder_layer"]["nodes"]["cross_attention"]
     del cross["in"]["mask"], spec["blocks"]["decoder_layer"]["inputs"]["mask"], spec["step"]
@@ -93,7 +93,7 @@ def test_two_wires_between_one_pair_share_an_edge(edit: Edit, graph_of: GraphOf)
 
 
 def test_weights_have_the_names_of_their_places(base: Graph) -> None:
-    """Names by which a checkpoint keeps them; each tied one under its first path."""
+    """As in a checkpoint; a tied weight has its first path."""
     weights = base.weights()
 
     assert weights["source_embedding.weight"] == (37000, 512)
@@ -119,7 +119,7 @@ def test_parameters_counted_by_hand(base: Graph) -> None:
 
 
 def test_without_ties_each_table_counts(edit: Edit, graph_of: GraphOf, base: Graph) -> None:
-    """Two more tables than with them."""
+    """Two additional tables."""
     untied = graph_of(edit({}, ["/tie"]))
 
     assert untied.parameters() == base.parameters() + 2 * 37000 * 512
@@ -129,7 +129,7 @@ def test_without_ties_each_table_counts(edit: Edit, graph_of: GraphOf, base: Gra
 def test_a_star_ties_all_copies_whatever_their_number(
     edit: Edit, graph_of: GraphOf, base: Graph
 ) -> None:
-    """It means what the list of paths means, also in the fingerprint; one copy ties nothing."""
+    """It equals the list of paths, also in the fingerprint; one copy ties nothing."""
     path = "encoder.{}.self_attention.f.query.weight"
     starred, written = (
         edit({"/tie/1": paths})
@@ -147,7 +147,7 @@ def test_a_star_ties_all_copies_whatever_their_number(
 def test_a_star_among_other_paths_is_checked_as_they_are(
     edit: Edit, findings_of: Callable[..., list[Finding]]
 ) -> None:
-    """A copy that is tied twice is told, and a weight that no copy has once, not six times."""
+    """A copy tied twice is reported; an unknown weight is reported once, not six times."""
     path = "encoder.{}.self_attention.f.query.{}"
     value = edit(
         {"/tie/1": [path.format("*", "weight"), path.format(3, "weight"), path.format("*", "wait")]}
@@ -170,7 +170,7 @@ def test_weights_inside_a_repeat_may_be_tied(edit: Edit, graph_of: GraphOf, base
 
 
 def test_walking_names_each_node_once(base: Graph) -> None:
-    """Repeats unexpanded, with a star for the number of the copy."""
+    """Repeats are not expanded; a star stands for the index."""
     paths = [path for path, _ in walk(base.root)]
 
     assert len(paths) == len(set(paths)) == 7 + 2 + 3
@@ -178,7 +178,7 @@ def test_walking_names_each_node_once(base: Graph) -> None:
 
 
 def test_a_template_used_once_is_walked_without_a_star(edit: Edit, graph_of: GraphOf) -> None:
-    """And flattened under the name of the node."""
+    """Its nodes follow the name of the node that uses it."""
     wires = {"x": "source_position.y", "mask": "source_mask"}
     graph = graph_of(edit({"/nodes/encoder": {"use": "encoder_layer", "in": wires}}))
 

@@ -1,4 +1,4 @@
-"""Shapes: a port takes a value exactly when its names can stand for the value's axes."""
+"""Tests of value types: a port takes a value exactly if its names can be bound to the axes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KIND = st.sampled_from(["f", "mask", "ids", "logits"])
 
 @st.composite
 def types(draw: st.DrawFn, *, ports: bool) -> ValueType:
-    """Draw a value's type, or a port's with names and perhaps leading dots."""
+    """Draw a value's type, or a port's with names and possibly leading dots."""
     axis: st.SearchStrategy[Axis] = RIGID | st.sampled_from(NAMES) if ports else RIGID
     kind = draw(KIND)
     axes = tuple(draw(st.lists(axis, max_size=4)))
@@ -37,7 +37,7 @@ def types(draw: st.DrawFn, *, ports: bool) -> ValueType:
 
 @given(types(ports=True), types(ports=False))
 def test_fitting_learns_exactly_what_was_given(wanted: ValueType, given_: ValueType) -> None:
-    """Putting what was learnt back into the port gives the value's type."""
+    """Substituting the bindings into the port gives the value's type."""
     learnt = fit(wanted, given_, {}, {})
     if isinstance(learnt, Misfit):
         return
@@ -48,13 +48,13 @@ def test_fitting_learns_exactly_what_was_given(wanted: ValueType, given_: ValueT
 
 @given(types(ports=False), types(ports=False))
 def test_without_names_only_equal_types_fit(wanted: ValueType, given_: ValueType) -> None:
-    """An axis of the graph equals itself alone, and no number equals a letter."""
+    """A graph axis equals only itself, and never a number."""
     assert isinstance(fit(wanted, given_, {}, {}), Misfit) == (wanted != given_)
 
 
 @given(types(ports=True), types(ports=False))
 def test_what_has_fitted_fits_again(wanted: ValueType, given_: ValueType) -> None:
-    """Names once settled stay settled, and a second look learns nothing."""
+    """A second match adds no bindings."""
     learnt = fit(wanted, given_, {}, {})
     if isinstance(learnt, Misfit):
         return
@@ -64,7 +64,7 @@ def test_what_has_fitted_fits_again(wanted: ValueType, given_: ValueType) -> Non
 
 @given(types(ports=True), types(ports=True), st.data())
 def test_fitting_only_adds(a: ValueType, b: ValueType, data: st.DataObject) -> None:
-    """A second wire changes nothing that the first one settled, not even when it fails."""
+    """A second wire changes no earlier binding, even if it fails."""
     bound = {name: data.draw(RIGID) for name in NAMES} | {"...": ()}
     first = fit(a, substitute(a, bound), {}, {})
     assert not isinstance(first, Misfit)
@@ -81,7 +81,7 @@ def test_fitting_only_adds(a: ValueType, b: ValueType, data: st.DataObject) -> N
 
 @given(types(ports=True), st.data())
 def test_every_filling_of_a_port_fits(wanted: ValueType, data: st.DataObject) -> None:
-    """Choose what the names stand for: the value of that type is taken, and they are learnt."""
+    """A value built from chosen bindings fits, and the bindings are found."""
     bound = {name: data.draw(RIGID) for name in NAMES}
     bound["..."] = tuple(data.draw(st.lists(RIGID, max_size=3)))
 
@@ -92,7 +92,7 @@ def test_every_filling_of_a_port_fits(wanted: ValueType, data: st.DataObject) ->
 
 @given(types(ports=True), types(ports=False))
 def test_the_order_of_letters_carries_nothing(wanted: ValueType, given_: ValueType) -> None:
-    """Swapping two axes of the graph on both sides changes no answer."""
+    """Swapping two graph axes on both sides changes no result."""
     swap = {"S": "T", "T": "S"}
 
     def swapped(type_: ValueType) -> ValueType:
@@ -118,7 +118,7 @@ def test_the_order_of_letters_carries_nothing(wanted: ValueType, given_: ValueTy
 def test_a_misfit_says_which_side_is_what(
     wanted: str, given_: str, code: str, problem: str
 ) -> None:
-    """Code and words for each way in which a value does not fit."""
+    """Code and message for each way in which a value does not fit."""
     misfit = fit(parse_type(wanted, {})[0], parse_type(given_, {})[0], {}, {})
 
     assert isinstance(misfit, Misfit)
@@ -126,7 +126,7 @@ def test_a_misfit_says_which_side_is_what(
 
 
 def test_a_settled_name_says_where_it_comes_from() -> None:
-    """The reader sees which other port holds the name fast."""
+    """The message names the port that bound the name."""
     misfit = fit(
         ValueType("mask", ("b", "s")),
         ValueType("mask", ("B", "S")),
@@ -140,7 +140,7 @@ def test_a_settled_name_says_where_it_comes_from() -> None:
 
 
 def test_leading_axes_agree_between_ports() -> None:
-    """Two ports with dots must have the same axes there."""
+    """Two ports with dots must have the same leading axes."""
     wanted = parse_type("f[... d]", {})[0]
     bound = fit(wanted, parse_type("f[B T 8]", {})[0], {}, {})
     assert not isinstance(bound, Misfit)
@@ -170,13 +170,13 @@ AXES = {"B": "batch", "T": "time"}
     ],
 )
 def test_a_type_is_read(text: str, type_: ValueType, optional: bool) -> None:
-    """Params and expressions have their value, other lower-case words are free."""
+    """Params and expressions are evaluated, other lower-case words are free."""
     assert parse_type(text, PARAMS, AXES) == (type_, optional)
 
 
 @given(types(ports=True), st.booleans())
 def test_a_type_that_is_written_is_read_back(type_: ValueType, optional: bool) -> None:
-    """The text of a type is a type of a spec."""
+    """The text of a type parses to the same type."""
     assert parse_type(f"{type_}{'?' * optional}", {}) == (type_, optional)
 
 
@@ -215,7 +215,7 @@ def test_what_is_no_type_is_refused(text: str, code: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_can_be_written(kind: str) -> None:
-    """With its size, where it has one."""
+    """With its size, if it has one."""
     text = f"{kind}:7[B]" if kind in SIZED else f"{kind}[B]"
 
     assert str(parse_type(text, {})[0]) == text
@@ -223,6 +223,6 @@ def test_every_kind_can_be_written(kind: str) -> None:
 
 @given(st.text(max_size=20))
 def test_any_text_is_a_type_or_a_type_error(text: str) -> None:
-    """No other exception leaves the reader of types."""
+    """The parser of types raises no other exception."""
     with contextlib.suppress(TypeTextError):
         parse_type(text, PARAMS, AXES)

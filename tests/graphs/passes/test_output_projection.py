@@ -1,4 +1,4 @@
-"""The head of a graph: found by what its block promises, where the loss may take it."""
+"""Tests of finding the output projection that the loss can fuse."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def test_the_last_linear_map_is_the_head(
     edit: Callable[..., dict[str, Any]], graph_of: Callable[..., Any]
 ) -> None:
-    """Whatever its name is."""
+    """Regardless of its name."""
     assert head_of(graph_of(edit({})), "logits") == "head"
 
 
@@ -32,12 +32,12 @@ def test_the_last_linear_map_is_the_head(
 def test_scores_that_are_needed_are_made(
     edit: Callable[..., dict[str, Any]], graph_of: Callable[..., Any], edits: dict[str, Any]
 ) -> None:
-    """Where the scores themselves go on, no loss takes the map."""
+    """If other nodes read the logits, the loss does not take over the map."""
     assert head_of(graph_of(edit(edits)), "logits") is None
 
 
 def test_an_output_that_is_not_there_has_no_head(
     edit: Callable[..., dict[str, Any]], graph_of: Callable[..., Any]
 ) -> None:
-    """Asking is no error."""
+    """An unknown output is not an error."""
     assert head_of(graph_of(edit({})), "lengths") is None

@@ -1,4 +1,4 @@
-"""Halves of a graph: together they are the whole, and the first knows nothing of the rest."""
+"""Tests of partitioned graphs: both parts equal the model, and the first needs only its inputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def graph(name: str) -> Graph:
 def test_one_half_after_the_other_is_the_whole(
     name: str, later: list[str], crossing: dict[str, str] | None
 ) -> None:
-    """In outputs, to the bit, and in weights, which are the whole's own."""
+    """Outputs are bit-identical, and the parts use the model's own weights."""
     small = {k: v for k, v in SMALL.items() if k in load(name).form.params}
     whole = check(load(name).form, registry(), small)
     first, second = halves(whole, later, registry())
@@ -64,7 +64,7 @@ def test_one_half_after_the_other_is_the_whole(
 
 
 def test_weights_are_shared_and_not_copied() -> None:
-    """A change of the whole is one of the halves, also of what is tied."""
+    """Changing a weight of the model changes it in the parts, also for tied weights."""
     whole = graph("mask-predict")
     model = build(whole)
     first, second = (
@@ -77,6 +77,6 @@ def test_weights_are_shared_and_not_copied() -> None:
 
 
 def test_a_half_that_would_be_empty_is_refused() -> None:
-    """Nothing depends on no input."""
+    """No node depends on an empty set of inputs."""
     with pytest.raises(SpecError):
         halves(graph("transformer-base"), [], registry())

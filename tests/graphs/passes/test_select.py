@@ -1,4 +1,4 @@
-"""Chosen: what a selection names in a checked graph, copy by copy."""
+"""Tests of selections in a checked graph, copy by copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.specs.load import load
 
 
 def graph(name: str = "transformer-base", **params: Any) -> Graph:
-    """Return a shipped spec with three layers, checked."""
+    """Return the graph of a shipped spec with three layers."""
     return graph_of(load(name, {"layers": 3, **params}))
 
 
@@ -37,7 +37,7 @@ def graph(name: str = "transformer-base", **params: Any) -> Graph:
     ],
 )
 def test_a_selection_names_modules(text: str, paths: tuple[str, ...]) -> None:
-    """Outermost ones, by their paths in the model."""
+    """The outermost ones, by their paths in the model."""
     if not paths:
         expected = tuple(
             f"decoder.1.{name}.f" for name in ("cross_attention", "feed_forward", "self_attention")
@@ -48,7 +48,7 @@ def test_a_selection_names_modules(text: str, paths: tuple[str, ...]) -> None:
 
 
 def test_copies_that_share_weights_are_one_module() -> None:
-    """The stack of a Universal Transformer is applied again and again."""
+    """A Universal Transformer applies its stack repeatedly."""
     shared = chosen(graph_of(load("universal-transformer")), "encoder.*")
 
     assert len(shared) == 1

@@ -1,4 +1,4 @@
-"""Which values are packed is read from ports: by hand, for specs of a few nodes."""
+"""Tests of unpadding plans, derived by hand from the ports of small specs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def plan(
     inputs: Mapping[str, str] = IDS,
     blocks: Mapping[str, Any] | None = None,
 ) -> UnpadPlan:
-    """Return how a spec is packed."""
+    """Return the unpadding plan of a spec."""
     form: dict[str, Any] = {
         "format": 2,
         "name": "some",
@@ -35,12 +35,12 @@ def plan(
 
 
 def around(found: UnpadPlan) -> dict[str, tuple[dict[str, Place], dict[str, Place | None]]]:
-    """Return what is done around each block."""
+    """Return the conversions around each block."""
     return {path: (dict(a.inputs), dict(a.outputs)) for path, a in found.blocks.items()}
 
 
 def test_blocks_that_take_any_axes_are_left_alone() -> None:
-    """An embedding and a map: nothing is padded but the output."""
+    """For an embedding and a map, only the output is padded."""
     head = {"use": "linear@1", "in": {"x": "embed.y"}, "params": {"d_out": 9}}
 
     found = plan({"embed": EMBED, "head": head}, {"logits": "head.y"})
@@ -52,7 +52,7 @@ def test_blocks_that_take_any_axes_are_left_alone() -> None:
 
 
 def test_a_block_that_names_its_axes_is_given_padded_values() -> None:
-    """A causal LSTM in a repeat, in each of its copies; what it gives is packed again."""
+    """Each copy of a causal LSTM reads padded values, and its output is unpadded again."""
     layer = {
         "inputs": {"x": "f[B T 4]"},
         "outputs": {"x": "lstm.y"},
@@ -66,7 +66,7 @@ def test_a_block_that_names_its_axes_is_given_padded_values() -> None:
 
 
 def test_an_axis_that_is_read_whole_needs_to_know_its_padding() -> None:
-    """With `mask` it is packed, without it stays as it is, with the block's name."""
+    """With `mask` it is unpadded; without, it stays padded, and the plan names the block."""
     nodes = {
         "embed": EMBED,
         "f": {"use": "attention@1", "in": {"x": "embed.y"}, "params": {"heads": 2}},
@@ -83,7 +83,7 @@ def test_an_axis_that_is_read_whole_needs_to_know_its_padding() -> None:
 
 
 def test_what_draws_by_rows_is_padded_and_so_is_what_stands_in_it() -> None:
-    """A sub-layer that drops whole rows, while it trains, and the one inside it."""
+    """A sub-layer that drops complete rows in training, and the sub-layer inside it."""
 
     def sublayer(drop_path: float) -> UnpadPlan:
         inner = {"use": "attention@1", "params": {"heads": 2, "causal": True}}
@@ -100,7 +100,7 @@ def test_what_draws_by_rows_is_padded_and_so_is_what_stands_in_it() -> None:
 
 
 def test_stacked_copies_are_packed_behind_their_first_axis() -> None:
-    """`collect` puts the copies before the batch."""
+    """`collect` puts the axis of copies before the batch."""
     layer = {
         "inputs": {"x": "f[B T 4]"},
         "outputs": {"x": "map.y", "each": "map.y"},
@@ -120,7 +120,7 @@ def test_stacked_copies_are_packed_behind_their_first_axis() -> None:
 
 
 def test_values_of_a_longer_axis_stay_padded() -> None:
-    """One position in front: T + 1 is another axis, whose padding nobody knows."""
+    """T + 1 is another axis, whose padding is unknown."""
     nodes = {
         "embed": EMBED,
         "front": {"use": "prepend@1", "in": {"x": "embed.y"}, "params": {"count": 1}},
