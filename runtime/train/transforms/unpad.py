@@ -81,7 +81,7 @@ def unpad_for_run(model: nn.Module, context: TrainingContext) -> None:
     if run.padding == "unpadded" or share >= WORTH:
         plan = unpad(model, graph, pad=context.pad)
         context.listener.log(
-            f"unpadded: {' and '.join(plan.axes)}, of which {share:.1%} is padding"
+            f"unpadded axes: {' and '.join(plan.axes)} ({share:.1%} of the positions are padding)"
         )
 
 
@@ -100,7 +100,7 @@ def padding_of(corpus: Corpus, settings: BatchSettings, seed: int) -> float:
 
 
 def kept(ids_BT: Tensor, pad: int) -> Tensor:
-    """Return a mask [B, T], true from the first to the last non-padding id of each row.
+    """Return a mask [B, T], true up to the last non-padding id of each row.
 
     The first position is always true: some models begin their outputs with the padding id.
     """

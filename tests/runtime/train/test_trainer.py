@@ -224,7 +224,7 @@ def test_packed_rows_are_learnt_as_padded_ones_are(toy_run: Maker, tmp_path: Pat
         ]
 
     assert curves["unpadded"] == pytest.approx(curves["padded"], abs=1e-5)
-    assert [any(t.startswith("unpadded: S and T, of which") for t in said[n]) for n in said] == [
+    assert [any(t.startswith("unpadded axes: S and T (") for t in said[n]) for n in said] == [
         False,
         True,
         True,
