@@ -119,7 +119,7 @@ NORMED = {"use": "layer_norm@1"}
 LINEAR = {"use": "linear@1", "params": {"d_out": 8}}
 AXES = "f[" + "1 " * 480 + "8]"
 LONG = "a" * 58
-MISSPELT = {f"{LONG}{i}": {**NORMED, "in": {"x": f"{LONG}Z{i}.y"}} for i in range(FULL)}
+MISSPELLED = {f"{LONG}{i}": {**NORMED, "in": {"x": f"{LONG}Z{i}.y"}} for i in range(FULL)}
 READERS = {key: {**NORMED, "in": {"x": "x"}, "params": {"eps": "=p"}} for key in many(900, "")}
 OPEN = {"inputs": many(900, "f[B T 1#]"), "outputs": {"x": "k0"}, "nodes": {}}
 CIRCLE = {**chain(NORMED)["nodes"], "n0": {**NORMED, "in": {"x": "n9.y"}}}
@@ -142,7 +142,7 @@ CASES: dict[str, tuple[Any, str]] = {
     "nodes that nothing reads": (spec(nodes=dict.fromkeys(many(FULL, ""), LINEAR)), "W01"),
     "nodes in a circle": (spec(nodes=CIRCLE), "W02"),
     "too many nodes": (chain(NORMED, 5_000), "S09"),
-    "long names, all misspelt": (spec(nodes=MISSPELT), "N02"),
+    "long names, all misspelled": (spec(nodes=MISSPELLED), "N02"),
     "types of many axes": ({**chain(NORMED), "inputs": {"x": AXES}}, ""),
     "inputs of many axes": (spec(inputs=many(370, AXES[:900] + "]")), "N02"),
     "expressions as axes": (spec(inputs=many(370, "f[" + "(1) " * 240 + "]")), "N02"),
