@@ -119,7 +119,7 @@ class Translator:
         requests = []
         for index, ids in enumerate(self.source.encode_many([one.text for one in lines])):
             if len(ids) > LONGEST_SOURCE and warn is not None:
-                warn(start + index + 1, f"{len(ids)} tokens, cut to {LONGEST_SOURCE}")
+                warn(start + index + 1, f"{len(ids)} tokens, truncated to {LONGEST_SOURCE}")
             begin = self.target.encode(lines[index].begin) if lines[index].begin else []
             include = [self.target.encode(phrase) for phrase in lines[index].include]
             requests.append(Request(ids[:LONGEST_SOURCE], begin, [one for one in include if one]))
@@ -157,13 +157,13 @@ class Translator:
             requests: sources, each with at least one token.
             cancelled: returns the requests whose output is not needed.
         """
-        whole = [replace(one, source=[*one.source, self.source.eos]) for one in requests]
+        with_end = [replace(one, source=[*one.source, self.source.eos]) for one in requests]
         special_tokens = SpecialTokens.of(self.target)
         models = (self.model, *self.others)
         avoidance = self._avoid() if self.search.avoid else None
         return decode_ids(
             models,
-            whole,
+            with_end,
             special_tokens,
             self.search,
             avoidance=avoidance,

@@ -1,4 +1,4 @@
-"""Alignment: pairs of one batch do not touch each other, and models without any are refused."""
+"""Alignment: pairs of a batch are independent, and models without alignment are rejected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def model(toy_checkpoint: Path) -> api.Model:
 
 
 def test_pairs_are_independent_of_their_neighbours(model: api.Model) -> None:
-    """Of any length, more than fit one batch, an empty source and an empty target among them."""
+    """Of any length, more than fit one batch, with an empty source and an empty target."""
     sources = ["sun moon", "", "river stone bird wind leaf", "tree"] * 10
     targets = ["moon sun", "tree", "leaf", ""] * 10
 
@@ -34,7 +34,7 @@ def test_pairs_are_independent_of_their_neighbours(model: api.Model) -> None:
 
 
 def test_without_targets_the_translations_are_aligned(model: api.Model) -> None:
-    """Piece by piece."""
+    """For each piece of the model's translation."""
     lines = ["sun moon", "river stone"]
 
     assert model.align(lines) == model.align(lines, model.translate(lines))
@@ -43,7 +43,7 @@ def test_without_targets_the_translations_are_aligned(model: api.Model) -> None:
 
 
 def test_a_model_that_reads_no_source_by_attention_is_refused() -> None:
-    """By the name of its spec."""
+    """The error names its spec."""
     spec = weft.load("bytenet", vocab=11, d_model=8, sets=1)
     graph = graph_of(spec)
 

@@ -1,4 +1,4 @@
-"""What heads read, as a page and as a picture: the numbers in it, and that words stay words."""
+"""Attention weights as a page and as a picture: correct weights, and words without markup."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from weft.runtime.cli.main import main
 
 @pytest.fixture
 def folder(toy_checkpoint: Path) -> Path:
-    """Return a checkpoint of a barely trained model: one layer of two heads a side."""
+    """Return a checkpoint of a barely trained model: one layer of two heads on each side."""
     return toy_checkpoint
 
 
 def test_a_page_holds_the_weights_of_every_head(folder: Path, tmp_path: Path) -> None:
-    """Those that `attention` gives, by what reads what; each row sums to one."""
+    """They equal those of `attention`, grouped by the sequences; each row sums to one."""
     out = tmp_path / "heads.html"
 
     assert main(["attend", str(folder), "sun moon", "--target", "tree", "-o", str(out)]) == 0
@@ -45,7 +45,7 @@ def test_a_page_holds_the_weights_of_every_head(folder: Path, tmp_path: Path) ->
 
 
 def test_a_page_loads_nothing_and_words_never_become_markup(folder: Path, tmp_path: Path) -> None:
-    """Not even a sentence that is a script."""
+    """Not even for a sentence that contains a script."""
     out = tmp_path / "heads.html"
     attack = "</script><script>alert(1)</script>"
 
@@ -59,7 +59,7 @@ def test_a_page_loads_nothing_and_words_never_become_markup(folder: Path, tmp_pa
 
 
 def test_a_picture_is_written(folder: Path, tmp_path: Path) -> None:
-    """One PNG of the chosen kind, or of all."""
+    """One PNG of the selected group, or of all."""
     out = tmp_path / "heads.png"
 
     assert main(["attend", str(folder), "sun moon", "-o", str(out)]) == 0
@@ -86,7 +86,7 @@ def test_what_cannot_be_drawn_is_refused(
     options: list[str],
     words: str,
 ) -> None:
-    """With a way out, and no file."""
+    """The error has a help text, and no file is written."""
     monkeypatch.chdir(tmp_path)
 
     assert main(["attend", str(folder), *options]) == 1
@@ -96,7 +96,7 @@ def test_what_cannot_be_drawn_is_refused(
 
 
 def test_sentences_of_one_length_are_told_apart(folder: Path) -> None:
-    """By the axes of the graph, not by how long they are."""
+    """By the axes of the graph, not by their length."""
     model = api.open_model(folder)
     [maps] = model.attention(["sun moon"], ["tree"])
     size = min(len(maps.source), len(maps.target))

@@ -1,4 +1,4 @@
-"""Attention weights on request: those by which the model reads, and nothing left behind."""
+"""Recorded attention weights equal those of the forward pass, and no hooks remain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def inputs() -> dict[str, torch.Tensor]:
 
 
 def test_maps_are_softmax_of_what_each_layer_was_given() -> None:
-    """Worked out by hand from queries and keys of the second layer; outputs stay as they are."""
+    """Computed by hand from queries and keys of the second layer; outputs do not change."""
     model, given = weft.build(weft.load("transformer-tiny", **SMALL)).eval(), inputs()
     seen: dict[str, Any] = {}
     read: Any = model.get_submodule("decoder.1.cross_attention.f")
@@ -56,7 +56,7 @@ def test_maps_are_softmax_of_what_each_layer_was_given() -> None:
 
 
 def test_layers_that_share_weights_are_counted() -> None:
-    """One module runs for every layer: each has a map of its own."""
+    """One module runs for every layer: each run has its own map."""
     model = weft.build(weft.load("transformer-shared", **SMALL)).eval()
 
     with recording(model) as maps:
@@ -83,7 +83,7 @@ def test_additive_attention_is_recorded() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_compiled_layer_stays_compiled() -> None:
-    """It runs as written while recorded; later the same graph serves, and no hook is left."""
+    """It runs uncompiled while recording; afterwards the same graph is used, without hooks."""
     from torch._dynamo.testing import CompileCounter  # noqa: PLC0415 - two seconds to import
 
     torch.compiler.reset()
@@ -107,7 +107,7 @@ def test_a_compiled_layer_stays_compiled() -> None:
 
 
 def test_hooks_are_gone_after_a_failure() -> None:
-    """Whatever happens inside."""
+    """Hooks are removed after any exception."""
     model: nn.Module = weft.build(weft.load("transformer-tiny", **SMALL))
 
     with pytest.raises(TypeError), recording(model):

@@ -1,4 +1,4 @@
-"""The projection: tokens, operations and hours, by hand."""
+"""Estimates of tokens, FLOPs and hours, compared with calculations by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.runtime.train.run import Run
 
 
 def test_hours_are_tokens_over_speed(toy_run: Callable[..., Run]) -> None:
-    """12 updates of 4 batches of 200 tokens a side, at 100 tokens a second; one layer by hand."""
+    """12 updates of 4 batches of 200 tokens a side, at 100 tokens/s; one layer by hand."""
     found = project(toy_run(), "toy", {"S": 3, "T": 5})
     tokens = 12 * 4 * 200 * 2 * FILL
     width, wide, words = 16, 32, 40
@@ -25,19 +25,19 @@ def test_hours_are_tokens_over_speed(toy_run: Callable[..., Run]) -> None:
     assert found.seconds(100) == pytest.approx(tokens / 100)
     assert found.flops_per_token == pytest.approx(3 * (sides + cross + head) / 8)
     assert found.flops == pytest.approx(tokens * found.flops_per_token)
-    # At half of a ceiling of 1e9 on two devices.
+    # At an MFU of 0.5 with a peak of 1e9 FLOP/s on two devices.
     assert found.speed(1e9, 0.5, 2) == pytest.approx(1e9 / found.flops_per_token)
 
 
 def test_the_command_tells_hours(capsys: pytest.CaptureFixture[str]) -> None:
-    """At a given speed and at shares of a given ceiling, as text and as JSON."""
+    """At a given speed and at MFU values of a given peak FLOP/s, as text and as JSON."""
     ask = ["cost", "wmt14-en-de-base", "--project", "140000", "--devices", "8", "--peak", "700"]
 
     assert main([*ask, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["tokens_per_update"] == pytest.approx(50_400)
-    assert said["rows"][0]["hours"] == pytest.approx(10.0)
-    assert len(said["rows"]) == 6
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["tokens_per_update"] == pytest.approx(50_400)
+    assert printed["rows"][0]["hours"] == pytest.approx(10.0)
+    assert len(printed["rows"]) == 6
     assert main(ask) == 0
     text = capsys.readouterr().out
     assert "63,082,496 parameters, 100,000 updates of 50,400 tokens" in text
@@ -51,13 +51,13 @@ def test_the_command_tells_hours(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_not_positive_is_refused(
     wrong: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is divided by zero."""
+    """Values that are not positive raise before any division."""
     assert main(["cost", "wmt14-en-de-base", *wrong]) == 1
     assert "positive" in capsys.readouterr().err
 
 
 def test_a_projection_is_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Not beside what is for specs, and not of a file that is not there."""
+    """Options for specs and missing files raise."""
     assert main(["cost", "wmt14-en-de-base", "--project", "1", "--measure"]) == 1
     assert "--project does not use --measure or --out" in capsys.readouterr().err
     assert main(["cost", str(tmp_path / "no.json"), "--project", "1"]) == 1

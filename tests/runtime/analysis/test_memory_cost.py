@@ -1,4 +1,4 @@
-"""Cost: memory against hand calculations and against the memory that a model takes."""
+"""Memory of decoding state, compared with hand calculations and with that of a model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bytes_of(state: Any) -> int:
 
 @pytest.mark.parametrize(("precision", "each"), [("float32", 4), ("bfloat16", 2)])
 def test_the_transformer_keeps_keys_and_values(precision: str, each: int) -> None:
-    """Of 7 steps and of 11 source positions in six layers, and which of those are kept."""
+    """Of 7 steps and of 11 source positions in six layers, and which of them are stored."""
     found = cache_by_node(graph("transformer-base"), SIZES, precision)
 
     assert {path: count for path, count in found.items() if count} == {
@@ -43,14 +43,14 @@ def test_the_transformer_keeps_keys_and_values(precision: str, each: int) -> Non
 
 
 def test_fewer_heads_of_keys_keep_less() -> None:
-    """Two of eight: a quarter."""
+    """Two of eight key heads: a quarter of the memory."""
     found = cache_by_node(graph("transformer-gqa"), SIZES)
 
     assert found["decoder.*.self_attention"] == 6 * 3 * 7 * 2 * 512 // 4 * 4
 
 
 def test_a_recurrence_keeps_its_state_however_long() -> None:
-    """One vector of 512 a sentence."""
+    """One vector of 512 per sentence."""
     found = cache_by_node(graph("gru-attention"), {**SIZES, "T": 1000})
 
     assert found["decoder"] == 3 * 512 * 4
@@ -58,7 +58,7 @@ def test_a_recurrence_keeps_its_state_however_long() -> None:
 
 @pytest.mark.parametrize("name", ["transformer-base", "transformer-shared", "gnmt-small"])
 def test_the_bytes_are_those_that_a_model_takes(name: str) -> None:
-    """The same state, begun in real memory."""
+    """The same state, allocated by a model."""
     vocab = 30
     made = graph(name, layers=2, d_model=32, vocab=vocab)
     model: Any = build(made).eval()
@@ -72,14 +72,14 @@ def test_the_bytes_are_those_that_a_model_takes(name: str) -> None:
 
 
 def test_a_value_that_is_kept_as_it_is_has_a_path() -> None:
-    """What a moving node reads anew at every step."""
+    """A constant value that a node reads at every step."""
     made = graph("gnmt-small", layers=1, d_model=32, vocab=30)
 
     assert all(path for path in cache_by_node(made, SIZES))
 
 
 def test_activations_are_what_blocks_give() -> None:
-    """As hooks see it, in a model that runs."""
+    """As measured by hooks in a running model."""
     made = graph("transformer-base", layers=2, d_model=32, heads=2, vocab=30)
     model = build(made).eval()
     seen: list[int] = []

@@ -1,7 +1,7 @@
-"""Letting go of what is done, and reading what is foreseen: no output is another for it.
+"""Dropping finished sentences and reading forced prefixes in one step change no output.
 
-On every shipped translator at its small size, whatever its decoder remembers: keys and
-values, hidden states, last inputs, sums, or values that do not move.
+Tested on every shipped translation model at its small size, whatever its decoding state is:
+keys and values, hidden states, last inputs, sums, or constant values.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def graph_of(name: str) -> Graph:
 
 
 def translates(name: str) -> bool:
-    """Say whether a spec reads a source and writes a target, step by step."""
+    """Return whether a spec reads a source and writes a target step by step."""
     made = graph_of(name)
     kinds = {port: type_.kind for port, type_ in made.inputs.items()}
     wanted = {"source": "ids", "source_mask": "mask", "target": "ids"}
@@ -87,7 +87,7 @@ MEMORIES = pytest.mark.parametrize("name", ["transformer-tiny", "gnmt-small", "c
 
 
 def made(name: str) -> nn.Module:
-    """Return a small model whose weights spread its logits."""
+    """Return a small model whose weights give clearly different logits."""
     model = build(graph_of(name)).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -97,7 +97,7 @@ def made(name: str) -> nn.Module:
 
 
 def requests(name: str, begins: tuple[int, ...] = (0,) * 5) -> list[Request]:
-    """Return sources of 2 to 9 ids, whose outputs begin with so many given ids."""
+    """Return sources of 2 to 9 ids, whose outputs have forced prefixes of the given lengths."""
     size = min(int(type_.size or 0) for type_ in graph_of(name).inputs.values() if type_.size)
     generator = torch.Generator().manual_seed(7)
 
@@ -110,13 +110,13 @@ def requests(name: str, begins: tuple[int, ...] = (0,) * 5) -> list[Request]:
 
 
 def decoded(model: nn.Module, given: list[Request], **search: Any) -> list[list[Hypothesis]]:
-    """Return what is found; outputs have as many tokens as their sources, or few more."""
+    """Return the hypotheses; outputs have about as many tokens as their sources."""
     settings = SearchSettings(**{"beam": 2, "nbest": 2, "max_extra": 1, "min_length": 2, **search})
     return decode_ids([model], given, SPECIAL_TOKENS, settings)
 
 
 def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    """The same tokens, and scores to rounding: products of other sizes are rounded otherwise."""
+    """Check that tokens are equal, and scores up to rounding, which depends on matrix sizes."""
     assert [[one.tokens for one in row] for row in found] == [
         [one.tokens for one in row] for row in expected
     ]
@@ -131,7 +131,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
 def test_letting_go_of_what_is_done_changes_no_output(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of five sentences two end early, so two and then one are left to the model."""
+    """The state is narrowed as sentences end; outputs equal those without narrowing."""
     if not translates(name):
         pytest.skip("it does not translate step by step")
     model, given = made(name), requests(name)
@@ -166,7 +166,7 @@ def test_letting_go_of_what_is_done_changes_no_output(
 def test_so_it_is_for_every_search(
     name: str, search: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Greedy, in groups, with controls, by chance."""
+    """Greedy search, groups, logits processors and sampling."""
     model, given = made(name), requests(name)
 
     found = decoded(model, given, **search)
@@ -176,7 +176,7 @@ def test_so_it_is_for_every_search(
 
 
 def test_so_it_is_for_several_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each lets go of the same."""
+    """Every model of an ensemble drops the same sentences."""
     models = [made("transformer-tiny"), made("transformer-tiny")]
     with torch.no_grad():
         for weight in models[1].parameters():
@@ -193,7 +193,7 @@ def test_so_it_is_for_several_models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["llama", "mamba", "gpt2"])
 def test_continuations_let_go_of_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that meet an end token early; drawn ones keep their chances."""
+    """Rows with an early end token are dropped; sampled rows keep their random numbers."""
     model, graph = made(name), graph_of(name)
     prompts = [[3, 4, 2], [5, 2], [2, 3, 4, 5], [4]]
     settings = GenerateSettings(max_new=8, temperature=1.5, samples=2)
@@ -209,7 +209,7 @@ def test_continuations_let_go_of_rows(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 def steps_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that will hold how many positions each call of a model takes."""
+    """Return a list that collects the number of positions of each call of a model."""
     calls: list[int] = []
     steps = ModelStepper.steps
 
@@ -225,7 +225,7 @@ def steps_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_what_outputs_begin_with_is_read_at_once(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up to the end of the shortest; found is what is found token by token."""
+    """Up to the end of the shortest prefix, with the same result as token by token."""
     if not translates(name):
         pytest.skip("it does not translate step by step")
     model, given = made(name), requests(name, (3, 4, 3, 6, 3))
@@ -260,7 +260,7 @@ def test_what_outputs_begin_with_is_read_at_once(
 def test_so_it_is_read_for_every_search(
     name: str, search: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few positions at a time where the vocabulary is wide."""
+    """With a large vocabulary, only a few positions at a time."""
     model, given = made(name), requests(name, (5, 4, 7, 4, 4))
     calls = steps_of(monkeypatch)
     size = int(graph_of(name).inputs["target"].size or 0)
@@ -274,7 +274,7 @@ def test_so_it_is_read_for_every_search(
 
 
 def test_what_may_be_forbidden_is_not_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that comes twice in what an output begins with; or the end in the middle of it."""
+    """A prefix with a repeated n-gram, or with the end token inside it, is not read at once."""
     model = made("transformer-tiny")
     calls = steps_of(monkeypatch)
     given = [Request([5, 6, 7], [5, 5, 5]), Request([8, 9], [6, 7, 8])]
@@ -289,7 +289,7 @@ def test_what_may_be_forbidden_is_not_foreseen(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_callers_who_go_while_a_beginning_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their rows are let go before all of it was, and the others begin as told."""
+    """Cancelled rows are dropped within the prefix; the others still begin with theirs."""
     model, given = made("transformer-tiny"), requests("transformer-tiny", (4, 4, 4, 4, 4))
     expected = decoded(model, given)
     calls = steps_of(monkeypatch)

@@ -1,4 +1,4 @@
-"""Characters that training never saw go in and out as bytes; broken ones are never written."""
+"""Byte fallback: characters missing from training are encoded as bytes, and never broken."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SMALL = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 1}
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """Return one that has seen four words, and spells the rest in bytes."""
+    """Return a tokenizer trained on four words that encodes the rest as bytes."""
     settings = TokenizerSettings(vocab_size=300, byte_fallback=True)
     path = tmp_path_factory.mktemp("bytes") / "tokenizer.model"
     return train_tokenizer(["sun moon tree river"] * 20, settings, path)
@@ -30,7 +30,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """Return a model of random weights to which the unknown token is the likeliest of all."""
+    """Return a model of random weights to which the unknown token is the most probable."""
     spec = weft.load("transformer-tiny", vocab=tokenizer.vocab_size, **SMALL)
     module, graph = weft.build(spec), graph_of(spec)
     generator = torch.Generator().manual_seed(1)
@@ -47,7 +47,7 @@ def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Mod
 
 
 def test_what_was_never_seen_goes_through_as_bytes(tokenizer: Tokenizer) -> None:
-    """No id is the unknown one, and back comes the same text."""
+    """No id is the unknown one, and decoding restores the text."""
     ids = tokenizer.encode(FOREIGN)
 
     assert tokenizer.unk not in ids
@@ -59,7 +59,7 @@ def test_what_was_never_seen_goes_through_as_bytes(tokenizer: Tokenizer) -> None
 def test_a_model_copies_what_it_is_told_and_never_writes_unknown(
     model: Model, tokenizer: Tokenizer, search: dict[str, object]
 ) -> None:
-    """Foreign letters in the source, before the output and inside it."""
+    """Unseen characters in the source, in the prefix and in required phrases."""
     wanted = weft.open(model.checkpoint.folder, search=search)
     module: Any = wanted.module
     step, stepped = module.step, []
@@ -90,7 +90,7 @@ def test_a_model_copies_what_it_is_told_and_never_writes_unknown(
 
 
 def test_half_characters_are_left_out_at_the_end_and_in_the_middle(tokenizer: Tokenizer) -> None:
-    """Cut after each token, the text is that of the characters that are whole."""
+    """Cut after any token, the text consists of the complete characters."""
     ids = tokenizer.encode("sun 漢 moon")
     first = next(n for n, piece in enumerate(tokenizer.pieces(ids)) if piece.startswith("<0x"))
 
@@ -98,19 +98,19 @@ def test_half_characters_are_left_out_at_the_end_and_in_the_middle(tokenizer: To
     assert tokenizer.decode(ids[: first + 2]).rstrip() == "sun"
     assert tokenizer.decode(ids[: first + 3]) == "sun 漢"
     assert tokenizer.decode([*ids[: first + 1], *ids[first + 3 :]]).split() == ["sun", "moon"]
-    # The rest of a broken character does not take the next one with it.
+    # Removing a broken character must not remove the next one.
     assert tokenizer.decode([*ids[: first + 2], *ids[first : first + 3]]) == "sun 漢"
 
 
 @given(data=st.data())
 def test_no_ids_give_a_broken_text(tokenizer: Tokenizer, data: st.DataObject) -> None:
-    """Whole characters among any bytes are all there, in order; nothing stands for the rest."""
+    """All complete characters among arbitrary bytes are kept in order; the rest is removed."""
     parts = data.draw(
         st.lists(st.sampled_from(["é", "漢", "😀", b"\xe6", b"\xf0\x9f", b"\x80", b"\xff"]))
     )
     number = {piece: n for n, piece in enumerate(tokenizer.pieces(range(tokenizer.vocab_size)))}
     codes = [part.encode() if isinstance(part, str) else part for part in parts]
-    # Between the parts a letter stands, so that no halves meet.
+    # A letter separates the parts, so that two halves cannot form a character.
     ids = [number[f"<0x{code:02X}>"] for part in codes for code in (*part, ord("x"))]
 
     text = tokenizer.decode(ids)

@@ -1,4 +1,4 @@
-"""Going on from prompts: as the parallel pass says, whatever the lengths; and drawn at random."""
+"""Generation from prompts equals the parallel forward pass; sampling follows the probabilities."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROMPTS = [[3, 1, 4], [5], [9, 2, 6, 5, 3], [8, 9]]
 
 
 def llama() -> tuple[Graph, nn.Module]:
-    """Return a small Llama whose weights spread its logits."""
+    """Return a small Llama whose weights give clearly different logits."""
     graph = check(load("llama").form, registry(), {**SMALL, "kv_heads": 1})
     model = build(graph).eval()
     generator = torch.Generator().manual_seed(1)
@@ -39,7 +39,7 @@ def llama() -> tuple[Graph, nn.Module]:
 def by_the_parallel_pass(
     model: nn.Module, prompt: list[int], count: int
 ) -> tuple[list[int], float]:
-    """Write the best tokens by running all that is there anew each time."""
+    """Generate greedily, running the complete sequence again for every token."""
     ids, total = list(prompt), 0.0
     with torch.no_grad():
         for _ in range(count):
@@ -50,7 +50,7 @@ def by_the_parallel_pass(
 
 
 def test_prompts_of_different_lengths_go_on_as_the_parallel_pass_says() -> None:
-    """In one batch, each from its own end; the log probability is that of what was written."""
+    """In one batch; the log probability is that of the generated tokens."""
     graph, model = llama()
 
     found = generate_with(model, graph, PROMPTS, GenerateSettings(max_new=6))
@@ -66,7 +66,7 @@ def test_prompts_of_different_lengths_go_on_as_the_parallel_pass_says() -> None:
 def test_what_all_prompts_have_is_read_at_once(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    """Up to the end of the shortest, some tokens at a time; then all is as one by one."""
+    """Up to the end of the shortest prompt; the result equals reading token by token."""
     graph, model = llama()
     monkeypatch.setattr(stepper, "READ_AT_ONCE", at_once)
     steps: list[int] = []
@@ -89,7 +89,7 @@ def test_what_all_prompts_have_is_read_at_once(
 
 
 def test_an_output_ends_with_one_of_the_end_tokens() -> None:
-    """Which is left out; the other rows go on as if nothing had happened."""
+    """The end token is excluded; the other rows are not affected."""
     graph, model = llama()
     whole = [by_the_parallel_pass(model, prompt, 8)[0] for prompt in PROMPTS]
     ends = {whole[0][2], whole[2][5]}
@@ -104,7 +104,7 @@ def test_an_output_ends_with_one_of_the_end_tokens() -> None:
 
 
 def test_drawing_is_decided_by_the_seed_and_bounded_by_top_k() -> None:
-    """One of one is the best; other seeds draw other tokens."""
+    """`top_k` 1 is greedy; other seeds draw other tokens."""
     graph, model = llama()
 
     def drawn(**settings: float) -> list[tuple[int, ...]]:
@@ -117,7 +117,7 @@ def test_drawing_is_decided_by_the_seed_and_bounded_by_top_k() -> None:
 
 
 def test_draws_hang_on_the_prompt_alone() -> None:
-    """Not on other prompts, their order or their lengths; samples of one prompt differ."""
+    """Samples depend on the prompt and the seed only; several samples of a prompt differ."""
     graph, model = llama()
     settings = GenerateSettings(max_new=6, temperature=1.5, samples=3, seed=5)
 
@@ -133,7 +133,7 @@ def test_draws_hang_on_the_prompt_alone() -> None:
 
 
 def test_translations_and_continuations_are_filtered_by_one_function() -> None:
-    """Of equals at the border the first are kept, as many as asked; see `filtered`."""
+    """Exactly `top_k` tokens remain, and ties go to the lowest index; see `filtered`."""
     log_p = torch.tensor([[0.1, 0.3, 0.3, 0.3]]).log()
     settings = GenerateSettings(temperature=1.0, top_k=2)
     assert settings.draws is not None
@@ -152,10 +152,10 @@ def test_translations_and_continuations_are_filtered_by_one_function() -> None:
 
 
 class Fixed:
-    """A stepper that gives the same logits always."""
+    """A stepper that always returns the same logits."""
 
     def __init__(self, rows: int, logits: list[float]) -> None:
-        """Keep them."""
+        """Store the logits."""
         self.rows, self.logits = rows, torch.tensor(logits)
 
     def step(self, tokens_R: Tensor, position: int, /) -> Tensor:  # noqa: ARG002
@@ -163,16 +163,16 @@ class Fixed:
         return self.logits.expand(self.rows, -1)
 
     def reorder(self, rows_R: Tensor, /) -> None:
-        """Never asked for."""
+        """Not called."""
         raise AssertionError(rows_R)
 
     def narrow(self, sentences_N: Tensor, /) -> None:
-        """Never asked for: all rows end at once."""
+        """Not called: all rows end together."""
         raise AssertionError(sentences_N)
 
 
 def test_tokens_are_drawn_as_often_as_their_probabilities_say() -> None:
-    """Of 4,000 draws at temperature 2 among the 3 likeliest, within three deviations."""
+    """4,000 samples at temperature 2 from the 3 best tokens, within three standard deviations."""
     logits, rows = [2.0, 0.0, 1.0, -1.0], 400
     settings = GenerateSettings(max_new=10, temperature=2.0, top_k=3, seed=7, samples=rows)
 
@@ -189,7 +189,7 @@ def test_tokens_are_drawn_as_often_as_their_probabilities_say() -> None:
     ("prompts", "problem"), [([[1], []], "prompt 2 is empty"), ([[1, VOCAB]], "has the id 23")]
 )
 def test_prompts_that_are_none_are_refused(prompts: list[list[int]], problem: str) -> None:
-    """The message names the prompt and the ids that there are."""
+    """The message names the prompt and the valid ids."""
     graph, model = llama()
 
     with pytest.raises(InputError, match=problem) as caught:
@@ -200,7 +200,7 @@ def test_prompts_that_are_none_are_refused(prompts: list[list[int]], problem: st
 
 
 def test_a_translator_does_not_generate() -> None:
-    """It needs a source."""
+    """A translation model needs a source."""
     graph = check(load("transformer-tiny").form, registry(), {"vocab": 9})
 
     with pytest.raises(InputError, match="whose only input is ids"):
@@ -208,7 +208,7 @@ def test_a_translator_does_not_generate() -> None:
 
 
 def test_a_checkpoint_generates(tmp_path: Path) -> None:
-    """It opens without a tokenizer, knows its end token, and says why it does not translate."""
+    """It opens without a tokenizer, uses its end token, and raises if asked to translate."""
     graph, model = llama()
     wanted = by_the_parallel_pass(model, PROMPTS[0], 5)[0]
     end = wanted[3]

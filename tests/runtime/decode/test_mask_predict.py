@@ -1,4 +1,4 @@
-"""Mask-predict: which words are masked when, against a walk by hand."""
+"""Mask-predict: the masked words of each iteration, compared with a calculation by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MASK, PAD, EOS, A, B, C = range(6)
 
 
 def scores(*rows: list[tuple[int, float]]) -> Tensor:
-    """Return logits [R, T, V] whose given word has the given probability, the rest shared."""
+    """Return logits [R, T, V] that give each word the given probability; the rest is shared."""
     table = torch.zeros(len(rows), max(map(len, rows)), 6)
     for r, row in enumerate(rows):
         for t, (word, p) in enumerate(row):
@@ -20,7 +20,7 @@ def scores(*rows: list[tuple[int, float]]) -> Tensor:
 
 
 def test_the_least_probable_words_are_written_again() -> None:
-    """Four words, four iterations: 3, 2 and 1 of them are masked, and the rest stay."""
+    """Four words, four iterations: 3, 2 and 1 of them are masked again."""
     seen: list[list[int]] = []
     answers = iter(
         [
@@ -40,7 +40,7 @@ def test_the_least_probable_words_are_written_again() -> None:
         predict, torch.tensor([[4]]), iterations=4, mask=MASK, never={PAD, EOS}
     )
 
-    # B at 0.9 stays; then positions 2 and 3 at 0.55 and 0.4 go; then 3 alone at 0.6.
+    # B at 0.9 stays; positions 2 and 3 at 0.55 and 0.4 are masked, then only 3 at 0.6.
     assert seen == [
         [MASK, MASK, MASK, MASK],
         [MASK, B, MASK, MASK],
@@ -54,7 +54,7 @@ def test_the_least_probable_words_are_written_again() -> None:
 
 
 def test_the_length_with_the_best_words_on_average_comes_first() -> None:
-    """Two lengths of one sentence; positions beyond the shorter count for nothing."""
+    """Two lengths of one sentence; positions beyond the shorter length are ignored."""
     table = scores([(A, 0.5), (A, 0.99)], [(B, 0.4), (B, 0.8)])
 
     def predict(words: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG001
@@ -70,7 +70,7 @@ def test_the_length_with_the_best_words_on_average_comes_first() -> None:
 
 
 def test_what_is_no_word_is_never_written() -> None:
-    """Nor is the mask, however probable."""
+    """Neither special tokens nor the mask, however probable they are."""
     table = torch.zeros(1, 3, 6)
     table[..., [MASK, PAD, EOS]] = 9.0
     table[..., C] = 1.0
@@ -87,7 +87,7 @@ def test_what_is_no_word_is_never_written() -> None:
 
 
 def test_lengths_are_tried_by_probability_and_hopeless_ones_not() -> None:
-    """Beside the best stand those that are a hundredth as probable; it stands for the rest."""
+    """A length below a hundredth of the best length's probability is replaced by the best."""
     score = torch.tensor([[0.3, 0.0009, 0.1, 0.5991], [0.001, 0.997, 0.001, 0.001]]).log()
 
     assert lengths_to_try(score, 3).tolist() == [[4, 1, 3], [2, 2, 2]]

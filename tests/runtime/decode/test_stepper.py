@@ -1,4 +1,4 @@
-"""Stepping a whole Transformer: position by position as all at once, beams included."""
+"""Stepping a complete Transformer equals its parallel forward pass, with beams."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POSITIONS: dict[str, dict[str, Any]] = {
 
 
 def transformer(order: str = "post", position: str = "waves") -> nn.Module:
-    """Return a small Transformer in float64, with weights that spread its logits."""
+    """Return a small Transformer in float64, whose weights give clearly different logits."""
     text = load("transformer-tiny").form.model_dump_json(by_alias=True)
     spec = loaded(json.loads(text.replace('"post"', f'"{order}"'))).form
     model = build(check(spec, registry(), {**SMALL, "position": POSITIONS[position]})).eval()
@@ -45,7 +45,7 @@ def sources() -> dict[str, Tensor]:
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("beams", [1, 3])
 def test_stepping_equals_the_parallel_forward(order: str, position: str, beams: int) -> None:
-    """Every step's logits are those of the whole prefix, in float64 to 1e-12."""
+    """Every step's logits equal those of the complete prefix, in float64 to 1e-12."""
     model, fixed = transformer(order, position), sources()
     target = torch.randint(VOCAB, (2 * beams, LENGTH))
     spread = {name: value.repeat_interleave(beams, 0) for name, value in fixed.items()}
@@ -61,7 +61,7 @@ def test_stepping_equals_the_parallel_forward(order: str, position: str, beams: 
 
 @pytest.mark.parametrize("order", ["post", "pre"])
 def test_reordered_rows_go_on_from_what_their_parents_wrote(order: str) -> None:
-    """Twice on the way beams change places, one dying each time; prefixes follow."""
+    """Beams are reordered twice, and one is dropped each time; the state follows."""
     model, fixed = transformer(order), sources()
     written = torch.randint(VOCAB, (6, LENGTH))
     turns = {2: torch.tensor([1, 1, 0, 5, 3, 4]), 4: torch.tensor([2, 0, 1, 4, 4, 3])}
@@ -81,7 +81,7 @@ def test_reordered_rows_go_on_from_what_their_parents_wrote(order: str) -> None:
 
 
 def test_sentences_do_not_mix() -> None:
-    """A sentence decoded alone has the logits that it had in the batch."""
+    """A sentence decoded alone has the same logits as in the batch."""
     model, fixed = transformer(), sources()
     together = ModelStepper(model, fixed, beams=2, length=2)
     alone = ModelStepper(model, {n: v[1:] for n, v in fixed.items()}, beams=2, length=2)
@@ -91,7 +91,7 @@ def test_sentences_do_not_mix() -> None:
 
 
 def test_the_memory_is_kept_once_for_each_sentence() -> None:
-    """Beams of a sentence share its keys and values; only their own words are per row."""
+    """Beams of a sentence share its keys and values; only generated tokens are stored per row."""
     model = transformer()
 
     stepper = ModelStepper(model, sources(), beams=3, length=LENGTH)
@@ -103,7 +103,7 @@ def test_the_memory_is_kept_once_for_each_sentence() -> None:
 
 
 def test_autocast_decides_the_precision_of_what_is_remembered() -> None:
-    """Buffers take the numbers that the projections give, without a cast a step."""
+    """Buffers have the dtype of the projections, so steps need no cast."""
     model = transformer().float()
 
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
@@ -115,9 +115,9 @@ def test_autocast_decides_the_precision_of_what_is_remembered() -> None:
 
 @pytest.mark.parametrize("parents", [[2, 2, 0, 3], [0, 3, 2, 3], [1, 0, 3, 2], [0, 1, 2, 3]])
 def test_reordering_moves_the_filled_prefix_alone(parents: list[int]) -> None:
-    """What is not yet written need not be copied, and what is a sentence's never is.
+    """Only filled positions are copied, and per-sentence tensors never are.
 
-    Whether all rows change places, one does, two swap, or none.
+    Whether all rows are reordered, one is, two are swapped, or none.
     """
     appended = torch.arange(4.0 * 5 * 2).view(4, 1, 5, 2)
     carried = torch.arange(8.0).view(4, 2)
@@ -135,9 +135,9 @@ def test_reordering_moves_the_filled_prefix_alone(parents: list[int]) -> None:
 
 
 def test_narrowing_keeps_rows_wherever_they_stand() -> None:
-    """Of three sentences of two rows the last: what is written, carried, fixed, and kept apart.
+    """Keep the last of three sentences of two rows, in every kind of state.
 
-    Buffers have the room that they had; what has no rows stays whole.
+    Buffers keep their capacity; tensors without a row axis are unchanged.
     """
     appended = torch.arange(6.0 * 5 * 2).view(6, 1, 5, 2)
     carried, fixed = torch.arange(12.0).view(6, 2), torch.arange(3.0)
@@ -162,9 +162,9 @@ def test_narrowing_keeps_rows_wherever_they_stand() -> None:
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_memory_is_what_the_cost_formula_says(precision: str) -> None:
-    """With one beam the bytes of `weft cost`; each further one adds what its rows write.
+    """With one beam, the bytes of `weft cost`; each further beam adds those of its rows.
 
-    Neither steps nor changes of places make or free any.
+    Neither steps nor reordering allocate or free state.
     """
     model = transformer().float()
     sizes = {"B": 2, "S": 6, "T": LENGTH}
@@ -178,25 +178,25 @@ def test_memory_is_what_the_cost_formula_says(precision: str) -> None:
     for beams in (1, 3, 4):
         with torch.inference_mode(), torch.autocast("cpu", enabled=precision == "bfloat16"):
             stepper = ModelStepper(model, sources(), beams=beams, length=LENGTH)
-            before = held(stepper._state)
+            before = state_bytes(stepper._state)
             for place in range(3):
                 stepper.step(torch.arange(2 * beams), place)
                 stepper.reorder(torch.arange(2 * beams).view(2, -1).flip(1).flatten())
-        assert held(stepper._state) == before
+        assert state_bytes(stepper._state) == before
         assert before == sum(formula.values()) + (beams - 1) * own
 
 
-def held(state: Any) -> int:
-    """Return the bytes of all memory that a state's tensors stand in."""
+def state_bytes(state: Any) -> int:
+    """Return the bytes of all storages in a state."""
     if isinstance(state, Tensor):
         return state.untyped_storage().nbytes()
     if isinstance(state, State):
-        return sum(held(dict(part)) for part in state)
-    return sum(map(held, state.values() if isinstance(state, dict) else state))
+        return sum(state_bytes(dict(part)) for part in state)
+    return sum(map(state_bytes, state.values() if isinstance(state, dict) else state))
 
 
 def test_reordering_keeps_every_buffer_where_it_is() -> None:
-    """Steps that were recorded on a device read the same memory again."""
+    """Addresses do not change, as recorded CUDA graphs require."""
     stepper = ModelStepper(transformer(), sources(), beams=3, length=LENGTH)
     stepper.step(torch.arange(6), 0)
     buffers = stepper._state["decoder"][1]["self_attention"].appended

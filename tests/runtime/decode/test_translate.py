@@ -1,4 +1,4 @@
-"""What translating lines promises: one line out for each line in, in order, whatever is in them."""
+"""Translation of lines: one output line per input line, in order, for any input."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.specs.findings import InputError
 
 @pytest.fixture(scope="module")
 def model(toy_checkpoint: Path) -> api.Model:
-    """Return a model trained just enough to give different lines for different input."""
+    """Return a model trained just enough to give different outputs for different inputs."""
     return api.open_model(toy_checkpoint)
 
 
 def test_lines_are_independent_of_their_neighbours(model: api.Model) -> None:
-    """Sorting, batching and padding change no line; nor does the size of the buffer."""
+    """Sorting, batching, padding and the buffer size change no line."""
     lines = ["sun moon", "tree", "river stone bird wind leaf", "fire snow sun", "moon"]
     alone = [model.translate([line])[0] for line in lines]
 
@@ -28,7 +28,7 @@ def test_lines_are_independent_of_their_neighbours(model: api.Model) -> None:
 
 
 def test_empty_lines_stay_where_they_are(model: api.Model) -> None:
-    """No line is lost or shifted."""
+    """No line is lost or moved."""
     found = model.translate(["", "sun moon", "   ", "tree", ""])
 
     assert len(found) == 5
@@ -37,7 +37,7 @@ def test_empty_lines_stay_where_they_are(model: api.Model) -> None:
 
 
 def test_too_long_a_line_is_cut_and_said(model: api.Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The warning has the line's number; its neighbours are as ever."""
+    """The warning has the line's number; other lines are unchanged."""
     monkeypatch.setattr(translate_module, "LONGEST_SOURCE", 6)
     warnings: list[tuple[int, str]] = []
 
@@ -47,12 +47,12 @@ def test_too_long_a_line_is_cut_and_said(model: api.Model, monkeypatch: pytest.M
 
     assert len(found) == 3
     assert [line for line, _ in warnings] == [2]
-    assert "cut to 6" in warnings[0][1]
+    assert "truncated to 6" in warnings[0][1]
     assert found[0] == model.translate(["sun"])[0]
 
 
 def test_output_is_bounded_by_input_plus_extra(model: api.Model) -> None:
-    """The paper's bound: at most input + max_extra tokens, end tokens counted on both sides."""
+    """The paper's bound: at most input + max_extra tokens, counting end tokens on both sides."""
     search = model.translator.search.model_copy(update={"max_extra": 1})
     short = replace(model.translator, search=search)
 
@@ -62,7 +62,7 @@ def test_output_is_bounded_by_input_plus_extra(model: api.Model) -> None:
 
 
 def test_ids_are_decoded_as_text_is(model: api.Model) -> None:
-    """With the end token of each source, whatever else is in the batch."""
+    """`decode` with ids equals `translate`, given the end token of each source, in any batch."""
     translator = model.translator
     ids = [[*translator.source.encode(w), translator.source.eos] for w in ("sun moon", "leaf")]
 
@@ -81,13 +81,13 @@ def test_ids_are_decoded_as_text_is(model: api.Model) -> None:
 def test_ids_that_are_not_the_models_are_told(
     model: api.Model, sources: list[list[int]], problem: str
 ) -> None:
-    """Before anything is computed."""
+    """The error is raised before anything is computed."""
     with pytest.raises(InputError, match=problem):
         model.decode(sources)
 
 
 def test_a_wider_beam_never_scores_worse_than_greedy_on_average(model: api.Model) -> None:
-    """Search only helps: the mean score of beam 4 is at least that of beam 1."""
+    """The mean score of beam 4 is at least that of beam 1."""
     sources = [model.translator.source.encode(w) for w in ("sun moon tree", "leaf fire", "snow")]
     scores = []
     for beam in (1, 4):

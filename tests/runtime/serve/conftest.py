@@ -21,32 +21,32 @@ SECONDS = 20
 
 @pytest.fixture(scope="module")
 def model(toy_checkpoint: Path) -> api.Model:
-    """Return a model trained just enough to give different lines for different input."""
+    """Return a model trained just enough to give different outputs for different inputs."""
     return api.open_model(toy_checkpoint)
 
 
 class Client:
-    """Calls a served model as many times at once as a test likes."""
+    """Sends any number of concurrent requests to a served model."""
 
     def __init__(self, service: Service) -> None:
-        """Make an application for a service."""
+        """Create the application of a service."""
         self.service, self.app = service, make_app(service)
         self.go, self.began = threading.Event(), threading.Event()
 
     def hold(self) -> None:
-        """Let the model wait for `go` before each batch."""
+        """Make the model wait for `go` before each batch."""
         batcher: Any = self.service.batcher
         work = batcher._work
 
-        def held(key: Any, given: Sequence[Any], cancelled: Any) -> Any:
+        def waiting_work(key: Any, given: Sequence[Any], cancelled: Any) -> Any:
             self.began.set()
             assert self.go.wait(SECONDS)
             return work(key, given, cancelled)
 
-        batcher._work = held
+        batcher._work = waiting_work
 
     def together(self, *calls: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> list[Any]:
-        """Return what several callers heard, who called at the same time."""
+        """Return the responses to several concurrent requests."""
 
         async def all_of_them() -> list[Any]:
             transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
@@ -56,20 +56,20 @@ class Client:
         return asyncio.run(all_of_them())
 
     def post(self, body: Any = None, **more: Any) -> httpx.Response:
-        """Return the answer to one request for translations."""
+        """Return the response to one translation request."""
         given = more or {"json": body}
         [answer] = self.together(lambda client: client.post("/translate", **given))
         assert isinstance(answer, httpx.Response)
         return answer
 
     def get(self, path: str) -> httpx.Response:
-        """Return the answer to a GET."""
+        """Return the response to a GET request."""
         [answer] = self.together(lambda client: client.get(path))
         assert isinstance(answer, httpx.Response)
         return answer
 
     def counted(self, name: str) -> float:
-        """Return the sum of a metric, labels and all."""
+        """Return the value of a metric, given its name with labels."""
         lines = self.get("/metrics").text.splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
@@ -79,7 +79,7 @@ Served = Callable[..., AbstractContextManager[Client]]
 
 @pytest.fixture
 def served(model: api.Model) -> Served:
-    """Return a maker of running servers; keyword arguments are limits."""
+    """Return a function that starts servers; its keyword arguments are limits."""
 
     @contextmanager
     def make(**limits: Any) -> Iterator[Client]:

@@ -1,4 +1,4 @@
-"""The server: right answers whoever else calls, and clear ones to what it does not serve."""
+"""The server: correct responses to concurrent clients, and clear errors."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ SECONDS = 20
 
 
 def texts_of(answer: httpx.Response) -> list[str]:
-    """Return the best translation of each text; empty where there is none."""
+    """Return the best translation of each text; empty if there is none."""
     assert answer.status_code == 200, answer.text
     results = answer.json()["results"]
     return [one["translations"][0]["text"] if one["translations"] else "" for one in results]
 
 
 def test_one_text_and_several(served: Served, model: api.Model) -> None:
-    """As strings or objects, an empty one among them, in order."""
+    """As strings or objects, including an empty one, in order."""
     lines = ["sun moon", "", "river stone bird wind leaf"]
     expected = model.translate(lines)
 
@@ -62,7 +62,7 @@ def test_one_text_and_several(served: Served, model: api.Model) -> None:
 
 
 def test_callers_at_once_lose_and_mix_no_answer(served: Served, model: api.Model) -> None:
-    """150 at a time, of two settings and 1 to 3 texts; sentences share batches."""
+    """150 concurrent requests, with two settings and 1 to 3 texts; sentences share batches."""
     asked = [
         [f"{WORDS[n % 10]} {WORDS[n // 10 % 10]} {WORDS[(n + k) % 7]}" for k in range(n % 3)]
         + [f"{WORDS[n // 15]} {WORDS[n % 10]}"]
@@ -99,12 +99,14 @@ def test_callers_at_once_lose_and_mix_no_answer(served: Served, model: api.Model
 
 
 def test_settings_of_a_request(served: Served, model: api.Model) -> None:
-    """They win over the server's; what a translation begins with and holds is obeyed."""
+    """They override the server's settings; forced prefixes and required phrases are applied."""
     request = TranslationRequest("sun moon", "moon", ["stone"])
     [wanted] = model.translate([request])
 
     with served() as client:
-        held = client.post({"source": {"text": "sun moon", "begin": "moon", "include": ["stone"]}})
+        forced = client.post(
+            {"source": {"text": "sun moon", "begin": "moon", "include": ["stone"]}}
+        )
         long = {"nbest": 5, "min_length": 3}
         many = client.post({"source": "sun moon", "search": long})
         avoid = texts_of(many)[0].split()[0]
@@ -114,7 +116,7 @@ def test_settings_of_a_request(served: Served, model: api.Model) -> None:
             for seed in (1, 1, 2, 3, 4)
         ]
 
-    assert texts_of(held) == [wanted]
+    assert texts_of(forced) == [wanted]
     assert wanted.startswith("moon")
     assert "stone" in wanted
     scores = [one["score"] for one in many.json()["results"][0]["translations"]]
@@ -129,7 +131,7 @@ LONG = "sun moon tree river stone bird wind"
 
 
 def test_alignment_on_request(served: Served, model: api.Model) -> None:
-    """That of the facade; a text without one has none."""
+    """It equals that of the public API; an empty text has none."""
     lines = ["sun moon tree", "", "river stone bird wind leaf"]
     with served() as client:
         answer = client.post({"source": lines, "alignment": True, "search": {"min_length": 2}})
@@ -179,7 +181,7 @@ WRONG: list[tuple[dict[str, Any], int, str, str]] = [
 def test_what_is_not_served_is_told_with_its_place_and_a_way_out(
     served: Served, sent: dict[str, Any], status: int, place: str, problem: str
 ) -> None:
-    """And the next request is served as ever."""
+    """The next request is served normally."""
     if "content" in sent:
         sent = {**sent, "headers": {"content-type": "application/json"}}
     limits = {"texts": 3, "characters": 50, "tokens": 6, "phrases": 1, "beam": 4, "body": 1000}
@@ -195,7 +197,7 @@ def test_what_is_not_served_is_told_with_its_place_and_a_way_out(
 
 
 def test_every_mistake_comes_at_once_and_a_misspelt_key_is_known(served: Served) -> None:
-    """Two places, each with its way out."""
+    """Two errors, each with its place and help."""
     with served() as client:
         answer = client.post({"source": [{"text": 1}], "search": {"baem": 2}})
 
@@ -205,7 +207,7 @@ def test_every_mistake_comes_at_once_and_a_misspelt_key_is_known(served: Served)
 
 
 def test_a_body_in_pieces_is_counted_too(served: Served) -> None:
-    """Without a length that is told before."""
+    """A body without a content length is limited too."""
 
     async def parts() -> Any:
         for _ in range(30):
@@ -217,7 +219,7 @@ def test_a_body_in_pieces_is_counted_too(served: Served) -> None:
 
 
 def test_a_full_queue_says_when_to_come_again(served: Served) -> None:
-    """Others are answered once there is room; nothing of the refused request was queued."""
+    """Nothing of the rejected request is queued; others are served when there is capacity."""
     with served(queue=3, wait=0.0) as client:
         client.hold()
 
@@ -244,7 +246,7 @@ def test_a_full_queue_says_when_to_come_again(served: Served) -> None:
 
 
 def test_an_answer_that_takes_too_long_is_let_go(served: Served) -> None:
-    """503, and its place in the queue is free."""
+    """The status is 503, and its sentences leave the queue."""
     with served(patience=0.05, wait=0.0) as client:
         client.hold()
 
@@ -261,11 +263,11 @@ def test_an_answer_that_takes_too_long_is_let_go(served: Served) -> None:
 
     assert [answer.status_code for answer in answers] == [503, 503]
     assert "took more than 0.05 seconds" in answers[1].json()["errors"][0]["problem"]
-    assert dropped == 3  # one in the batch that was worked on, two in the queue
+    assert dropped == 3  # one in the batch being decoded, two in the queue
 
 
 def test_a_client_that_hangs_up_frees_its_work(served: Served) -> None:
-    """What it asked for is never decoded; it is counted as 499."""
+    """Its sentences are never decoded; it is counted with status 499."""
     with served(wait=0.0) as client:
         client.hold()
 
@@ -313,12 +315,12 @@ def test_a_client_that_hangs_up_frees_its_work(served: Served) -> None:
 def test_nothing_more_is_written_for_a_client_that_has_gone(
     served: Served, model: api.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the next step on; who shares its batch hears what it would have heard alone."""
+    """From the next step on; the result of the other client in the batch is unchanged."""
     rows: list[int] = []
     reached, go = threading.Event(), threading.Event()
     steps = ModelStepper.steps
 
-    def held(self: ModelStepper, tokens_RT: Tensor, position: int) -> Tensor:
+    def blocked(self: ModelStepper, tokens_RT: Tensor, position: int) -> Tensor:
         rows.append(len(tokens_RT))
         if len(rows) == 4:
             reached.set()
@@ -328,7 +330,7 @@ def test_nothing_more_is_written_for_a_client_that_has_gone(
     search = {"beam": 2, "min_length": 8, "max_extra": 20}
     wanted = [Ask.model_validate({"source": [one], "search": search}) for one in ("sun", "moon")]
     alone = replace(model, search=SearchSettings(**search)).translate(["moon"])
-    monkeypatch.setattr(ModelStepper, "steps", held)
+    monkeypatch.setattr(ModelStepper, "steps", blocked)
 
     with served(batch=2, wait=SECONDS) as client:
         first, second = map(client.service.submit, wanted)
@@ -344,7 +346,7 @@ def test_nothing_more_is_written_for_a_client_that_has_gone(
 
 
 def test_stopping_finishes_what_was_taken_on_and_refuses_the_rest(served: Served) -> None:
-    """And says so to those who look whether it is ready."""
+    """The health route reports that the server is stopping."""
     with served(wait=0.0) as client:
         client.hold()
 
@@ -370,7 +372,7 @@ def test_stopping_finishes_what_was_taken_on_and_refuses_the_rest(served: Served
 
 
 def test_a_model_that_fails_is_told_as_500(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a word of what is inside; the log has it, and others are served."""
+    """The response has no internal details, the log has; other requests are served."""
     logged: list[str] = []
 
     class Ear(logging.Handler):
@@ -400,7 +402,7 @@ def test_a_model_that_fails_is_told_as_500(served: Served, monkeypatch: pytest.M
 
 
 def test_health_metrics_and_other_paths(served: Served) -> None:
-    """Ready, counted by path and status, and lost callers are told the way."""
+    """Health, counts by path and status, and help for unknown paths."""
     with served() as client:
         assert client.get("/health").json()["status"] == "ready"
         client.post({"source": ["sun", "moon"]})
@@ -418,16 +420,16 @@ def test_health_metrics_and_other_paths(served: Served) -> None:
 
 
 def test_openapi_describes_every_field_and_gives_examples(served: Served) -> None:
-    """Made from the code; the examples are requests that are served."""
+    """It is generated from the code; its examples are valid requests."""
     with served() as client:
-        told = client.get("/openapi.json").json()
-        forms = told["components"]["schemas"]
+        schema = client.get("/openapi.json").json()
+        forms = schema["components"]["schemas"]
         for form in ("Text", "SearchOptions", "SampleSettings", "Output", "Health", "Problem"):
             for name, field in forms[form]["properties"].items():
                 assert field.get("description"), (form, name)
         assert "default" not in forms["SearchOptions"]["properties"]["beam"]
         assert forms["SearchOptions"]["properties"].keys() == SearchOptions.model_fields.keys()
-        assert {"200", "413", "422", "503"} <= told["paths"]["/translate"]["post"][
+        assert {"200", "413", "422", "503"} <= schema["paths"]["/translate"]["post"][
             "responses"
         ].keys()
         for example in forms["Ask"]["examples"]:
@@ -436,7 +438,7 @@ def test_openapi_describes_every_field_and_gives_examples(served: Served) -> Non
 
 @pytest.fixture(scope="module")
 def service(model: api.Model) -> Service:
-    """Return one that checks requests, and is closed."""
+    """Return a service that only checks requests; its batcher is closed."""
     return Service(model, Limits())
 
 
@@ -453,7 +455,7 @@ _JSON = st.recursive(
 @settings(max_examples=30)
 @given(source=_JSON, search=_JSON)
 def test_any_json_is_served_or_refused(service: Service, source: Any, search: Any) -> None:
-    """Whatever passes the form is within bounds, so that nothing else can go wrong."""
+    """Any JSON that passes validation is within the limits."""
     try:
         ask = Ask.model_validate({"source": source, "search": search})
         service.submit(ask)

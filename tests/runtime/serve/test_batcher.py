@@ -1,4 +1,4 @@
-"""What the batcher promises: everyone gets their own results, and nobody is left waiting."""
+"""The batcher: every client gets its own results, and no future is left incomplete."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ SECONDS = 20
 
 
 class Worker:
-    """Adds the key to every number; keeps the batches, and may be held up."""
+    """Adds the key to every number; records the batches, and optionally waits before each."""
 
-    def __init__(self, *, held: bool = False) -> None:
-        """Begin; when held, each batch waits for `go`."""
+    def __init__(self, *, blocked: bool = False) -> None:
+        """Create the worker; if `blocked`, each batch waits for `go`."""
         self.batches: list[tuple[int, list[int]]] = []
         self.go, self.began = threading.Event(), threading.Event()
         self.cancelled: list[int] = []
-        if not held:
+        if not blocked:
             self.go.set()
 
     def __call__(self, key: int, given: Sequence[int], cancelled: Cancelled) -> list[int]:
@@ -42,7 +42,7 @@ def made(work: Worker, *, size: int = 4, wait: float = 0.0, room: int = 100) -> 
 
 
 def test_many_callers_each_get_their_own() -> None:
-    """200 jobs of 16 threads, of three keys and 0 to 3 numbers."""
+    """200 jobs from 16 threads, with three keys and 0 to 3 numbers."""
     work = Worker()
     with made(work, size=8, room=10_000).running() as batcher, ThreadPoolExecutor(16) as pool:
 
@@ -60,8 +60,8 @@ def test_many_callers_each_get_their_own() -> None:
 
 
 def test_what_waits_is_put_together_by_key_the_oldest_first() -> None:
-    """While one batch is worked on, five jobs come."""
-    work = Worker(held=True)
+    """Five jobs are submitted while one batch is processed."""
+    work = Worker(blocked=True)
     with made(work).running() as batcher:
         first = batcher.submit(1, [0])
         assert work.began.wait(SECONDS)
@@ -74,7 +74,7 @@ def test_what_waits_is_put_together_by_key_the_oldest_first() -> None:
 
 
 def test_a_free_worker_waits_a_moment_for_others() -> None:
-    """Two that come apart are worked on together; a full batch waits for nobody."""
+    """Two separate jobs share a batch; a full batch starts at once."""
     work = Worker()
     with made(work, size=2, wait=SECONDS).running() as batcher:
         first = batcher.submit(1, [1])
@@ -87,8 +87,8 @@ def test_a_free_worker_waits_a_moment_for_others() -> None:
 
 
 def test_one_that_fails_takes_no_other_with_it() -> None:
-    """The batch is tried again one by one; only its own caller hears of it."""
-    work = Worker(held=True)
+    """The batch is retried one by one; only the failing client gets the exception."""
+    work = Worker(blocked=True)
     with made(work).running() as batcher:
         batcher.submit(0, [0])
         assert work.began.wait(SECONDS)
@@ -101,8 +101,8 @@ def test_one_that_fails_takes_no_other_with_it() -> None:
 
 
 def test_a_full_queue_and_a_closed_one_refuse() -> None:
-    """All of a job or nothing of it."""
-    work = Worker(held=True)
+    """A job is accepted or rejected as a whole."""
+    work = Worker(blocked=True)
     with made(work, room=3).running() as batcher:
         batcher.submit(1, [0])
         assert work.began.wait(SECONDS)
@@ -121,8 +121,8 @@ def test_a_full_queue_and_a_closed_one_refuse() -> None:
 
 
 def test_a_cancelled_job_frees_its_place_and_is_not_worked_on() -> None:
-    """What stands behind it moves up."""
-    work = Worker(held=True)
+    """Later jobs move up in the queue."""
+    work = Worker(blocked=True)
     with made(work, room=2).running() as batcher:
         batcher.submit(1, [0])
         assert work.began.wait(SECONDS)
@@ -139,8 +139,8 @@ def test_a_cancelled_job_frees_its_place_and_is_not_worked_on() -> None:
 
 
 def test_who_works_hears_which_callers_have_gone() -> None:
-    """By their places in the batch; what others asked for is worked on as ever."""
-    work = Worker(held=True)
+    """The worker gets their indices in the batch; the other sentences are processed."""
+    work = Worker(blocked=True)
     with made(work, size=6, wait=SECONDS).running() as batcher:
         jobs = [batcher.submit(1, given) for given in ([10], [20, 21], [30, 31, 32])]
         assert work.began.wait(SECONDS)
@@ -156,8 +156,8 @@ def test_who_works_hears_which_callers_have_gone() -> None:
 
 
 def test_abandoning_lets_everyone_know() -> None:
-    """What is worked on is finished; what waits is told."""
-    work = Worker(held=True)
+    """The current batch is finished; waiting jobs get an exception."""
+    work = Worker(blocked=True)
     with made(work).running() as batcher:
         first = batcher.submit(1, [0])
         assert work.began.wait(SECONDS)
@@ -172,7 +172,7 @@ def test_abandoning_lets_everyone_know() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_dies_leaves_nobody_waiting() -> None:
-    """As when Python itself is told to exit within it."""
+    """As when `SystemExit` is raised in the thread."""
 
     def work(key: int, given: Sequence[int], cancelled: Cancelled) -> list[int]:  # noqa: ARG001
         raise SystemExit

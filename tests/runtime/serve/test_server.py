@@ -1,4 +1,4 @@
-"""A server's signals: the first finishes what was taken on, the second lets go of what waits."""
+"""Signals of a server: the first finishes accepted requests, the second drops waiting ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.runtime.serve.service import Service
 
 
 def test_a_connection_too_many_is_sent_away(model: api.Model) -> None:
-    """With 503, however idle the others are; when one has gone there is room again."""
+    """It gets 503, even if the others are idle; closing one makes room for another."""
     service = Service(model, Limits(connections=2))
 
     async def statuses() -> list[bytes]:
@@ -65,9 +65,9 @@ async def nothing(*_: Any) -> None:
 def test_what_waits_is_let_go_of_at_the_second_signal_or_after_the_drain(
     signals: int, drain: float, *, ends: bool
 ) -> None:
-    """Callers hear of it, and it is counted; not inside the signal, which may come at any time."""
+    """Waiting requests get an exception and are counted, but not inside the signal handler."""
     batcher: Any = Batcher[int, int, int](lambda *_: [], size=4, wait=0.0, room=9)
-    batcher._thread = SimpleNamespace(is_alive=lambda: True)  # nobody works on what waits
+    batcher._thread = SimpleNamespace(is_alive=lambda: True)  # no worker processes the queue
     jobs = [batcher.submit(1, [1, 2, 3]), batcher.submit(2, [4])]
     service: Any = SimpleNamespace(batcher=batcher, stopping=False)
     server = _Server(uvicorn.Config(nothing), service, drain)

@@ -1,4 +1,4 @@
-"""What a server does before it answers, once: on whole batches where steps may be compiled."""
+"""The warm-up of a server, with full batches where steps may be compiled."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from weft.runtime.serve.service import Service
 def test_compiled_steps_are_measured_on_a_whole_batch(
     toy_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of as many sentences as a batch has, before any caller; then one alone is run."""
+    """A full batch is decoded before any request, and then a single sentence."""
     rows: list[int] = []
 
     def measure(_: Any, __: Any, moving: Mapping[str, Tensor], *___: Any) -> Measured:

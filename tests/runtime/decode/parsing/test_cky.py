@@ -1,4 +1,4 @@
-"""CKY against all binary trees, one after another."""
+"""CKY compared with an enumeration of all binary trees."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def trees(i: int, j: int) -> Iterator[frozenset[Span]]:
 
 
 def weights() -> Tensor:
-    """Return random weights of spans; what is no span would spoil everything."""
+    """Return random span weights; entries that are not spans are large, and must be ignored."""
     generator = torch.Generator().manual_seed(1)
     weight_BNN = 3 * torch.randn(len(LENGTHS), 6, 6, generator=generator)
     return weight_BNN.where(torch.ones(6, 6, dtype=torch.bool).triu(), torch.tensor(99.0))
 
 
 def weigh(tree: frozenset[Span], weight_NN: Tensor) -> float:
-    """Return what a tree weighs."""
+    """Return the weight of a tree."""
     return sum(weight_NN[span].item() for span in tree)
 
 
 def test_there_are_as_many_trees_as_catalan_says() -> None:
-    """With no weights the sum counts trees; so the loop over trees misses none."""
+    """With zero weights the sum counts trees, which shows that the enumeration is complete."""
     counts = log_partition(torch.zeros(len(LENGTHS), 6, 6), LENGTHS).exp()
 
     catalan = [math.comb(2 * n, n) / (n + 1) for n in (LENGTHS - 1).tolist()]
@@ -47,7 +47,7 @@ def test_there_are_as_many_trees_as_catalan_says() -> None:
 
 
 def test_the_sum_is_over_all_trees() -> None:
-    """Of each sentence over its own words; what lies beyond counts for nothing."""
+    """Of each sentence over its own words; entries beyond its length are ignored."""
     weight_BNN = weights()
 
     total_B = log_partition(weight_BNN, LENGTHS)
@@ -60,7 +60,7 @@ def test_the_sum_is_over_all_trees() -> None:
 
 
 def test_marginals_are_shares_of_trees() -> None:
-    """A span is as probable as the trees that have it, together."""
+    """The marginal of a span is the summed probability of the trees that contain it."""
     weight_BNN = weights()
 
     probable_BNN = marginals(weight_BNN, LENGTHS)
@@ -75,7 +75,7 @@ def test_marginals_are_shares_of_trees() -> None:
 
 
 def test_the_gradient_is_scaled_by_what_comes_back() -> None:
-    """Each sentence's by its own: losses of a batch may weigh differently."""
+    """Each sentence's gradient is scaled by its own upstream gradient."""
     weight_BNN = weights().requires_grad_()
     scale_B = torch.tensor([1.0, 0.0, -2.0, 3.0, 0.5, 1.0])
 
@@ -87,7 +87,7 @@ def test_the_gradient_is_scaled_by_what_comes_back() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_best_tree_is_the_best_of_all(seed: int) -> None:
-    """And is given from the outside in."""
+    """Its spans are returned from the outside in."""
     generator = torch.Generator().manual_seed(seed)
     weight_BNN = torch.randn(len(LENGTHS), 6, 6, generator=generator)
 

@@ -1,4 +1,4 @@
-"""Automaton: whatever a model prefers, every output is a tree over the words of its sentence."""
+"""Tree automaton: every output is a tree over the words of its sentence, for any scores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVERY = pytest.mark.parametrize("name", VOCABULARIES)
 
 
 class Chance:
-    """A model of chance over a vocabulary; it leans to some symbols, such as openings."""
+    """A model of random scores with a bias towards some symbols, such as openings."""
 
     def __init__(self, sentences: int, beam: int, seed: int, size: int, leaning: int) -> None:
         """Begin every row with an empty prefix."""
@@ -75,7 +75,7 @@ def leaves_of(tokens: Sequence[int], length: int, *, words: bool) -> list[Leaf]:
 def test_every_output_is_a_tree(
     name: str, seed: int, lengths: list[int], beam: int, room: int, leaning: int
 ) -> None:
-    """Every hypothesis that ends reads back, and all end, even with the least room."""
+    """Every finished hypothesis parses, and all finish, even at the smallest length limit."""
     symbols, form = VOCABULARIES[name], LINEARIZATIONS[name]
     limits = [length + 3 + room for length in lengths]
     draw = random.Random(seed)
@@ -112,12 +112,12 @@ def test_every_output_is_a_tree(
             tree = form.read(written, leaves)
             assert len(list(tree.leaves())) == lengths[sentence]
             if copied:
-                heard = [symbol for symbol in written if symbol in ("dog", "cat", "runs")]
-                assert heard == [leaf.word for leaf in leaves]
+                copies = [symbol for symbol in written if symbol in ("dog", "cat", "runs")]
+                assert copies == [leaf.word for leaf in leaves]
 
 
 def after(name: str, written: str, *, length: int = 2, limit: int = 30) -> set[str]:
-    """Return the symbols that may follow."""
+    """Return the symbols that are allowed next."""
     symbols = VOCABULARIES[name]
     processor = TreeProcessor(
         LINEARIZATIONS[name],
@@ -153,12 +153,12 @@ OPENINGS = {"(S", "(NP", "(VP"}
     ],
 )
 def test_what_may_follow_by_hand(written: str, allowed: set[str]) -> None:
-    """A sentence of two words with room enough."""
+    """A sentence of two words with a large length limit."""
     assert after("vinyals", written) == allowed
 
 
 def test_no_bracket_opens_that_has_no_room_to_close() -> None:
-    """Of two words five symbols make one bracket, and seven make two."""
+    """With two words, five symbols allow one bracket, and seven allow two."""
     assert after("vinyals", "(S", limit=5) == {"XX"}
     assert after("vinyals", "(S", limit=6) == {"XX"}
     assert after("vinyals", "(S", limit=7) == OPENINGS | {"XX"}
@@ -167,7 +167,7 @@ def test_no_bracket_opens_that_has_no_room_to_close() -> None:
 
 
 def test_bare_labels_and_tags_are_told_apart() -> None:
-    """By the closings of the vocabulary; a closing without a label closes any."""
+    """By the closings of the vocabulary; a closing without a label closes any constituent."""
     assert after("tensor2tensor", "S") == {"S", "NP", "NN", "VB", "."}
     assert after("tensor2tensor", "S NN") == {"S", "NP", "NN", "VB", "."}
     assert after("tensor2tensor", "S NN NN") == {"/S"}
@@ -175,7 +175,7 @@ def test_bare_labels_and_tags_are_told_apart() -> None:
 
 
 def test_a_tree_of_a_treebank_is_always_allowed() -> None:
-    """The automaton forbids nothing that gold needs."""
+    """No gold tree is banned."""
     tree = Tree("TOP", (Tree("S", (Tree("NP", (Leaf("A", "a"),)), Leaf("B", "b"))),))
     written = LINEARIZATIONS["vinyals"].write(tree)
 
@@ -185,7 +185,7 @@ def test_a_tree_of_a_treebank_is_always_allowed() -> None:
 
 
 def test_a_copied_word_costs_what_any_word_would() -> None:
-    """Which word comes is given: of `dog`, `cat` and `runs` the right one has the mass of all."""
+    """The given word gets the total probability of `dog`, `cat` and `runs`."""
     symbols = VOCABULARIES["top_down"]
     processor = TreeProcessor(
         LINEARIZATIONS["top_down"],

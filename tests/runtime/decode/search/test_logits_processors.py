@@ -1,4 +1,4 @@
-"""Controls and phrases: what outputs may and must hold, over models of chance."""
+"""Logits processors and phrases: banned and required tokens, with models of random scores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SIZE = 10
 
 
 class Chance:
-    """A model whose scores are drawn from the prefix and the sentence."""
+    """A model whose scores are random functions of the prefix and the sentence."""
 
     def __init__(self, sentences: int, beam: int, seed: int, likely_end: float = 0.0) -> None:
         """Begin every row with an empty prefix."""
@@ -87,7 +87,7 @@ class Chance:
 def searched(
     model: Chance, limits: Sequence[int], search: SearchSettings, **more: object
 ) -> list[list[Hypothesis]]:
-    """Return what a beam search finds."""
+    """Return the results of a beam search."""
     return beam_search(
         model,
         settings=search,
@@ -103,7 +103,7 @@ beams = st.sampled_from([1, 2, 4])
 
 @given(seed=seeds, beam=beams, fewest=st.integers(0, 6))
 def test_the_shortest_length_holds(seed: int, beam: int, fewest: int) -> None:
-    """Unless the limit leaves no room, and then the output fills it."""
+    """If the maximum length is smaller, outputs have the maximum length."""
     model, limits = Chance(2, beam, seed, likely_end=5.0), [4, 9]
     search = SearchSettings(beam=beam, nbest=beam, min_length=fewest)
 
@@ -115,7 +115,7 @@ def test_the_shortest_length_holds(seed: int, beam: int, fewest: int) -> None:
 
 @given(seed=seeds, beam=beams, size=st.integers(1, 3))
 def test_no_run_comes_twice(seed: int, beam: int, size: int) -> None:
-    """However long the output gets."""
+    """At any output length."""
     model = Chance(2, beam, seed, likely_end=-3.0)
 
     found = searched(
@@ -131,20 +131,20 @@ def test_no_run_comes_twice(seed: int, beam: int, size: int) -> None:
 def test_after_what_was_told_nothing_is_looked_through_twice(
     beam: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole tables are asked for at the first three positions, and not again."""
-    asked: list[int] = []
+    """The complete table is computed at the first three positions only."""
+    calls: list[int] = []
     whole = BannedTokens.log_probabilities
 
-    def noted(self: BannedTokens, logits_RV: Tensor, position: int, *more: Any) -> Tensor:
-        asked.append(position)
+    def recorded(self: BannedTokens, logits_RV: Tensor, position: int, *more: Any) -> Tensor:
+        calls.append(position)
         return whole(self, logits_RV, position, *more)
 
-    monkeypatch.setattr(BannedTokens, "log_probabilities", noted)
+    monkeypatch.setattr(BannedTokens, "log_probabilities", recorded)
     model, processor = Chance(2, beam, 3, -9.0), Beginning([[5, 6, 7], [8]], beam)
 
     [[first], [second]] = searched(model, [9, 9], SearchSettings(beam=beam), processor=processor)
 
-    assert asked == [0, 1, 2]
+    assert calls == [0, 1, 2]
     assert first.tokens[:3] == (5, 6, 7)
     assert (second.tokens[0], len(second.tokens)) == (8, 9)
 
@@ -153,7 +153,7 @@ def test_after_what_was_told_nothing_is_looked_through_twice(
     seed=seeds, beam=beams, prefixes=st.lists(st.lists(st.integers(4, 9)), min_size=2, max_size=2)
 )
 def test_outputs_begin_as_told(seed: int, beam: int, prefixes: list[list[int]]) -> None:
-    """And their scores are the model's own."""
+    """Their scores are the model's own."""
     model, limits = Chance(2, beam, seed), [len(prefix) + 3 for prefix in prefixes]
 
     found = searched(
@@ -174,7 +174,7 @@ phrases = st.lists(st.lists(st.integers(4, 8), min_size=1, max_size=3), max_size
     seed=seeds, beam=st.sampled_from([1, 2, 4]), wanted=st.lists(phrases, min_size=2, max_size=2)
 )
 def test_outputs_hold_what_they_must(seed: int, beam: int, wanted: list[list[list[int]]]) -> None:
-    """Every phrase of every hypothesis, even in just enough room, with the model's own scores."""
+    """Every hypothesis has every phrase, even at the smallest length; scores are the model's."""
     model = Chance(2, beam, seed, likely_end=2.0)
     limits = [sum(map(len, each)) + 1 + seed % 4 for each in wanted]
     include = Inclusion(wanted, beam, limits, EOS)
@@ -189,7 +189,7 @@ def test_outputs_hold_what_they_must(seed: int, beam: int, wanted: list[list[lis
 
 
 def test_sharing_out_the_beam_finds_the_better_place_for_a_phrase() -> None:
-    """Against every output of up to four tokens that holds the phrase, for most models."""
+    """Compared with every output of up to four tokens that has the phrase, for most models."""
     best, near = 0, 0
     for seed in range(30):
         model = Chance(1, 6, seed)
@@ -207,7 +207,7 @@ def test_sharing_out_the_beam_finds_the_better_place_for_a_phrase() -> None:
 
 
 def _all_with(phrase: Sequence[int], longest: int) -> list[tuple[int, ...]]:
-    """Return every sequence of tokens that holds a phrase."""
+    """Return every sequence of tokens that contains a phrase."""
     words = (UNK, *range(4, SIZE))
     found: list[tuple[int, ...]] = []
     layer: list[tuple[int, ...]] = [()]
@@ -232,7 +232,7 @@ def text_of(tokens: Sequence[int]) -> str:
     avoided=st.lists(st.sampled_from(["dog", "a dog", "d", "dog.", ". a", "s"]), min_size=1),
 )
 def test_no_output_holds_what_is_avoided(seed: int, beam: int, avoided: list[str]) -> None:
-    """As text, in whatever pieces, found as a regular expression finds whole words."""
+    """Banned phrases match text in any tokenization, like a regular expression on words."""
     model = Wordy(1, beam, seed)
     avoidance = Avoidance(avoided, TEXTS, EOS)
     processor = avoidance.processor(torch.tensor([7]).repeat_interleave(beam))
@@ -249,7 +249,7 @@ def test_no_output_holds_what_is_avoided(seed: int, beam: int, avoided: list[str
 
 
 class Wordy(Chance):
-    """The same over the toy vocabulary."""
+    """A random model over the toy vocabulary."""
 
     def scores(self, sentence: int, prefix: Sequence[int]) -> list[float]:
         """Return the scores of the next token."""
@@ -258,7 +258,7 @@ class Wordy(Chance):
 
 
 def test_a_phrase_is_found_in_whole_words_alone() -> None:
-    """`dog` is forbidden before a full stop and at the end, but not on the way to `dogma`."""
+    """`dog` is banned before a full stop and at the end, but not within `dogma`."""
     log_p_RV = torch.zeros(1, len(PIECES))
     avoidance = Avoidance(["dog"], TEXTS, EOS)
     after_dog = avoidance.processor(torch.tensor([9]))(log_p_RV.clone(), torch.tensor([[4]]))
@@ -270,7 +270,7 @@ def test_a_phrase_is_found_in_whole_words_alone() -> None:
 
 
 def test_standing_by_hand() -> None:
-    """Whole phrases, the longest beginning at the end, and what comes next."""
+    """Complete phrases, the longest begun phrase at the end, and the next tokens."""
     assert standing([], [[1, 2], [3]]) == (0, 3, {1, 3})
     assert standing([1], [[1, 2], [3]]) == (1, 3, {2})
     assert standing([1, 1], [[1, 1, 2]]) == (2, 3, {2})
@@ -278,7 +278,7 @@ def test_standing_by_hand() -> None:
 
 
 def test_a_repetition_costs_what_the_setting_says() -> None:
-    """Log p of a token that was written is multiplied."""
+    """The log probability of a token that was written before is multiplied."""
     log_p_RV = torch.tensor([[-1.0, -2.0, -3.0]])
 
     found = repetition_penalty(1.5)(log_p_RV, torch.tensor([[1, 1]]))
@@ -291,12 +291,12 @@ def test_a_repetition_costs_what_the_setting_says() -> None:
     ("form", "value"), [("gnmt", (12 / 6) ** 0.5), ("length", 7**0.5), ("none", 1.0)]
 )
 def test_length_penalties_by_hand(form: str, value: float) -> None:
-    """Of seven tokens at alpha one half."""
+    """Seven tokens at alpha 0.5."""
     assert length_penalty(7, 0.5, form).item() == pytest.approx(value)  # type: ignore[arg-type]
 
 
 def test_groups_keep_apart() -> None:
-    """By hand: the second group shuns what the first took, and scores stay the model's."""
+    """By hand: the second group avoids the first group's tokens; scores stay the model's own."""
 
     class Fixed(Chance):
         def scores(self, sentence: int, prefix: Sequence[int]) -> list[float]:  # noqa: ARG002
@@ -317,7 +317,7 @@ def test_groups_keep_apart() -> None:
 
 @given(seed=seeds, groups=st.sampled_from([1, 2, 4]))
 def test_scores_of_groups_are_those_of_forced_scoring(seed: int, groups: int) -> None:
-    """Diversity chooses; it does not count."""
+    """Diversity affects the search, not the scores."""
     model = Chance(2, 4, seed)
 
     found = searched(model, [6, 4], SearchSettings(beam=4, nbest=4, groups=groups, diversity=0.8))
@@ -379,7 +379,7 @@ def test_draws_follow_seed_and_source_alone() -> None:
 
 
 def test_draws_have_the_frequencies_of_the_model() -> None:
-    """A token of probability 0.7 comes in about 0.7 of 3,000 draws."""
+    """A token of probability 0.7 is drawn about 0.7 of 3,000 times."""
     log_p = torch.tensor([[0.7, 0.2, 0.1]]).log().expand(3000, 3)
     sampler = Sampler(SampleSettings(), [[1]], 3000)
 
@@ -389,7 +389,7 @@ def test_draws_have_the_frequencies_of_the_model() -> None:
 
 
 def test_an_ensemble_gives_the_mean_of_probabilities() -> None:
-    """Token by token, for models of any scores."""
+    """For each token, for models of any scores."""
     models = [Chance(1, 2, seed) for seed in (1, 2)]
     tokens = torch.tensor([BOS, BOS])
 
@@ -409,13 +409,13 @@ def test_an_ensemble_gives_the_mean_of_probabilities() -> None:
     ],
 )
 def test_settings_that_clash_are_refused(values: dict[str, object], problem: str) -> None:
-    """Before anything is loaded."""
+    """Settings that conflict raise before anything is loaded."""
     with pytest.raises(ValueError, match=problem):
         SearchSettings.model_validate(values)
 
 
 def test_of_equal_tokens_the_first_are_left_to_draw_from() -> None:
-    """Exactly as many as asked, whatever is equal at the border, and what cannot come never."""
+    """Exactly `top_k` tokens remain, with any ties at the border, and never impossible ones."""
     never = -torch.inf
     log_p = torch.tensor([[1.0, 2.0, 2.0, 2.0], [never, 0.0, never, never], [3.0, 3.0, 3.0, 3.0]])
 
@@ -429,7 +429,7 @@ def test_of_equal_tokens_the_first_are_left_to_draw_from() -> None:
 
 
 def test_the_coldest_temperature_takes_the_best() -> None:
-    """Though every log probability divided by it is infinite."""
+    """Even where every log probability divided by it is infinite."""
     log_p = torch.tensor([[-0.5, -0.4, -3.0], [-torch.inf, -torch.inf, -torch.inf]])
 
     kept = filtered(log_p, SampleSettings(temperature=1e-300)).exp()

@@ -1,4 +1,4 @@
-"""Search over scripted models: tables of scores by prefix, small enough to try everything."""
+"""Search over scripted models: tables of scores by prefix, small enough for exhaustive search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
-from weft.runtime.decode import active_rows as held
+from weft.runtime.decode import active_rows
 from weft.runtime.decode.search.search import beam_search, greedy
 from weft.runtime.decode.settings import Hypothesis, SearchSettings, length_penalty
 
@@ -25,10 +25,9 @@ Table = Callable[[tuple[int, ...]], Sequence[float]]
 
 
 class Scripted:
-    """A model that looks up each sentence's next scores in a table of its own.
+    """A model that looks up each sentence's next scores in its own table.
 
-    It keeps the prefix of every row as its state, checks what it is told, and
-    remembers how it was called.
+    Its state is the prefix of every row.  It checks its arguments and records its calls.
     """
 
     def __init__(self, tables: Sequence[Table], beam: int) -> None:
@@ -65,7 +64,7 @@ class Scripted:
 
 
 def drawn(seed: int) -> Table:
-    """Return a table of random scores that depend on the whole prefix."""
+    """Return a table of random scores that depend on the complete prefix."""
 
     @cache
     def scores(prefix: tuple[int, ...]) -> list[float]:
@@ -76,7 +75,7 @@ def drawn(seed: int) -> Table:
 
 
 def scripted(probabilities: dict[tuple[int, ...], dict[int, float]]) -> Table:
-    """Return a table of the given probabilities; other prefixes end for certain."""
+    """Return a table of the given probabilities; other prefixes end with probability 1."""
 
     def scores(prefix: tuple[int, ...]) -> list[float]:
         given_ = probabilities.get(prefix, {EOS: 1.0})
@@ -98,7 +97,7 @@ def penalty(length: int, alpha: float) -> float:
 
 
 def best_of_all(table: Table, longest: int, alpha: float, words: Sequence[int]) -> Hypothesis:
-    """Score every sequence that ends within the longest length; return the best."""
+    """Score every sequence that ends within the maximum length; return the best."""
     found = []
     for length in range(longest):
         for tokens in itertools.product(words, repeat=length):
@@ -112,7 +111,7 @@ def best_of_all(table: Table, longest: int, alpha: float, words: Sequence[int]) 
 def plain_beam(
     table: Table, longest: int, beam: int, alpha: float, *, ends: str = "any"
 ) -> list[Hypothesis]:
-    """Beam search for one sentence in lists and loops, always to the longest length."""
+    """Beam search for one sentence in lists and loops, always up to the maximum length."""
     live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     finished: list[tuple[float, float, tuple[int, ...]]] = []
     for length in range(1, longest + 1):
@@ -146,7 +145,7 @@ def plain_beam(
 
 
 def agree(got: Hypothesis, wanted: Hypothesis) -> bool:
-    """Tell whether two hypotheses are one, numbers up to float32."""
+    """Return whether two hypotheses are equal, with numbers up to float32 precision."""
     return (got.tokens, got.finished) == (wanted.tokens, wanted.finished) and (
         math.isclose(got.score, wanted.score, rel_tol=1e-4, abs_tol=1e-5)
         and math.isclose(got.log_probability, wanted.log_probability, rel_tol=1e-4, abs_tol=1e-5)
@@ -174,7 +173,7 @@ sentences_ = st.lists(st.tuples(seeds, st.integers(1, 6)), min_size=1, max_size=
 @given(sentences_)
 @FEW
 def test_greedy_takes_the_best_token_each_time(sentences: list[tuple[int, int]]) -> None:
-    """The same as a loop over one sentence, for every sentence of a batch."""
+    """The result equals a loop over one sentence, for every sentence of a batch."""
     tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
 
     found = greedy(Scripted(tables, 1), max_lengths_N=torch.tensor(lengths), **IDS, alpha=0.6)
@@ -199,7 +198,7 @@ def test_greedy_takes_the_best_token_each_time(sentences: list[tuple[int, int]])
 @given(seeds, alphas)
 @FEW
 def test_a_beam_of_one_is_greedy(seed: int, alpha: float) -> None:
-    """Tokens and scores are the same to the last bit."""
+    """Tokens and scores are equal to the last bit."""
     tables, lengths = [drawn(seed), drawn(seed + 1)], [5, 3]
 
     found, _ = search(tables, lengths, beam=1, alpha=alpha)
@@ -212,7 +211,7 @@ def test_a_beam_of_one_is_greedy(seed: int, alpha: float) -> None:
 @given(seeds, alphas)
 @FEW
 def test_a_beam_as_wide_as_all_prefixes_finds_the_best_of_all(seed: int, alpha: float) -> None:
-    """Three words and four tokens make 27 prefixes; with 27 places none is lost."""
+    """Three words and four tokens make 27 prefixes; a beam of 27 loses none."""
     table = drawn(seed)
 
     [[got]], _ = search([table], [4], beam=27, alpha=alpha)
@@ -225,7 +224,7 @@ def test_a_beam_as_wide_as_all_prefixes_finds_the_best_of_all(seed: int, alpha: 
 def test_stopping_early_loses_nothing(
     sentences: list[tuple[int, int]], beam: int, alpha: float
 ) -> None:
-    """The best is what a plain search to the longest length finds, batched or alone."""
+    """The best equals that of a plain search to the maximum length, batched or alone."""
     tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
 
     found, _ = search(tables, lengths, beam=beam, alpha=alpha)
@@ -237,7 +236,7 @@ def test_stopping_early_loses_nothing(
 @given(seeds, st.integers(2, 4), alphas)
 @FEW
 def test_the_n_best_are_those_of_the_whole_search(seed: int, beam: int, alpha: float) -> None:
-    """Asked for all, the search goes on until none of them can change."""
+    """With `nbest` equal to the beam, the search continues until none of them can change."""
     table = drawn(seed)
 
     [got], _ = search([table], [5], beam=beam, alpha=alpha, nbest=beam)
@@ -252,7 +251,7 @@ def test_the_n_best_are_those_of_the_whole_search(seed: int, beam: int, alpha: f
 def test_only_the_best_end_when_told(
     sentences: list[tuple[int, int]], alpha: float, beam: int
 ) -> None:
-    """And what is cut competes with what has ended: a search in lists and loops says the same."""
+    """With `ends` set to `best`, truncated hypotheses compete; compared with `plain_beam`."""
     tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
 
     found, _ = search(tables, lengths, beam=beam, nbest=beam, alpha=alpha, ends="best")
@@ -266,7 +265,7 @@ def test_only_the_best_end_when_told(
 @example([(5, 1), (6, 6), (7, 3)])
 @FEW
 def test_other_sentences_of_the_batch_change_nothing(sentences: list[tuple[int, int]]) -> None:
-    """Alone, or among others that end sooner and later: equal to the last bit."""
+    """Alone, or with sentences that end sooner and later: equal to the last bit."""
     tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
 
     together, _ = search(tables, lengths, beam=3, nbest=3)
@@ -276,7 +275,7 @@ def test_other_sentences_of_the_batch_change_nothing(sentences: list[tuple[int, 
 
 
 def test_equal_scores_keep_their_order_while_others_go_on() -> None:
-    """Hypotheses that tie must not change places in steps their sentence takes no part in."""
+    """Tied hypotheses of a stopped sentence keep their order while other sentences continue."""
     words = {A: 0.25, B: 0.25, C: 0.25, EOS: 0.25}
     ties = scripted({(): words, (A,): words, (B,): words, (C,): words})
 
@@ -292,7 +291,7 @@ def test_two_steps_by_hand() -> None:
     Beam 2, at most 3 tokens.
 
     Step 1, from nothing: A 0.5, EOS 0.4, B 0.1.  EOS ends with log 0.4 over
-    ((5 + 1) / 6)^1 = 1, that is -0.9163.  A and B live on.
+    ((5 + 1) / 6)^1 = 1, that is -0.9163.  A and B are continued.
     Step 2: A EOS has 0.5 * 0.75 = 0.375, over (5 + 2) / 6 that is -0.8407: better.
     A C has 0.5 * 0.25 = 0.125; it could still reach log 0.125 over (5 + 3) / 6, that
     is -1.5596, which is below -0.8407, so the search stops without a third step.
@@ -320,7 +319,7 @@ def test_two_steps_by_hand() -> None:
 
 
 def test_a_long_output_may_still_overtake() -> None:
-    """What is worse now, by its present length, can be best by its last.
+    """A hypothesis that is worse at its present length can be best at its final length.
 
     Alpha 1: the empty output has log 0.6 = -0.511.  Seven certain words after 0.4
     have log 0.4 = -0.916 at first, and over (5 + 8) / 6 at the end -0.423.
@@ -344,7 +343,7 @@ def test_without_penalty_the_most_probable_wins() -> None:
 
 
 def test_a_beam_sees_past_the_best_first_token() -> None:
-    """Greedy is led to A (0.6 * 0.5); the beam keeps B (0.4 * 1.0)."""
+    """Greedy search takes A (0.6 * 0.5); the beam keeps B (0.4 * 1.0)."""
     table = scripted({(): {A: 0.6, B: 0.4}, (A,): {EOS: 0.5, C: 0.5}, (B,): {EOS: 1.0}})
 
     [led] = greedy(Scripted([table], 1), max_lengths_N=torch.tensor([3]), **IDS)
@@ -356,7 +355,7 @@ def test_a_beam_sees_past_the_best_first_token() -> None:
 
 
 def test_the_end_stops_the_search_when_nothing_can_beat_it() -> None:
-    """A certain output costs its own length in steps, not the longest length."""
+    """A certain output takes as many steps as it has tokens, not the maximum length."""
     _, stepper = search([scripted({(): {A: 1.0}})], [50], beam=4)
 
     assert stepper.steps == 2
@@ -364,7 +363,7 @@ def test_the_end_stops_the_search_when_nothing_can_beat_it() -> None:
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_longest_length_counts_the_end(beam: int) -> None:
-    """With room for two tokens A is followed by its end; with room for one it is cut."""
+    """With a maximum of two tokens A is followed by its end; with one it is truncated."""
     tables = [scripted({(): {A: 1.0}})] * 2
 
     [[whole], [cut]], _ = search(tables, [2, 1], beam=beam)
@@ -376,7 +375,7 @@ def test_the_longest_length_counts_the_end(beam: int) -> None:
 @given(sentences_, st.integers(1, 3))
 @FEW
 def test_no_output_is_longer_than_its_bound(sentences: list[tuple[int, int]], beam: int) -> None:
-    """Each sentence has its own, and no step is taken past the last of them."""
+    """Each sentence has its own maximum, and no step is taken after the largest."""
     tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
 
     found, stepper = search(tables, lengths, beam=beam)
@@ -389,7 +388,7 @@ def test_no_output_is_longer_than_its_bound(sentences: list[tuple[int, int]], be
 
 @pytest.mark.parametrize("beam", [1, 2])
 def test_what_never_ends_comes_back_unfinished(beam: int) -> None:
-    """The best live hypothesis at the longest length, scored by its own length."""
+    """The best live hypothesis at the maximum length, scored by its own length."""
     again = {A: 0.75, B: 0.25}
     table = scripted({(): again, (A,): again, (B,): again})
 
@@ -403,7 +402,7 @@ def test_what_never_ends_comes_back_unfinished(beam: int) -> None:
 
 @pytest.mark.parametrize("beam", [1, 2])
 def test_the_start_and_padding_are_never_chosen(beam: int) -> None:
-    """However probable a model thinks them."""
+    """However probable they are."""
 
     def table(prefix: tuple[int, ...]) -> list[float]:
         return [9.0, 8.0, float(len(prefix)), 1.0, 0.0, 0.0]
@@ -427,7 +426,7 @@ def test_the_start_may_be_the_end() -> None:
 @given(sentences_, st.integers(2, 4))
 @FEW
 def test_state_never_moves_between_sentences(sentences: list[tuple[int, int]], beam: int) -> None:
-    """A row goes on from a row of its own sentence, and no call moves nothing."""
+    """A row continues a row of its own sentence, and no call leaves all rows in place."""
     tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
 
     _, stepper = search(tables, lengths, beam=beam)
@@ -439,7 +438,7 @@ def test_state_never_moves_between_sentences(sentences: list[tuple[int, int]], b
 
 
 def test_a_state_that_need_not_move_is_left_alone() -> None:
-    """One path that nothing overtakes costs no gathering; nor does the first step."""
+    """A single best path needs no gathering, and neither does the first step."""
     table = scripted(
         {
             (): {A: 0.9, B: 0.1},
@@ -454,7 +453,7 @@ def test_a_state_that_need_not_move_is_left_alone() -> None:
 
 
 def test_a_stopped_sentence_is_fed_padding_and_moves_nothing() -> None:
-    """Its rows still take part in the step; they must not look like text, nor cost more."""
+    """Its rows are part of the step, but get padding and are not reordered."""
     two_paths = {(word,) * n: {word: 1.0} for word in (A, B) for n in range(1, 4)}
     tables = [scripted({}), *[scripted({(): {A: 0.9, B: 0.1}, **two_paths})] * 2]
     stepper = Scripted(tables, 2)
@@ -477,14 +476,14 @@ def test_a_stopped_sentence_is_fed_padding_and_moves_nothing() -> None:
 def test_letting_go_of_what_is_done_changes_nothing(
     sentences: list[tuple[int, int]], beam: int, ends: str, least: int
 ) -> None:
-    """To the last bit what a search finds that holds all sentences to the end."""
+    """Equal to the last bit to a search that never drops finished sentences."""
     sentences = [*sentences, *((seed + 1, length + 3) for seed, length in sentences)]
     tables, lengths = [drawn(seed) for seed, _ in sentences], [n for _, n in sentences]
     keys: dict[str, float | str] = {"beam": beam, "nbest": beam, "ends": ends, "min_length": least}
 
     found, stepper = search(tables, lengths, **keys)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held, "NARROW", math.inf)
+        patch.setattr(active_rows, "NARROW", math.inf)
         expected, whole = search(tables, lengths, **keys)
 
     assert found == expected
@@ -495,7 +494,7 @@ def test_letting_go_of_what_is_done_changes_nothing(
 
 @pytest.mark.parametrize("beam", [1, 2])
 def test_a_model_works_on_what_is_left_alone(beam: int) -> None:
-    """Of four sentences of 1, 2, 4 and 8 words two go on after the first is past, then one."""
+    """Of four sentences of 1, 2, 4 and 8 words, two remain after the second ends, then one."""
     tables = [scripted({(A,) * n: {A: 1.0} for n in range(words)}) for words in (1, 8, 2, 4)]
 
     found, stepper = search(tables, [12] * 4, beam=beam)
@@ -507,7 +506,7 @@ def test_a_model_works_on_what_is_left_alone(beam: int) -> None:
 
 @pytest.mark.parametrize("beam", [1, 2])
 def test_nobody_writes_for_those_who_have_gone(beam: int) -> None:
-    """Two of three callers go before the fourth step; the third hears what it would have heard."""
+    """Two of three sentences are cancelled before the fourth step; the third is unchanged."""
     tables = [scripted({(A,) * n: {A: 1.0} for n in range(9)})] * 3
     stepper = Scripted(tables, beam)
     chosen = SearchSettings(beam=beam)
@@ -526,7 +525,7 @@ def test_nobody_writes_for_those_who_have_gone(beam: int) -> None:
 
 
 def test_when_all_have_gone_the_search_stops() -> None:
-    """At once, whatever it has."""
+    """The search stops at once if all sentences are cancelled."""
     stepper = Scripted([drawn(1), drawn(2)], 2)
     lengths_N, chosen = torch.tensor([9, 9]), SearchSettings(beam=2)
 
@@ -539,7 +538,7 @@ def test_when_all_have_gone_the_search_stops() -> None:
 
 
 def test_bfloat16_scores_are_added_in_float32() -> None:
-    """Two hundred equal steps give two hundred times the one, which bfloat16 cannot add."""
+    """The sum of two hundred equal steps is exact, which bfloat16 could not represent."""
 
     class Steady(Scripted):
         def step(self, tokens_R: Tensor, position: int, /) -> Tensor:
@@ -570,13 +569,13 @@ def test_the_defaults_are_those_of_the_paper() -> None:
 
 @pytest.mark.parametrize("wrong", [{"beam": 0}, {"alpha": -0.1}, {"beam": 2, "nbest": 3}, {"k": 4}])
 def test_settings_that_make_no_search_are_refused(wrong: dict[str, float]) -> None:
-    """A negative alpha would make the rule for stopping wrong."""
+    """A negative alpha would invalidate the stopping criterion."""
     with pytest.raises(ValidationError):
         SearchSettings.model_validate(wrong)
 
 
 @pytest.mark.parametrize(("lengths", "message"), [([3, 3], "have shape"), ([0], "at least 1")])
 def test_lengths_that_fit_no_batch_are_refused(lengths: list[int], message: str) -> None:
-    """One length a sentence, each with room for a token."""
+    """There must be one length per sentence, each at least 1."""
     with pytest.raises(ValueError, match=message):
         search([drawn(0)], lengths, beam=2)

@@ -1,4 +1,4 @@
-"""Candidates: the best next tokens of wide rows, found piece by piece."""
+"""The best next tokens of wide rows, searched in parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDE = RUNS * RUNS + 77
 
 
 def banned(rows: int, *, min_length: int = 0, limit: int = 9) -> BannedTokens:
-    """Return what bars tokens 0 and 3, and the end for a while."""
+    """Return `BannedTokens` that ban tokens 0 and 3, and the end token up to a minimum length."""
     return BannedTokens({0, 3}, EOS, min_length, torch.full((rows,), limit))
 
 
@@ -23,7 +23,7 @@ def banned(rows: int, *, min_length: int = 0, limit: int = 9) -> BannedTokens:
 def test_the_best_are_those_of_the_whole_table(
     seed: int, count: int, wide: bool, half: bool
 ) -> None:
-    """Sorted whole, every row begins with them; values near the ends of runs among them."""
+    """They equal the first of the sorted row, including values near the ends of runs."""
     size = WIDE if wide else 11
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(5, size, generator=generator)
@@ -42,7 +42,7 @@ def test_the_best_are_those_of_the_whole_table(
 
 
 def test_of_equals_the_first_is_taken() -> None:
-    """In one run, in several, and among those left over, as `argmax` has it."""
+    """Ties within one run, between runs and in the remainder go to the first, as in `argmax`."""
     logits = torch.zeros(3, WIDE)
     logits[0, [700, 800, 9000]] = 5.0
     logits[1, [WIDE - 2, WIDE - 1]] = 5.0
@@ -55,7 +55,7 @@ def test_of_equals_the_first_is_taken() -> None:
 
 @pytest.mark.parametrize("size", [11, WIDE])
 def test_an_output_may_not_end_early_unless_its_room_ends(size: int) -> None:
-    """Below the fewest tokens the end is barred, but not as the last token of a row."""
+    """Below the minimum length the end is banned, except for the last token of a row."""
     logits = torch.zeros(2, size)
     logits[:, EOS] = 9.0
     rules = BannedTokens({0}, EOS, 4, torch.tensor([3, 9]))
@@ -69,7 +69,7 @@ def test_an_output_may_not_end_early_unless_its_room_ends(size: int) -> None:
 
 
 def test_rows_are_normed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the rows are divided, they give the same; early rows stay with theirs."""
+    """The result does not depend on how rows are divided."""
     logits = torch.randn(7, 11, generator=torch.Generator().manual_seed(1))
     logits[:, EOS] = 9.0
     rules = BannedTokens({0}, EOS, 2, torch.tensor([1, 5, 1, 5, 1, 5, 1]))
