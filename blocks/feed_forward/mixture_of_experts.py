@@ -74,7 +74,7 @@ MIXTURE_OF_EXPERTS = BlockType(
     name="mixture_of_experts",
     family="feed_forward",
     mixes="mixture of experts",
-    onnx_form="_passed=.feed_forward.mixture_of_experts_onnx:experts_in_turn",
+    onnx_form="_run_experts=.feed_forward.mixture_of_experts_onnx:experts_in_turn",
     doc="Feed-forward experts of which a router selects top_k per position; y = sum over the top_k "
     "of p_e(x) E_e(x), where p is the softmax of the router, renormalized over the top_k if "
     "top_k > 1; balance = experts * sum_e share_e * mean p_e.",

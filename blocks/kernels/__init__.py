@@ -1,1 +1,1 @@
-"""Kernels: functions that the modules of several blocks share; no block of its own."""
+"""Functions and layers shared by the modules of several blocks."""

@@ -1,16 +1,16 @@
-"""Cores: the ways to compute softmax(q k^T / sqrt(K)) v, and which of them is in use.
+"""Attention backends: implementations of softmax(q k^T / sqrt(K)) v, and which one is in use.
 
-    plain    two matrix products as the paper writes them; the reference
+    plain    two matrix products as in the paper; the reference
     fused    torch's scaled_dot_product_attention
-    flex     FlexAttention: masks are functions, and blocks of nothing are left out
-    varlen   torch's kernel for sequences of many lengths in a row; CUDA alone
+    flex     FlexAttention: masks are functions, and fully masked blocks are skipped
+    varlen   torch's kernel for concatenated sequences of different lengths; CUDA only
 
-A core is chosen by device, precision and length, by a measurement
-(`runtime/compile/autotune.py`); without one by a rule.  What a core cannot do (weights that
-are dropped, gradients on the CPU, a bias) the fused one does.
+The backend is chosen by device, precision and length: from a measurement
+(`runtime/compile/autotune.py`) if there is one, otherwise by a rule.  Where a backend lacks a
+feature (dropout, gradients on the CPU, a bias), the fused backend is used instead.
 
-Axes: B sequences, H heads, G heads of keys and values, T positions that read, S
-positions that are read, K and V widths of one head.
+Axes: B sequences, H heads, G key and value heads, T query positions, S key positions,
+K and V key and value widths of one head.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .unpad import Rows
 
 Core = Literal["fused", "plain", "flex", "varlen"]
 COMPARED: tuple[Core, ...] = ("fused", "plain")
-"""Cores that do everything everywhere, from which a measurement chooses."""
+"""Backends that support all features on all devices; a measurement chooses between them."""
 
 _chosen: Mapping[str, Core] = MappingProxyType({})
 
 
 class Computes(Protocol):
-    """A core that does everything."""
+    """An attention backend that supports all features."""
 
     def __call__(
         self,
@@ -48,35 +48,35 @@ class Computes(Protocol):
         scale: float | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """Let every query read; arguments as of `plain_attend`."""
+        """Compute attention; arguments as of `plain_attend`."""
 
 
 def use(chosen: Mapping[str, Core]) -> None:
-    """Compute attention by these cores from now on, in this process.
+    """Set the attention backends of this process.
 
     Args:
-        chosen: positions up to which a core is used, as text, to the core; `*` beyond the
-            last; empty for the rule.
+        chosen: backend by the maximum length it is used for, as text; `*` for longer
+            sequences.  If empty, the backend is chosen by a rule.
     """
-    global _chosen  # noqa: PLW0603 - kernels are the process's, like its threads
+    global _chosen  # noqa: PLW0603 - the choice of kernels is process-wide
     _chosen = MappingProxyType(dict(chosen))
 
 
 def in_use() -> Mapping[str, Core]:
-    """Return what `use` was given last."""
+    """Return the mapping last passed to `use`."""
     return _chosen
 
 
 def core_for(query_BHTK: Tensor, key_BGSK: Tensor) -> Core:
-    """Return the core for queries and keys.
+    """Return the backend for the given queries and keys.
 
-    Compiled graphs must not depend on lengths, so there one core serves all.
+    Compiled graphs must not depend on lengths, so they use one backend for all lengths.
     """
-    uncommon = [core for core in _chosen.values() if core not in COMPARED]
-    if uncommon:
-        return uncommon[0]
+    special = [backend for backend in _chosen.values() if backend not in COMPARED]
+    if special:
+        return special[0]
     if not _chosen or torch.compiler.is_compiling():
-        # The fused kernel's backward is several times slower than plain products there.
+        # In bfloat16 on the CPU, the fused backward is several times slower than plain products.
         plain = query_BHTK.device.type == "cpu" and query_BHTK.dtype == torch.bfloat16
         return "plain" if plain else "fused"
     length = max(query_BHTK.size(2), key_BGSK.size(2))
@@ -86,7 +86,7 @@ def core_for(query_BHTK: Tensor, key_BGSK: Tensor) -> Core:
 
 
 def by_name(core: Core) -> Computes:
-    """Return a core of those that do everything."""
+    """Return the function of a backend from `COMPARED`; `fused_attend` for any other."""
     return plain_attend if core == "plain" else fused_attend
 
 
@@ -101,14 +101,14 @@ def fused_attend(
     scale: float | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Compute attention by torch's scaled_dot_product_attention; arguments as of `plain_attend`."""
+    """Compute attention with torch's scaled_dot_product_attention; see `plain_attend`."""
     if causal and (mask is not None or bias is not None):
         past = near(query_BHTK.size(2), query_BHTK.device, causal=True)
         mask, causal = past if mask is None else mask & past, False
     if bias is not None:
         mask = bias if mask is None else torch.where(mask, bias, float("-inf"))
     shared = False
-    # A branch: compiled for sizes that change, the comparison alone would be no bool.
+    # An if statement, because with dynamic shapes the comparison itself is a SymBool.
     if query_BHTK.size(1) != key_BHSK.size(1):
         shared = True
     return F.scaled_dot_product_attention(
@@ -134,17 +134,17 @@ def plain_attend(
     scale: float | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Compute attention as the paper writes it, with two matrix products.
+    """Compute attention with two matrix products, as in the paper.
 
     Args:
         query_BHTK: queries.
         key_BHSK: keys.
         value_BHSV: values.
-        mask: bool, true may be read, to be broadcast to B x H x T x S.
-        causal: whether position t reads none later than t.
-        dropout: probability of dropping one attention weight.
-        scale: times which scores are taken; 1 / sqrt(K) when None.
-        bias: what is added to the scores, to be broadcast to B x H x T x S.
+        mask: bool, true where attention is allowed; broadcastable to [B, H, T, S].
+        causal: whether position t attends only to positions up to t.
+        dropout: dropout probability of the attention weights.
+        scale: factor of the scores; 1 / sqrt(K) if None.
+        bias: added to the scores; broadcastable to [B, H, T, S].
     """
     weight_BHTS = plain_weights(query_BHTK, key_BHSK, mask, causal=causal, scale=scale, bias=bias)
     return F.dropout(weight_BHTS, dropout) @ value_BHSV
@@ -159,22 +159,22 @@ def plain_weights(
     scale: float | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Return softmax(q k^T / sqrt(K)), B x H x T x S; arguments as of `plain_attend`.
+    """Return softmax(q k^T / sqrt(K)), [B, H, T, S]; arguments as of `plain_attend`.
 
-    A row that may read nothing is zeros, and so is its gradient.
+    Fully masked rows are zeros, and so are their gradients.
     """
-    times = query_BHTK.size(-1) ** -0.5 if scale is None else scale
-    if query_BHTK.size(-2) == 1:  # keys times one vector: they need not be turned, nor copied
-        score_BHTS = (key_BHSK @ query_BHTK.transpose(-2, -1)).transpose(-2, -1) * times
+    factor = query_BHTK.size(-1) ** -0.5 if scale is None else scale
+    if query_BHTK.size(-2) == 1:  # matrix times vector: the keys need no transposed copy
+        score_BHTS = (key_BHSK @ query_BHTK.transpose(-2, -1)).transpose(-2, -1) * factor
     else:
-        score_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1) * times
+        score_BHTS = query_BHTK @ key_BHSK.transpose(-2, -1) * factor
     if causal:
         past = near(query_BHTK.size(2), query_BHTK.device, causal=True)
         mask = past if mask is None else mask & past
     if bias is not None:
         score_BHTS = score_BHTS + bias
-        readable = bias > float("-inf")
-        mask = readable if mask is None else mask & readable
+        allowed = bias > float("-inf")
+        mask = allowed if mask is None else mask & allowed
     if mask is not None:
         score_BHTS = score_BHTS.masked_fill(~mask, float("-inf"))
     weight_BHTS = score_BHTS.softmax(-1)
@@ -182,9 +182,9 @@ def plain_weights(
 
 
 def flex_serves(query_BHTK: Tensor, *, dropout: float) -> bool:
-    """Say whether FlexAttention can do what is asked: no dropout, on the CPU no gradients."""
-    slopes = torch.is_grad_enabled() and query_BHTK.requires_grad
-    return dropout == 0.0 and not (slopes and query_BHTK.device.type == "cpu")
+    """Return whether FlexAttention applies: no dropout, and on the CPU no gradients."""
+    needs_grad = torch.is_grad_enabled() and query_BHTK.requires_grad
+    return dropout == 0.0 and not (needs_grad and query_BHTK.device.type == "cpu")
 
 
 def flex_attend(
@@ -198,28 +198,28 @@ def flex_attend(
     scale: float | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Compute attention by FlexAttention; arguments as of `core.attend`.
+    """Compute attention with FlexAttention; arguments as of `attention_dispatch.attend`.
 
-    Compiled on an accelerator, where blocks that nobody may read cost nothing.
+    It is compiled on accelerators, where fully masked blocks are skipped.
 
     Source: Dong et al. 2024, https://arxiv.org/abs/2412.05496
     """
     from torch.nn.attention.flex_attention import create_block_mask  # noqa: PLC0415 - slow to load
 
-    def may_read(b: Tensor, _h: Tensor, t: Tensor, s: Tensor) -> Tensor:
-        seen = s >= 0 if not causal else s <= t
+    def mask_mod(b: Tensor, _h: Tensor, t: Tensor, s: Tensor) -> Tensor:
+        allowed = s >= 0 if not causal else s <= t
         if window is not None:
-            seen = seen & ((t - s).abs() <= window)
-        return seen if mask_BS is None else seen & mask_BS[b, s]
+            allowed = allowed & ((t - s).abs() <= window)
+        return allowed if mask_BS is None else allowed & mask_BS[b, s]
 
-    def biased(score: Tensor, b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
         if bias is None:
             return score
         return score + bias[b if bias.size(0) > 1 else 0, h if bias.size(1) > 1 else 0, t, s]
 
     sentences, heads, length, _ = query_BHTK.shape
     mask = create_block_mask(
-        may_read,
+        mask_mod,
         None if mask_BS is None else sentences,
         None,
         length,
@@ -230,7 +230,7 @@ def flex_attend(
         query_BHTK,
         key_BGSK,
         value_BGSV,
-        score_mod=None if bias is None else biased,
+        score_mod=None if bias is None else score_mod,
         block_mask=mask,
         scale=scale,
         enable_gqa=heads != key_BGSK.size(1),
@@ -240,7 +240,7 @@ def flex_attend(
 
 @functools.cache
 def _flex(*, compiled: bool) -> Callable[..., Any]:
-    """Return FlexAttention; on the CPU as it is, which is slow and exact."""
+    """Return FlexAttention, optionally compiled; uncompiled, it is slow and exact."""
     from torch.nn.attention.flex_attention import flex_attention  # noqa: PLC0415 - slow to load
 
     if compiled:
@@ -251,10 +251,11 @@ def _flex(*, compiled: bool) -> Callable[..., Any]:
 def varlen_serves(
     query_BHTK: Tensor, mask_BS: Tensor | None, *, causal: bool, dropout: float, biased: bool
 ) -> bool:
-    """Say whether the kernel for many lengths can do what is asked.
+    """Return whether the kernel for different lengths applies.
 
-    It is there on CUDA for half precision; it drops nothing, and keys that are left out would
-    move those after them, so not where order counts.
+    It needs CUDA and half precision, and supports neither dropout nor a bias.  Masked keys are
+    removed, which shifts the positions of later keys, so a causal mask cannot be combined
+    with a padding mask.
     """
     return (
         _varlen_runs(query_BHTK, dropout=dropout)
@@ -272,24 +273,24 @@ def varlen_attend(
     causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """Compute attention over the keys that may be read alone; arguments as of `core.attend`.
+    """Compute attention over unmasked keys only; arguments as of `attention_dispatch.attend`.
 
-    How many there are is asked of the device, which is waited for.
+    Counting the unmasked keys synchronizes with the device.
     """
     sentences, _, length, _ = query_BHTK.shape
-    read = key_BGSK.size(2)
+    keys = key_BGSK.size(2)
     key, value = (part.transpose(1, 2).flatten(0, 1) for part in (key_BGSK, value_BGSV))
-    lengths_B = torch.full((sentences,), read, device=query_BHTK.device)
+    lengths_B = torch.full((sentences,), keys, device=query_BHTK.device)
     if mask_BS is not None:
-        kept = mask_BS.flatten().nonzero()[:, 0]
-        key, value, lengths_B = key[kept], value[kept], mask_BS.sum(1)
+        unmasked = mask_BS.flatten().nonzero()[:, 0]
+        key, value, lengths_B = key[unmasked], value[unmasked], mask_BS.sum(1)
     all_B = torch.full_like(lengths_B, length)
     y = _varlen(
         query_BHTK.transpose(1, 2).flatten(0, 1),
         key,
         value,
         (all_B, lengths_B),
-        (length, read),
+        (length, keys),
         causal=causal,
         scale=scale,
     )
@@ -298,12 +299,12 @@ def varlen_attend(
 
 
 def varlen_applies(query: Tensor, *, dropout: float) -> bool:
-    """Say whether `varlen_unpadded` is asked for and can do what is asked."""
+    """Return whether `varlen_unpadded` is requested and applies."""
     return "varlen" in _chosen.values() and _varlen_runs(query, dropout=dropout)
 
 
 def _varlen_runs(query: Tensor, *, dropout: float) -> bool:
-    """Say whether the kernel takes such queries."""
+    """Return whether the kernel supports the queries: CUDA, half precision, no dropout."""
     half = query.dtype in (torch.bfloat16, torch.float16)
     return half and query.device.type == "cuda" and dropout == 0.0
 
@@ -318,19 +319,19 @@ def varlen_unpadded(
     causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """Compute attention over packed rows, none of them padded; nothing is waited for.
+    """Compute attention over unpadded rows, without synchronizing with the device.
 
     Args:
-        query_RHK: what each of the R positions that read looks for.
-        key_SGK: what each of the S positions that are read offers.
-        value_SGV: what it gives.
-        reads: where those that read belong.
-        read: where those that are read belong; the rows of one are those of the other.
-        causal: whether a position reads none later than itself.
-        scale: times which scores are taken; 1 / sqrt(K) when None.
+        query_RHK: queries of R non-padding positions.
+        key_SGK: keys of S non-padding positions.
+        value_SGV: values of the same positions.
+        reads: rows of the queries.
+        read: rows of the keys; row b of the queries attends to row b of the keys.
+        causal: whether a position attends only to itself and earlier ones.
+        scale: factor of the scores; 1 / sqrt(K) if None.
 
     Returns:
-        What each read, R x H x V.
+        The attention output, [R, H, V].
     """
     return _varlen(
         query_RHK,
@@ -353,14 +354,15 @@ def _varlen(
     causal: bool,
     scale: float | None,
 ) -> Tensor:
-    """Call torch's kernel; both of those that read and of those that are read.
+    """Call torch's kernel.
 
-    Lengths are of each row, [B]; no row is longer than the longest.
+    `lengths` holds the lengths of the query and key rows, [B] each, and `longest` an upper
+    bound of each of them.
     """
     from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - new in torch
 
     groups, heads = key_SGK.size(1), query_RHK.size(1)
-    if groups != heads:  # older torch knows no shared keys here
+    if groups != heads:  # older versions of torch lack grouped-query attention here
         shared = heads // groups
         key_SGK, value_SGV = (x.repeat_interleave(shared, 1) for x in (key_SGK, value_SGV))
     starts, read_starts = (F.pad(each_B.cumsum(0), (1, 0)).to(torch.int32) for each_B in lengths)
@@ -379,13 +381,13 @@ def _varlen(
 
 
 def near(length: int, device: torch.device, *, causal: bool, window: int | None = None) -> Tensor:
-    """Return [T, T], true where position t may read position s.
+    """Return the mask [T, T] of causal or windowed attention.
 
     Args:
-        length: positions T.
-        device: where the mask lies.
-        causal: whether s must not be later than t.
-        window: how far apart they may be.
+        length: number of positions T.
+        device: device of the mask.
+        causal: whether position t attends only to positions up to t.
+        window: largest distance that is attended to.
     """
     all_ = torch.ones(length, length, dtype=torch.bool, device=device)
     past = all_.tril() if causal else all_

@@ -1,7 +1,7 @@
-"""Core: scaled dot-product attention by the core (`cores.py`) that is in use.
+"""Scaled dot-product attention with the backend in use (`attention_backends.py`).
 
-Axes: B sequences, H heads, G heads of keys and values, T positions that read, S
-positions that are read, K and V widths of one head.
+Axes: B sequences, H heads, G key and value heads, T query positions, S key positions,
+K and V key and value widths of one head.
 """
 
 from __future__ import annotations
@@ -33,27 +33,26 @@ def attend(  # noqa: PLR0913 - the parts of one formula
     scale: float | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Let every query read the values whose keys it matches.
+    """Compute scaled dot-product attention.
 
     Args:
-        query_BHTK: what each reading position looks for.
-        key_BGSK: what each read position offers; H / G heads in a row share one.
-        value_BGSV: what it gives.
-        mask_BS: true where a position may be read; all when None.
-        causal: whether position t reads none later than t; needs T = S.
-        window: how far apart reader and read may stand; needs T = S.
-        dropout: probability of dropping one attention weight, 0 when not training.
-        scale: times which scores are taken; 1 / sqrt(K) when None.
-        bias: what is added to the scores, [B or 1, H or 1, T, S]; -inf where none may read.
+        query_BHTK: queries.
+        key_BGSK: keys; H / G consecutive query heads share a key head.
+        value_BGSV: values.
+        mask_BS: true at key positions that may be attended to; None if all may be.
+        causal: whether position t attends only to positions up to t; requires T = S.
+        window: largest distance in positions that is attended to; requires T = S.
+        dropout: dropout probability of the attention weights; pass 0 outside of training.
+        scale: factor of the scores; 1 / sqrt(K) if None.
+        bias: added to the scores, [B or 1, H or 1, T, S]; -inf masks a pair.
 
     Returns:
-        softmax(q k^T / sqrt(K)) v, B x H x T x V.  A row that may read nothing gives
-        zeros.
+        softmax(q k^T / sqrt(K)) v, [B, H, T, V]; zeros for rows whose keys are all masked.
 
     Source: Vaswani et al. 2017, section 3.2.1; shared keys: Ainslie et al. 2023.
     """
-    core = core_for(query_BHTK, key_BGSK)
-    if core == "flex" and flex_serves(query_BHTK, dropout=dropout):
+    backend = core_for(query_BHTK, key_BGSK)
+    if backend == "flex" and flex_serves(query_BHTK, dropout=dropout):
         return flex_attend(
             query_BHTK,
             key_BGSK,
@@ -65,19 +64,19 @@ def attend(  # noqa: PLR0913 - the parts of one formula
             bias=bias,
         )
     biased = bias is not None or window is not None
-    if core == "varlen" and varlen_serves(
+    if backend == "varlen" and varlen_serves(
         query_BHTK, mask_BS, causal=causal, dropout=dropout, biased=biased
     ):
         return varlen_attend(query_BHTK, key_BGSK, value_BGSV, mask_BS, causal=causal, scale=scale)
     shared = query_BHTK.size(1) // key_BGSK.size(1)
     mask = None if mask_BS is None else mask_BS[:, None, None, :]
-    given = mask is not None or bias is not None
-    if window is not None or (causal and (given or (core == "plain" and shared > 1))):
-        seen = near(query_BHTK.size(2), query_BHTK.device, causal=causal, window=window)
-        mask, causal = seen if mask is None else mask & seen, False
+    masked = mask is not None or bias is not None
+    if window is not None or (causal and (masked or (backend == "plain" and shared > 1))):
+        local = near(query_BHTK.size(2), query_BHTK.device, causal=causal, window=window)
+        mask, causal = local if mask is None else mask & local, False
         if shared > 1:
             mask = torch.cat([mask] * shared, -2)
-    compute = by_name(core)
+    compute = by_name(backend)
     if causal or shared == 1:
         bias = None if bias is None else bias.to(query_BHTK.dtype)
         return compute(
@@ -90,15 +89,16 @@ def attend(  # noqa: PLR0913 - the parts of one formula
             scale=scale,
             bias=bias,
         )
-    # Heads with one key read as more positions of one head: no key is copied.
+    # Heads that share a key head become further query positions of one head, so that the keys
+    # need not be copied.
     query = query_BHTK.unflatten(1, (-1, shared)).flatten(2, 3)
     if bias is not None:
         bias = _shared_bias(bias.to(query.dtype), shared)
     y = compute(
         query, key_BGSK, value_BGSV, mask, causal=False, dropout=dropout, scale=scale, bias=bias
     )
-    apart: Tensor = y.unflatten(2, (shared, -1)).flatten(1, 2)
-    return apart
+    y_BHTV: Tensor = y.unflatten(2, (shared, -1)).flatten(1, 2)
+    return y_BHTV
 
 
 def weigh(
@@ -111,17 +111,17 @@ def weigh(
     scale: float | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Return the weights by which `attend` sums values, B x H x T x S; arguments are its own."""
+    """Return the attention weights of `attend`, [B, H, T, S]; arguments as of `attend`."""
     mask = None if mask_BS is None else mask_BS[:, None, None, :]
     if causal or window is not None:
-        seen = near(query_BHTK.size(2), query_BHTK.device, causal=causal, window=window)
-        mask = seen if mask is None else mask & seen
+        local = near(query_BHTK.size(2), query_BHTK.device, causal=causal, window=window)
+        mask = local if mask is None else mask & local
     key_BHSK = key_BGSK.repeat_interleave(query_BHTK.size(1) // key_BGSK.size(1), 1)
     return plain_weights(query_BHTK, key_BHSK, mask, causal=False, scale=scale, bias=bias)
 
 
 def _shared_bias(bias: Tensor, shared: int) -> Tensor:
-    """Return a bias [B, H or 1, T, S] for heads that are read as positions, `shared` in a row."""
+    """Rearrange a bias [B, H or 1, T, S] for heads that became query positions."""
     if bias.size(1) == 1:
         return torch.cat([bias] * shared, 2)
     grouped: Tensor = bias.unflatten(1, (-1, shared)).flatten(2, 3)

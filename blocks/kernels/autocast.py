@@ -1,4 +1,4 @@
-"""Precision: what torch does around operators, where a module has to do it itself."""
+"""Helpers for modules that call torch's kernels directly: autocast and exclusion from compile."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def uncompiled(function: _Function) -> _Function:
-    """Keep torch.compile out: it would write every turn of a loop out, anew for each length."""
-    # As torch.compiler.disable, but what compiles is not loaded before it is called.
+    """Exclude a function from torch.compile, which would unroll its loop for each length."""
+    # Like torch.compiler.disable, but without importing the compiler until it is called.
     return cast("_Function", torch._disable_dynamo(function))  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def as_autocast(*tensors: Tensor) -> list[Tensor]:
-    """Return tensors in autocast's precision where that is on, else as they are."""
+    """Cast tensors to the autocast dtype if autocast is enabled; otherwise return them as is."""
     kind = tensors[0].device.type
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
         return [tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors]

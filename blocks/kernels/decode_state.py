@@ -1,11 +1,11 @@
-"""State: what a block remembers from one decoding step to the next.
+"""Decoding state of a block between steps.
 
-Rows R = N sentences times K beams, sentence by sentence.  What belongs to the
-source is kept once for each sentence; only what a beam has written itself is kept
-once for each row, so that reordering beams touches nothing else.
+Rows R = N sentences x K beams, ordered by sentence.  Tensors that depend only on the source
+are stored once per sentence; only tensors that depend on the output of a beam are stored once
+per row, so that reordering beams affects nothing else.
 
-A block's `step` takes the next position of every row, or the next several: a prompt is
-read at once.  It gives for them what `forward` gives for the whole.
+The `step` of a block processes the next position of every row, or several at once, as for a
+prompt.  It returns the same values for them as `forward` does for the complete sequence.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ from torch import Tensor
 
 
 class Capacity(NamedTuple):
-    """How much a decoder must be able to remember."""
+    """Sizes, dtype and device for which a decoding state is allocated."""
 
     sentences: int
-    """Sentences N."""
+    """Number of sentences N."""
     beams: int
-    """Beams K of each sentence."""
+    """Number of beams K per sentence."""
     length: int
-    """Positions that will be decoded at most."""
+    """Maximum number of positions to decode."""
     dtype: torch.dtype
-    """Precision of what is remembered."""
+    """Dtype of the state."""
     device: torch.device
+    """Device of the state."""
 
     @property
     def rows(self) -> int:
-        """Rows R = N * K."""
+        """Number of rows R = N * K."""
         return self.sentences * self.beams
 
 
 class State(NamedTuple):
-    """What one block remembers."""
+    """Decoding state of one block."""
 
     appended: dict[str, Tensor] = {}  # noqa: RUF012 - never changed in place
-    """Buffers [R, ..., length, width], filled position by position."""
+    """Buffers [R, ..., length, width] that are filled position by position."""
     carried: dict[str, Tensor] = {}  # noqa: RUF012 - never changed in place
-    """Tensors [R, ...] that each step replaces in place."""
+    """Tensors [R, ...] that each step overwrites in place."""
     fixed: dict[str, Tensor] = {}  # noqa: RUF012 - never changed in place
-    """Tensors [N, ...] that no step changes."""
+    """Tensors [N, ...] that steps do not change."""
 
 
 def one_by_one(
@@ -53,17 +54,17 @@ def one_by_one(
     mask: Tensor | None,
     position: int,
 ) -> Tensor:
-    """Step through several positions of x [R, T, ...], for a block that takes one at a time.
+    """Process several positions of x [R, T, ...] one at a time.
 
     Args:
-        step: from x [R, 1, ...], mask [R, 1] and the position to what the block gives.
-        x: what the block reads.
+        step: function of x [R, 1, ...], a mask [R, 1] and a position, which returns [R, 1, ...].
+        x: inputs.
         mask: [R, T], or None.
-        position: where the first of them stands.
+        position: index of the first of these positions.
     """
-    given = []
-    for place in range(x.size(1)):
-        here = slice(place, place + 1)
-        kept = None if mask is None else mask[:, here]
-        given.append(step(x[:, here], kept, position + place))
-    return torch.cat(given, 1)
+    outputs = []
+    for index in range(x.size(1)):
+        here = slice(index, index + 1)
+        mask_here = None if mask is None else mask[:, here]
+        outputs.append(step(x[:, here], mask_here, position + index))
+    return torch.cat(outputs, 1)

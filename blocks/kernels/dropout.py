@@ -1,7 +1,7 @@
-"""Dropout: cheap on the CPU, where drawing a random number for each element is not.
+"""Dropout with fewer random draws on the CPU, where one draw per element is slow.
 
-One 64-bit draw decides four elements, 16 bits each, so the probability is rounded to
-a multiple of 1/65536.  Elsewhere, and inside compiled graphs, torch's own is used.
+One 64-bit draw decides four elements, with 16 bits each, so the probability is rounded to a
+multiple of 1/65536.  On other devices and in compiled graphs, torch's dropout is used.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ _LEVELS = 1 << 16
 
 
 class Dropout(nn.Module):
-    """Drop numbers with a probability while training, and scale up the rest.
+    """Zero elements at random in training and scale up the others.
 
     Source: Srivastava et al. 2014; Vaswani et al. 2017, section 5.4.
     """
 
     def __init__(self, dropout: float) -> None:
-        """Keep the probability, 0 to below 1."""
+        """Set the dropout probability, in [0, 1)."""
         super().__init__()
         self.dropout = dropout
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x of any shape, with some numbers zero while training."""
+        """Apply dropout to x, of any shape; return x unchanged outside of training."""
         if not self.training or self.dropout == 0.0:
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
@@ -33,15 +33,15 @@ class Dropout(nn.Module):
         return x * mask(x, self.dropout)
 
     def extra_repr(self) -> str:
-        """Show the probability where torch shows modules."""
+        """Return the probability for the printed form of the module."""
         return f"dropout={self.dropout}"
 
 
 def mask(like: Tensor, dropout: float) -> Tensor:
-    """Return zeros with a probability, and elsewhere what keeps the mean at 1.
+    """Return a random dropout mask: zeros, and elsewhere the factor that makes the mean 1.
 
     Args:
-        like: gives shape and dtype.
+        like: tensor whose shape and dtype the mask has.
         dropout: probability of zero, rounded to a multiple of 1/65536.
     """
     cut = min(round(dropout * _LEVELS), _LEVELS - 1)

@@ -1,4 +1,4 @@
-"""Draw: fresh weights of the maps that several blocks have."""
+"""Weight initialization of linear maps."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Product: the matrix products of linear maps, by the kernel that is fastest on this processor.
+"""Linear maps computed by the matrix product kernel that is fastest on this processor.
 
-torch multiplies float32 matrices on the CPU with one library (MKL) and bfloat16 ones with
-another (oneDNN).  On some processors the second one is twice as fast in float32 too, and
-torch has it as an operator of its own.  Which one runs is a choice of the process, made by
-a measurement (`runtime/compile/autotune.py`); until then it is torch's.  Products of many
-rows in bfloat16 are made in parts (`rows.py`).
+torch multiplies float32 matrices on the CPU with MKL and bfloat16 matrices with oneDNN.  On
+some processors, oneDNN is twice as fast in float32, too, and torch exposes it as a separate
+operator.  The kernel is chosen per process by a measurement (`runtime/compile/autotune.py`);
+the default is the kernel of torch.  Products of many rows in bfloat16 are computed in parts
+(`bucketed_matmul.py`).
 
-Axes: R rows, I width of what is read, O width of what is given.
+Axes: R rows, I input width, O output width.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from torch.nn import functional as F
 from .bucketed_matmul import serves, summed_in_parts, times_in_parts
 
 Product = Literal["torch", "onednn"]
-"""`torch` is what `F.linear` runs, `onednn` torch's operator for oneDNN."""
+"""`torch`: the kernel of `F.linear`; `onednn`: torch's operator for oneDNN."""
 
 ROWS = 64
-"""Fewest rows that are worth another kernel than torch's."""
+"""Minimum number of rows for which a kernel other than torch's is used."""
 
 _chosen: Product = "torch"
 
 
 def use_product(product: Product) -> None:
-    """Multiply float32 matrices on the CPU by one kernel from now on, in this process.
+    """Set the kernel of float32 matrix products on the CPU for this process.
 
     Raises:
-        ValueError: this torch lacks the kernel.
+        ValueError: this version of torch does not have the kernel.
     """
-    global _chosen  # noqa: PLW0603 - kernels are the process's, like its threads
+    global _chosen  # noqa: PLW0603 - the choice of kernels is process-wide
     if product != "torch" and not has_onednn():
         msg = f"this torch has no kernel '{product}' for matrix products"
         raise ValueError(msg)
@@ -44,17 +44,17 @@ def use_product(product: Product) -> None:
 
 
 def product_in_use() -> Product:
-    """Return the kernel that multiplies float32 matrices on the CPU."""
+    """Return the kernel of float32 matrix products on the CPU."""
     return _chosen
 
 
 def has_onednn() -> bool:
-    """Say whether this torch has oneDNN's product as an operator."""
+    """Return whether this version of torch has oneDNN's matrix product as an operator."""
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 class LinearMap(nn.Linear):
-    """A linear map, x W^T + b, by the chosen kernel."""
+    """Linear map x W^T + b, computed by the chosen kernel."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., I] to [..., O]."""
@@ -62,11 +62,11 @@ class LinearMap(nn.Linear):
 
 
 def linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:
-    """Return x W^T + b, for x [..., I], by the chosen kernel where it serves, else by torch's."""
+    """Return x W^T + b for x [..., I], by the chosen kernel if it applies, else by torch's."""
     if serves(x, weight_OI):
         half = torch.bfloat16
-        given = (x.to(half), weight_OI.to(half), None if bias_O is None else bias_O.to(half))
-        in_parts: Tensor = _InParts.apply(_IN_PARTS, *given)  # type: ignore[no-untyped-call]
+        operands = (x.to(half), weight_OI.to(half), None if bias_O is None else bias_O.to(half))
+        in_parts: Tensor = _InParts.apply(_IN_PARTS, *operands)  # type: ignore[no-untyped-call]
         return in_parts
     if _chosen == "torch" or not _serves(x, weight_OI):
         return F.linear(x, weight_OI, bias_O)
@@ -75,16 +75,16 @@ def linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor
 
 
 def times_transposed(a_RI: Tensor, b_OI: Tensor) -> Tensor:
-    """Return a b^T of two matrices, by the chosen kernel; outside of autograd."""
+    """Return a b^T for two matrices, by the chosen kernel; not differentiable."""
     if _chosen == "torch" or a_RI.dtype != torch.float32 or a_RI.device.type != "cpu":
         return a_RI @ b_OI.t()
     return _onednn(a_RI, b_OI, None)
 
 
 def _serves(x: Tensor, weight_OI: Tensor) -> bool:
-    """Say whether plain float32 tensors on the CPU, many rows of them, are multiplied.
+    """Return whether the operands are plain float32 tensors on the CPU with many rows.
 
-    Tensors of other classes (distributed, fake) and compiled graphs go torch's way.
+    Tensor subclasses (distributed, fake) and compiled graphs use torch's kernel.
     """
     return (
         not torch.compiler.is_compiling()
@@ -109,12 +109,12 @@ def _onednn_summed(a_RO: Tensor, b_RI: Tensor) -> Tensor:
 
 
 class _Kernel(NamedTuple):
-    """How the three products of a linear map are made."""
+    """Functions for the three products of a linear map."""
 
     times: Callable[[Tensor, Tensor, Tensor | None], Tensor]
-    """From a [R, I], b [O, I] and a bias to a b^T + bias."""
+    """Compute a b^T + bias from a [R, I], b [O, I] and an optional bias."""
     summed: Callable[[Tensor, Tensor], Tensor]
-    """From a [R, O] and b [R, I] to a^T b."""
+    """Compute a^T b from a [R, O] and b [R, I]."""
 
 
 _ONEDNN = _Kernel(_onednn, _onednn_summed)
@@ -122,12 +122,12 @@ _IN_PARTS = _Kernel(times_in_parts, summed_in_parts)
 
 
 def _as_rows(x: Tensor) -> Tensor:
-    """[..., I] to [R, I], in memory row after row."""
+    """Reshape [..., I] to a contiguous [R, I]."""
     return x.reshape(-1, x.size(-1)).contiguous()
 
 
 class _Linear(torch.autograd.Function):
-    """A linear map whose three products, forward and backward, are a kernel's."""
+    """Linear map whose three products, forward and backward, use a given kernel."""
 
     @staticmethod
     def forward(
@@ -142,24 +142,24 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, of_y: Tensor
+        ctx: Any, grad_y: Tensor
     ) -> tuple[None, Tensor | None, Tensor | None, Tensor | None]:
-        """Return the gradients at x, W and b; a kernel has none."""
+        """Return the gradients of x, W and b, and None for the kernel."""
         x, weight_OI = ctx.saved_tensors
-        of_y_RO = _as_rows(of_y)
-        of_x = of_weight = of_bias = None
+        grad_y_RO = _as_rows(grad_y)
+        grad_x = grad_weight = grad_bias = None
         if ctx.needs_input_grad[1]:
-            of_x = ctx.kernel.times(of_y_RO, weight_OI.t(), None).view(x.shape)
+            grad_x = ctx.kernel.times(grad_y_RO, weight_OI.t(), None).view(x.shape)
         if ctx.needs_input_grad[2]:
-            of_weight = ctx.kernel.summed(of_y_RO, _as_rows(x))
+            grad_weight = ctx.kernel.summed(grad_y_RO, _as_rows(x))
         if ctx.has_bias and ctx.needs_input_grad[3]:
-            of_bias = of_y_RO.sum(0)
-        return None, of_x, of_weight, of_bias
+            grad_bias = grad_y_RO.sum(0)
+        return None, grad_x, grad_weight, grad_bias
 
 
 class _Onednn(_Linear):
-    """One by oneDNN: the name is what profiles show."""
+    """Linear map by oneDNN; a separate class, so that profiles show its name."""
 
 
 class _InParts(_Linear):
-    """One with rows in parts."""
+    """Linear map computed in parts of rows."""

@@ -1,10 +1,10 @@
-"""Packing: positions that are no padding, one after the other, and back in their rows.
+"""Unpadding: gather the non-padding positions of a batch, and scatter them back.
 
-While a model is trained on packed rows, its modules give `[R, D]` to one another instead of
-`[B, T, D]`.  Most need not know.  One that looks at rows or at order is told where the
-positions belong; what reaches it tells by its number of axes whether it is packed.
+In training with unpadding, modules exchange values `[R, D]` instead of `[B, T, D]`.  For most
+modules this makes no difference.  Modules that depend on rows or on the order of positions
+receive the `Rows` of the batch; the number of axes of a value shows whether it is unpadded.
 
-Axes: B rows, T positions of a row, R positions of all rows that are no padding.
+Axes: B rows, T positions of a row, R non-padding positions of all rows.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from torch.autograd.function import once_differentiable
 
 
 class Rows(NamedTuple):
-    """Where packed positions belong."""
+    """Mapping between unpadded positions and the padded batch."""
 
     at: Tensor
-    """[R]: their numbers in the padded batch, row after row: b * T + t."""
+    """[R]: index b * T + t of each unpadded position in the padded batch."""
     back: Tensor
-    """[B * T]: which of them stands there, R for padding."""
+    """[B * T]: index of the unpadded position at each padded position; R at padding."""
     mask: Tensor
-    """[B, T], true at each of them."""
+    """[B, T], true at non-padding positions."""
 
 
 class Place(Protocol):
-    """Which axes of a value are packed, as `graphs/passes/unpad.py` says.
+    """Axes of a value that are unpadded, as determined by `graphs/passes/unpad.py`.
 
-    A form of its own: an ejected model holds this file and nothing of graphs.
+    A separate protocol, because an ejected model contains this file but not `graphs`.
     """
 
     axis: str
@@ -39,14 +39,14 @@ class Place(Protocol):
 
 
 class Batched:
-    """What the modules of one model are told of the batch that they work on."""
+    """Rows of the current batch, shared by the modules of a model."""
 
     def __init__(self) -> None:
-        """Know of none."""
+        """Create an object without rows."""
         self.rows: dict[str, Rows] = {}
 
     def rows_of(self, value: Tensor, place: Place | None) -> Rows | None:
-        """Return where the positions of a value belong; None for one that is padded."""
+        """Return the rows of an unpadded value; None for a padded value."""
         if place is None or value.dim() >= place.rank:
             return None
         return self.rows[place.axis]
@@ -56,27 +56,28 @@ def rows_of(mask_BT: Tensor, count: int | None = None) -> Rows:
     """Return the rows of a batch.
 
     Args:
-        mask_BT: true where there is no padding.
-        count: how many positions that is; an accelerator that must tell is waited for.
+        mask_BT: true at non-padding positions.
+        count: number of non-padding positions; if None, counting them synchronizes with an
+            accelerator.
     """
     mask = mask_BT.flatten()
-    waits = count is None or mask.device.type == "cpu"
-    at_R = mask.nonzero()[:, 0] if waits else _first(mask, count or 0)
+    counts = count is None or mask.device.type == "cpu"
+    at_R = mask.nonzero()[:, 0] if counts else _first(mask, count or 0)
     return Rows(at_R, (mask.cumsum(0) - 1).masked_fill(~mask, len(at_R)), mask_BT)
 
 
 def _first(mask: Tensor, count: int) -> Tensor:
-    """Return where the first `count` true values stand, without counting them."""
+    """Return the indices of the first `count` true values, without counting them."""
     return (~mask).to(torch.uint8).argsort(stable=True)[:count]
 
 
 def with_padding(value: Tensor, rows: Rows | None, dim: int = 0) -> Tensor:
-    """Return a value [..., R, ...] as [..., B, T, ...], zeros where padding is.
+    """Pad a value [..., R, ...] to [..., B, T, ...], with zeros at padding.
 
     Args:
-        value: packed; returned as it is where `rows` is None.
-        rows: where its positions belong.
-        dim: axes before R.
+        value: unpadded value; returned as is if `rows` is None.
+        rows: rows of the value.
+        dim: index of axis R.
     """
     if rows is None:
         return value
@@ -86,7 +87,7 @@ def with_padding(value: Tensor, rows: Rows | None, dim: int = 0) -> Tensor:
 
 
 def without_padding(value: Tensor, rows: Rows | None, dim: int = 0) -> Tensor:
-    """Return a value [..., B, T, ...] as [..., R, ...]; arguments as of `with_padding`."""
+    """Unpad a value [..., B, T, ...] to [..., R, ...]; arguments as of `with_padding`."""
     if rows is None:
         return value
     flat = value.flatten(dim, dim + 1)
@@ -94,46 +95,47 @@ def without_padding(value: Tensor, rows: Rows | None, dim: int = 0) -> Tensor:
     return taken
 
 
-def _put_back(value: Tensor, back: Tensor, dim: int) -> Tensor:
-    """Return packed values at their places.
+def _scatter(value: Tensor, back: Tensor, dim: int) -> Tensor:
+    """Scatter unpadded values to their padded positions.
 
-    They are read, with a zero at their end: ten times as fast on a CPU as written into zeros.
+    Implemented as a gather from the values with a zero appended: on a CPU, this is ten times
+    as fast as writing the values into zeros.
     """
     zero = value.new_zeros(*value.shape[:dim], 1, *value.shape[dim + 1 :])
     return torch.cat((value, zero), dim).index_select(dim, back)
 
 
 class _WithPadding(torch.autograd.Function):
-    """Positions put back; each gradient is read from where its value went."""
+    """Scatter values to padded positions; the backward pass gathers the gradients."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, at_R: Tensor, back: Tensor, dim: int) -> Tensor:
-        """Put them."""
+        """Scatter the values."""
         ctx.save_for_backward(at_R)
         ctx.dim = dim
-        return _put_back(value, back, dim)
+        return _scatter(value, back, dim)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_full: Tensor) -> tuple[Tensor, None, None, None]:
-        """Take the gradients."""
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        """Gather the gradients."""
         (at_R,) = ctx.saved_tensors
-        return of_full.index_select(ctx.dim, at_R), None, None, None
+        return grad.index_select(ctx.dim, at_R), None, None, None
 
 
 class _WithoutPadding(torch.autograd.Function):
-    """Positions taken, each at most once; their gradients are put back, not added."""
+    """Gather positions, each at most once; gradients are scattered without accumulation."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, at_R: Tensor, back: Tensor, dim: int) -> Tensor:
-        """Take them."""
+        """Gather the values."""
         ctx.save_for_backward(back)
         ctx.dim = dim
         return value.index_select(dim, at_R)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_taken: Tensor) -> tuple[Tensor, None, None, None]:
-        """Put the gradients."""
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        """Scatter the gradients."""
         (back,) = ctx.saved_tensors
-        return _put_back(of_taken, back, ctx.dim), None, None, None
+        return _scatter(grad, back, ctx.dim), None, None, None

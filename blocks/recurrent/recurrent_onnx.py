@@ -1,6 +1,6 @@
-"""The recurrences as ONNX operators, for the export.
+"""Recurrent networks as ONNX operators, for the ONNX export.
 
-Axes: B sequences, T positions, D width in, H width of the state, G vectors that a cell computes.
+Axes: B sequences, T positions, D input width, H state width, G vectors that a cell computes.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ _OPERATORS: dict[type[nn.Module], tuple[str, tuple[int, ...], dict[str, int]]] =
     GRU: ("GRU", (1, 0, 2), {"linear_before_reset": 1}),
     LSTM: ("LSTM", (0, 3, 1, 2), {}),
 }
-"""The ONNX operator, the order of its gates among torch's, and its attributes."""
+"""ONNX operator, torch's gate indices in the order of ONNX, and attributes, by module class."""
 
 
 def scan(module: Any, x_BTD: Tensor, weights: list[Tensor]) -> Tensor:
-    """Run a recurrence over x from a state of zeros, as one operator; gives [B, T, H].
+    """Run a recurrent network over x from a state of zeros as one operator; return [B, T, H].
 
-    Source: https://onnx.ai/onnx/operators/onnx__LSTM.html, and GRU and RNN there.
+    Source: https://onnx.ai/onnx/operators/onnx__LSTM.html, with GRU and RNN next to it.
     """
     operator, order, attributes = _OPERATORS[type(module)]
 
     def arranged(weight: Tensor) -> Tensor:
-        """Return [G * H, ...] as [1, G * H, ...], the gates in ONNX's order."""
+        """Return [G * H, ...] as [1, G * H, ...], with the gates in the order of ONNX."""
         gates = weight.unflatten(0, (len(order), -1))
-        return torch.cat([gates[place] for place in order])[None]
+        return torch.cat([gates[index] for index in order])[None]
 
-    given = [x_BTD.transpose(0, 1), arranged(weights[0]), arranged(weights[1])]
+    inputs = [x_BTD.transpose(0, 1), arranged(weights[0]), arranged(weights[1])]
     if module.bias:
-        given.append(torch.cat([arranged(bias) for bias in weights[2:]], 1))
+        inputs.append(torch.cat([arranged(bias) for bias in weights[2:]], 1))
     batch, length = x_BTD.shape[:2]
     y_T1BH = torch.onnx.ops.symbolic(
         operator,
-        given,
+        inputs,
         {"hidden_size": module.d_hidden, **attributes},
         dtype=x_BTD.dtype,
         shape=(length, 1, batch, module.d_hidden),

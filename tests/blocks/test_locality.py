@@ -206,7 +206,7 @@ def test_an_odd_width_is_refused_with_a_way_out(block: BlockType, params: Attent
     with pytest.raises(ValueError, match="d_k is 3, which is odd") as caught:
         block.arguments(params, sizes)
 
-    assert caught.value.args[1] == "give a d_k that is even, such as 4, or another 'heads'"
+    assert caught.value.args[1] == "set d_k to an even number, such as 4, or change 'heads'"
     assert block.arguments(params.model_copy(update={"d_k": 4}), sizes)["d_k"] == 4
     plain = params.model_copy(update={"position": "none"})
     assert block.arguments(plain, sizes)["d_k"] == 3

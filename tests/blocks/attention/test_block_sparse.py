@@ -188,9 +188,13 @@ def test_less_is_compared_than_all_with_all() -> None:
 @pytest.mark.parametrize(
     ("how", "problem", "help_"),
     [
-        ({"heads": 3}, "width 8 does not divide among 3 heads", "use 2 heads"),
-        ({"heads": 2, "block": 4, "window": 5}, "1 blocks reach 4 for sure", "use 2 window_blocks"),
-        ({"heads": 2, "global_maps": True}, "and there are none", "give global_tokens"),
+        ({"heads": 3}, "width 8 is not divisible by 3 heads", "use 2 heads"),
+        (
+            {"heads": 2, "block": 4, "window": 5},
+            "window_blocks 1 covers only 4 positions",
+            "use 2 window_blocks",
+        ),
+        ({"heads": 2, "global_maps": True}, "but global_tokens is 0", "set global_tokens"),
     ],
     ids=str,
 )

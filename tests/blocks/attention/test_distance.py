@@ -229,10 +229,10 @@ def test_two_products_add_the_bias_that_the_fused_kernel_adds(
 @pytest.mark.parametrize(
     ("how", "problem", "help_"),
     [
-        ({"buckets": 3}, "3 buckets do not divide into near and far, before and after", "use 4"),
-        ({"buckets": 2}, "2 buckets do not divide", "use 4 buckets"),
-        ({"buckets": 1, "causal": True}, "1 buckets do not divide into near and far", "use 2"),
-        ({"max_distance": 8}, "max_distance is 8, but buckets of one distance reach 8", "above 8"),
+        ({"buckets": 3}, "buckets is 3, but it must be an even number of at least 4", "use 4"),
+        ({"buckets": 2}, "buckets is 2, but it must be", "use 4 buckets"),
+        ({"buckets": 1, "causal": True}, "buckets is 1, but it must be at least 2", "use 2"),
+        ({"max_distance": 8}, "max_distance is 8, but it must be above 8", "above 8"),
         ({"max_distance": 16, "causal": True}, "max_distance is 16, but", "above 16"),
     ],
     ids=str,

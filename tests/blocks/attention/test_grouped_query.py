@@ -119,7 +119,9 @@ def test_heads_that_cannot_share_evenly_are_refused_with_a_way_out() -> None:
     """The nearest number that divides is named."""
     params = GroupedQueryAttentionParams(heads=8, kv_heads=5)
 
-    with pytest.raises(ValueError, match="8 heads do not divide among 5 heads of keys") as caught:
+    with pytest.raises(
+        ValueError, match="8 heads are not divisible by 5 key and value heads"
+    ) as caught:
         GROUPED_QUERY_ATTENTION.arguments(params, {"d_model": 16, "d_memory": 16})
 
     assert caught.value.args[1] == "use 4 kv_heads"

@@ -123,10 +123,10 @@ def test_sums_in_half_precision_do_not_stop_growing() -> None:
 
 def test_a_width_that_does_not_divide_is_refused_with_a_way_out() -> None:
     """The nearest number of heads that does."""
-    with pytest.raises(ValueError, match="width 8 does not divide among 3 heads") as caught:
+    with pytest.raises(ValueError, match="width 8 is not divisible by 3 heads") as caught:
         LINEAR_ATTENTION.arguments(LinearAttentionParams(heads=3), {"d_model": 8})
 
-    assert caught.value.args[1] == "use 2 heads, or give d_k"
+    assert caught.value.args[1] == "use 2 heads, or set d_k"
     assert registry().get("linear_attention@1") is LINEAR_ATTENTION
 
 

@@ -189,10 +189,10 @@ def test_widths_left_out_follow_from_the_others(params: dict[str, int], d_k: int
 
 def test_a_width_that_heads_cannot_share_is_refused_with_a_way_out() -> None:
     """The nearest number of heads that fits is named."""
-    with pytest.raises(ValueError, match="width 8 does not divide among 3 heads") as caught:
+    with pytest.raises(ValueError, match="width 8 is not divisible by 3 heads") as caught:
         ATTENTION.arguments(AttentionParams(heads=3), {"d_model": 8, "d_memory": 8})
 
-    assert caught.value.args[1] == "use 2 heads, or give d_k"
+    assert caught.value.args[1] == "use 2 heads, or set d_k"
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])

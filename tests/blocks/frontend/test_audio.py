@@ -82,7 +82,7 @@ def test_the_scale_has_its_landmarks_and_its_inverse() -> None:
 
 def test_too_short_a_waveform_is_refused() -> None:
     """Half a window must be there to be mirrored."""
-    with pytest.raises(ValueError, match="more than 200 samples, not 160"):
+    with pytest.raises(ValueError, match="log_mel got 160 samples, but it needs more than 200"):
         LogMel(80, 16_000, 400, 160)(torch.zeros(1, 160))
 
 

@@ -53,7 +53,7 @@ def test_steps_count_on_row_by_row(parts: tuple[int, ...]) -> None:
     ("params", "width", "message"),
     [
         ({"below": 4}, 7, "width 7 is odd"),
-        ({"first": 4, "below": 4}, 8, "no id is from 4 on and below 4"),
+        ({"first": 4, "below": 4}, 8, "'first' is 4, but it must be less than 'below', 4"),
     ],
 )
 def test_what_cannot_be_is_refused(params: dict[str, int], width: int, message: str) -> None:

@@ -114,9 +114,13 @@ def test_input_longer_than_the_table_is_refused() -> None:
     """The message says how far the table goes, at once and step by step alike."""
     block = LearnedPosition(d_model=3, max_length=4)
 
-    with pytest.raises(ValueError, match="position 5 is past the 4 of learned_position"):
+    with pytest.raises(
+        ValueError, match="learned_position got 5 positions, but its max_length is 4"
+    ):
         block(torch.zeros(1, 5, 3))
-    with pytest.raises(ValueError, match="position 5 is past the 4 of learned_position"):
+    with pytest.raises(
+        ValueError, match="learned_position got 5 positions, but its max_length is 4"
+    ):
         block.step(torch.zeros(1, 1, 3), state=State(), position=4)
 
 
