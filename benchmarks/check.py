@@ -47,7 +47,7 @@ def processes() -> None:
             start = time.perf_counter()
             subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=True)
             times[name].append(time.perf_counter() - start)
-    print(f"| whole process | seconds (median of {ROUNDS}) | range |\n|---|---|---|")
+    print(f"| process | seconds (median of {ROUNDS}) | range |\n|---|---|---|")
     for name, found in times.items():
         print(f"| {name} | {statistics.median(found):.3f} | {min(found):.3f} to {max(found):.3f} |")
     print(f"\ntorch imported: {done.stdout.splitlines()[-1]}\n")

@@ -47,7 +47,7 @@ def main() -> None:
     rounds = 2 if options.quick else options.rounds
     for half in (True,) if options.quick else (True, False):
         how = How(half, best=False, threads=options.threads)
-        steps = {packed: weft_step(how, packed=packed) for packed in (False, True)}
+        steps = {unpadded: weft_step(how, unpadded=unpadded) for unpadded in (False, True)}
         print(f"{'bfloat16' if half else 'float32'}: {steps[True][2]}")
         print("padding   padded    unpadded  unpadded / padded")
         for share in SHARES:
@@ -55,17 +55,18 @@ def main() -> None:
             source, target = (sentences(share, generator) for _ in range(2))
             taken: dict[bool, list[float]] = {False: [], True: []}
             for number in range(1 + rounds):
-                for packed in (False, True) if number % 2 else (True, False):
-                    model, loss, _ = steps[packed]
+                for unpadded in (False, True) if number % 2 else (True, False):
+                    model, loss, _ = steps[unpadded]
                     start = time.perf_counter()
                     loss(source, target).backward()  # type: ignore[no-untyped-call]
                     model.zero_grad(set_to_none=True)
                     if number:  # the first step is a warm-up
-                        taken[packed].append(time.perf_counter() - start)
-            plain, packed_ = (statistics.median(taken[packed]) for packed in (False, True))
+                        taken[unpadded].append(time.perf_counter() - start)
+            plain, fast = (statistics.median(taken[unpadded]) for unpadded in (False, True))
             found = 1 - float((source > 0).sum() + (target > 0).sum()) / (2 * source.numel())
             print(
-                f"{found:7.1%} {plain:7.3f} s {packed_:7.3f} s {packed_ / plain:9.3f}", flush=True
+                f"{found:7.1%} {plain:7.3f} s {fast:7.3f} s {fast / plain:9.3f}",
+                flush=True,
             )
 
 

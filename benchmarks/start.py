@@ -32,7 +32,7 @@ def main() -> None:
             start = time.perf_counter()
             subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=True)
             times[name].append(time.perf_counter() - start)
-    print("| whole process | seconds (median of 7) | range |\n|---|---|---|")
+    print("| process | seconds (median of 7) | range |\n|---|---|---|")
     for name, found in times.items():
         print(f"| {name} | {statistics.median(found):.2f} | {min(found):.2f} to {max(found):.2f} |")
 

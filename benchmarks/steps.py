@@ -1,12 +1,13 @@
-"""Steps: what our own ways of saving steps win, each against decoding without it, in turns.
+"""Measure the savings of Weft's decoding-step optimizations, each against decoding without it.
 
     python benchmarks/steps.py --threads 2 --rounds 5
     python benchmarks/steps.py --only compiled --precision bfloat16 --sentences 1 16 64
 
-Transformer base, vocabulary 37,000, random weights, the end suppressed.  `narrowed`: outputs
-are as long as their sources, 4 to 60 tokens, and sentences that are done leave the batch.
-`foreseen`: outputs of 32 tokens whose first 24 are given.  `compiled`: steps of one length
-compiled by torch, which is timed apart.  Medians are quoted.
+Transformer base, vocabulary 37,000, random weights, the end token suppressed.  `narrowed`:
+outputs are as long as their sources, 4 to 60 tokens, and finished sentences leave the batch.
+`foreseen`: outputs of 32 tokens with a forced prefix of 24.  `compiled`: steps of one length,
+compiled by torch; compile time is reported separately.  Both variants take turns, and medians
+are reported.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch
 from contestants import build_weft
 from decoders import BEGIN, END, PAD
 from weft.runtime.compile.decode_compile import Steps, use_steps
-from weft.runtime.decode import active_rows as held
+from weft.runtime.decode import active_rows
 from weft.runtime.decode import decode as ids
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
 from weft.runtime.decode.settings import SearchSettings
@@ -33,13 +34,13 @@ Turn = Callable[[], object]
 
 
 def random_ids(count: int, generator: torch.Generator) -> list[int]:
-    """Return so many ids of words."""
+    """Return `count` random ids of words."""
     found: list[int] = torch.randint(4, VOCAB - 1, (count,), generator=generator).tolist()
     return found
 
 
 def race(turns: dict[str, Turn], rounds: int) -> None:
-    """Let two ways take turns after one to warm up, and print medians, of CPU seconds too."""
+    """Run two variants in turn after a warm-up, and print medians of wall and CPU seconds."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
     for turn in range(rounds + 1):
         for name, run in turns.items():
@@ -53,21 +54,21 @@ def race(turns: dict[str, Turn], rounds: int) -> None:
             name: statistics.median(one[place] for one in each) for name, each in times.items()
         }
         first, second = medians.values()
-        told = ", ".join(f"{name} {median:.3f} s" for name, median in medians.items())
-        print(f"  {told}{what}: {first / second:.2f} x as fast", flush=True)
+        summary = ", ".join(f"{name} {median:.3f} s" for name, median in medians.items())
+        print(f"  {summary}{what}: {first / second:.2f} x as fast", flush=True)
 
 
 def decoding(
     model: Any, requests: Sequence[Request], beam: int, options: argparse.Namespace
 ) -> Turn:
-    """Return a run over all requests, whose outputs end where they have no more room."""
+    """Return a run over all requests, whose outputs all reach their maximal length."""
     search = SearchSettings(beam=beam, max_factor=1.0, max_extra=0, min_length=10_000)
     special_tokens, half = SpecialTokens(BEGIN, END, PAD), options.precision == "bfloat16"
     return lambda: decode_ids([model], requests, special_tokens, search, half=half)
 
 
 def swapped(run: Turn, module: Any, name: str, value: object) -> Turn:
-    """Return a run with another value of a module's name."""
+    """Return a run during which an attribute of a module has another value."""
 
     def other() -> None:
         before = getattr(module, name)
@@ -81,7 +82,7 @@ def swapped(run: Turn, module: Any, name: str, value: object) -> Turn:
 
 
 def main() -> None:
-    """Measure what is asked for."""
+    """Measure the requested optimizations."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -109,7 +110,7 @@ def main() -> None:
             if "narrowed" in options.only:
                 run = decoding(model, mixed, beam, options)
                 race(
-                    {"whole": swapped(run, held, "NARROW", math.inf), "narrowed": run},
+                    {"full batch": swapped(run, active_rows, "NARROW", math.inf), "narrowed": run},
                     options.rounds,
                 )
             if "foreseen" in options.only:
@@ -125,7 +126,7 @@ def main() -> None:
 def _compiled(
     model: Any, sources: Sequence[Sequence[int]], beam: int, options: argparse.Namespace
 ) -> dict[str, Turn]:
-    """Return runs with plain and with compiled steps; say what compiling takes."""
+    """Return runs with plain and with compiled steps; log the compile time."""
     run = decoding(model, [Request(one) for one in sources], beam, options)
     ways = {"plain": Steps("off"), "compiled": Steps("on", log=lambda text: print(f"  {text}"))}
 

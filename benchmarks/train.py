@@ -40,7 +40,7 @@ from contestants import BASE, BIG, CONTESTANTS, VOCAB, Size
 from torch import Tensor, nn
 
 BATCHES = 4
-PACKED = "weft, unpadded"
+UNPADDED = "weft, unpadded"
 SIZES = {"base": BASE, "big": BIG, "tiny": Size(64, 4, 128, 0.1)}
 """Sizes of the paper; `tiny` is for trying out the benchmark."""
 ON_GPU = ("torch.nn.Transformer", "Hugging Face Marian")
@@ -93,11 +93,11 @@ def shifted(target: Tensor) -> Tensor:
 
 
 def weft_step(
-    how: How, *, packed: bool = False
+    how: How, *, unpadded: bool = False
 ) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor], str]:
     """Return Weft's model, its summed loss, and a description of its choices."""
     import weft
-    from weft.blocks.kernels import attention_backends as cores
+    from weft.blocks.kernels import attention_backends
     from weft.blocks.kernels import linear as product
     from weft.graphs.passes.output_projection import head_of
     from weft.runtime.compile.autotune import choose_kernels
@@ -113,12 +113,12 @@ def weft_step(
     kernels = choose_kernels(
         torch.device(how.device),
         half=how.half,
-        attention_kernel="varlen" if packed and on_gpu else "auto",
+        attention_kernel="varlen" if unpadded and on_gpu else "auto",
     )
     product.use_product(kernels.product)
-    cores.use(kernels.attention)
+    attention_backends.use(kernels.attention)
     note = str(kernels)
-    if packed:
+    if unpadded:
         weft.unpad(model)
     if on_gpu:
         note = f"{note}; {weft.compile(model, 'layers')}"
@@ -166,7 +166,7 @@ def work(pipe: Connection, name: str, how: How) -> None:
         torch.set_num_threads(how.threads)
     try:
         if name.startswith("weft"):
-            model, loss, note = weft_step(how, packed=name == PACKED)
+            model, loss, note = weft_step(how, unpadded=name == UNPADDED)
         else:
             model, loss, note = peer_step(name, how)
     except Exception as error:  # noqa: BLE001 - reported; the next contestant continues
@@ -358,7 +358,7 @@ def main() -> None:
     precisions = options.precision or (["bfloat16"] if on_gpu else ["bfloat16", "float32"])
     sized = on_gpu or options.sizes != ["base"]
     peers = options.only or (ON_GPU if sized else [n for n in CONTESTANTS if n != "weft"])
-    ours = ["weft", PACKED] if on_gpu or options.packed else ["weft"]
+    ours = ["weft", UNPADDED] if on_gpu or options.packed else ["weft"]
     if options.threads:
         torch.set_num_threads(options.threads)
     machine = torch.cuda.get_device_name() if on_gpu else processor_name()

@@ -1,7 +1,7 @@
-"""Catalogue: every shipped spec and every block on one page, with pictures; `make catalogue`.
+"""Write the catalogue page of all shipped specs and blocks, with pictures (`make catalogue`).
 
-Each picture begins with a digest of what it was drawn from, so that a test can tell
-without graphviz whether it is that of today's spec.
+Each picture begins with a digest of its source, so that a test can detect stale pictures without
+graphviz.
 """
 
 from __future__ import annotations
@@ -25,44 +25,20 @@ from weft.specs.files import write_beside
 from weft.specs.reader import SHIPPED, read_json
 
 PAGE, PICTURES = "catalogue.md", "catalogue"
-"""The file, and the folder of pictures beside it."""
+"""Name of the page, and of the folder of pictures next to it."""
 ROWS_OF_A_TABLE = "table3-"
-"""Specs that differ from transformer-base in numbers alone: they have no picture."""
+"""Name prefix of specs that differ from transformer-base only in numbers; no pictures."""
 FONT = "Helvetica,Arial,sans-serif"
 _NUMBER = re.compile(r"\d+\.\d+")
 
 HEAD = """# Catalogue
 
 Written by `make catalogue`; `tests/tools/test_catalogue.py` fails when this page is out of date.
-Every system below opens by its name, such as `weft show bert`, and is a JSON file under
-[`specs/models/`](../specs/models/) or [`specs/variants/`](../specs/variants/). Parameters are those
-of its default sizes, counted by hand in `tests/runtime/models/`; its form follows from its axes and
-blocks; lines are those of its file, on top of the spec that it extends.
+Open a system by its name, such as `weft show bert`; it is a JSON file under
+[`specs/models/`](../specs/models/) or [`specs/variants/`](../specs/variants/). The number of
+parameters is that of the default sizes, checked against hand counts in `tests/runtime/models/`. The
+form follows from axes and blocks. The lines are those of the file, in addition to its parent spec.
 """
-HEAD = """# Catalogue
-
-Written by `make catalogue`; `tests/tools/test_catalogue.py` fails when this page is out of date.
-Every system below opens by its name, such as `weft show bert`, and is a JSON file under
-[`specs/models/`](../specs/models/) or [`specs/variants/`](../specs/variants/). Parameters are those
-of its default sizes, counted by hand in `tests/runtime/models/`; its form follows from its axes and
-blocks; lines are those of its file, on top of the spec that it extends.
-"""
-FORMS = {
-    "multi_head": "attention",
-    "additive": "additive attention",
-    "block_sparse": "block sparse attention",
-    "linear": "linear attention",
-    "dot_product": "attention",
-    "convolution": "convolution",
-    "recurrent": "recurrence",
-    "conv_gru": "convolutional recurrence",
-    "mixture_of_experts": "mixture of experts",
-    "image": "pictures",
-    "audio": "sound",
-    "pool": "",
-    "combine": "",
-}
-"""File of a block to what it makes of a system; others that mix positions go by their file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +51,9 @@ class System:
     graph: Graph
     lines: int
     parent: str
-    """What it extends, or ``""``."""
+    """Name of the spec that it extends, or ``""``."""
     dot: str = field(repr=False)
-    """What its picture is drawn from."""
+    """Graphviz source of its picture."""
 
     @property
     def drawn(self) -> bool:
@@ -104,7 +80,7 @@ def systems() -> tuple[System, ...]:
 
 
 def form_of(graph: Graph) -> str:
-    """Return what kind of system a graph is: which sequences it has, and what mixes them."""
+    """Return the form of a graph: encoder, decoder or both, and how positions are mixed."""
     times = [axis for axis, kind in graph.spec.axes.items() if kind == "time"]
     if len(times) > 1 and (graph.step_axis or "target" in graph.inputs):
         form = "encoder-decoder"
@@ -118,7 +94,7 @@ def form_of(graph: Graph) -> str:
 
 
 def _word(part: Part) -> str:
-    """Return what a block brings to a system; nothing where that is not worth a mention."""
+    """Return the word that a block adds to the form of a system, or ""."""
     if part.block.mixes is not None:
         return part.block.mixes
     mixing = any(behavior != "pointwise" for behavior in part.signature.behavior.values())
@@ -133,7 +109,7 @@ def page() -> str:
     for folder, title in titles.items():
         lines += [
             f"## {title}\n",
-            "| system | form | parameters | lines | what it is, and its source |",
+            "| system | form | parameters | lines | description and source |",
             "|---|---|---|---|---|",
             *(_row(system) for system in all_ if system.folder == folder),
             "",
@@ -164,10 +140,10 @@ def _cells(*cells: str) -> str:
 
 
 def picture(system: System) -> str:
-    """Return the picture of a system as SVG, its digest before it.
+    """Return the picture of a system as SVG, preceded by its digest.
 
     Raises:
-        InputError: there is no `dot` to draw with.
+        InputError: graphviz's `dot` is not installed.
     """
     with tempfile.TemporaryDirectory() as folder:
         drawn = write_picture(diagram(system.graph), Path(folder) / "drawn.svg")
@@ -185,13 +161,13 @@ def _rounded(number: re.Match[str]) -> str:
 
 
 def write(docs: Path) -> None:
-    """Write the page and its pictures; a picture that is up to date is left, a stale one removed.
+    """Write the page and stale or missing pictures; remove pictures of unknown systems.
 
     Args:
-        docs: the folder of documents.
+        docs: folder of the documentation.
 
     Raises:
-        InputError: there is no `dot` to draw with, or a file cannot be written.
+        InputError: graphviz's `dot` is not installed, or a file cannot be written.
     """
     folder = docs / PICTURES
     drawn = {system.name: system for system in systems() if system.drawn}
@@ -206,7 +182,7 @@ def write(docs: Path) -> None:
 
 
 def digest_of(path: Path) -> str | None:
-    """Return of what a picture was drawn; None if there is none."""
+    """Return the digest stored in a picture, or None."""
     if not path.is_file():
         return None
     found = re.match(r"<!-- (\w+) -->", path.read_text(encoding="utf-8"))

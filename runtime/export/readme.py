@@ -21,13 +21,13 @@ import ctranslate2
 """
 
 
-def ct2_readme(graph: Graph, words: Words, *, alone: bool) -> str:
+def ct2_readme(graph: Graph, words: Words, *, decoder_only: bool) -> str:
     """Return the text of the README of a CTranslate2 folder.
 
     Args:
         graph: the exported graph.
         words: its vocabularies.
-        alone: whether the model is decoder-only.
+        decoder_only: whether the model is decoder-only.
     """
     special_tokens = words.special_tokens
     begin, end = words.target[special_tokens.begin], words.target[special_tokens.end]
@@ -36,7 +36,7 @@ def ct2_readme(graph: Graph, words: Words, *, alone: bool) -> str:
         words.target[special_tokens.pad],
         *(words.target[one] for one in special_tokens.never),
     )
-    kind = "Generator" if alone else "Translator"
+    kind = "Generator" if decoder_only else "Translator"
     opened = [f'engine = ctranslate2.{kind}(".", device="cpu")']
     imports, notes = "", []
     two, symbols = "source.model" in words.tokenizers, SYMBOLS in words.tokenizers
@@ -50,9 +50,9 @@ def ct2_readme(graph: Graph, words: Words, *, alone: bool) -> str:
     else:
         tokens = '["12", "7", "30"]'
         notes.append("There is no tokenizer: a token is written as its id.")
-        if not alone:
+        if not decoder_only:
             notes.append(f"If the source needs an end token, add it yourself: `{end}`.")
-    if alone:
+    if decoder_only:
         use = [
             f"result = engine.generate_batch([{tokens}], max_length=50, sampling_topk=1)[0]",
             "print(result.sequences[0])",

@@ -45,7 +45,7 @@ def words_of(checkpoint: Checkpoint, source: str | None, target: str) -> Words:
     if writes is not None:
         special_tokens, unknown = SpecialTokens.of(writes), writes.unk
     else:
-        special_tokens = _special_tokens(checkpoint, alone=source is None)
+        special_tokens = _special_tokens(checkpoint, decoder_only=source is None)
         unknown = special_tokens.pad
     return Words(
         source=_words(reads, checkpoint.graph, source or target),
@@ -57,9 +57,9 @@ def words_of(checkpoint: Checkpoint, source: str | None, target: str) -> Words:
     )
 
 
-def _special_tokens(checkpoint: Checkpoint, *, alone: bool) -> SpecialTokens:
+def _special_tokens(checkpoint: Checkpoint, *, decoder_only: bool) -> SpecialTokens:
     """Return the special ids of a model without text; decoder-only models have no begin id."""
-    if not alone:
+    if not decoder_only:
         return special_tokens_of(checkpoint)
     ends = ends_of(checkpoint)
     if not ends:

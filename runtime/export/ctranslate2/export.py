@@ -105,7 +105,9 @@ def export_ctranslate2(
         spec.save(str(folder))
         for name, data in words.tokenizers.items():
             (folder / name).write_bytes(data)
-        (folder / "README.md").write_text(ct2_readme(checkpoint.graph, words, alone=source is None))
+        (folder / "README.md").write_text(
+            ct2_readme(checkpoint.graph, words, decoder_only=source is None)
+        )
         checked = check_ctranslate2(folder, plain, words, quantization, lines)
         write_marker(
             folder,
@@ -146,24 +148,30 @@ def check_ctranslate2(
     Raises:
         InputError: the differences are too large.
     """
-    alone = plain.source is None
+    decoder_only = plain.source is None
     sources = _sources(plain, words, lines)
     most = _longest(plain)
-    begins = [source if alone else [words.special_tokens.begin] for source in sources]
+    begins = [source if decoder_only else [words.special_tokens.begin] for source in sources]
     ours = [
         plain.greedy(source, begin, words.special_tokens, most)
         for source, begin in zip(sources, begins, strict=True)
     ]
     # Score the model's own outputs; for decoder-only models, prompt and output.
-    targets = [[*source, *own] if alone else own for source, own in zip(sources, ours, strict=True)]
+    targets = [
+        [*source, *own] if decoder_only else own for source, own in zip(sources, ours, strict=True)
+    ]
     compute = "float32" if quantization == "float32" else "default"
-    engine = _Engine(folder, words, compute, alone=alone)
+    engine = _Engine(folder, words, compute, decoder_only=decoder_only)
     theirs = engine.greedy(sources, most)
     differences: list[float] = []
     scores = engine.scores(sources, targets)
     for source, target, found in zip(sources, targets, scores, strict=True):
-        begin, rest = (target[0], target[1:]) if alone else (words.special_tokens.begin, target)
-        wanted = plain.scores(source, begin, rest if alone else [*rest, words.special_tokens.end])
+        begin, rest = (
+            (target[0], target[1:]) if decoder_only else (words.special_tokens.begin, target)
+        )
+        wanted = plain.scores(
+            source, begin, rest if decoder_only else [*rest, words.special_tokens.end]
+        )
         differences += [abs(a - b) for a, b in zip(wanted, found, strict=True)]
     checked = Checked(
         outputs=len(ours),
@@ -213,19 +221,19 @@ def _longest(plain: Plain) -> int:
 class _Engine:
     """The written folder, opened by CTranslate2."""
 
-    def __init__(self, folder: Path, words: Words, compute: str, *, alone: bool) -> None:
+    def __init__(self, folder: Path, words: Words, compute: str, *, decoder_only: bool) -> None:
         import ctranslate2  # noqa: PLC0415 - an extra
 
-        kind = ctranslate2.Generator if alone else ctranslate2.Translator
+        kind = ctranslate2.Generator if decoder_only else ctranslate2.Translator
         threads = torch.get_num_threads()
         self.engine: Any = kind(
             str(folder), device="cpu", compute_type=compute, intra_threads=threads
         )
-        self.words, self.alone = words, alone
+        self.words, self.decoder_only = words, decoder_only
 
     def _read(self, sources: Sequence[Sequence[int]]) -> list[list[str]]:
         """Return sources as tokens, without the end token that the engine appends."""
-        kept = [s[:-1] if self.words.ends_source and not self.alone else s for s in sources]
+        kept = [s[:-1] if self.words.ends_source and not self.decoder_only else s for s in sources]
         return [[self.words.source[index] for index in ids] for ids in kept]
 
     def _written(self, targets: Sequence[Sequence[int]]) -> list[list[str]]:
@@ -243,7 +251,7 @@ class _Engine:
             "sampling_topk": 1,
             "suppress_sequences": never or None,
         }
-        if self.alone:
+        if self.decoder_only:
             # One prompt per call: CTranslate2 counts a batch's length from its shortest prompt.
             settings |= {"max_length": most, "min_length": 0, "include_prompt_in_result": False}
             results = [
@@ -261,7 +269,7 @@ class _Engine:
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     ) -> list[list[float]]:
         """Return the log probability of each token; decoder-only models start at the second."""
-        if self.alone:
+        if self.decoder_only:
             results = self.engine.score_batch(self._written(targets))
         else:
             results = self.engine.score_batch(self._read(sources), self._written(targets))

@@ -24,7 +24,7 @@ def test_the_code_opens_files_that_were_written(files: tuple[str, ...]) -> None:
     special_tokens = SpecialTokens(3, 1, 0, frozenset({2}))
     words = Words(PIECES, PIECES, special_tokens, 2, True, dict.fromkeys(files, b""))
 
-    page = ct2_readme(graph, words, alone=False)
+    page = ct2_readme(graph, words, decoder_only=False)
 
     code = page.split("```python\n")[1].split("```")[0]
     compile(code, "README.md", "exec")

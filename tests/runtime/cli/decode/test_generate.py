@@ -95,7 +95,9 @@ def test_lines_of_ids(generate: Generate, folder: Path) -> None:
     assert found.split() == [str(one) for one in expected.tokens]
 
 
-@pytest.mark.parametrize(("line", "problem"), [("3 x", "not a line of token ids"), ("3 4000", "4000")])
+@pytest.mark.parametrize(
+    ("line", "problem"), [("3 x", "not a line of token ids"), ("3 4000", "4000")]
+)
 def test_what_is_no_id_is_refused(
     generate: Generate, capsys: pytest.CaptureFixture[str], line: str, problem: str
 ) -> None:

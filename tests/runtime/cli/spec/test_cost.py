@@ -70,9 +70,21 @@ def test_a_plot_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         ([], "no spec is named", "weft cost transformer-base"),
         (["transformer-base", "--axes", "S"], "'S' is not a size of an axis", "write it as S=40"),
         (["transformer-base", "--axes", "U=4"], "has no axis 'U'", "known: B, S, T"),
-        (["transformer-base", "--axes", "S=0"], "'0' is not a valid size for axis 'S'", "from 1 to"),
-        (["transformer-base", "--axes", "S=-3"], "'-3' is not a valid size for axis 'S'", "from 1 to"),
-        (["transformer-base", "--axes", f"S={10**40}"], "is not a valid size for axis 'S'", "from 1 to"),
+        (
+            ["transformer-base", "--axes", "S=0"],
+            "'0' is not a valid size for axis 'S'",
+            "from 1 to",
+        ),
+        (
+            ["transformer-base", "--axes", "S=-3"],
+            "'-3' is not a valid size for axis 'S'",
+            "from 1 to",
+        ),
+        (
+            ["transformer-base", "--axes", f"S={10**40}"],
+            "is not a valid size for axis 'S'",
+            "from 1 to",
+        ),
         (
             ["transformer-base", "-o", "x.jpg"],
             "cannot plot into a file that ends in '.jpg'",

@@ -81,5 +81,7 @@ def test_nothing_is_run_while_gathering(package: str) -> None:
 
 def test_a_name_that_is_not_there_is_told(package: str) -> None:
     """With the file in which it was looked for."""
-    with pytest.raises(InputError, match=r"'Modle' is not defined at the top level of two_files\.high"):
+    with pytest.raises(
+        InputError, match=r"'Modle' is not defined at the top level of two_files\.high"
+    ):
         Gatherer([package]).want(Symbol(f"{package}.high", "Modle"))
