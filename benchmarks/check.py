@@ -25,7 +25,8 @@ LAYERS = (10, 30, 100, 300, 1_000, 3_000, 9_990)
 WRITTEN = (30, 60, 125, 250, 500, 990)
 PER_LAYER = 10
 """Blocks of one encoder and one decoder layer of transformer-base, including blocks in slots."""
-CHECK = "from weft.runtime.cli.main import main; main(['check', 'transformer-base'])"
+CHECK = "from weft.graphs.ir.flat import flat_graph
+from weft.runtime.cli.main import main; main(['check', 'transformer-base'])"
 JOBS = {
     "an empty Python": "pass",
     "weft check transformer-base": CHECK,
@@ -98,7 +99,7 @@ def sizes() -> dict[str, dict[int, float]]:
             n: lambda n=n: checked(folder / f"{n}.json").parameters() for n in WRITTEN
         },
         "every placed node as a networkx graph": {
-            PER_LAYER * n: lambda n=n: deep[n].flat() for n in LAYERS
+            PER_LAYER * n: lambda n=n: flat_graph(deep[n]) for n in LAYERS
         },
     }
     found: dict[str, dict[int, list[float]]] = {}

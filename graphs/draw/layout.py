@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..ir.flat import flat_graph
 from ..ir.graph import BlockNode, Graph, Part, RepeatNode, Scope, TemplateNode
 from ..ir.value_type import ValueType
 
@@ -119,7 +120,7 @@ def _wire_flat(picture: Picture, graph: Graph) -> None:
 
     Masks that come from outside are said, not drawn: they go to nearly every box.
     """
-    flat = graph.flat()
+    flat = flat_graph(graph)
 
     kinds = flat.nodes(data="kind")
 

@@ -1,8 +1,8 @@
 """The graph of a checked spec: nodes with their wires, value types and execution order.
 
 Scopes keep the structure of the spec (a repeat is one node with a body), so checking, drawing
-and code generation cost the same for 6 layers and for 600.  `Graph.flat` returns the expanded
-networkx graph with one vertex for each block.
+and code generation cost the same for 6 layers and for 600.  The expanded networkx graph, with
+one vertex for each block, is in `flat.py`; every walk over nodes is in `traverse.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-import networkx as nx
 from pydantic import BaseModel
 
 from ...specs.form import Spec
@@ -346,73 +345,3 @@ class Graph:
         all_ = self.root.parameters()
         again = [path for group in self.ties for path in group[1:]]
         return all_ - sum(prod(shape) for path in again if (shape := self.root.shape_of(path)))
-
-    def flat(self) -> nx.DiGraph:
-        """Return the expanded graph: a vertex for each placed block, input and output.
-
-        Vertices are paths such as `decoder.3.self_attention`; each has `node` (None
-        for inputs and outputs) and `kind`.  Edges have `port`, `value` and `type`.
-        """
-        flat = nx.DiGraph(name=self.name)
-        values = {name: (name, name, type_) for name, type_ in self.inputs.items()}
-        for name in self.inputs:
-            flat.add_node(name, node=None, kind="input")
-        given = _flatten(flat, self.root, "", values)
-        for name, value in given.items():
-            vertex = f"output:{name}"
-            flat.add_node(vertex, node=None, kind="output")
-            _wire(flat, value, vertex, name)
-        return flat
-
-
-_Value = tuple[str, str, ValueType]
-"""Where a value comes from: vertex, port, type."""
-
-
-def _wire(flat: nx.DiGraph, value: _Value, vertex: str, port: str) -> None:
-    """Add one wire; a second one between the same blocks joins the first's list."""
-    source, given, type_ = value
-    wire = {"port": port, "value": given, "type": type_}
-    if flat.has_edge(source, vertex):
-        flat.edges[source, vertex]["wires"].append(wire)
-    else:
-        flat.add_edge(source, vertex, wires=[wire])
-
-
-def _flatten(
-    flat: nx.DiGraph, scope: Scope, prefix: str, values: dict[str, _Value]
-) -> dict[str, _Value]:
-    """Add the blocks of a scope, and return where each of its outputs comes from."""
-    known = dict(values)
-    for node in scope.nodes:
-        path = prefix + node.name
-        reads = {port: known[value] for port, value in node.wires.items()}
-        match node:
-            case BlockNode():
-                flat.add_node(path, node=node, kind="block")
-                for port, value in reads.items():
-                    _wire(flat, value, path, port)
-                given = {port: (path, port, type_) for port, type_ in node.outputs.items()}
-            case TemplateNode():
-                given = _flatten(flat, node.body, f"{path}.", reads)
-            case RepeatNode():
-                given = _flatten_repeat(flat, node, path, reads)
-        known |= {f"{node.name}.{port}": value for port, value in given.items()}
-    return {port: known[value] for port, value in scope.outputs.items()}
-
-
-def _flatten_repeat(
-    flat: nx.DiGraph, node: RepeatNode, path: str, reads: dict[str, _Value]
-) -> dict[str, _Value]:
-    """Add every copy of a repeat; a collected output is a vertex of kind `stack`."""
-    given, entered = dict(reads), dict(reads)
-    for port in node.collect:
-        vertex = f"{path}:{port}"
-        flat.add_node(vertex, node=node, kind="stack")
-        given[port] = (vertex, port, node.outputs[port])
-    for index, body in node.copies():
-        left = _flatten(flat, body, f"{path}.{index}.", entered)
-        entered |= {port: left[port] for port in node.carry}
-        for port in node.collect:
-            _wire(flat, left[port], f"{path}:{port}", port)
-    return given | {port: entered[port] for port in node.carry}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import networkx as nx
 
 from ....blocks.registry import key_for
+from ....graphs.ir.flat import flat_graph
 from ....graphs.ir.graph import BlockNode, Graph, Node, Part, TemplatePart
 from ....graphs.ir.traverse import Visit, fillings, visits
 from ....specs.findings import InputError
@@ -181,7 +182,7 @@ def read_stacks(graph: Graph, refusals: Refusals) -> Stacks:
     Raises:
         InputError: the graph cannot be read as stacks; the nodes that prevent it are named.
     """
-    flat = graph.flat()
+    flat = flat_graph(graph)
     if "output:logits" not in flat or graph.step_axis is None:
         refusals.add(
             Obstacle("/", "", "it does not decode token by token: it needs 'logits' and 'step'")

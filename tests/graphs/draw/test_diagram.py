@@ -19,6 +19,7 @@ from weft.graphs.draw.diagram import diagram as draw_dot
 from weft.graphs.draw.diagram import draw
 from weft.graphs.draw.labels import count_words, markup, plain, short, words_of
 from weft.graphs.ir.block_type import BlockType, Registry, Signature, Slot, port
+from weft.graphs.ir.flat import flat_graph
 from weft.graphs.ir.graph import BlockNode, Graph, Part
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded
@@ -238,7 +239,7 @@ def test_the_typed_form_writes_the_type_on_each_wire() -> None:
 def test_the_expanded_form_has_a_box_for_each_placed_block() -> None:
     """Every vertex and every wire of `flat()`; input masks are drawn as text instead."""
     graph = base()
-    flat, source = graph.flat(), draw_dot(graph, "expanded").source
+    flat, source = flat_graph(graph), draw_dot(graph, "expanded").source
 
     blocks = [vertex for vertex, kind in flat.nodes(data="kind") if kind == "block"]
     assert len(blocks) == 5 + 6 * 2 + 6 * 3

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 import pytest
 from weft.graphs.ir.canonical import fingerprint
+from weft.graphs.ir.flat import flat_graph
 from weft.graphs.ir.traverse import walk
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def base(edit: Edit, graph_of: GraphOf) -> Graph:
 
 def test_the_expanded_graph_has_a_vertex_for_each_block(base: Graph) -> None:
     """3 inputs, 2 embeddings, 2 positions, 6 x 2 + 6 x 3 sub-layers, head, output: 39."""
-    flat = base.flat()
+    flat = flat_graph(base)
 
     kinds = [kind for _, kind in flat.nodes(data="kind")]
     assert kinds.count("input") == 3
@@ -39,7 +40,7 @@ def test_the_expanded_graph_has_a_vertex_for_each_block(base: Graph) -> None:
 
 def test_the_expanded_graph_has_an_edge_for_each_pair_that_is_wired(base: Graph) -> None:
     """Counted in the figure of the paper: 54."""
-    flat = base.flat()
+    flat = flat_graph(base)
 
     inputs_to_embeddings, embeddings_to_positions = 2, 2
     into_and_through_encoder = 6 * 2
@@ -64,7 +65,7 @@ def test_the_expanded_graph_has_an_edge_for_each_pair_that_is_wired(base: Graph)
 
 def test_an_edge_names_ports_and_type(base: Graph) -> None:
     """The memory of every decoder layer is the output of the last encoder layer."""
-    flat = base.flat()
+    flat = flat_graph(base)
 
     for layer in range(6):
         [wire] = flat.edges["encoder.5.feed_forward", f"decoder.{layer}.cross_attention"]["wires"]
@@ -87,7 +88,7 @@ def test_two_wires_between_one_pair_share_an_edge(edit: Edit, graph_of: GraphOf)
     spec["nodes"]["decoder"]["in"] = {"x": "target_position.y"}
     spec["outputs"]["memory"] = "encoder.x"
 
-    edge = graph_of(spec).flat().edges["decoder.0.self_attention", "decoder.0.cross_attention"]
+    edge = flat_graph(graph_of(spec)).edges["decoder.0.self_attention", "decoder.0.cross_attention"]
 
     assert sorted(wire["port"] for wire in edge["wires"]) == ["memory", "x"]
 
@@ -183,5 +184,5 @@ def test_a_template_used_once_is_walked_without_a_star(edit: Edit, graph_of: Gra
     graph = graph_of(edit({"/nodes/encoder": {"use": "encoder_layer", "in": wires}}))
 
     assert "encoder.self_attention" in [path for path, _ in walk(graph.root)]
-    assert "encoder.feed_forward" in graph.flat()
+    assert "encoder.feed_forward" in flat_graph(graph)
     assert "encoder.self_attention.norm.weight" in graph.weights()

@@ -10,6 +10,7 @@ from weft.blocks.kernels.decode_state import Capacity, State
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.cost.table import cost_table
+from weft.graphs.ir.flat import flat_graph
 from weft.graphs.ir.graph import Graph
 from weft.runtime.analysis.memory_cost import cache_by_node
 from weft.runtime.codegen.build import build
@@ -83,7 +84,7 @@ def test_activations_are_what_blocks_give() -> None:
     made = graph("transformer-base", layers=2, d_model=32, heads=2, vocab=30)
     model = build(made).eval()
     seen: list[int] = []
-    for path, about in made.flat().nodes.items():
+    for path, about in flat_graph(made).nodes.items():
         if about["kind"] == "block":
             for below in ("", *(f".{slot}" for slot in about["node"].part.fill)):
                 module = model.get_submodule(path + below)

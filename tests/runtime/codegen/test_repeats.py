@@ -13,6 +13,7 @@ from weft.graphs.checker.check import check
 from weft.graphs.draw.diagram import diagram
 from weft.graphs.draw.outline import render
 from weft.graphs.ir.canonical import canonical, fingerprint
+from weft.graphs.ir.flat import flat_graph
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.module import lower
@@ -164,7 +165,7 @@ def test_copies_that_are_another_template_are_named_by_their_number() -> None:
 
 def test_the_flat_graph_contains_every_copy(graph: Graph) -> None:
     """It has a vertex for each placed block, and one for the collected value."""
-    flat, [node] = graph.flat(), graph.root.nodes
+    flat, [node] = flat_graph(graph), graph.root.nodes
     kinds = [kind for _, kind in flat.nodes(data="kind")]
 
     assert kinds.count("block") == 8

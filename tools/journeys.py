@@ -1,0 +1,171 @@
+"""Count the files that five journeys through the code enter and load.
+
+Used as `python tools/journeys.py`; `--files` also lists the files of each journey, in the order
+in which they are entered.  A file is entered when a function in it runs; it is loaded when Python
+has imported it.  `__init__.py` files of packages, which hold only a docstring, are not counted;
+the public API (the root `__init__.py`) is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import weft
+
+ROOT = Path(weft.__file__).parent
+WORDS = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf")
+JOURNEYS = {
+    "kernel": "from 'use: attention@1' to the attention kernel",
+    "message": "from a wrong wire to its message",
+    "update": "one update of a training",
+    "translate": "'weft translate' of one sentence",
+    "patch": "from a patch to the generated class",
+}
+SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1}
+
+
+def kernel(_: Path) -> None:
+    """Build a Transformer and run its attention once."""
+    import torch  # noqa: PLC0415 - a journey that needs no torch must not load it
+
+    model = weft.build(weft.load("transformer-tiny", vocab=50, **SMALL))
+    ids = torch.ones(1, 4, dtype=torch.long)
+    names = list(weft_inputs(model))
+    mask = next(name for name in names if name not in ("source", "target"))
+    model(**{"source": ids, "target": ids, mask: ids == 1})
+
+
+def weft_inputs(model: object) -> list[str]:
+    """Return the names of a built model's inputs."""
+    code = type(model).forward.__code__  # type: ignore[attr-defined]
+    return list(code.co_varnames[1 : code.co_argcount])
+
+
+def message(folder: Path) -> None:
+    """Check a spec in which a wire leads to the wrong value."""
+    from weft.runtime.cli.main import main  # noqa: PLC0415
+
+    value = json.loads((ROOT / "specs/models/transformer-base.json").read_text(encoding="utf-8"))
+    value["nodes"]["head"]["in"]["x"] = "target"
+    path = folder / "wrong.json"
+    path.write_text(json.dumps(value), encoding="utf-8")
+    with contextlib.redirect_stderr(io.StringIO()) as printed:
+        assert main(["check", str(path)]) == 1
+    assert "/nodes/head/in/x" in printed.getvalue()
+
+
+def update(folder: Path) -> None:
+    """Train a small model for one update."""
+    weft.train("demo", out=folder / "run", overrides=overrides(folder))
+
+
+def overrides(folder: Path) -> dict[str, object]:
+    """Return settings that make the demo's run one update on a toy corpus."""
+    corpus = folder / "corpus"
+    corpus.mkdir(exist_ok=True)
+    for name, count in (("train", 200), ("valid", 4), ("test", 2)):
+        for side in ("en", "de"):
+            lines = (" ".join(WORDS[i % 7 : i % 7 + 2]) for i in range(count))
+            (corpus / f"{name}.{side}").write_text("".join(f"{line}\n" for line in lines))
+    return {
+        "data.root": str(corpus),
+        "tokenizer.vocab_size": 40,
+        "updates": 1,
+        "evaluate.every": 1,
+        "checkpoint.every": 1,
+        "checkpoint.average": 1,
+        **{f"params.{name}": value for name, value in SMALL.items()},
+    }
+
+
+def translate(folder: Path) -> None:
+    """Translate one sentence with the checkpoint of `update`."""
+    from weft.runtime.cli.main import main  # noqa: PLC0415
+
+    sys.stdin = io.TextIOWrapper(io.BytesIO(b"sun moon\n"))
+    assert main(["translate", str(folder / "run" / "averaged")]) == 0
+
+
+def patch(folder: Path) -> None:
+    """Generate the class of a spec that extends another one."""
+    shipped = json.loads((ROOT / "specs/models/transformer-tiny.json").read_text(encoding="utf-8"))
+    child = {
+        "format": shipped["format"],
+        "extends": "transformer-tiny",
+        "name": "child",
+        "params": {"vocab": 50, "layers": 1},
+        "patch": [{"select": "**[use=sublayer@1]", "set": {"params.order": "pre"}}],
+    }
+    path = folder / "child.json"
+    path.write_text(json.dumps(child), encoding="utf-8")
+    weft.build(weft.load(path))
+
+
+def walked(journey: Callable[[Path], None], folder: Path) -> tuple[list[str], list[str]]:
+    """Run a journey; return the files that it enters, in order, and those that are loaded."""
+    entered: dict[str, None] = {}
+    root = str(ROOT) + "/"
+    importing = 0
+
+    def hook(frame: FrameType, event: str, _: object) -> None:
+        nonlocal importing
+        code = frame.f_code
+        if code.co_name == "<module>":  # what runs inside is the import, not the journey
+            importing += {"call": 1, "return": -1}.get(event, 0)
+        elif event == "call" and not importing and code.co_filename.startswith(root):
+            entered[code.co_filename.removeprefix(root)] = None
+
+    sys.setprofile(hook)
+    try:
+        journey(folder)
+    finally:
+        sys.setprofile(None)
+    files = (getattr(module, "__file__", None) or "" for module in list(sys.modules.values()))
+    loaded = {file.removeprefix(root) for file in files if file.startswith(root)}
+    ours = ("specs/", "graphs/", "blocks/", "runtime/", "__init__.py")
+    counted = [f for f in sorted(loaded) if f.startswith(ours) and not f.endswith("/__init__.py")]
+    return [file for file in entered if file in counted], counted
+
+
+def main() -> None:
+    """Run each journey in a process of its own, and print the counts."""
+    parser = argparse.ArgumentParser(description="Count the files of five journeys.")
+    parser.add_argument("--files", action="store_true", help="also list the files entered")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        entered, loaded = walked(globals()[options.one], options.folder)
+        found = {"entered": entered, "loaded": loaded}
+        (options.folder / f"{options.one}.json").write_text(json.dumps(found))
+        return
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in JOURNEYS:
+            command = [sys.executable, __file__, "--one", name, "--folder", folder]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+            if done.returncode:
+                sys.exit(f"{name}: {done.stderr}")
+            found[name] = json.loads((Path(folder) / f"{name}.json").read_text())
+    if options.json:
+        print(json.dumps(found, indent=2))
+        return
+    print(f"{'journey':52} entered  loaded")
+    for name, doc in JOURNEYS.items():
+        print(f"{doc:52} {len(found[name]['entered']):7} {len(found[name]['loaded']):7}")
+        if options.files:
+            print("".join(f"    {file}\n" for file in found[name]["entered"]), end="")
+
+
+if __name__ == "__main__":
+    main()
