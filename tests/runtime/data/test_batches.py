@@ -1,4 +1,4 @@
-"""Batches: every row once, within bounds, in an order that can be resumed."""
+"""Batches: every row once, within limits, in a resumable order."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ batch_settings = st.builds(
 
 
 def columns(pairs: list[tuple[int, int]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return source and target lengths as a corpus has them."""
+    """Return source and target lengths as arrays, as in a corpus."""
     table = np.array(pairs, dtype=np.int32).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 
 
 def lognormal(pairs: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return lengths like those of news text: 30 and 32 tokens, correlation about 0.9."""
+    """Return lengths similar to news text: 30 and 32 tokens, correlation about 0.9."""
     noise = np.random.default_rng(0).multivariate_normal([0, 0], [[1, 0.92], [0.92, 1]], pairs)
     source, target = (np.exp(mean + 0.55 * noise[:, i]) for i, mean in enumerate((3.25, 3.3)))
     return tuple(np.clip(side, 1, 250).astype(np.int32) for side in (source, target))
 
 
 def waste(plan: list[Rows], *sides: NDArray[np.int32]) -> float:
-    """Return the share of padding in the tokens of all batches, both sides together."""
+    """Return the fraction of padding in all batches, both sides together."""
     ended = [side.astype(np.int64) + 1 for side in sides]
     real = sum(int(side[rows].sum()) for rows in plan for side in ended)
     padded = sum(len(rows) * int(side[rows].max()) for rows in plan for side in ended)
@@ -63,7 +63,7 @@ def waste(plan: list[Rows], *sides: NDArray[np.int32]) -> float:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    """Return 200 pairs; the first id of each side says which row it is."""
+    """Return 200 pairs; the first id of each side is the row number."""
     random = np.random.default_rng(1)
     folder = tmp_path_factory.mktemp("corpus") / "c"
     with CorpusWriter(folder, vocab_size=1000) as writer:
@@ -77,7 +77,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def test_every_row_comes_exactly_once_within_budget(
     pairs: list[tuple[int, int]], settings: BatchSettings, seed: int, epoch: int
 ) -> None:
-    """Rows times longest is at most the budget on each side, end tokens counted."""
+    """Rows times longest is within the limit on each side, including end tokens."""
     source, target = columns(pairs)
 
     plan = plan_epoch(source, target, settings, seed, epoch)
@@ -93,11 +93,11 @@ def test_every_row_comes_exactly_once_within_budget(
 def test_a_plan_is_a_pure_function(
     pairs: list[tuple[int, int]], settings: BatchSettings, seed: int, epoch: int
 ) -> None:
-    """Neither an earlier call nor the global generators have a say."""
+    """Earlier calls and the global generators have no effect."""
     source, target = columns(pairs)
 
     first = plan_epoch(source, target, settings, seed, epoch)
-    np.random.seed(3)  # noqa: NPY002 - the very generator that must not matter
+    np.random.seed(3)  # noqa: NPY002 - the global generator must have no effect
     torch.manual_seed(3)
     plan_epoch(source, target, settings, seed, epoch + 1)
     second = plan_epoch(source, target, settings, seed, epoch)
@@ -106,7 +106,7 @@ def test_a_plan_is_a_pure_function(
 
 
 def test_seed_and_epoch_change_the_order() -> None:
-    """Other epochs mix other pairs, and epoch 1 of seed 0 is not epoch 0 of seed 1."""
+    """Epochs have different batches, and epoch 1 of seed 0 differs from epoch 0 of seed 1."""
     sides = lognormal(2000)
 
     plans = [
@@ -118,7 +118,7 @@ def test_seed_and_epoch_change_the_order() -> None:
 
 
 def test_batches_do_not_come_from_short_to_long() -> None:
-    """Sorting is for the inside of a batch; a model must not see long ones last."""
+    """Batches are not sorted by length, so that long sentences do not come last."""
     source, target = lognormal(20_000)
 
     plan = plan_epoch(source, target, BatchSettings(), 0, 0)
@@ -130,7 +130,7 @@ def test_batches_do_not_come_from_short_to_long() -> None:
 def test_padding_is_a_few_percent() -> None:
     """34,000 pairs: about 5 % at 4096 tokens, and 8 % in pools of 100 batches.
 
-    In random order more than two thirds would be padding.
+    In random order, more than two thirds would be padding.
     """
     sides = lognormal(34_000)
 
@@ -140,7 +140,7 @@ def test_padding_is_a_few_percent() -> None:
 
 
 def test_batches_are_full() -> None:
-    """The budget is used: a batch that could take its neighbors is not cut early."""
+    """A batch that has capacity for the next row is not closed early."""
     source, target = lognormal(34_000)
 
     plan = plan_epoch(source, target, BatchSettings(), 0, 0)
@@ -150,7 +150,7 @@ def test_batches_are_full() -> None:
 
 
 def test_equal_lengths_fill_a_batch_exactly() -> None:
-    """By hand: 4 tokens and the end are 5; 20 tokens hold 4 pairs; 10 pairs are 4+4+2."""
+    """By hand: 4 tokens and the end are 5; 20 tokens fit 4 pairs; 10 pairs are 4+4+2."""
     lengths = np.full(10, 4, dtype=np.int32)
 
     plan = plan_epoch(lengths, lengths // 2, BatchSettings(tokens=20), 0, 0)
@@ -159,7 +159,7 @@ def test_equal_lengths_fill_a_batch_exactly() -> None:
 
 
 def test_a_pair_longer_than_a_batch_is_refused_in_training() -> None:
-    """Said before the first update, with both ways out; just fitting is fine."""
+    """The error comes before the first update and names both fixes; an exact fit is accepted."""
     source, target = columns([(1, 1), (1, 20)])
 
     with pytest.raises(InputError) as caught:
@@ -176,7 +176,7 @@ def test_a_pair_longer_than_a_batch_is_refused_in_training() -> None:
 def test_text_that_is_measured_is_never_left_out(
     pairs: list[tuple[int, int]], settings: BatchSettings
 ) -> None:
-    """In order every row comes once, short before long, even beyond the budget."""
+    """Every row comes once, from short to long, even above the limit."""
     source, target = columns(pairs)
     tight = settings.model_copy(update={"tokens": 5})
 
@@ -192,7 +192,7 @@ def test_text_that_is_measured_is_never_left_out(
 
 
 def test_a_batch_counts_its_tokens(corpus: Corpus) -> None:
-    """End tokens count and padding does not; a copy on a device keeps the counts."""
+    """End tokens count, padding does not; moving to a device keeps the counts."""
     rows = np.array([3, 1, 4])
 
     batch = collate(corpus, rows, pad=0, eos=1)
@@ -202,13 +202,13 @@ def test_a_batch_counts_its_tokens(corpus: Corpus) -> None:
     assert batch.target[:, 0].tolist() == [503, 501, 504]
     assert batch.source_tokens == int(corpus.source_lengths[rows].sum()) + 3
     assert batch.target_tokens == int(corpus.target_lengths[rows].sum()) + 3
-    moved = batch.to("meta")  # which cannot count
+    moved = batch.to("meta")  # has no values to count
     assert (moved.source_tokens, moved.target_tokens) == (batch.source_tokens, batch.target_tokens)
     assert moved.source.device.type == "meta"
 
 
 def seen(batches: Iterator[tuple[int, int, Batch]], number: int) -> list[tuple[object, ...]]:
-    """Return what can be seen of the next batches."""
+    """Return the next batches as comparable values."""
     return [
         (epoch, position, batch.rows.tolist(), batch.source.tolist(), batch.target.tolist())
         for epoch, position, batch in islice(batches, number)
@@ -217,7 +217,7 @@ def seen(batches: Iterator[tuple[int, int, Batch]], number: int) -> list[tuple[o
 
 @given(st.integers(0, 40))
 def test_a_resumed_run_sees_what_it_would_have_seen(corpus: Corpus, stopped: int) -> None:
-    """Stopping anywhere in three epochs, at their borders too, changes nothing."""
+    """Stopping anywhere in three epochs, including between epochs, changes nothing."""
     settings = BatchSettings(tokens=200, pool=3)
     whole = seen(stream(corpus, settings, 5, pad=0, eos=1), 60)
     epoch, position = (0, 0) if stopped == 0 else whole[stopped - 1][:2]
@@ -229,7 +229,7 @@ def test_a_resumed_run_sees_what_it_would_have_seen(corpus: Corpus, stopped: int
 
 
 def test_positions_count_the_batches_of_an_epoch(corpus: Corpus) -> None:
-    """From 1 to their number, and then from 1 again."""
+    """Positions count from 1 to the number of batches in each epoch."""
     settings = BatchSettings(tokens=200)
     plan = plan_epoch(corpus.source_lengths, corpus.target_lengths, settings, 0, 0)
 
@@ -242,13 +242,13 @@ def test_positions_count_the_batches_of_an_epoch(corpus: Corpus) -> None:
 
 
 def test_a_place_that_is_not_in_the_epoch_is_refused(corpus: Corpus) -> None:
-    """Other settings make other batches; going on silently would repeat or skip."""
+    """Other settings give other batches; resuming silently would repeat or skip pairs."""
     with pytest.raises(InputError, match=r"cannot resume at batch 10000: epoch 0 has \d+"):
         next(stream(corpus, BatchSettings(), 0, position=10_000, pad=0, eos=1))
 
 
 def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
-    """An endless stream of nothing would hang."""
+    """An endless iterator over an empty corpus would hang."""
     with CorpusWriter(tmp_path / "c", vocab_size=10):
         pass
     empty = Corpus.open(tmp_path / "c")
@@ -259,7 +259,7 @@ def test_an_empty_corpus_is_refused(tmp_path: Path) -> None:
 
 
 def test_validation_batches_cover_the_corpus(corpus: Corpus) -> None:
-    """The same batches each time, with every row in one of them."""
+    """The batches are the same each time, and every row is in one of them."""
     first = list(in_order(corpus, BatchSettings(tokens=100), 0, 1))
     second = list(in_order(corpus, BatchSettings(tokens=100), 0, 1))
 
@@ -268,13 +268,13 @@ def test_validation_batches_cover_the_corpus(corpus: Corpus) -> None:
 
 
 def test_prefetching_changes_no_order() -> None:
-    """Also when it ends, or is empty."""
+    """Items keep their order; an empty iterator ends immediately."""
     assert list(prefetch(iter(range(100)), depth=3)) == list(range(100))
     assert list(prefetch(iter(()))) == []
 
 
 def test_prefetching_raises_at_the_place_of_the_error() -> None:
-    """What was made before the error is still given."""
+    """The items before the error are still yielded."""
 
     def broken() -> Iterator[int]:
         yield 1
@@ -289,7 +289,7 @@ def test_prefetching_raises_at_the_place_of_the_error() -> None:
 
 
 def test_closing_ends_the_thread_and_its_work() -> None:
-    """An endless stream is not read on for ever."""
+    """An endless iterator is not consumed after closing."""
     numbers = count()
     before = threading.active_count()
     ahead = prefetch(numbers, depth=2)

@@ -1,6 +1,6 @@
-"""Corpora by name: fetched once through mtdata, checked, and refused with a way out.
+"""Named corpora: fetched once with mtdata, checked, and errors that say how to fix them.
 
-The library is stood in for at its boundary, the command, by one that writes what it does.
+A fake library replaces mtdata at its command-line interface.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ for language, lines in (("deu", ["eins", "zwei"]), ("eng", ["one", "two"])):
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a library of the name in the way, and the cache into a folder of the test."""
+    """Install a fake mtdata library and use a temporary cache folder."""
     folder = tmp_path / "site"
     folder.mkdir()
     (folder / "mtdata.py").write_text(LIBRARY.replace("\\\\n", "\\n"))
@@ -52,29 +52,29 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def named(*languages: str, **more: object) -> Files:
-    """Return the corpus by its name."""
+    """Return the settings of the named corpus."""
     return Files.model_validate({"mtdata": [NAME], "languages": languages, **more})
 
 
 def test_a_corpus_is_fetched_once(library: Path, tmp_path: Path) -> None:
-    """Each language on its side, whatever the order in the name; in an empty folder."""
-    said: list[str] = []
+    """Each language is on its side for any order in the name; the working folder is empty."""
+    messages: list[str] = []
 
-    [(source, target)] = fetched(named("eng", "deu"), said.append)
+    [(source, target)] = fetched(named("eng", "deu"), messages.append)
 
     assert source.read_text() == "one\ntwo\n" * 20
     assert target.read_text() == "eins\nzwei\n" * 20
-    assert said[0] == f"fetching {NAME} through mtdata"
-    assert said[1].startswith(f"{NAME}: 40 pairs in ")
-    assert fetched(named("eng", "deu"), said.append) == [(source, target)]
-    assert len(said) == 2
+    assert messages[0] == f"fetching {NAME} through mtdata"
+    assert messages[1].startswith(f"{NAME}: 40 pairs in ")
+    assert fetched(named("eng", "deu"), messages.append) == [(source, target)]
+    assert len(messages) == 2
     calls = (library / "calls").read_text().splitlines()
     assert calls == [f"get eng-deu {NAME} {tmp_path / 'cache' / 'mtdata'} 0"]
     assert [path.name for path in (tmp_path / "cache" / "corpora").iterdir()] == [f"{NAME}.eng-deu"]
 
 
 def test_text_of_a_name_is_prepared_as_that_of_files(library: Path, tmp_path: Path) -> None:
-    """Training, validation and test text; opened again without fetching."""
+    """Training, validation and test text are prepared, and opened again without fetching."""
     data = DataSettings(
         train=named("eng", "deu"), valid=named("eng", "deu"), test={"toy": named("eng", "deu")}
     )
@@ -90,7 +90,7 @@ def test_text_of_a_name_is_prepared_as_that_of_files(library: Path, tmp_path: Pa
 
 @pytest.mark.usefixtures("library")
 def test_a_digest_holds_the_text_to_what_it_was() -> None:
-    """What the note says is accepted, anything else is not."""
+    """The recorded digest is accepted, any other is an error."""
     [(source, _)] = fetched(named("eng", "deu"))
     digest = json.loads((source.parent / "corpus.json").read_text())["sha256"]
 
@@ -102,7 +102,7 @@ def test_a_digest_holds_the_text_to_what_it_was() -> None:
 
 @pytest.mark.usefixtures("library")
 def test_a_damaged_corpus_is_refused() -> None:
-    """A file that was cut off since."""
+    """A file that was truncated after fetching raises an error."""
     [(source, _)] = fetched(named("eng", "deu"))
     source.write_text("one\n")
 
@@ -120,7 +120,7 @@ def test_a_damaged_corpus_is_refused() -> None:
 def test_what_the_library_cannot_do_is_told(
     library: Path, tmp_path: Path, text: str, problem: str, way_out: str
 ) -> None:
-    """With its last words and a way out; nothing half-fetched is left."""
+    """The message has the library's last line of output and a fix; no partial folder remains."""
     (library / "fails").write_text(text)
 
     with pytest.raises(InputError, match=problem) as caught:
@@ -133,13 +133,13 @@ def test_what_the_library_cannot_do_is_told(
 
 @pytest.mark.usefixtures("library")
 def test_a_language_that_it_has_not_is_told() -> None:
-    """With those that it has."""
+    """The message lists the available languages."""
     with pytest.raises(InputError, match="has no language 'fra'; available: deu, eng"):
         fetched(named("eng", "fra"))
 
 
 def test_a_missing_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the extra to install."""
+    """The message names the extra to install."""
     monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
     monkeypatch.setattr(corpora, "LIBRARY", "no_such_library")
 
@@ -162,6 +162,6 @@ def test_a_missing_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_what_names_no_corpus_is_refused(value: dict[str, object], problem: str) -> None:
-    """Before anything is fetched; a name is never an option or a path."""
+    """Validation fails before anything is fetched; a name is never an option or a path."""
     with pytest.raises(ValidationError, match=problem):
         Files.model_validate(value)

@@ -1,4 +1,4 @@
-"""Folders: whole or not at all, and never over something else."""
+"""Atomic folders: complete or absent, and never replacing unrelated content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def test_a_folder_appears_at_the_end(tmp_path: Path) -> None:
-    """While it is filled nothing is at its place; afterwards nothing is beside."""
+    """The folder is absent while it is filled; no temporary folder remains."""
     folder = tmp_path / "deep" / "data"
 
     with building(folder, "marker") as fresh:
@@ -26,7 +26,7 @@ def test_a_folder_appears_at_the_end(tmp_path: Path) -> None:
 
 
 def test_an_error_leaves_the_old_folder(tmp_path: Path) -> None:
-    """A rebuild that fails costs nothing."""
+    """A failed rebuild keeps the old folder."""
     folder = tmp_path / "data"
     with building(folder, "marker") as fresh:
         (fresh / "marker").write_text("old")
@@ -44,7 +44,7 @@ def test_an_error_leaves_the_old_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_its_kind_is_replaced_whole(tmp_path: Path) -> None:
-    """No file of the old one is left in the new one."""
+    """No file of the old folder is in the new one."""
     folder = tmp_path / "data"
     for name in ("first", "second"):
         with building(folder, "marker") as fresh:
@@ -56,7 +56,7 @@ def test_a_folder_of_its_kind_is_replaced_whole(tmp_path: Path) -> None:
 
 
 def test_anything_else_is_not_replaced(tmp_path: Path) -> None:
-    """A folder with other things in it, or a file; an empty folder is fine."""
+    """A folder with other content, or a file, raises an error; an empty folder is replaced."""
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "thesis").touch()
     (tmp_path / "file").touch()
@@ -74,12 +74,12 @@ def test_anything_else_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_one_process_works_and_the_others_wait(tmp_path: Path) -> None:
-    """The second gets the folder when the first is done, and finds its result."""
-    folder, said = tmp_path / "data", list[str]()
+    """The second process gets the lock after the first is done, and finds its result."""
+    folder, messages = tmp_path / "data", list[str]()
     waiting, seen = threading.Event(), list[bool]()
 
     def callback(text: str) -> None:
-        said.append(text)
+        messages.append(text)
         waiting.set()
 
     def second() -> None:
@@ -87,12 +87,12 @@ def test_one_process_works_and_the_others_wait(tmp_path: Path) -> None:
             seen.append((folder / "marker").is_file())
 
     thread = threading.Thread(target=second)
-    with resuming(folder, "marker", "key", said.append) as (_, fresh):
+    with resuming(folder, "marker", "key", messages.append) as (_, fresh):
         thread.start()
         assert waiting.wait(10)
         (fresh / "marker").touch()
     thread.join(10)
 
-    assert said == [f"waiting for another process that prepares {tmp_path / '.data.work'}"]
+    assert messages == [f"waiting for another process that prepares {tmp_path / '.data.work'}"]
     assert seen == [True]
     assert list(tmp_path.iterdir()) == [folder]

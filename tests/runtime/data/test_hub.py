@@ -1,4 +1,4 @@
-"""A `tokenizer.json` of Hugging Face's library: prompts to ids, and what is written to text."""
+"""Hugging Face `tokenizer.json` files: encoding of prompts and decoding of outputs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Save = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def file() -> bytes:
-    """Return a small one: bytes and a few words, the beginning put before each text."""
+    """Return a small tokenizer: bytes and a few words, with a beginning token before each text."""
     tokenizers = pytest.importorskip("tokenizers", reason="the extra 'tokenizers'")
     from tokenizers import decoders, models, pre_tokenizers, processors, trainers  # noqa: PLC0415
 
@@ -51,7 +51,7 @@ def file() -> bytes:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Save:
-    """Return a maker of checkpoints of a small Llama with a tokenizer."""
+    """Return a function that saves a checkpoint of a small Llama with a tokenizer."""
 
     def make(data: bytes, vocab: int = 300, name: str = HUB) -> Path:
         graph = check(load("llama").form, registry(), {**SMALL, "vocab": vocab})
@@ -70,7 +70,7 @@ def saved(tmp_path: Path) -> Save:
 
 
 def test_a_prompt_begins_and_does_not_end(file: bytes) -> None:
-    """What the file puts around a text is kept in front alone; any text comes back."""
+    """The special token before a text is kept, the one after it is removed; text round-trips."""
     tokenizer = HubTokenizer(file, ends={1})
 
     ids = tokenizer.prompt("sun räven 🙂")
@@ -86,7 +86,7 @@ def test_a_prompt_begins_and_does_not_end(file: bytes) -> None:
 
 
 def test_a_checkpoint_goes_on_from_text(file: bytes, saved: Save) -> None:
-    """As from the ids of it."""
+    """Generating from text gives the same outputs as from its ids."""
     model = weft.open(saved(file))
     tokenizer = HubTokenizer(file, ends={1})
 
@@ -99,19 +99,19 @@ def test_a_checkpoint_goes_on_from_text(file: bytes, saved: Save) -> None:
 def test_without_the_library_the_way_out_is_told(
     saved: Save, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The extra, or ids."""
+    """The message names the extra, and the option to give ids."""
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     folder = saved(b"{}")
 
     assert main(["generate", str(folder)]) == 1
 
-    told = capsys.readouterr().err
-    assert "pip install 'weft[tokenizers]'" in told
-    assert "--ids" in told
+    output = capsys.readouterr().err
+    assert "pip install 'weft[tokenizers]'" in output
+    assert "--ids" in output
 
 
 def test_what_is_none_is_told(saved: Save, file: bytes) -> None:
-    """A damaged file, or that of another model."""
+    """A damaged file, and the tokenizer of another model, raise errors."""
     with pytest.raises(InputError, match="not a tokenizer"):
         weft.open(saved(b"\xff{")).generate_text(["sun"])
     with pytest.raises(InputError, match="but the model has 40"):
@@ -119,7 +119,7 @@ def test_what_is_none_is_told(saved: Save, file: bytes) -> None:
 
 
 def test_an_imported_decoder_takes_it_along(tmp_path: Path) -> None:
-    """One that goes on from prompts, and has no other; a translator does not."""
+    """Only decoders without another tokenizer copy it; translation models do not."""
     (tmp_path / HUB).write_bytes(b"{}")
     decoder = check(load("llama").form, registry(), {**SMALL, "vocab": 9})
     translator = check(load("transformer-tiny").form, registry(), {"vocab": 9})
@@ -128,5 +128,5 @@ def test_an_imported_decoder_takes_it_along(tmp_path: Path) -> None:
     assert tokenizers_for(table, tmp_path, decoder) == ({HUB: b"{}"}, ())
     assert tokenizers_for(table, tmp_path, translator)[0] == {}
     (tmp_path / "t.model").write_bytes(b"other")
-    held = table.model_copy(update={"tokenizers": ("t.model",)})
-    assert tokenizers_for(held, tmp_path, decoder)[0] == {"t.model": b"other"}
+    other_table = table.model_copy(update={"tokenizers": ("t.model",)})
+    assert tokenizers_for(other_table, tmp_path, decoder)[0] == {"t.model": b"other"}

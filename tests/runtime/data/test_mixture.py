@@ -1,4 +1,4 @@
-"""Mixtures: how often the pairs of each file are seen, by counting."""
+"""Mixture weights: how often the pairs of each file occur."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from weft.runtime.data.settings import (
 def test_after_some_epochs_every_pair_was_seen_as_often_as_its_weight_says(
     parts: list[tuple[int, float]], seed: int, epochs: int
 ) -> None:
-    """Rounded down or up, whatever the epoch; nothing else is seen."""
+    """The count is rounded down or up after any number of epochs."""
     given_ = [Part(*part) for part in parts]
     seen = Counter(
         row for epoch in range(epochs) for row in rows_of_epoch(given_, seed, epoch).tolist()
@@ -49,7 +49,7 @@ def test_after_some_epochs_every_pair_was_seen_as_often_as_its_weight_says(
 
 
 def test_a_part_of_a_file_is_another_one_in_each_epoch() -> None:
-    """Four epochs of a quarter are the whole file, in an order of the seed."""
+    """Four epochs of a quarter are the complete file, in an order determined by the seed."""
     parts = [Part(8, 0.25)]
     first = [rows_of_epoch(parts, 1, epoch).tolist() for epoch in range(4)]
 
@@ -61,7 +61,7 @@ def test_a_part_of_a_file_is_another_one_in_each_epoch() -> None:
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> Prepared:
-    """Return gold of six pairs with weight 2 and silver of ten, one too long, with weight 1/3."""
+    """Return six gold pairs with weight 2 and ten silver pairs, one too long, with weight 1/3."""
     for name, rows in (("gold", 6), ("silver", 10)):
         lines = [f"{name} {'abcdefghij'[row]}" for row in range(rows)]
         if name == "silver":
@@ -79,7 +79,7 @@ def prepared(tmp_path: Path) -> Prepared:
 
 
 def test_epochs_hold_gold_twice_and_a_third_of_silver(prepared: Prepared) -> None:
-    """Counted in the batches themselves, over three epochs; validation has no weights."""
+    """Counts are taken from the batches over three epochs; validation has no weights."""
     corpus = prepared.train
     assert [tuple(part) for part in corpus.parts] == [(6, 2.0), (9, 1 / 3)]
     assert prepared.valid.parts == []
@@ -98,7 +98,7 @@ def test_epochs_hold_gold_twice_and_a_third_of_silver(prepared: Prepared) -> Non
 
 
 def test_a_mixture_goes_on_where_it_was(prepared: Prepared) -> None:
-    """Called with a place that it gave, the stream goes on with the very next batch."""
+    """Called with a yielded position, the stream continues with the next batch."""
 
     def rows(epoch: int, position: int, count: int) -> list[tuple[int, int, list[int]]]:
         batches = stream(
@@ -122,7 +122,7 @@ def test_a_mixture_goes_on_where_it_was(prepared: Prepared) -> None:
 
 
 def test_weights_are_one_for_each_file() -> None:
-    """A slip here would give the wrong file its weight."""
+    """A wrong number of weights would assign them to the wrong files."""
     with pytest.raises(ValueError, match="1 weights for 2 files"):
         Files(trees=("a", "b"), weights=(1,))
     with pytest.raises(ValueError, match="either 'trees'"):

@@ -1,4 +1,4 @@
-"""Preparing: once, whole, and again only when something changed."""
+"""Data preparation: done once, atomically, and repeated only after changes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SMALL = TokenizerSettings(vocab_size=50)
 
 
 def write(path: Path, lines: list[str]) -> None:
-    """Write lines."""
+    """Write lines to a file."""
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> DataSettings:
-    """Return 49 training pairs, 4 of validation (one empty, one long), 2 of test."""
+    """Return 49 training pairs, 4 validation pairs (one empty, one long), 2 test pairs."""
     root = tmp_path / "text"
     root.mkdir()
     write(root / "train.en", [f"{a} {b}" for a in NUMBERS for b in NUMBERS])
@@ -52,7 +52,7 @@ def first_pair(prepared: Prepared) -> tuple[str, str]:
 
 
 def test_text_becomes_corpora_in_its_order(data: DataSettings, tmp_path: Path) -> None:
-    """What was read is what is there, in ids of the shared tokenizer."""
+    """The corpus has the text in order, as ids of the shared tokenizer."""
     prepared = prepare(data, SMALL, tmp_path / "out")
 
     assert first_pair(prepared) == ("one one", "eins und eins")
@@ -67,7 +67,7 @@ def test_text_becomes_corpora_in_its_order(data: DataSettings, tmp_path: Path) -
 
 
 def test_sides_may_have_their_own_tokenizers(data: DataSettings, tmp_path: Path) -> None:
-    """Each is trained on its side only: German has no x, English no z."""
+    """Each tokenizer is trained only on its side: German has no x, English no z."""
     settings = TokenizerSettings(vocab_size=40, shared=False)
 
     prepared = prepare(data, settings, tmp_path / "out")
@@ -81,7 +81,7 @@ def test_sides_may_have_their_own_tokenizers(data: DataSettings, tmp_path: Path)
 
 
 def test_the_report_counts_every_line(data: DataSettings, tmp_path: Path) -> None:
-    """Validation loses empty pairs only; longer ones are counted and kept."""
+    """Validation loses only empty pairs; longer pairs are counted and kept."""
     prepared = prepare(data, SMALL, tmp_path / "out")
 
     assert prepared.report["valid"] == {
@@ -97,7 +97,7 @@ def test_the_report_counts_every_line(data: DataSettings, tmp_path: Path) -> Non
 
 
 def test_measured_text_is_the_text_of_the_files(data: DataSettings, tmp_path: Path) -> None:
-    """Every line, as written: references are not normalized and not dropped."""
+    """Every line is unchanged: references are not normalized or dropped."""
     prepared = prepare(data, SMALL, tmp_path / "out")
 
     assert prepared.valid_text() == (
@@ -113,27 +113,27 @@ def test_measured_text_is_the_text_of_the_files(data: DataSettings, tmp_path: Pa
 def test_a_second_call_opens_what_is_there(
     data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is trained, tokenized or told."""
+    """Nothing is trained, tokenized or reported."""
     first = prepare(data, SMALL, tmp_path / "out")
     monkeypatch.setattr(prepare_file, "train_tokenizer", None)
-    told: list[str] = []
+    calls: list[str] = []
 
-    again = prepare(data, SMALL, tmp_path / "out", report=lambda stage, *_: told.append(stage))
+    again = prepare(data, SMALL, tmp_path / "out", report=lambda stage, *_: calls.append(stage))
 
-    assert told == []
+    assert calls == []
     assert again.report == first.report
     assert first_pair(again) == first_pair(first)
     assert again.source_tokenizer is again.target_tokenizer
 
 
 def test_a_change_of_settings_or_files_prepares_anew(data: DataSettings, tmp_path: Path) -> None:
-    """Settings, size and time of a file count; the test sets do not."""
+    """Settings and the size and time of files matter; the test sets do not."""
     out = tmp_path / "out"
 
     def built(data: DataSettings, tokenizer: TokenizerSettings) -> bool:
-        told: list[str] = []
-        prepare(data, tokenizer, out, report=lambda stage, *_: told.append(stage))
-        return bool(told)
+        calls: list[str] = []
+        prepare(data, tokenizer, out, report=lambda stage, *_: calls.append(stage))
+        return bool(calls)
 
     assert built(data, SMALL)
     assert not built(data.model_copy(update={"test": {}}), SMALL)
@@ -147,12 +147,12 @@ def test_a_change_of_settings_or_files_prepares_anew(data: DataSettings, tmp_pat
 
 
 def test_progress_is_told_with_the_total_once_known(data: DataSettings, tmp_path: Path) -> None:
-    """Lines are counted first; the last call of each stage is always exact."""
-    told: list[tuple[str, int, int | None]] = []
+    """Lines are counted first; the last call of each stage is exact."""
+    calls: list[tuple[str, int, int | None]] = []
 
-    prepare(data, SMALL, tmp_path / "out", report=lambda *call: told.append(call))
+    prepare(data, SMALL, tmp_path / "out", report=lambda *call: calls.append(call))
 
-    assert told == [
+    assert calls == [
         ("count", 49, 49),
         ("tokenizer", 49, 49),
         ("valid", 4, 4),
@@ -161,7 +161,7 @@ def test_progress_is_told_with_the_total_once_known(data: DataSettings, tmp_path
 
 
 def test_an_error_leaves_what_was_there(data: DataSettings, tmp_path: Path) -> None:
-    """The old data stay until the new ones are whole."""
+    """The old data stay until the new data are complete."""
     prepare(data, SMALL, tmp_path / "out")
     write(Path(data.root) / "valid.de", ["eins"])
 
@@ -173,7 +173,7 @@ def test_an_error_leaves_what_was_there(data: DataSettings, tmp_path: Path) -> N
 
 
 def test_bad_test_files_are_found_before_training(data: DataSettings, tmp_path: Path) -> None:
-    """A slip in the name of a test file must not show after a day."""
+    """A misspelled test file must be reported before training."""
     wrong = data.model_copy(update={"test": {"a": Files(source=("test.e",), target=("test.en",))}})
 
     with pytest.raises(InputError, match=r"no file 'test\.e'"):
@@ -183,7 +183,7 @@ def test_bad_test_files_are_found_before_training(data: DataSettings, tmp_path: 
 
 
 def test_a_split_of_which_nothing_is_left_is_refused(data: DataSettings, tmp_path: Path) -> None:
-    """With the reasons, so that it is clear which limit to loosen."""
+    """The message has the reasons, which show the limit to relax."""
     strict = data.model_copy(update={"filter": FilterSettings(max_length=1)})
 
     with pytest.raises(InputError, match="none of the 49 pairs of 'train' is left: 49 too_long"):
@@ -191,7 +191,7 @@ def test_a_split_of_which_nothing_is_left_is_refused(data: DataSettings, tmp_pat
 
 
 def test_a_folder_with_other_things_is_not_touched(data: DataSettings, tmp_path: Path) -> None:
-    """Preparing into one's home must not cost it."""
+    """Preparing into a home folder must not delete it."""
     out = tmp_path / "out"
     out.mkdir()
     (out / "thesis").touch()
@@ -204,7 +204,7 @@ def test_a_folder_with_other_things_is_not_touched(data: DataSettings, tmp_path:
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", "3"])
 def test_a_damaged_marker_is_refused(data: DataSettings, tmp_path: Path, content: str) -> None:
-    """Whatever it holds, the reader gets a finding."""
+    """Any damaged content raises an `InputError`."""
     prepare(data, SMALL, tmp_path / "out")
     (tmp_path / "out" / "prepared.json").write_text(content)
 
@@ -213,7 +213,7 @@ def test_a_damaged_marker_is_refused(data: DataSettings, tmp_path: Path, content
 
 
 def test_a_corpus_of_another_tokenizer_is_refused(data: DataSettings, tmp_path: Path) -> None:
-    """Ids mean nothing without the model that made them."""
+    """Ids are meaningless without the model that produced them."""
     prepare(data, SMALL, tmp_path / "out")
     prepare(data, TokenizerSettings(vocab_size=51), tmp_path / "other")
     (tmp_path / "other" / "tokenizer.model").replace(tmp_path / "out" / "tokenizer.model")

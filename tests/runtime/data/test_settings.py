@@ -1,4 +1,4 @@
-"""Settings: what a run file may not say about its data."""
+"""Data settings: validation of a run file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.runtime.data.settings import BatchSettings, DataSettings, Files, Token
 
 
 def test_source_files_need_as_many_target_files() -> None:
-    """A file without partner, and no file at all, are refused before reading."""
+    """A file without a counterpart, and missing files, are errors before reading."""
     with pytest.raises(ValidationError, match="2 source files for 1 target files"):
         Files(source=("a", "b"), target=("c",))
     with pytest.raises(ValidationError, match="0 source files"):
@@ -23,13 +23,13 @@ def test_user_symbols_that_would_break_the_model_are_refused(symbols: tuple[str,
 
 
 def test_unknown_keys_are_refused() -> None:
-    """A misspelled setting must not be a default in silence."""
+    """A misspelled setting must not silently use the default."""
     with pytest.raises(ValidationError, match="max_sentence\n"):
         BatchSettings.model_validate({"max_sentence": 3})
 
 
 def test_a_run_file_may_leave_out_what_has_defaults() -> None:
-    """The least a run must say: two sides, two splits."""
+    """The minimum of a run: two sides, two splits."""
     files = {"source": ["a"], "target": ["b"]}
 
     data = DataSettings.model_validate({"train": files, "valid": files})

@@ -1,4 +1,4 @@
-"""Symbols: whole tokens as ids, and the pieces of a tokenizer for what is none."""
+"""Symbol vocabulary: whole tokens as ids, other tokens as the pieces of a tokenizer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from weft.specs.findings import InputError
 
 @pytest.fixture
 def spelling(tmp_path: Path) -> Tokenizer:
-    """Return a tokenizer of a few words."""
+    """Return a tokenizer trained on a few words."""
     lines = ["the dog runs", "the cat runs"] * 3
     return train_tokenizer(lines, TokenizerSettings(vocab_size=20), tmp_path / "source.model")
 
 
 def test_symbols_are_numbered_after_the_special_ids() -> None:
-    """Text to ids and back; what is not known is unknown; special ids have no text."""
+    """Text round-trips; unknown tokens become unknown; special ids have no text."""
     symbols = Symbols(["(S", ")S", "XX"])
 
     assert symbols.vocab_size == 7
@@ -33,12 +33,12 @@ def test_symbols_are_numbered_after_the_special_ids() -> None:
 
 
 def test_a_space_of_another_kind_is_part_of_a_symbol() -> None:
-    """Treebanks hold tokens with no-break spaces inside."""
+    """Treebanks contain tokens with no-break spaces."""
     assert Symbols(["a\u00a0b"]).encode("a\u00a0b a\u00a0b") == [4, 4]
 
 
 def test_other_tokens_are_spelled_in_pieces(spelling: Tokenizer) -> None:
-    """With the ids that the pieces have on the source, and put together again."""
+    """The pieces have the same ids as on the source side, and are joined again."""
     symbols = Symbols(["(S", ")"], spelling)
 
     ids = symbols.encode("(S dog cats )")
@@ -49,7 +49,7 @@ def test_other_tokens_are_spelled_in_pieces(spelling: Tokenizer) -> None:
 
 
 def test_a_file_opens_with_what_it_was_made_of(spelling: Tokenizer, tmp_path: Path) -> None:
-    """JSON, the same again; the digest tells vocabularies apart."""
+    """The JSON round-trips; the digests of different vocabularies differ."""
     for symbols in (Symbols(["(S", "ü"]), Symbols(["(S", "ü"], spelling)):
         path = tmp_path / "target.symbols.json"
         path.write_bytes(symbols.bytes)
@@ -73,7 +73,7 @@ def test_a_file_opens_with_what_it_was_made_of(spelling: Tokenizer, tmp_path: Pa
     ],
 )
 def test_a_damaged_file_is_refused(content: str, spelling: Tokenizer, tmp_path: Path) -> None:
-    """Whatever it holds, the reader gets a finding."""
+    """Any damaged content raises an `InputError`."""
     path = tmp_path / "target.symbols.json"
     path.write_text(content)
 
@@ -82,5 +82,5 @@ def test_a_damaged_file_is_refused(content: str, spelling: Tokenizer, tmp_path: 
 
 
 def test_symbols_are_counted() -> None:
-    """Over all lines, parted by spaces alone."""
+    """Tokens of all lines, separated only by spaces."""
     assert count_symbols(["a b a", "", "b\u00a0c"]) == {"a": 2, "b": 1, "b\u00a0c": 1}

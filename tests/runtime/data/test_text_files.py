@@ -1,4 +1,4 @@
-"""Text files: what a line is, and which files are refused with what words."""
+"""Text files: the definition of a line, and errors for invalid files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ODD = "a\tb\u0085c\u2028d\x0be\x0cf\u00a0g\u202fh\rk \u00fc\U0001f600"
-"""Characters that `str.splitlines` or `str.strip` would break or lose."""
+"""Characters that `str.splitlines` or `str.strip` would split at or remove."""
 
 lines = st.lists(
     st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])).filter(
@@ -32,21 +32,21 @@ def write(path: Path, content: bytes) -> Path:
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
-    """Tabs, U+0085, U+2028, form feeds and lone carriage returns stay in the line."""
+    """Tabs, U+0085, U+2028, form feeds and single carriage returns are part of the line."""
     path = write(tmp_path / "a", f"{ODD}\nnext\n".encode())
 
     assert list(read_lines(path)) == [ODD, "next"]
 
 
 def test_a_rest_after_the_last_line_feed_is_a_line(tmp_path: Path) -> None:
-    """Editors differ; an empty file has no line, an empty line is one."""
+    """Text after the last line feed is a line; an empty file has no lines."""
     assert list(read_lines(write(tmp_path / "a", b"one\n\ntwo"))) == ["one", "", "two"]
     assert list(read_lines(write(tmp_path / "b", b""))) == []
     assert list(read_lines(write(tmp_path / "c", b"\n"))) == [""]
 
 
 def test_windows_endings_and_byte_order_mark_are_taken_off(tmp_path: Path) -> None:
-    """One carriage return before a line feed is part of the ending; a second is text."""
+    """One carriage return before a line feed belongs to the ending; a second one is text."""
     path = write(tmp_path / "a", b"\xef\xbb\xbfone\r\ntwo\r\r\n\xef\xbb\xbfthree\r")
 
     assert list(read_lines(path)) == ["one", "two\r", "\ufeffthree\r"]
@@ -54,7 +54,7 @@ def test_windows_endings_and_byte_order_mark_are_taken_off(tmp_path: Path) -> No
 
 @given(lines)
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, text: list[str]) -> None:
-    """Plain or gzip, whatever the file is called."""
+    """Plain and gzip files are detected independently of their names."""
     folder = tmp_path_factory.mktemp("lines")
     content = "".join(f"{line}\n" for line in text).encode()
 
@@ -66,7 +66,7 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, text:
 
 
 def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path: Path) -> None:
-    """The whole text is fixed: Latin-1 files are the commonest mistake with corpora."""
+    """The message is checked in full: Latin-1 files are the most common error in corpora."""
     path = write(tmp_path / "a.de", b"gut\ngr\xfcn\n")
 
     with pytest.raises(InputError) as caught:
@@ -80,7 +80,7 @@ def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path: Path) -> No
 
 
 def test_a_missing_file_suggests_the_nearest(tmp_path: Path) -> None:
-    """A slip in a name is answered with the name that was meant."""
+    """A misspelled name gets a suggestion."""
     write(tmp_path / "train.de.gz", b"")
 
     with pytest.raises(InputError, match=r"no file 'train\.de'") as caught:
@@ -90,7 +90,7 @@ def test_a_missing_file_suggests_the_nearest(tmp_path: Path) -> None:
 
 
 def test_folders_are_not_files(tmp_path: Path) -> None:
-    """Both a folder in place of a file and a missing folder are said to be so."""
+    """A folder in place of a file and a missing folder have messages of their own."""
     with pytest.raises(InputError, match="a folder, not a file"):
         list(read_lines(tmp_path))
     with pytest.raises(InputError, match="no folder"):
@@ -99,7 +99,7 @@ def test_folders_are_not_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", [1, 8, 15])
 def test_a_cut_gzip_file_is_an_error_not_an_end(tmp_path: Path, lost: int) -> None:
-    """A download that broke off must not look like a shorter corpus."""
+    """An incomplete download must not look like a shorter corpus."""
     packed = gzip.compress(b"".join(b"line %d\n" % n for n in range(1000)))
     path = write(tmp_path / "a.gz", packed[:-lost])
 
@@ -110,7 +110,7 @@ def test_a_cut_gzip_file_is_an_error_not_an_end(tmp_path: Path, lost: int) -> No
 
 
 def test_a_damaged_gzip_file_is_an_error(tmp_path: Path) -> None:
-    """A checksum that does not fit, and bytes that are no gzip after the magic."""
+    """A wrong checksum, and bytes after the magic that are not gzip, raise errors."""
     packed = bytearray(gzip.compress(b"hello\n" * 100))
     packed[-6] ^= 1
 
@@ -121,7 +121,7 @@ def test_a_damaged_gzip_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_path_stays_below_the_root(tmp_path: Path) -> None:
-    """Neither dots, nor an absolute path, nor a link lead out; dots inside may."""
+    """Dots, absolute paths and links cannot leave the root; dots inside it are allowed."""
     root = tmp_path / "root"
     (root / "sub").mkdir(parents=True)
     outside = write(tmp_path / "secret", b"")
@@ -138,7 +138,7 @@ def test_a_path_stays_below_the_root(tmp_path: Path) -> None:
 
 
 def test_a_root_may_itself_be_a_link(tmp_path: Path) -> None:
-    """The real path counts on both sides."""
+    """Links are resolved on both sides."""
     (tmp_path / "real").mkdir()
     (tmp_path / "root").symlink_to(tmp_path / "real")
 
@@ -146,7 +146,7 @@ def test_a_root_may_itself_be_a_link(tmp_path: Path) -> None:
 
 
 def test_files_are_read_pair_by_pair(tmp_path: Path) -> None:
-    """The second source goes on with the second target."""
+    """The second source continues with the second target."""
     for name, content in {"a": b"1\n2\n", "b": b"3\n", "x": b"one\ntwo\n", "y": b"three"}.items():
         write(tmp_path / name, content)
 
@@ -156,7 +156,7 @@ def test_files_are_read_pair_by_pair(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "said"),
+    ("source", "target", "problem"),
     [
         (b"1\n2\n3\n4\n5\n", b"1\n2\n", "5 source lines but 2 target lines"),
         (b"1\n2\n", b"1\n2\n3\n4\n5\n", "2 source lines but 5 target lines"),
@@ -164,13 +164,13 @@ def test_files_are_read_pair_by_pair(tmp_path: Path) -> None:
     ],
 )
 def test_sides_of_unequal_length_are_refused_with_both_counts(
-    tmp_path: Path, source: bytes, target: bytes, said: str
+    tmp_path: Path, source: bytes, target: bytes, problem: str
 ) -> None:
-    """The longer file is counted to its end, so both numbers are whole."""
+    """The longer file is counted to its end, so both counts are exact."""
     write(tmp_path / "a", source)
     write(tmp_path / "b", target)
 
-    with pytest.raises(InputError, match=said) as caught:
+    with pytest.raises(InputError, match=problem) as caught:
         list(read_parallel(Files(source=("a",), target=("b",)), tmp_path))
 
     shorter = min(source.count(b"\n"), target.count(b"\n"))
@@ -178,7 +178,7 @@ def test_sides_of_unequal_length_are_refused_with_both_counts(
 
 
 def test_lengths_are_compared_file_by_file(tmp_path: Path) -> None:
-    """Two wrongs do not make a right: totals that agree hide a shift."""
+    """Equal totals must not hide files of different lengths."""
     for name, content in {"a": b"1\n2\n", "b": b"3\n", "x": b"1\n", "y": b"2\n3\n"}.items():
         write(tmp_path / name, content)
 
@@ -198,7 +198,7 @@ def test_lines_are_counted_as_they_are_read(
 
 
 def test_counting_a_cut_file_is_an_error_too(tmp_path: Path) -> None:
-    """With the place that reading it would give."""
+    """The place is the same as when reading the file."""
     path = tmp_path / "text.gz"
     path.write_bytes(gzip.compress(b"one\ntwo\n")[:-4])
 

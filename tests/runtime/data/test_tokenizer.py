@@ -1,4 +1,4 @@
-"""Tokenizers: the same bytes each time, text that comes back, errors with a way out."""
+"""Tokenizers: deterministic training, round trips, and errors with a fix."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ LINES = [
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """Return a small model with bytes for unseen characters."""
+    """Return a small model with byte fallback."""
     settings = TokenizerSettings(vocab_size=330, byte_fallback=True)
     return train_tokenizer(LINES, settings, tmp_path_factory.mktemp("model") / "m.model")
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_the_same_text_gives_the_same_file(tmp_path: Path, kind: str) -> None:
-    """Runs can be repeated, and corpora belong to a tokenizer by its hash."""
+    """Runs are reproducible, and corpora refer to a tokenizer by its digest."""
     settings = TokenizerSettings.model_validate({"type": kind, "vocab_size": 34})
 
     first = train_tokenizer(LINES, settings, tmp_path / "a.model")
@@ -44,14 +44,14 @@ def test_the_same_text_gives_the_same_file(tmp_path: Path, kind: str) -> None:
 
 
 def test_special_ids_are_fixed(tokenizer: Tokenizer) -> None:
-    """Models count on padding being 0 and the end being 1."""
+    """Models rely on padding being 0 and the end token being 1."""
     assert (tokenizer.pad, tokenizer.eos, tokenizer.unk, tokenizer.bos) == (0, 1, 2, 3)
     assert tokenizer.vocab_size == 330
     assert tokenizer.pieces([0, 1, 2, 3]) == ["<pad>", "</s>", "<unk>", "<s>"]
 
 
 def test_special_names_in_a_text_are_only_text(tokenizer: Tokenizer) -> None:
-    """A sentence cannot end itself or look like padding."""
+    """Text cannot produce an end token or padding."""
     ids = tokenizer.encode("the <pad> dog </s> sees <s>")
 
     assert not {0, 1, 2, 3} & set(ids)
@@ -60,7 +60,7 @@ def test_special_names_in_a_text_are_only_text(tokenizer: Tokenizer) -> None:
 
 @given(st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), max_size=30))
 def test_byte_fallback_brings_back_characters_never_seen(tokenizer: Tokenizer, text: str) -> None:
-    """What normalization does not change comes back, in any script."""
+    """Text that normalization does not change round-trips in any script."""
     once = tokenizer.decode(tokenizer.encode(text))
 
     assert tokenizer.decode(tokenizer.encode(once)) == once
@@ -68,7 +68,7 @@ def test_byte_fallback_brings_back_characters_never_seen(tokenizer: Tokenizer, t
 
 
 def test_byte_fallback_spells_a_character_in_bytes(tokenizer: Tokenizer) -> None:
-    """U+6F22 is three bytes in UTF-8, by the standard E6 BC A2."""
+    """U+6F22 is three bytes in UTF-8: E6 BC A2."""
     ids = tokenizer.encode("\u6f22")
 
     assert tokenizer.pieces(ids)[-3:] == ["<0xE6>", "<0xBC>", "<0xA2>"]
@@ -76,7 +76,7 @@ def test_byte_fallback_spells_a_character_in_bytes(tokenizer: Tokenizer) -> None
 
 
 def test_without_byte_fallback_unseen_characters_are_unknown(tmp_path: Path) -> None:
-    """They show as U+2047, so that a reader sees something was there."""
+    """They become U+2047 when decoded."""
     plain = train_tokenizer(LINES, TokenizerSettings(vocab_size=60), tmp_path / "m")
 
     ids = plain.encode("dog \u6f22")
@@ -86,7 +86,7 @@ def test_without_byte_fallback_unseen_characters_are_unknown(tmp_path: Path) -> 
 
 
 def test_decoding_stops_at_the_first_end(tokenizer: Tokenizer) -> None:
-    """What a decoder writes after the end, and padding before it, is not text."""
+    """Tokens after the end token, and padding, are dropped."""
     dog, house = tokenizer.encode("dog"), tokenizer.encode("house")
 
     assert tokenizer.decode([3, *dog, 0, 1, *house, 1]) == "dog"
@@ -105,7 +105,7 @@ def test_many_are_encoded_as_one_by_one(tokenizer: Tokenizer) -> None:
 
 
 def test_a_model_survives_as_bytes_and_as_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """A checkpoint carries the bytes; nothing else is needed."""
+    """A checkpoint contains the bytes of the model and needs no other file."""
     (tmp_path / "m").write_bytes(tokenizer.bytes)
 
     for again in (Tokenizer.from_bytes(tokenizer.bytes), Tokenizer.open(tmp_path / "m")):
@@ -114,7 +114,7 @@ def test_a_model_survives_as_bytes_and_as_file(tokenizer: Tokenizer, tmp_path: P
 
 
 def test_case_is_folded_by_the_file_itself(tmp_path: Path) -> None:
-    """A reopened model must read text as the one in memory did."""
+    """A reopened model must encode text like the one in memory."""
     settings = TokenizerSettings(vocab_size=60, lowercase=True)
     train_tokenizer(LINES, settings, tmp_path / "m")
 
@@ -125,7 +125,7 @@ def test_case_is_folded_by_the_file_itself(tmp_path: Path) -> None:
 
 
 def test_user_symbols_are_one_piece(tmp_path: Path) -> None:
-    """Brackets of trees are read whole, even those never seen, and even with commas."""
+    """Brackets of trees are one piece, including unseen ones and ones with commas."""
     settings = TokenizerSettings(vocab_size=64, user_symbols=("(NP", ")NP", "a,b"))
     model = train_tokenizer(LINES, settings, tmp_path / "m")
 
@@ -138,7 +138,7 @@ def test_user_symbols_are_one_piece(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @pytest.mark.parametrize("size", [5, 5000])
 def test_the_size_that_is_named_works(tmp_path: Path, kind: str, size: int) -> None:
-    """Too small or too large: the help names the nearest size, and that one trains."""
+    """For sizes that are too small or too large, the help names the nearest size, which works."""
     settings = TokenizerSettings.model_validate({"type": kind, "vocab_size": size})
 
     with pytest.raises(InputError, match=f"vocab_size {size}") as caught:
@@ -150,7 +150,7 @@ def test_the_size_that_is_named_works(tmp_path: Path, kind: str, size: int) -> N
 
 
 def test_no_text_is_an_error_and_writes_nothing(tmp_path: Path) -> None:
-    """Blank lines are no text."""
+    """Blank lines do not count as text."""
     with pytest.raises(InputError, match="no text"):
         train_tokenizer(["", "  "], TokenizerSettings(vocab_size=60), tmp_path / "m")
 
@@ -159,7 +159,7 @@ def test_no_text_is_an_error_and_writes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("odd", ["\u2585", "\0", "\t"])
 def test_reserved_characters_do_not_lose_a_training_line(tmp_path: Path, odd: str) -> None:
-    """SentencePiece leaves out lines with its own marks; here their words are learnt."""
+    """SentencePiece skips lines with its own marks; here their words are still learned."""
     model = train_tokenizer(
         [*LINES, *[f"qqq{odd} zzz"] * 5], TokenizerSettings(vocab_size=60), tmp_path / "m"
     )
@@ -168,7 +168,7 @@ def test_reserved_characters_do_not_lose_a_training_line(tmp_path: Path, odd: st
 
 
 def test_long_training_lines_are_not_lost(tmp_path: Path) -> None:
-    """Characters at either end of a line of any length are in the vocabulary."""
+    """Characters at both ends of a line of any length are in the vocabulary."""
     spaced = "Q" + " dog" * LONGEST + " Z"
     solid = "J" + "o" * 70_000 + "K"
 
@@ -180,7 +180,7 @@ def test_long_training_lines_are_not_lost(tmp_path: Path) -> None:
 
 
 def test_an_error_of_the_reader_comes_through(tmp_path: Path) -> None:
-    """SentencePiece would turn it into its own."""
+    """SentencePiece would replace the exception with its own."""
 
     def broken() -> Iterator[str]:
         yield LINES[0]
@@ -192,7 +192,7 @@ def test_an_error_of_the_reader_comes_through(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """Empty, cut off, or something else; and a missing one suggests the nearest."""
+    """Empty, truncated and unrelated files raise errors; a missing file gets a suggestion."""
     for content in (b"", tokenizer.bytes[:100], tokenizer.bytes[:-50], b"hello " * 50):
         (tmp_path / "source.model").write_bytes(content)
         with pytest.raises(InputError, match=r"empty|damaged"):
@@ -203,13 +203,13 @@ def test_damaged_files_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None
 
 
 def test_text_that_is_not_unicode_is_refused(tokenizer: Tokenizer) -> None:
-    """Surrogates come from standard input that was read as something else."""
+    """Surrogates come from standard input that was decoded with another encoding."""
     with pytest.raises(InputError, match="not Unicode"):
         tokenizer.encode("a\ud800b")
 
 
 def test_training_is_silent(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The terminal belongs to the command line."""
+    """Only the command line may write to the terminal."""
     train_tokenizer(LINES, TokenizerSettings(vocab_size=60), tmp_path / "m")
     with pytest.raises(InputError):
         train_tokenizer(LINES, TokenizerSettings(vocab_size=6000), tmp_path / "m")

@@ -1,4 +1,4 @@
-"""The sample: so many lines, evenly, in order, and always the same."""
+"""Tokenizer sample: the requested number of lines, evenly, in order and deterministic."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, 
 
 
 def test_few_lines_are_all_taken_in_order(groups: list[tuple[Path, Path]]) -> None:
-    """Sides in turn, file after file; the last progress is the whole."""
-    told: list[int] = []
+    """Sides alternate, file after file; the last progress report is the total."""
+    progress: list[int] = []
 
-    lines = list(sampled(groups, [25, 10], 1000, told.append))
+    lines = list(sampled(groups, [25, 10], 1000, progress.append))
 
     assert lines[:4] == ["a.x 0", "a.y 0", "a.x 1", "a.y 1"]
     assert lines[50:52] == ["b.x 0", "b.y 0"]
     assert len(lines) == len(set(lines)) == 70
-    assert told == [10, 20, 25, 35]
+    assert progress == [10, 20, 25, 35]
 
 
 def test_of_many_lines_an_even_share_is_drawn(groups: list[tuple[Path, Path]]) -> None:
-    """35 of 70: as many as asked for, half of each block, none twice, the same again."""
+    """35 of 70: the requested number, half of each block, without repetition, deterministic."""
     lines = list(sampled(groups, [25, 10], 35, lambda _: None))
 
     assert len(lines) == len(set(lines)) == 35
@@ -48,7 +48,7 @@ def test_of_many_lines_an_even_share_is_drawn(groups: list[tuple[Path, Path]]) -
 
 
 def test_one_side_may_be_sampled(groups: list[tuple[Path, Path]]) -> None:
-    """As for tokenizers of their own."""
+    """As for separate tokenizers."""
     lines = list(sampled([(left,) for left, _ in groups], [25, 10], 7, lambda _: None))
 
     assert len(lines) == 7

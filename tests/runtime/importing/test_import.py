@@ -1,4 +1,4 @@
-"""Import: tensors end where the table says, and nothing is lost or left empty."""
+"""Import: tensors are mapped as in the table, and none is lost or missing."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ CONFIG: dict[str, Any] = {
 
 
 def their_tensors() -> dict[str, torch.Tensor]:
-    """Return tensors of theirs, each number once."""
+    """Return source tensors with distinct numbers."""
     shapes = {
         "base.embed.gamma": (5, 4),
         "out.bias": (1, 5),
@@ -123,7 +123,7 @@ def their_tensors() -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def tagger(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
-    """Return a writer of the folder and the table; changes replace keys, None takes them away."""
+    """Return a function that writes folder and table; changes replace keys, None removes them."""
 
     def write(
         config: Mapping[str, Any] | None = None,
@@ -132,8 +132,8 @@ def tagger(tmp_path: Path) -> Callable[..., tuple[Path, Path]]:
     ) -> tuple[Path, Path]:
         folder = tmp_path / "theirs"
         folder.mkdir(exist_ok=True)
-        held = {**their_tensors(), **(tensors or {})}
-        save_file({k: v for k, v in held.items() if v is not None}, folder / "model.safetensors")
+        merged = {**their_tensors(), **(tensors or {})}
+        save_file({k: v for k, v in merged.items() if v is not None}, folder / "model.safetensors")
         settings = {k: v for k, v in {**CONFIG, **(config or {})}.items() if v != "(gone)"}
         (folder / "config.json").write_text(json.dumps(settings))
         (tmp_path / "tagger.json").write_text(json.dumps(SPEC))
@@ -150,7 +150,7 @@ def code_and_text(error: pytest.ExceptionInfo[SpecError]) -> list[tuple[str, str
 
 
 def test_every_weight_is_what_the_table_makes_of_theirs(tagger: Tagger) -> None:
-    """Transposed and cut, filled, reshaped, multiplied and added to; endings and prefix apply."""
+    """Transposed, sliced, filled, reshaped, multiplied and added to; with endings and prefix."""
     folder, table = tagger()
     theirs = their_tensors()
 
@@ -178,7 +178,7 @@ def test_every_weight_is_what_the_table_makes_of_theirs(tagger: Tagger) -> None:
 
 
 def test_the_checkpoint_opens_and_computes_the_same(tagger: Tagger, tmp_path: Path) -> None:
-    """Saved by the command, it gives what the module in memory gives."""
+    """A checkpoint saved by the command gives the same outputs as the module in memory."""
     folder, table = tagger()
     tokens = torch.tensor([[0, 3, 4]])
 
@@ -186,11 +186,13 @@ def test_the_checkpoint_opens_and_computes_the_same(tagger: Tagger, tmp_path: Pa
         main(["import", "hf", str(folder), "--as", str(table), "--out", str(tmp_path / "c")]) == 0
     )
 
-    held = open_checkpoint(tmp_path / "c")
+    checkpoint = open_checkpoint(tmp_path / "c")
     ours = weft.import_hf(folder, table).build()
     with torch.no_grad():
-        assert torch.equal(held.build()(tokens=tokens)["logits"], ours(tokens=tokens)["logits"])
-    assert held.state["imported"]["table"] == "hf-tagger"
+        assert torch.equal(
+            checkpoint.build()(tokens=tokens)["logits"], ours(tokens=tokens)["logits"]
+        )
+    assert checkpoint.state["imported"]["table"] == "hf-tagger"
 
 
 def test_several_files_are_read_by_their_index(tagger: Tagger) -> None:
@@ -212,7 +214,7 @@ def test_several_files_are_read_by_their_index(tagger: Tagger) -> None:
 
 @pytest.mark.parametrize("file", ["../out.safetensors", "part.bin", "/etc/hosts"])
 def test_an_index_leads_nowhere_else(tagger: Tagger, file: str) -> None:
-    """Names of files beside it, and safetensors alone."""
+    """Only names of safetensors files in the same folder are allowed."""
     folder, table = tagger()
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": file}}))
@@ -222,7 +224,7 @@ def test_an_index_leads_nowhere_else(tagger: Tagger, file: str) -> None:
 
 
 def test_pickled_weights_are_not_opened(tagger: Tagger) -> None:
-    """They could run code."""
+    """Loading them could run code."""
     folder, table = tagger()
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
@@ -231,7 +233,7 @@ def test_pickled_weights_are_not_opened(tagger: Tagger) -> None:
 
 
 def test_both_lists_are_named_when_names_differ(tagger: Tagger) -> None:
-    """One finding: what of ours stays empty, and what of theirs is unused."""
+    """One finding lists the target weights without a source and the unused source tensors."""
     missing, extra = "base.block.1.down.bias", "base.block.1.dwn.bias"
     folder, table = tagger(tensors={missing: None, extra: torch.zeros(4)})
 
@@ -248,7 +250,7 @@ def test_both_lists_are_named_when_names_differ(tagger: Tagger) -> None:
 
 
 def test_a_path_that_no_line_fits_is_named(tagger: Tagger) -> None:
-    """Together with the tensor that nothing reads then."""
+    """The finding also has the tensor that is unused as a result."""
     weights = {k: v for k, v in TABLE["weights"].items() if k != "head.bias"}
     folder, table = tagger(table={"weights": weights})
 
@@ -259,7 +261,7 @@ def test_a_path_that_no_line_fits_is_named(tagger: Tagger) -> None:
 
 
 def test_weights_become_float32(tagger: Tagger) -> None:
-    """Whatever they were kept in; bfloat16 loses nothing."""
+    """Tensors of any dtype are converted; bfloat16 loses nothing."""
     half = their_tensors()["base.embed.gamma"].bfloat16()
     folder, table = tagger(tensors={"base.embed.gamma": half})
 
@@ -270,7 +272,7 @@ def test_weights_become_float32(tagger: Tagger) -> None:
 
 
 def test_two_tensors_of_one_name_are_refused(tagger: Tagger) -> None:
-    """One with the prefix, one without: which is meant cannot be known."""
+    """One with the prefix, one without: the choice would be ambiguous."""
     folder, table = tagger(tensors={"embed.weight": torch.zeros(5, 4)})
 
     with pytest.raises(InputError, match=r"both map to 'embed\.weight'"):
@@ -291,7 +293,7 @@ def test_two_tensors_of_one_name_are_refused(tagger: Tagger) -> None:
     ids=str,
 )
 def test_a_change_that_cannot_be_made_is_told(tagger: Tagger, change: dict[str, Any]) -> None:
-    """Whatever the table says, nothing but a finding comes of it."""
+    """An operation that does not fit gives a finding, not another exception."""
     line = {"from": "block.{i}.down.{p}", **change}
     folder, table = tagger(
         table={"weights": {**TABLE["weights"], "encoder.{i}.map.outer.{p}": line}}
@@ -306,7 +308,7 @@ def test_a_change_that_cannot_be_made_is_told(tagger: Tagger, change: dict[str, 
 
 
 def test_only_an_older_checkpoint_is_replaced(tagger: Tagger, tmp_path: Path) -> None:
-    """A folder with anything else in it stays, and so does the one that is read."""
+    """A folder with other content stays, and so does the imported one."""
     folder, table = tagger()
     made = weft.import_hf(folder, table)
     (tmp_path / "notes").mkdir()
@@ -338,7 +340,7 @@ def test_only_an_older_checkpoint_is_replaced(tagger: Tagger, tmp_path: Path) ->
 def test_a_tokenizer_becomes_ours_where_its_ids_are(
     tagger: Tagger, tmp_path: Path, data: bytes | int | None, kept: list[str], note: str
 ) -> None:
-    """Another one keeps its name, so that nobody takes it for one that works."""
+    """Another tokenizer keeps its name, so that it is not mistaken for a usable one."""
     six = {"base.embed.gamma": torch.zeros(6, 4), "out.bias": torch.zeros(1, 6)}
     folder, table = tagger({"vocab": 6}, {"tokenizers": ["spiece.model"]}, six)
     if isinstance(data, int):
@@ -355,7 +357,7 @@ def test_a_tokenizer_becomes_ours_where_its_ids_are(
 
 
 def test_tensors_under_two_names_must_be_equal(tagger: Tagger) -> None:
-    """Equal ones are one tensor; others are no tied weights."""
+    """Equal tensors are imported as one; different ones are errors."""
     same = their_tensors()["base.embed.gamma"]
     folder, table = tagger(tensors={"out.weight": same.clone()})
     assert torch.equal(weft.import_hf(folder, table).weights["embedding.weight"], same)
@@ -370,7 +372,7 @@ def test_tensors_under_two_names_must_be_equal(tagger: Tagger) -> None:
 
 
 def test_a_tensor_that_may_be_missing_is_filled(tagger: Tagger) -> None:
-    """Only where it is missing; the changes are for what they have."""
+    """Only if it is missing; operations apply to existing tensors."""
     weights = {**TABLE["weights"], "head.bias": {"from": "out.bias", "reshape": [-1], "fill": 3}}
     folder, table = tagger(table={"weights": weights})
     assert torch.equal(
@@ -385,7 +387,7 @@ CUT = "'block.0.fused' cannot be converted to 'encoder.0.map.inner.weight'"
 
 
 def test_shapes_that_do_not_fit_are_all_named(tagger: Tagger) -> None:
-    """Also those that a change cannot be made to."""
+    """Including shapes that an operation does not fit."""
     folder, table = tagger(
         tensors={"base.block.0.fused": torch.zeros(4, 5), "base.block.1.down.bias": torch.zeros(3)}
     )
@@ -435,7 +437,7 @@ CONFIGS: list[tuple[dict[str, Any], list[tuple[str, str, str]]]] = [
 def test_a_configuration_that_is_not_supported_says_why(
     tagger: Tagger, config: dict[str, Any], wanted: list[tuple[str, str, str]]
 ) -> None:
-    """Everything at once, each with its place."""
+    """All findings at once, each with its place."""
     folder, table = tagger(config=config)
 
     with pytest.raises(SpecError) as error:
@@ -446,7 +448,7 @@ def test_a_configuration_that_is_not_supported_says_why(
 
 
 def test_defaults_that_lead_in_a_circle_end(tagger: Tagger) -> None:
-    """They are a mistake, not a crash."""
+    """A circle gives a finding, not a crash."""
     folder, table = tagger(
         table={"defaults": {"inner": "=other", "other": "=inner", "act": "relu"}}
     )
@@ -481,7 +483,7 @@ TABLES: list[tuple[dict[str, Any], str, str]] = [
 def test_a_wrong_table_says_where(
     tagger: Tagger, change: dict[str, Any], at: str, problem: str
 ) -> None:
-    """By pointer, before anything of the folder is read."""
+    """By JSON Pointer, before the folder is read."""
     _, table = tagger(table=change)
 
     with pytest.raises(SpecError) as error:
@@ -492,7 +494,7 @@ def test_a_wrong_table_says_where(
 
 
 def test_two_lines_for_one_path_are_a_mistake(tagger: Tagger) -> None:
-    """Which would count must not depend on their order."""
+    """The result must not depend on the order of lines."""
     weights = {**TABLE["weights"], "encoder.{i}.map.{m}.weight": "block.{i}.x"}
     folder, table = tagger(table={"weights": weights})
 
@@ -504,7 +506,7 @@ def test_two_lines_for_one_path_are_a_mistake(tagger: Tagger) -> None:
 
 
 def test_a_table_may_name_a_spec_beside_it_and_no_other_file(tagger: Tagger) -> None:
-    """A path does not lead out of its folder."""
+    """A path cannot leave the folder of the table."""
     folder, table = tagger(table={"spec": "../tagger.json"})
 
     with pytest.raises(InputError, match=r"no spec '\.\./tagger\.json' next to the table"):
@@ -512,9 +514,9 @@ def test_a_table_may_name_a_spec_beside_it_and_no_other_file(tagger: Tagger) -> 
 
 
 def leaves(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Walk the ways to everything inside a value."""
-    held = value if isinstance(value, dict | list) else []
-    for key, part in held.items() if isinstance(held, dict) else enumerate(held):
+    """Yield the paths to all parts of a nested value."""
+    container = value if isinstance(value, dict | list) else []
+    for key, part in container.items() if isinstance(container, dict) else enumerate(container):
         yield (*way, key)
         yield from leaves(part, (*way, key))
 
@@ -526,7 +528,7 @@ ODD += [{"by": 5, "cases": []}, {"by": "size", "cases": {}}, [[1]], "=10**15"]
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["table", "config"])
 def test_nothing_but_findings_comes_of_odd_values(tagger: Tagger, which: str) -> None:
-    """Each value of a table and of a configuration, replaced by each of a list."""
+    """Each value of a table and of a configuration is replaced by each of a list of odd values."""
     whole = TABLE if which == "table" else CONFIG
     refused = tried = 0
     for way in leaves(whole):
@@ -547,7 +549,7 @@ def test_nothing_but_findings_comes_of_odd_values(tagger: Tagger, which: str) ->
 
 
 def test_a_model_without_sources_decodes_none(tagger: Tagger, tmp_path: Path) -> None:
-    """And says which inputs are wanted."""
+    """The error names the required inputs."""
     weft.import_hf(*tagger()).save(tmp_path / "made")
 
     with pytest.raises(InputError, match="needs an encoder-decoder over ids"):
@@ -555,7 +557,7 @@ def test_a_model_without_sources_decodes_none(tagger: Tagger, tmp_path: Path) ->
 
 
 def test_codes_and_keys_are_those_of_the_page() -> None:
-    """`docs/importing.md` has every code of a finding, every key, and its table is one."""
+    """`docs/importing.md` has every code and key, and its example is a valid table."""
     page = (ROOT / "docs" / "importing.md").read_text(encoding="utf-8")
     examples = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     keys = {alias for form in (Table, Weight) for alias in form.model_json_schema()["properties"]}

@@ -1,4 +1,4 @@
-"""Configurations as models were published, of older forms too, give specs of the known sizes."""
+"""Published configurations, including older formats, give specs of the known sizes."""
 
 from __future__ import annotations
 
@@ -122,10 +122,10 @@ WHISPER = {
 
 
 def settled(table: str, config: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return what a shipped table makes of a configuration."""
+    """Return the values of a shipped table for a configuration."""
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    held, source = load_table(table)
-    return settle(held, source, read_configuration(folder, held))
+    loaded, source = load_table(table)
+    return settle(loaded, source, read_configuration(folder, loaded))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def settled(table: str, config: dict[str, Any], folder: Path) -> dict[str, Any]:
 def test_a_published_configuration_has_the_known_size(
     tmp_path: Path, table: str, config: dict[str, Any], parameters: int
 ) -> None:
-    """The encoder's waves of Whisper, 576,000 numbers, are no parameters here."""
+    """Whisper's sinusoidal encoder positions, 576,000 numbers, are not parameters here."""
     found = settled(table, config, tmp_path)
 
     graph = graph_of(load(found["spec"], found["params"]))
@@ -153,7 +153,7 @@ def test_a_published_configuration_has_the_known_size(
 
 
 def test_gelu_of_the_first_gemma_is_the_approximation(tmp_path: Path) -> None:
-    """Its configuration says `gelu` for what it computes by tanh."""
+    """Its configuration says `gelu`, but the model computes the tanh approximation."""
     found = settled("gemma", GEMMA, tmp_path)
 
     graph = graph_of(load(found["spec"], found["params"]))
@@ -183,6 +183,6 @@ def test_gelu_of_the_first_gemma_is_the_approximation(tmp_path: Path) -> None:
 def test_what_is_not_supported_is_told(
     tmp_path: Path, table: str, config: dict[str, Any], problem: str
 ) -> None:
-    """By the configuration alone, before a weight is read."""
+    """Determined by the configuration only, before a weight is read."""
     with pytest.raises(SpecError, match=problem):
         settled(table, config, tmp_path)

@@ -1,4 +1,4 @@
-"""Tables: every shipped one can be read and fits the specs that it names."""
+"""Shipped tables: each can be read and matches the specs that it names."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ EVERY = pytest.mark.parametrize("name", NAMES)
 
 
 def specs_of(value: Any) -> list[str]:
-    """Return every spec that a table may choose."""
+    """Return every spec that a table may select."""
     cases = value["cases"].values() if isinstance(value, dict) else ()
     return [spec for case in cases for spec in specs_of(case)] or [value]
 
 
 def expressions_in(value: Any) -> Iterator[str]:
-    """Walk the expressions inside a value of a table."""
+    """Yield the expressions inside a value of a table."""
     if is_expression(value):
         yield value[1:]
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -37,7 +37,7 @@ def expressions_in(value: Any) -> Iterator[str]:
 
 @EVERY
 def test_a_table_fits_its_specs(name: str) -> None:
-    """Every parameter fits one line, every line some parameter, and every param exists."""
+    """Every parameter matches one line, every line some parameter, and every param exists."""
     table, source = load_table(name)
     fitted: set[str] = set()
     for spec in specs_of(table.spec):
@@ -51,7 +51,7 @@ def test_a_table_fits_its_specs(name: str) -> None:
 
 @EVERY
 def test_every_expression_of_a_table_can_be_read(name: str) -> None:
-    """With 4 for each name, so a slip in one is found without a model that needs it."""
+    """With 4 for each name, which finds errors without a model that needs the expression."""
     table, _ = load_table(name)
     written = json.loads((SHIPPED / FOLDER / f"hf-{name}.json").read_text(encoding="utf-8"))
 
@@ -70,7 +70,7 @@ def test_every_expression_of_a_table_can_be_read(name: str) -> None:
 
 @EVERY
 def test_what_is_ignored_is_not_also_read(name: str) -> None:
-    """A pattern that hides weights would hide a mistake."""
+    """A pattern that ignores a used tensor would hide errors."""
     table, _ = load_table(name)
     read = [other for weight in table.weights.values() for other in weight.names]
 
@@ -79,15 +79,15 @@ def test_what_is_ignored_is_not_also_read(name: str) -> None:
 
 
 def test_the_page_has_a_row_for_every_table() -> None:
-    """With the specs that it names, and for no other."""
+    """The page has the specs of each table, and no other rows."""
     page = (Path(__file__).parents[3] / "docs" / "importing.md").read_text(encoding="utf-8")
     rows = re.search(r"^\| `--as` .*?\n\n", page, re.DOTALL | re.MULTILINE)
     assert rows is not None
 
-    told = {
+    documented = {
         name: set(re.findall(r"`([^`]+)`", specs))
         for name, specs in re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", rows[0], re.MULTILINE)
     }
 
-    told.pop("--as")
-    assert told == {name: set(specs_of(load_table(name)[0].spec)) for name in NAMES}
+    documented.pop("--as")
+    assert documented == {name: set(specs_of(load_table(name)[0].spec)) for name in NAMES}

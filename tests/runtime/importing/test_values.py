@@ -1,4 +1,4 @@
-"""Values of a table that are neither numbers nor words of the configuration."""
+"""Values of a table that are neither numbers nor strings of the configuration."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CONFIG = Configuration(
 
 @pytest.mark.parametrize(("key", "wanted"), [("labels", 3), ("sizes", 2), ("names", 2)])
 def test_entries_are_counted(key: str, wanted: int) -> None:
-    """Of an object, a list, and a default."""
+    """Entries of an object, a list, and a default."""
     assert CONFIG.value_of({"count": key}) == wanted
 
 
 def test_what_has_no_entries_is_not_counted() -> None:
-    """A number has none, and a key that is missing is told as such."""
+    """A number has no entries; a missing key is reported as such."""
     with pytest.raises(ExpressionError, match="'size' is 4, which has no entries"):
         CONFIG.value_of({"count": "size"})
     with pytest.raises(UnknownNameError, match="other"):

@@ -1,4 +1,4 @@
-"""Weights: rows in another order turn as theirs do, and the command says what is wrong."""
+"""Reordering of rotary weights, and errors of the import command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def turned_by_halves(x_BHTK: Tensor, base: float) -> Tensor:
-    """Turn numbers i and i + K/2 as one pair, as a complex number times e^(i angle)."""
+    """Rotate numbers i and i + K/2 as one pair, as a complex number times e^(i angle)."""
     half = x_BHTK.size(-1) // 2
     first, second = x_BHTK[..., :half].double(), x_BHTK[..., half:].double()
     time = torch.arange(x_BHTK.size(2), dtype=torch.float64)
@@ -27,7 +27,7 @@ def turned_by_halves(x_BHTK: Tensor, base: float) -> Tensor:
 
 
 def test_rows_in_another_order_turn_as_theirs_do() -> None:
-    """The scores of queries and keys are the same, whichever way both are paired."""
+    """The scores of queries and keys are equal for both pairings."""
     heads, width, d_model, base = 3, 6, 5, 100.0
     query, key = torch.randn(2, heads * width, d_model)
     x = torch.randn(2, 7, d_model)
@@ -46,7 +46,7 @@ def test_rows_in_another_order_turn_as_theirs_do() -> None:
 
 
 def test_pairs_of_a_head_become_neighbours() -> None:
-    """Of two heads of width 4: rows 0, 2, 1, 3 and the same further on; biases too."""
+    """For two heads of width 4: rows 0, 2, 1, 3 and the same for the second head; also biases."""
     assert neighbours(torch.arange(8), 2).tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
 
 
@@ -65,7 +65,7 @@ WRONG: list[tuple[dict[str, Any] | None, list[str], str]] = [
 def test_a_folder_that_cannot_be_imported_says_why(
     tmp_path: Path, capsys: Capture, config: dict[str, Any] | None, more: list[str], problem: str
 ) -> None:
-    """With exit code 1, and nothing is written."""
+    """The exit code is 1, and nothing is written."""
     theirs, out = tmp_path / "theirs", tmp_path / "out"
     if config is not None:
         theirs.mkdir()
@@ -73,16 +73,16 @@ def test_a_folder_that_cannot_be_imported_says_why(
 
     assert main(["import", "hf", str(theirs), *more, "--out", str(out)]) == 1
 
-    said = capsys.readouterr().err
-    assert problem in said
-    assert "help: " in said
+    output = capsys.readouterr().err
+    assert problem in output
+    assert "help: " in output
     assert not out.exists()
 
 
 def test_sizes_that_a_spec_refuses_are_findings_of_the_spec(
     tmp_path: Path, capsys: Capture
 ) -> None:
-    """Such as heads that the width does not divide among."""
+    """Such as a number of heads that does not divide the width."""
     sizes = {"n_embd": 10, "n_head": 3, "n_layer": 1, "n_positions": 8, "vocab_size": 9}
     rates = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0, "layer_norm_epsilon": 1e-5}
     config = {"model_type": "gpt2", "activation_function": "relu", **sizes, **rates}

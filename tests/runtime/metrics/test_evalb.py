@@ -1,4 +1,4 @@
-"""EVALB: brackets counted as the program counts them, by hand and against its own output."""
+"""EVALB: scores checked by hand and against the program's own output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_equal_labels_are_equal_both_ways() -> None:
 
 
 def test_brackets_are_a_multiset() -> None:
-    """A label twice over one span is found once by a parse that has it once."""
+    """If gold has a label twice over one span and the parse once, it matches once."""
     double = "(S (NP (NP (NN dog))) (VP (VBZ runs)))"
     single = "(S (NP (NN dog)) (VP (VBZ runs)))"
 
@@ -51,7 +51,7 @@ def test_brackets_are_a_multiset() -> None:
 
 
 def test_labels_are_cut_and_traces_vanish() -> None:
-    """Function tags do not count, nor brackets over traces alone."""
+    """Function tags do not count, and neither do brackets over traces only."""
     gold = "(S (NP-SBJ-1 (-NONE- *)) (NP=2 (NN dog)) (VP (VBZ runs)))"
 
     assert one(gold, "(S (NP (NN dog)) (VP-X (VBZ runs)))").complete
@@ -59,14 +59,14 @@ def test_labels_are_cut_and_traces_vanish() -> None:
 
 
 def test_a_tag_that_is_deleted_on_one_side_is_an_error() -> None:
-    """Punctuation tagged XX stays, so the lengths differ."""
+    """Punctuation tagged XX is kept, so the lengths differ."""
     row = one(GOLD, GOLD.replace("(. .)", "(XX .)"))
 
     assert (row.status, row.gold, row.problem) == ("error", 0, "5 words instead of 4")
 
 
 def test_quotes_are_restored_where_settings_say_so() -> None:
-    """A quotation mark that one side takes for a possessive counts on both."""
+    """A quotation mark that one side tags as a possessive counts on both sides."""
     gold, test = "(S (NP (NNS dogs)) ('' '))", "(S (NP (NNS dogs) (POS ')))"
     quotes = EvalbSettings(quote_label=frozenset({"''", "POS"}))
 
@@ -85,7 +85,7 @@ def test_a_sentence_without_words_is_skipped(bad: str) -> None:
 
 
 def test_other_words_and_malformed_brackets_are_errors() -> None:
-    """Neither is dropped in silence."""
+    """Neither is dropped silently."""
     scores = score([GOLD] * 3, [GOLD, GOLD.replace("dog", "cat"), GOLD[:-2]])
 
     assert [row.status for row in scores.sentences] == ["valid", "error", "error"]
@@ -104,7 +104,7 @@ def test_totals_are_sums_over_the_corpus() -> None:
 
 
 def test_the_short_sentences_are_summed_once_more() -> None:
-    """Those up to the cutoff, punctuation counted."""
+    """Sentences up to the cutoff length, including punctuation."""
     long = "(S " + "(NN a) " * 3 + ")"
 
     scores = score([long, GOLD], [long, GOLD], EvalbSettings(cutoff=3))
@@ -113,7 +113,7 @@ def test_the_short_sentences_are_summed_once_more() -> None:
 
 
 def test_settings_of_a_file() -> None:
-    """Comments, sets, pairs and numbers; what the program merely prints is passed over."""
+    """Comments, sets, pairs and numbers; settings of the output are ignored."""
     text = (
         "# all\nDEBUG 0\nLABELED 0\nCUTOFF_LEN 10\nDELETE_LABEL TOP\nEQ_LABEL T TT\nEQ_WORD a A\n"
     )
@@ -140,7 +140,7 @@ def test_settings_of_a_file() -> None:
     ],
 )
 def test_a_wrong_setting_has_its_line(line: str, problem: str) -> None:
-    """Place and way out."""
+    """The error has the place and a fix."""
     with pytest.raises(InputError, match=problem) as caught:
         read_settings(f"# first\n{line}\n", "x.prm")
 
@@ -149,7 +149,7 @@ def test_a_wrong_setting_has_its_line(line: str, problem: str) -> None:
 
 @pytest.mark.parametrize("name", ["COLLINS", "new", "sample"])
 def test_the_programs_own_sample(name: str) -> None:
-    """Its 24 sentences with its recorded output, to the character."""
+    """The 24 sample sentences give the recorded output, to the character."""
     folder = Path(os.environ.get("EVALB", "evalb"))
     if not (folder / "sample.gld").is_file():
         pytest.skip("set EVALB to a folder with sample.gld, sample.tst, *.prm and recorded output")

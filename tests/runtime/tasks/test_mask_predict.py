@@ -1,4 +1,4 @@
-"""The mask-predict task: what it masks, what it loses, and that a run of it learns."""
+"""Mask-predict task: masking, the loss, and training."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARAMS = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "max_length": 16}
 
 
 def test_one_to_all_words_are_masked_and_each_number_as_often() -> None:
-    """Of 2,000 rows of four words beside 2,000 of two, with padding, within four deviations."""
+    """2,000 rows of four words and 2,000 of two, with padding, within four standard deviations."""
     mask = torch.arange(5) < torch.tensor([4, 2] * 2000)[:, None]
 
     masked = masked_at_random(mask, torch.Generator().manual_seed(1))
@@ -43,16 +43,16 @@ def test_one_to_all_words_are_masked_and_each_number_as_often() -> None:
 
 
 class Fixed(nn.Module):
-    """A model that remembers what it was asked, and gives the same scores always."""
+    """Model that records its inputs and returns constant outputs."""
 
     def __init__(self, logits: Tensor, lengths: Tensor) -> None:
-        """Keep them."""
+        """Store the outputs."""
         super().__init__()
         self.logits, self.lengths = logits, lengths
         self.asked: dict[str, Tensor] = {}
 
     def forward(self, **inputs: Tensor) -> dict[str, Tensor]:
-        """Return the scores."""
+        """Return the outputs."""
         self.asked = inputs
         return {"logits": self.logits, "lengths": self.lengths}
 
@@ -60,11 +60,11 @@ class Fixed(nn.Module):
 def test_the_loss_is_of_masked_words_and_of_the_length(
     toy_run: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """Against torch's cross-entropy over what the model saw masked; the end is no word."""
+    """Compare with torch's cross-entropy over the masked words; the end token is not a word."""
     run = toy_run(**SMALL, params=PARAMS, loss={"smoothing": 0.1})
     graph = check(load("mask-predict").form, registry(), PARAMS)
     made = make_task(run, api.prepare_run(run, tmp_path / "run"), graph)
-    task = replace(made, head=None)  # the model of this test gives its scores themselves
+    task = replace(made, head=None)  # the model of this test computes the logits directly
     pad, eos, bos = task.target.pad, task.target.eos, task.target.bos
     vocab = task.target.vocab_size
     target = torch.tensor([[7, 8, 9, eos], [6, 5, eos, pad]])
@@ -90,7 +90,7 @@ def test_the_loss_is_of_masked_words_and_of_the_length(
 
 
 def test_a_spec_of_another_form_is_refused(toy_run: Callable[..., Any], tmp_path: Path) -> None:
-    """A plain translator has no mask of the target, and is told so."""
+    """A translation model without a target mask raises an error."""
     run = toy_run(**SMALL, params=PARAMS)
     graph = check(load("transformer-tiny").form, registry(), {})
     task = make_task(run, api.prepare_run(run, tmp_path / "run"), graph)
@@ -103,7 +103,7 @@ def test_a_spec_of_another_form_is_refused(toy_run: Callable[..., Any], tmp_path
 def test_a_length_that_needs_the_target_is_refused(
     toy_run: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """It is to be known before a word is written."""
+    """The length must be known before a word is written."""
     run = toy_run(**SMALL, params=PARAMS)
     prepared = api.prepare_run(run, tmp_path / "run")
     form = load("mask-predict").form
@@ -118,7 +118,7 @@ def test_a_length_that_needs_the_target_is_refused(
 def test_a_run_trains_translates_and_goes_on(
     toy_run: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Half a run and the rest give the bits of a whole; its checkpoint translates."""
+    """A resumed run gives the same bits as an uninterrupted one; its checkpoint translates."""
     changes: dict[str, Any] = {**SMALL, "params": PARAMS, "updates": 8}
     whole = api.train(toy_run(**changes), out=tmp_path / "whole")
     api.train(toy_run(**{**changes, "updates": 4}), out=tmp_path / "parts")
@@ -143,7 +143,7 @@ def test_a_run_trains_translates_and_goes_on(
 def test_the_source_is_read_once_and_comes_out_the_same(
     toy_run: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """The whole model run anew for every iteration writes the same words."""
+    """Running the complete model in every iteration gives the same words."""
     result = api.train(toy_run(**SMALL, params=PARAMS, updates=6), out=tmp_path / "run")
     assert result.checkpoint is not None
     model = api.open_model(result.checkpoint)
@@ -173,7 +173,7 @@ def test_the_source_is_read_once_and_comes_out_the_same(
 
 @pytest.mark.slow
 def test_a_run_learns_to_reverse_words(toy_run: Callable[..., Any], tmp_path: Path) -> None:
-    """Nearly all lines of two to five words come out reversed, also those never seen."""
+    """Nearly all lines of two to five words are reversed, including unseen ones."""
     run = toy_run(
         **SMALL,
         params={**PARAMS, "d_model": 64, "heads": 4, "d_ff": 128, "layers": 2, "dropout": 0.0},

@@ -1,4 +1,4 @@
-"""What the translation task promises: inputs shifted right, graphs that do not fit refused."""
+"""Translation task: inputs are shifted right, and graphs that do not fit raise errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weft.specs.load import load, loaded
 
 
 def tiny() -> Graph:
-    """Return a shipped spec that serves the task."""
+    """Return a shipped spec for the task."""
     return check(load("transformer-tiny").form, registry())
 
 
@@ -36,7 +36,7 @@ def prepared(toy_run: Callable[..., Run], tmp_path: Path) -> Any:
 
 
 def test_the_target_is_shifted_right(toy_run: Callable[..., Run], prepared: Any) -> None:
-    """The model reads BOS and all but the last token, and predicts all but BOS."""
+    """The model reads BOS and all tokens except the last, and predicts all tokens except BOS."""
     batch = Batch(
         source=torch.tensor([[5, 6, 1, 0]]), target=torch.tensor([[7, 8, 1]]), rows=None, pad=0
     )  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ def test_the_target_is_shifted_right(toy_run: Callable[..., Run], prepared: Any)
 def test_perplexity_of_a_uniform_model_is_the_vocabulary(
     toy_run: Callable[..., Run], prepared: Any
 ) -> None:
-    """Equal logits give probability 1/V to each token, so perplexity V, whatever the text."""
+    """Equal logits give probability 1/V to each token, so perplexity V for any text."""
     task = replace(make_task(toy_run(), prepared, tiny()), head=None)
     vocabulary = prepared.target_tokenizer.vocab_size
 
@@ -67,7 +67,7 @@ def test_perplexity_of_a_uniform_model_is_the_vocabulary(
 
 
 def test_a_tokenizer_of_another_size_is_refused(prepared: Any) -> None:
-    """Both sizes are said, and how to make them agree."""
+    """The message has both sizes and a fix."""
     graph = graph_of(load("transformer-tiny", {"vocab": 41}))
 
     with pytest.raises(InputError, match="has size 41, but the tokenizer has 40") as caught:
@@ -76,7 +76,7 @@ def test_a_tokenizer_of_another_size_is_refused(prepared: Any) -> None:
 
 
 def test_a_spec_without_the_task_s_inputs_is_refused(prepared: Any) -> None:
-    """A sound spec of another shape does not serve translation, and says why."""
+    """A valid spec with other inputs gets an error that names the missing input."""
     graph = graph_of(
         loaded(
             {
@@ -95,7 +95,7 @@ def test_a_spec_without_the_task_s_inputs_is_refused(prepared: Any) -> None:
 
 
 def test_scores_are_sacrebleu_s_own() -> None:
-    """Identical text scores 100; case is counted once and not the other time."""
+    """Identical text scores 100; case is counted in one score and ignored in the other."""
     references = ["Ein Hund läuft durch den Schnee .", "Zwei Kinder spielen im Park ."]
     lowered = [line.lower() for line in references]
 

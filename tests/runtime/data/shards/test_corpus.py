@@ -1,4 +1,4 @@
-"""Corpora: what is written is read, and damage is seen when they are opened."""
+"""Corpora: round trips, and detection of damage on opening."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAIRS: Pairs = [([5, 6, 7], [8]), ([], [9, 10]), ([65535], [])]
 
 
 def written(folder: Path, pairs: Pairs, vocab_size: int = 1 << 16) -> Corpus:
-    """Write pairs and open them."""
+    """Write pairs and open the corpus."""
     with CorpusWriter(folder, vocab_size=vocab_size) as writer:
         for source, target in pairs:
             writer.add(source, target)
@@ -36,7 +36,7 @@ def content(corpus: Corpus) -> Pairs:
 
 
 def test_pairs_come_back_in_order(tmp_path: Path) -> None:
-    """Empty sides too; lengths are without the end token, which is not stored."""
+    """Including empty sides; lengths exclude the end token, which is not stored."""
     corpus = written(tmp_path / "c", PAIRS)
 
     assert content(corpus) == PAIRS
@@ -49,7 +49,7 @@ ids = st.lists(st.integers(0, (1 << 32) - 1), max_size=6)
 
 @given(st.lists(st.tuples(ids, ids), max_size=8))
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, pairs: Pairs) -> None:
-    """Whatever the ids, written in pieces of a few numbers."""
+    """Any ids round-trip, also when the buffer is flushed often."""
     folder = tmp_path_factory.mktemp("corpus") / "c"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus_file, "FLUSH", 4)
@@ -71,7 +71,7 @@ def test_small_vocabularies_take_two_bytes_an_id(tmp_path: Path) -> None:
 
 
 def test_many_sentences_are_written_as_one_by_one(tmp_path: Path) -> None:
-    """Arrays of ids and lengths, mixed with single pairs, in their order."""
+    """Arrays of ids and lengths can be mixed with single pairs, in order."""
     with CorpusWriter(tmp_path / "c", vocab_size=100) as writer:
         writer.add([1, 2], [3])
         writer.extend(0, np.array([4, 5, 6]), np.array([1, 0, 2]))
@@ -86,7 +86,7 @@ def test_many_sentences_are_written_as_one_by_one(tmp_path: Path) -> None:
 
 
 def test_an_id_that_does_not_fit_is_not_wrapped(tmp_path: Path) -> None:
-    """A wrong vocabulary size must not become wrong words; nothing is left behind."""
+    """A wrong vocabulary size must not corrupt ids; no folder remains."""
     with (
         pytest.raises(OverflowError),
         CorpusWriter(tmp_path / "c", vocab_size=100) as writer,
@@ -97,7 +97,7 @@ def test_an_id_that_does_not_fit_is_not_wrapped(tmp_path: Path) -> None:
 
 
 def test_a_table_is_ended_and_padded(tmp_path: Path) -> None:
-    """Rows in the order asked for, each with its end, then padding."""
+    """Rows are in the requested order, each with an end token and padding."""
     corpus = written(tmp_path / "c", PAIRS)
 
     source = corpus.padded("source", np.array([2, 0, 1]), pad=0, eos=1)
@@ -108,7 +108,7 @@ def test_a_table_is_ended_and_padded(tmp_path: Path) -> None:
 
 
 def test_rows_are_bounded(tmp_path: Path) -> None:
-    """No row counts from the end."""
+    """Negative rows do not count from the end."""
     corpus = written(tmp_path / "c", PAIRS)
 
     for row in (-1, 3):
@@ -119,7 +119,7 @@ def test_rows_are_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["source.bin", "target.bin", "source.offsets", "target.offsets"])
 @pytest.mark.parametrize("change", [-1, 1, None])
 def test_a_file_of_another_length_is_refused(tmp_path: Path, name: str, change: int | None) -> None:
-    """A copy that broke off is seen at once, not in the middle of an epoch."""
+    """An incomplete copy is detected on opening, not in the middle of an epoch."""
     written(tmp_path / "c", PAIRS)
     path = tmp_path / "c" / name
     if change is None:
@@ -135,7 +135,7 @@ def test_a_file_of_another_length_is_refused(tmp_path: Path, name: str, change: 
 
 
 def test_offsets_that_are_nonsense_are_refused(tmp_path: Path) -> None:
-    """The right number of bytes, but not the right bytes."""
+    """The number of bytes is right, but the content is not."""
     written(tmp_path / "c", PAIRS)
     path = tmp_path / "c" / "source.offsets"
 
@@ -149,7 +149,7 @@ def test_offsets_that_are_nonsense_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"format": 1}', '{"format": 1, "pairs": 1'])
 def test_a_damaged_header_is_refused(tmp_path: Path, text: str) -> None:
-    """Whatever it holds, the reader gets a finding."""
+    """Any damaged content raises an `InputError`."""
     written(tmp_path / "c", PAIRS)
     (tmp_path / "c" / "header.json").write_text(text)
 
@@ -158,7 +158,7 @@ def test_a_damaged_header_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_other_formats_and_other_folders_are_refused(tmp_path: Path) -> None:
-    """A later version's corpus is not read as if it were ours."""
+    """A corpus of a later version is not read as this format."""
     written(tmp_path / "c", PAIRS)
     path = tmp_path / "c" / "header.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
@@ -170,7 +170,7 @@ def test_other_formats_and_other_folders_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_open_corpus_outlives_its_replacement(tmp_path: Path) -> None:
-    """A run that is training keeps its data when they are prepared anew."""
+    """A training run keeps its data when they are prepared again."""
     corpus = written(tmp_path / "c", PAIRS)
 
     shutil.rmtree(tmp_path / "c")

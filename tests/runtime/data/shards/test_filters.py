@@ -1,4 +1,4 @@
-"""Filters: which pairs are left out, and that each is counted."""
+"""Filters: which pairs are dropped, and how they are counted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_without_a_ratio_any_ratio_is_kept() -> None:
 
 
 def test_every_pair_is_counted_once() -> None:
-    """Read is kept plus dropped; spared pairs are among the kept."""
+    """Read equals kept plus dropped; spared pairs are among the kept."""
     limits = FilterSettings(max_length=3, max_ratio=2.0)
     pairs = [(1, 1), (0, 1), (4, 4), (3, 1), (2, 2)]
     strict, lenient = FilterCount(), FilterCount()

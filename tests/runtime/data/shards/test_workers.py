@@ -1,4 +1,4 @@
-"""Workers and shards: the same corpus from any number of processes, and after any kill."""
+"""Workers and shards: the same corpus for any number of processes and after any kill."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOKENIZER = TokenizerSettings(vocab_size=40)
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataSettings:
-    """Return 60 pairs in two files of training text, in shards of 8; each 5th is the 1st again."""
+    """Return 60 pairs in two training files, in shards of 8; every 5th pair equals the 1st."""
     monkeypatch.setattr(shards, "SHARD", 8)
     root = tmp_path / "text"
     root.mkdir()
@@ -44,25 +44,25 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataSettings:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Return every file below a folder."""
+    """Return the content of every file below a folder."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def made_shards(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that hears of every shard that is made in this process."""
+    """Return a list to which the number of each shard made in this process is appended."""
     numbers: list[int] = []
     make = shards.Maker.make
 
-    def told(self: shards.Maker, piece: shards.Piece) -> None:
+    def recorded(self: shards.Maker, piece: shards.Piece) -> None:
         numbers.append(piece.number)
         make(self, piece)
 
-    monkeypatch.setattr(shards.Maker, "make", told)
+    monkeypatch.setattr(shards.Maker, "make", recorded)
     return numbers
 
 
 def test_the_number_of_workers_changes_nothing(data: DataSettings, tmp_path: Path) -> None:
-    """Every byte is the same, and every pair is there in its order."""
+    """Every byte is equal, and the pairs are in order."""
     alone = prepare(data, TOKENIZER, tmp_path / "alone", workers=1)
     prepare(data, TOKENIZER, tmp_path / "three", workers=3)
 
@@ -75,7 +75,7 @@ def test_the_number_of_workers_changes_nothing(data: DataSettings, tmp_path: Pat
 
 
 def test_of_equal_pairs_the_first_is_kept(data: DataSettings, tmp_path: Path) -> None:
-    """Every fifth line is 'a0 b', of which one stays, wherever the shards begin."""
+    """Every fifth line is 'a0 b', of which one is kept, independent of the shard boundaries."""
     unique = data.model_copy(update={"filter": FilterSettings(duplicates="drop")})
 
     made = prepare(unique, TOKENIZER, tmp_path / "out", workers=1)
@@ -94,7 +94,7 @@ def test_of_equal_pairs_the_first_is_kept(data: DataSettings, tmp_path: Path) ->
 def test_a_stopped_preparation_goes_on(
     data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole shards are kept, a damaged one is made again, and the end is the same."""
+    """Complete shards are kept, a damaged one is made again, and the result is the same."""
     prepare(data, TOKENIZER, tmp_path / "whole", workers=1)
     out, work = tmp_path / "out", tmp_path / ".out.work"
 
@@ -108,12 +108,12 @@ def test_a_stopped_preparation_goes_on(
     damaged = work / "train.shards" / "000001.shard"
     kept = damaged.read_bytes()
     damaged.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
-    numbers, said = made_shards(monkeypatch), list[str]()
+    numbers, messages = made_shards(monkeypatch), list[str]()
 
-    prepare(data, TOKENIZER, out, workers=1, log=said.append)
+    prepare(data, TOKENIZER, out, workers=1, log=messages.append)
 
     assert numbers == [1, 3, 4, 5, 6, 7, 8]
-    assert said == [f"resuming the preparation in {work}"]
+    assert messages == [f"resuming the preparation in {work}"]
     assert content(out) == content(tmp_path / "whole")
     assert not work.exists()
 
@@ -121,7 +121,7 @@ def test_a_stopped_preparation_goes_on(
 def test_other_settings_do_not_go_on(
     data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was begun with other settings is thrown away."""
+    """Work begun with other settings is discarded."""
 
     def stop(stage: str, *_: Any) -> None:
         if stage == "train":
@@ -134,12 +134,12 @@ def test_other_settings_do_not_go_on(
     other = data.model_copy(update={"filter": FilterSettings(max_length=20)})
     prepare(other, TOKENIZER, tmp_path / "out", workers=1)
 
-    assert numbers == [0, *range(9)]  # that of validation, then all of training
+    assert numbers == [0, *range(9)]  # the shard of validation, then all of training
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_the_first_bad_line_is_named(data: DataSettings, tmp_path: Path, count: int) -> None:
-    """Not the one whose worker was quickest."""
+    """The error does not depend on which worker is fastest."""
     made = prepare(data, TOKENIZER, tmp_path / "out", workers=1)
     path = Path(data.root) / "one.de"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -159,7 +159,7 @@ def test_the_first_bad_line_is_named(data: DataSettings, tmp_path: Path, count: 
 def test_a_killed_worker_costs_only_its_shard(
     data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The call says what happened, and the next one goes on from there."""
+    """The error describes the cause, and the next call resumes."""
     popen, crew = workers.subprocess.Popen, list[Any]()
 
     def started(*args: Any, **named: Any) -> Any:
@@ -186,7 +186,7 @@ def test_a_killed_worker_costs_only_its_shard(
 
 
 def test_workers_are_counted_from_one(data: DataSettings, tmp_path: Path) -> None:
-    """Nobody cannot work."""
+    """Zero workers raise an error."""
     with pytest.raises(InputError, match="0 is not a valid number of workers"):
         prepare(data, TOKENIZER, tmp_path / "out", workers=0)
 
@@ -194,7 +194,7 @@ def test_workers_are_counted_from_one(data: DataSettings, tmp_path: Path) -> Non
 def test_duplicates_are_found_across_parts(
     data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hashes that are sorted by parts give what a set of all of them gives."""
+    """Hashes sorted in parts give the same result as one set of all hashes."""
     monkeypatch.setattr(gather, "ROOM", 10)
     unique = data.model_copy(update={"filter": FilterSettings(duplicates="drop")})
 

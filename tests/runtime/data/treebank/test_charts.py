@@ -1,4 +1,4 @@
-"""Chart: trees as labelled spans and symbols, and back."""
+"""Charts: conversion of trees to labeled spans and symbols, and back."""
 
 from __future__ import annotations
 
@@ -37,19 +37,21 @@ trees = st.builds(
 
 
 def test_a_sentence_by_hand() -> None:
-    """Constituents over the same words are one chain."""
+    """Constituents over the same words form one chain."""
     written = symbols(JOHN)
 
     assert " ".join(written) == "(S (NP =NNP ) (VP =VBZ (S→VP =TO (VP =VB ) ) ) =. )"
     chart = chart_of(written)
     assert chart.tags == ("NNP", "VBZ", "TO", "VB", ".")
     assert chart.spans == {(0, 4): "S", (0, 0): "NP", (1, 3): "VP", (2, 3): "S→VP", (3, 3): "VP"}
-    assert chart.binary == pytest.approx(math.log(2))  # only S has three parts: two ways
+    assert chart.binary == pytest.approx(
+        math.log(2)
+    )  # only S has three parts, with two binarizations
 
 
 @given(tree=trees)
 def test_what_is_written_is_read(tree: Tree) -> None:
-    """For any tree under TOP: spans and tags are all of it."""
+    """Spans and tags determine any tree under TOP."""
     chart = chart_of(symbols(tree))
 
     given_ = list(tree.leaves())
@@ -59,13 +61,13 @@ def test_what_is_written_is_read(tree: Tree) -> None:
 
 @given(labels=st.lists(st.text("→\\jS", max_size=4), min_size=1, max_size=4))
 def test_chains_come_apart_as_they_were_joined(labels: list[str]) -> None:
-    """Whatever stands in a label, the mark of chains and its escape too."""
+    """Labels may contain any text, including the separator and its escape."""
     assert labels_of(chain_of(labels)) == labels
 
 
 @given(tree=trees)
 def test_a_vocabulary_of_its_symbols_tells_a_tree(tree: Tree) -> None:
-    """Labels are found again among symbols, beside special ones."""
+    """Labels are found among symbols, next to special tokens."""
     written, chart = symbols(tree), chart_of(symbols(tree))
 
     labels = Labels.among(["<pad>", *sorted(set(written))])
@@ -77,6 +79,6 @@ def test_a_vocabulary_of_its_symbols_tells_a_tree(tree: Tree) -> None:
 
 @pytest.mark.parametrize("written", ["", "(NP )", "(NP =NN", "=NN )", "NN", "<unk>"])
 def test_what_is_no_tree_is_refused(written: str) -> None:
-    """Rather than learnt from."""
+    """Symbols that do not form a tree raise an error."""
     with pytest.raises(ValueError, match=r"bracket|out of place"):
         chart_of(written.split())

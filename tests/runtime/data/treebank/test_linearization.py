@@ -1,4 +1,4 @@
-"""Linearization: trees as symbols and back, and any symbols made into a tree."""
+"""Linearization: conversion of trees to symbols and back, and repair of malformed symbols."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRITTEN = {
     "tensor2tensor": "S NP NNP /NP VP VBZ NP DT NN /NP /VP . /S",
     "top_down": "(S (NP John ) (VP has (NP a dog ) ) . )",
 }
-"""As the papers print this sentence."""
+"""The linearizations of the sentence, as printed in the papers."""
 EVERY = pytest.mark.parametrize("form", LINEARIZATIONS.values(), ids=LINEARIZATIONS.keys())
 
 names = st.sampled_from(["S", "NP", "VP", "TOP", "X", "/X", "\\X"])
@@ -38,19 +38,19 @@ trees = st.recursive(
     max_leaves=12,
 )
 PLAIN = {"S", "NP", "VP", "TOP", "X"}
-"""Labels that do not begin as a closing does."""
+"""Labels that do not begin like a closing."""
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_the_sentence_of_the_papers(name: str) -> None:
-    """Each form as it is printed."""
+    """Each form equals the printed one."""
     assert " ".join(LINEARIZATIONS[name].write(JOHN)) == WRITTEN[name]
 
 
 @EVERY
 @given(tree=trees)
 def test_reading_undoes_writing(form: Linearization, tree: Tree) -> None:
-    """For any tree under TOP, its leaves given."""
+    """Every form round-trips for any tree under TOP, given its leaves."""
     rooted = tree if tree.label == "TOP" else Tree("TOP", (tree,))
 
     assert form.read(form.write(rooted), list(rooted.leaves())) == rooted
@@ -59,7 +59,7 @@ def test_reading_undoes_writing(form: Linearization, tree: Tree) -> None:
 @EVERY
 @given(tree=trees)
 def test_repair_leaves_what_is_well_formed(form: Linearization, tree: Tree) -> None:
-    """A tree's own symbols come back as the tree, and nothing is counted."""
+    """The symbols of a tree are read without any repair."""
     rooted = tree if tree.label == "TOP" else Tree("TOP", (tree,))
 
     assert repair(form, form.write(rooted), list(rooted.leaves())) == (rooted, Repairs())
@@ -76,7 +76,7 @@ JUNK = st.lists(
 def test_repair_makes_a_tree_of_anything(
     form: Linearization, symbols: Sequence[str], sentence: list[Leaf]
 ) -> None:
-    """Exactly the words of the sentence, in order, and repairs wherever reading fails."""
+    """The result has exactly the words of the sentence; repairs are counted if reading fails."""
     tree, done = repair(form, symbols, sentence)
 
     assert list(tree.leaves()) == sentence
@@ -102,7 +102,7 @@ def test_repair_makes_a_tree_of_anything(
     ],
 )
 def test_repairs_by_hand(symbols: str, tree: str, counts: dict[str, int]) -> None:
-    """What each kind of damage becomes, and how it is counted."""
+    """The result and the counts for each kind of damage."""
     found, done = repair(
         LINEARIZATIONS["vinyals"], symbols.split(), [Leaf("A", "a"), Leaf("B", "b")]
     )
@@ -124,6 +124,6 @@ def test_repairs_by_hand(symbols: str, tree: str, counts: dict[str, int]) -> Non
     ],
 )
 def test_reading_refuses_what_is_no_tree(symbols: str, problem: str) -> None:
-    """With the symbol at which it was seen."""
+    """The error names the symbol."""
     with pytest.raises(SymbolError, match=problem):
         LINEARIZATIONS["vinyals"].read(symbols.split(), [Leaf("A", "a"), Leaf("B", "b")])

@@ -1,4 +1,4 @@
-"""Treebanks as pairs of text: every tree, every word one word, every form read back."""
+"""Treebank reader: every tree is read, every word stays one word, every form round-trips."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def is_odd(letter: str) -> bool:
-    """Say whether normalization changes a character, or it is a space or invisible."""
+    """Return whether a character is changed by normalization, a space, or invisible."""
     kind = unicodedata.category(letter)
     changed = unicodedata.normalize("NFKC", letter) != letter or kind[0] in "ZC"
     return kind not in ("Cs", "Cn", "Co", "Lo") and (changed or letter in "\u2581\ufffd\u2585")
 
 
 def test_every_character_leaves_a_word_one_word(tokenizer: Tokenizer) -> None:
-    """Whatever stands in a word, one piece begins it: every letter that is not itself alone."""
+    """A word with any special character begins exactly one piece with U+2581."""
     letters = [one for one in map(chr, range(sys.maxunicode + 1)) if is_odd(one)]
     assert len(letters) > 2000
     words = [f"a{letter}b" for letter in letters] + letters
@@ -59,7 +59,7 @@ def test_every_character_leaves_a_word_one_word(tokenizer: Tokenizer) -> None:
 
 @given(st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=6))
 def test_words_of_a_sentence_can_be_counted(tokenizer: Tokenizer, words: list[str]) -> None:
-    """As many word starts as words; no word has a space."""
+    """There are as many word starts as words; words contain no spaces."""
     text = source_text(words)
 
     assert len(text.split(" ")) == len(words)
@@ -67,14 +67,14 @@ def test_words_of_a_sentence_can_be_counted(tokenizer: Tokenizer, words: list[st
 
 
 def test_brackets_are_plain_on_the_source_and_escaped_on_the_target() -> None:
-    """A target that copies words has brackets of its own."""
+    """A target that copies words has different brackets for words and symbols."""
     assert source_text(["-LRB-", "1\\/2", "a\u00a0b"]) == "( 1/2 ab"
     assert spelled("-RRB-") == "\uff09"
     assert SPACE not in word_text(f"a{SPACE}b")
 
 
 def test_pretty_and_flat_trees_are_read_alike(tmp_path: Path) -> None:
-    """Trees over many lines, several in one line, nothing between them."""
+    """Trees may span many lines, share a line, or follow without a separator."""
     (tmp_path / "flat").write_text(f"{GOOD}\n\n{GOOD} {GOOD}\n")
     (tmp_path / "pretty").write_text(
         "\n(TOP\n  (S (NP (DT the)\n(NN dog))\n   (VP (VBZ runs))))\n" + GOOD
@@ -85,7 +85,7 @@ def test_pretty_and_flat_trees_are_read_alike(tmp_path: Path) -> None:
 
 
 def test_malformed_trees_are_told_with_their_line_or_left_out(tmp_path: Path) -> None:
-    """The lines of the file, not of what was held of it."""
+    """Line numbers are those of the file."""
     (tmp_path / "bad").write_text(
         f"{GOOD}\n{GOOD}\n(TOP (NN a b))\n{GOOD}\n(TOP (S (NN a)\n{GOOD}\n"
     )
@@ -101,7 +101,7 @@ def test_malformed_trees_are_told_with_their_line_or_left_out(tmp_path: Path) ->
 
 
 def test_trees_are_cleaned_as_asked(tmp_path: Path) -> None:
-    """Traces and function tags go; a tree of traces alone is an empty pair."""
+    """Traces and function tags are removed; a tree of traces only is an empty pair."""
     raw = "( (S (NP-SBJ (NN a)) (NP (-NONE- *T*-1))))"
     (tmp_path / "raw").write_text(f"{raw}\n(TOP (NP (-NONE- *)))\n")
     files = Files(trees=("raw",))
@@ -122,7 +122,7 @@ def test_trees_are_cleaned_as_asked(tmp_path: Path) -> None:
     ],
 )
 def test_each_form_is_written_by_hand(form: str, wanted: str, tmp_path: Path) -> None:
-    """Words on one side, symbols on the other; only symbols are whole."""
+    """Words on one side, symbols on the other; copied words are not symbols."""
     (tmp_path / "bank").write_text(GOOD + "\n")
     reading = TreeReading(ParsingSettings.model_validate({"linearization": form}))
 
@@ -134,7 +134,7 @@ def test_each_form_is_written_by_hand(form: str, wanted: str, tmp_path: Path) ->
 
 
 def test_parallel_files_are_made_once(tmp_path: Path) -> None:
-    """What a killed call left whole is taken as it is."""
+    """Complete files of a killed call are reused."""
     (tmp_path / "bank").write_text(GOOD + "\n")
     reading, files = TreeReading(ParsingSettings()), Files(trees=("bank",))
 
@@ -147,7 +147,7 @@ def test_parallel_files_are_made_once(tmp_path: Path) -> None:
 
 
 def test_lines_become_words() -> None:
-    """Parted by ASCII white space alone; brackets are escaped."""
+    """Only ASCII white space separates words; brackets are escaped."""
     words = [leaf.word for leaf in words_of("  a\u00a0b\t( c) ")]
 
     assert words == ["a\u00a0b", "-LRB-", "c-RRB-"]
@@ -156,5 +156,5 @@ def test_lines_become_words() -> None:
 
 
 def read_bank_of(words: list[str]) -> list[Tree | Malformed]:
-    """Return the tree of words written and read again."""
+    """Return the tree of words after writing and reading it."""
     return list(read_all("(TOP " + " ".join(f"(XX {word})" for word in words) + ")"))

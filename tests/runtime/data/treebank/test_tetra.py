@@ -1,4 +1,4 @@
-"""Tetra: trees as tags of words, and back; the best tags that make a tree."""
+"""Tetratagging: conversion of trees to tags and back, and the best tags that form a tree."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parted(symbols: list[str]) -> tuple[list[str], list[str]]:
 
 
 def test_a_sentence_by_hand() -> None:
-    """As in the paper's figure 1: in order, left and right children."""
+    """As in figure 1 of the paper: in-order traversal, left and right children."""
     (tree,) = read_trees(
         "(TOP (S (NP (PRP She)) (VP (VBZ enjoys) (S (VP (VBG playing) (NP (NN tennis))))) (. .)))",
         "x",
@@ -40,7 +40,7 @@ def test_a_sentence_by_hand() -> None:
 
 @given(tree=trees)
 def test_tags_tell_the_tree(tree: Tree) -> None:
-    """For any tree under TOP, its leaves given, but for chains of an empty label alone."""
+    """Tags and leaves determine any tree under TOP, except chains of one empty label."""
     spans = spans_of(*parted(tags_of(tree)))
 
     if not any(part.label == "" for part in tree.constituents()):
@@ -48,7 +48,7 @@ def test_tags_tell_the_tree(tree: Tree) -> None:
 
 
 def test_a_vocabulary_is_parted_by_what_symbols_tell() -> None:
-    """Each symbol of a tree, and nothing else, in one of three sets."""
+    """Each symbol of a tree is in exactly one of the three sets."""
     symbols = tags_of(JOHN)
 
     sets = TagSets.among(["<pad>", *sorted(set(symbols))])
@@ -58,13 +58,13 @@ def test_a_vocabulary_is_parted_by_what_symbols_tell() -> None:
 
 
 def sides_of(sides: list[int]) -> tuple[list[str], list[str]]:
-    """Return bare symbols of sides of leaves and nodes in turn."""
+    """Return unlabeled symbols for alternating sides of leaves and nodes."""
     return [LEAVES[side] for side in sides[::2]], [NODES[side] for side in sides[1::2]]
 
 
 @pytest.mark.parametrize("words", range(1, 7))
 def test_the_best_sides_are_the_best_of_all_that_make_a_tree(words: int) -> None:
-    """Against every sequence of sides; as many make a tree as there are binary trees."""
+    """Compare with all sequences of sides; the number of valid ones is that of binary trees."""
     draw = np.random.default_rng(words)
     leaf, node = draw.normal(size=(words, 2)), draw.normal(size=(words, 2))
     both = np.concatenate([leaf[:, None], node[:, None]], 1).reshape(-1, 2)[: 2 * words - 1]

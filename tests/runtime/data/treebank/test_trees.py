@@ -1,4 +1,4 @@
-"""Trees: brackets in, brackets out, and what is wrong with those that are none."""
+"""Trees: reading and writing of brackets, and errors for malformed ones."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SENTENCE = Tree("TOP", (Tree("S", (NP, Tree("VP", (Leaf("VBZ", "runs"),)))),))
 
 
 def test_a_tree_on_one_line() -> None:
-    """Labels, tags and words stand where the brackets put them."""
+    """Labels, tags and words are read from the brackets."""
     assert read_trees("(TOP (S (NP (DT the) (NN dog)) (VP (VBZ runs))))\n", "x") == [SENTENCE]
 
 
 def test_trees_over_many_lines() -> None:
-    """White space parts tokens, and nothing else."""
+    """Only white space separates tokens."""
     text = "(TOP\n  (S (NP (DT the)\n\t(NN dog))\r\n  (VP (VBZ runs))))\n\n" + str(SENTENCE)
 
     assert read_trees(text, "x") == [SENTENCE, SENTENCE]
@@ -36,7 +36,7 @@ def test_trees_over_many_lines() -> None:
 
 @pytest.mark.parametrize("width", [10, 30, 100])
 def test_a_tree_written_over_lines_reads_back(width: int) -> None:
-    """Pretty-printing changes white space alone."""
+    """Pretty-printing changes only white space."""
     text = pretty(SENTENCE, width=width)
 
     assert read_trees(text, "x") == [SENTENCE]
@@ -44,7 +44,7 @@ def test_a_tree_written_over_lines_reads_back(width: int) -> None:
 
 
 def test_an_outer_bracket_without_a_label() -> None:
-    """The form of the Penn Treebank's own files."""
+    """The format of the Penn Treebank's own files."""
     assert read_trees("( (NP (DT the) (NN dog)))", "x") == [Tree("", (NP,))]
 
 
@@ -67,14 +67,14 @@ def test_a_word_may_hold_other_spaces() -> None:
     ],
 )
 def test_what_is_malformed_has_a_place(text: str, line: int, column: int, problem: str) -> None:
-    """Line and column count from 1 and stand at the bracket or the word."""
+    """Line and column count from 1 and point to the bracket or word."""
     bad = [one for one in read_all(text) if isinstance(one, Malformed)]
 
     assert (bad[0].line, bad[0].column, bad[0].problem) == (line, column, problem)
 
 
 def test_reading_goes_on_after_a_malformed_tree() -> None:
-    """One bad line costs one tree."""
+    """A malformed line loses only one tree."""
     lines = [str(SENTENCE), "(NP (NN a b))", str(SENTENCE), "(NP (NN dog)", str(SENTENCE)]
 
     found = list(read_all("\n".join(lines)))
@@ -83,13 +83,13 @@ def test_reading_goes_on_after_a_malformed_tree() -> None:
 
 
 def test_all_malformed_trees_are_told() -> None:
-    """The count, and the first three places."""
+    """The message has the count and the first three places."""
     with pytest.raises(InputError, match=r"5 of 6 trees are malformed: line 1, .*and 2 more"):
         read_trees("(NP (NN a b))\n" * 5 + str(SENTENCE), "x")
 
 
 def test_very_deep_brackets_are_refused() -> None:
-    """No file overflows the stack."""
+    """Deep nesting must not overflow the stack."""
     text = "(A " * (MAX_DEPTH + 1) + "(B b)" + ")" * (MAX_DEPTH + 1)
 
     (bad, *_) = read_all(text)
@@ -100,7 +100,7 @@ def test_very_deep_brackets_are_refused() -> None:
 
 
 def test_a_line_may_hold_several_brackets_or_none() -> None:
-    """As outputs of parsers do."""
+    """Outputs of parsers may be empty or have several brackets."""
     assert read_line("(DT the) (NP (NN dog))") == [
         Leaf("DT", "the"),
         Tree("NP", (Leaf("NN", "dog"),)),
@@ -117,7 +117,7 @@ def test_words_as_in_text_and_as_in_treebanks() -> None:
 
 
 def test_cleaning_by_hand() -> None:
-    """Traces go, and what holds nothing else; function tags and indices go; TOP stands around."""
+    """Traces, empty constituents, function tags and indices are removed; TOP is added."""
     raw = "( (S (NP-SBJ-1 (-NONE- *PRO*)) (VP (VB Note) (NP=2 (-LRB- -LRB-) (NN it)))))"
     (tree,) = read_trees(raw, "x")
 
@@ -128,7 +128,7 @@ def test_cleaning_by_hand() -> None:
 
 
 def test_statistics_by_hand() -> None:
-    """Outer labels are no constituents."""
+    """Outer labels do not count as constituents."""
     unary = Tree("TOP", (Tree("S", (Tree("NP", (Leaf("NN", "dog"),)),)),))
 
     found = statistics([SENTENCE, unary])

@@ -1,4 +1,4 @@
-"""Parsing by charts: the likelihood, the choice of a tree, and a model that learns a grammar."""
+"""Chart parsing: the likelihood, the choice of a tree, and learning a toy grammar."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ SMALL = {
 
 
 class Pieces(Symbols):
-    """A vocabulary of whole words and one piece more, that a test can read."""
+    """A readable vocabulary of whole words and one additional piece."""
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of words, each with the mark of its beginning."""
+        """Return the ids of words, each with the word-start mark."""
         return super().encode_many([f"▁{text}".replace(" ", " ▁") for text in texts])
 
 
 class Fixed(nn.Module):
-    """Gives what it was made with, whatever it reads."""
+    """Model with constant outputs."""
 
     def __init__(self, score: Tensor, tags: Tensor) -> None:
-        """Keep scores of spans and tags."""
+        """Store the scores of spans and tags."""
         super().__init__()
         self.score, self.tags = nn.Parameter(score), nn.Parameter(tags)
 
     def forward(self, source_mask: Tensor, **_: Tensor) -> dict[str, Tensor]:
-        """Return the scores of as many words as there are."""
+        """Return the scores for the number of words in the mask."""
         n = source_mask.size(1)
         return {"score": self.score[:, :n, :n], "tags": self.tags[:, :n]}
 
 
 def task() -> ChartParsing:
-    """Return the task over a handful of pieces and symbols."""
+    """Return the task with a few pieces and symbols."""
     return ChartParsing(Pieces(WORDS), TARGET, LossSettings(), parsing=ParsingSettings())
 
 
@@ -74,7 +74,7 @@ def fixed(words: int) -> Fixed:
 
 
 def batch(source: list[int], written: str) -> Batch:
-    """Return one sentence, ended."""
+    """Return a batch of one sentence with an end token."""
     target = [*TARGET.encode(written), TARGET.eos]
     return Batch(torch.tensor([[*source, 1]]), torch.tensor([target]), torch.arange(1).numpy())
 
@@ -91,27 +91,29 @@ def outcomes(words: int) -> Iterator[dict[tuple[int, int], int]]:
 
 
 def weight(spans: Mapping[tuple[int, int], int], score: Tensor) -> float:
-    """Return what labelled spans weigh together."""
+    """Return the total weight of labeled spans."""
     return math.exp(sum(score[0, i, j, label].item() for (i, j), label in spans.items()))
 
 
 def test_the_loss_is_how_improbable_tree_and_tags_are() -> None:
-    """Against every labelling of every binary tree: those that become the tree, of all."""
+    """Compare with an enumeration of every labeling of every binary tree."""
     model, wanted = fixed(3), {(0, 2): 1, (2, 2): 0}
 
     sums = task().loss(model, batch([4, 5, 4], "(S→VP =NN =IN (NP =NN ) )"))
 
     total = sum(weight(spans, model.score) for spans in outcomes(3))
     right = sum(weight(spans, model.score) for spans in outcomes(3) if spans == wanted)
-    assert sum(spans == wanted for spans in outcomes(3)) == 2  # S has three parts
+    assert (
+        sum(spans == wanted for spans in outcomes(3)) == 2
+    )  # S has three parts, with two binarizations
     log_tags = model.tags.log_softmax(-1)[0, range(3), [0, 1, 0]].sum()
     expected = -math.log(right / total) - log_tags.item()
     assert sums.loss.item() == pytest.approx(expected, abs=1e-4)
-    assert sums.tokens == 8  # and the end
+    assert sums.tokens == 8  # including the end token
 
 
 def test_a_sentence_with_an_unknown_label_counts_for_nothing() -> None:
-    """Nothing can be learnt of a tree that is not known; other sentences go on."""
+    """An unknown tree contributes no gradient; other sentences do."""
     model = fixed(2)
 
     sums = task().loss(model, batch([4, 5], "(PP =IN =NN )"))
@@ -123,7 +125,7 @@ def test_a_sentence_with_an_unknown_label_counts_for_nothing() -> None:
 
 
 def test_the_tree_with_the_most_right_in_expectation_is_chosen() -> None:
-    """Among all labellings of all trees; and its own log probability is told."""
+    """Compare with all labelings of all trees; also check its log probability."""
     model = fixed(4)
     model.score.data *= 3
     parser = task().parser(model.eval(), None)  # type: ignore[arg-type]
@@ -152,7 +154,7 @@ def test_the_tree_with_the_most_right_in_expectation_is_chosen() -> None:
 
 
 def test_words_are_their_pieces_and_bytes() -> None:
-    """A piece that begins with a space begins a word; the end and padding are none."""
+    """A piece with a space mark begins a word; the end token and padding are not words."""
     given = Words(Pieces(WORDS))(torch.tensor([[4, 6, 5, 1], [5, 1, 0, 0]]))
 
     assert given["source_mask"].tolist() == [[True, True], [True, False]]
@@ -164,7 +166,7 @@ def test_words_are_their_pieces_and_bytes() -> None:
 
 
 def test_a_spec_without_scores_is_refused(tree_run: Callable[..., Run], tmp_path: Path) -> None:
-    """By the name of what it lacks."""
+    """The error names the missing input."""
     with pytest.raises(InputError, match="parsing by charts needs an input 'pieces'"):
         api.train(tree_run(parsing={"decoder": "chart"}), out=tmp_path / "run")
 
@@ -189,7 +191,7 @@ def word_run(tree_run: Callable[..., Run], decoder: str, **more: Any) -> Run:
 def test_an_untrained_model_gives_trees(
     tree_run: Callable[..., Run], tmp_path: Path, decoder: str, others: int
 ) -> None:
-    """Over exactly the words, one model or several; nothing is ever repaired."""
+    """Trees are over exactly the words, for one model or several, without repairs."""
     watch = {"every": 9, "best": "nll", "bleu": False}
     result = api.train(word_run(tree_run, decoder, updates=1, evaluate=watch), out=tmp_path / "run")
     assert result.checkpoint is not None
@@ -212,7 +214,7 @@ def test_an_untrained_model_gives_trees(
 def test_it_learns_the_toy_grammar(
     tree_run: Callable[..., Run], tmp_path: Path, decoder: str
 ) -> None:
-    """In some dozens of updates, nearly all of it: trees and tags."""
+    """After a few dozen updates, nearly all trees and tags are right."""
     run = word_run(
         tree_run,
         decoder,

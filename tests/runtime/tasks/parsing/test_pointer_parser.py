@@ -1,4 +1,4 @@
-"""A parser that points at the words it copies."""
+"""Parser with a pointer that copies words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...toy_treebank import bank
 def test_it_trains_and_parses(
     constrained: bool, tree_run: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """Some updates of a run; its trees are over the words, and under the control never repaired."""
+    """After a few updates, its trees are over the words; constrained search needs no repair."""
     run = tree_run(
         spec="parsing-pointer",
         updates=20,

@@ -1,4 +1,4 @@
-"""The task: from a treebank to a checkpoint that parses, resumed or not."""
+"""Sequence parsing task: from a treebank to a checkpoint that parses, with resuming."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FORMS = pytest.mark.parametrize("form", LINEARIZATIONS)
 def test_every_tree_is_in_the_corpus(
     form: str, tree_run: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """Ids read back to the very trees of the file, in order, with words and tags."""
+    """The ids convert back to the trees of the file, in order, with words and tags."""
     prepared = api.prepare_run(tree_run(parsing={"linearization": form}), tmp_path / "run")
     trees = bank(120, 1)
 
@@ -54,7 +54,7 @@ def test_every_tree_is_in_the_corpus(
 def barely(
     tree_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], Path]:
-    """Return a maker of checkpoints after one update, one for each linearization."""
+    """Return a function that makes a checkpoint after one update, by linearization."""
 
     @functools.cache
     def make(form: str) -> Path:
@@ -75,9 +75,9 @@ def barely(
 def test_an_untrained_model_gives_trees_over_the_words(
     form: str, constrained: bool, barely: Callable[[str], Path]
 ) -> None:
-    """With the constraint no repair; without it repairs, and trees all the same."""
+    """With constraints there are no repairs; without them, repairs give trees."""
     model = open_model(barely(form))
-    if constrained is (form == "vinyals"):  # not as its run says
+    if constrained is (form == "vinyals"):  # the opposite of the setting in its run
         model = model.with_constraint(constrained=constrained)
     gold = bank(12, 2)
 
@@ -97,7 +97,7 @@ def test_an_untrained_model_gives_trees_over_the_words(
 def test_targets_may_be_pieces_as_the_paper_had_them(
     form: str, tree_run: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """One tokenizer for words and symbols: what it writes reads back, and is only repaired."""
+    """One tokenizer for words and symbols: outputs are read back and repaired if necessary."""
     run = tree_run(
         spec="parsing-copy",
         parsing={"linearization": form},
@@ -130,7 +130,7 @@ def test_targets_may_be_pieces_as_the_paper_had_them(
 def test_one_table_may_serve_words_on_both_sides(
     tree_run: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """Top down, words have the ids of the source, so the table of the target is enough."""
+    """In the top-down form, words have the source ids, so the target's table is sufficient."""
     run = tree_run(spec="parsing-copy", parsing={"linearization": "top_down"}, updates=1)
     prepared = api.prepare_run(run, tmp_path / "run")
     source, target = (side.tolist() for side in prepared.train.pair(0))
@@ -145,7 +145,7 @@ def test_one_table_may_serve_words_on_both_sides(
 def test_an_aligned_target_stands_at_its_next_word(
     tree_run: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """The count that the spec makes of ids is where the next copied piece stands in the source."""
+    """The count in the spec equals the source position of the next copied piece."""
     run = tree_run(spec="parsing-aligned", parsing={"linearization": "top_down"}, updates=1)
     prepared = api.prepare_run(run, tmp_path / "run")
     graph = api.graph_for(run, "toy", prepared)
@@ -155,7 +155,7 @@ def test_an_aligned_target_stands_at_its_next_word(
     assert below == prepared.source_tokenizer.vocab_size
     for row in range(len(prepared.train)):
         source, target = (side.tolist() for side in prepared.train.pair(row))
-        count = start + 1  # the beginning of a target, which is no symbol of a tree
+        count = start + 1  # includes the beginning token, which is not a symbol
         for symbol in target:
             if first <= symbol < below:
                 assert symbol == source[count]
@@ -164,7 +164,7 @@ def test_an_aligned_target_stands_at_its_next_word(
 
 
 def test_every_shipped_run_of_a_parser_fits_its_spec() -> None:
-    """It reads, and names params that its spec has."""
+    """Each run can be read and sets params that its spec has."""
     for name in ("parsing-wsj", "parsing-wsj-semi", "parsing-craft", "parsing-gum"):
         run, source = load_run(name)
         assert run.task == "parsing"
@@ -180,7 +180,7 @@ def test_every_shipped_run_of_a_parser_fits_its_spec() -> None:
 
 
 def test_a_run_resumed_is_a_run_undisturbed(tree_run: Callable[..., Run], tmp_path: Path) -> None:
-    """The same bits, with weights and a mixture of treebanks."""
+    """The results are bitwise equal, with weights and a mixture of treebanks."""
     data = tree_run().data
     train = {"trees": ["train.trees.gz", "valid.trees"], "weights": [0.5, 2]}
     changed = {**data.model_dump(mode="json"), "train": train}
@@ -202,7 +202,7 @@ def test_a_run_resumed_is_a_run_undisturbed(tree_run: Callable[..., Run], tmp_pa
 
 
 def test_a_checkpoint_needs_no_other_file(tree_run: Callable[..., Run], tmp_path: Path) -> None:
-    """Symbols are JSON beside the weights; what training measured is written down."""
+    """Symbols are JSON next to the weights; the validation scores are recorded."""
     out = tmp_path / "run"
     api.train(tree_run(updates=3), out=out)
     best = (out / "best").rename(tmp_path / "best")
@@ -225,7 +225,7 @@ def test_a_checkpoint_needs_no_other_file(tree_run: Callable[..., Run], tmp_path
 
 
 def test_what_stands_beside_a_sentence_changes_nothing(barely: Callable[[str], Path]) -> None:
-    """Whole buffers or one by one, long or short neighbours."""
+    """For complete buffers and single sentences, with long or short neighbors."""
     parser = open_model(barely("tensor2tensor")).parser
     sentences = [[Leaf("", word) for word in line.split()] for line in ("the dog", "", "a " * 9)]
 
@@ -240,7 +240,7 @@ def test_what_stands_beside_a_sentence_changes_nothing(barely: Callable[[str], P
 
 
 def test_measures_by_hand() -> None:
-    """Gold tags are on the leaves, the parser's own are counted apart; repairs are added up."""
+    """Gold tags are on the leaves, the parser's own are counted separately; repairs are summed."""
     gold = Tree("TOP", (Tree("S", (Leaf("NN", "a"), Leaf("VB", "b"))),))
     flat = Tree("TOP", (Tree("NP", (Leaf("NN", "a"), Leaf("VB", "b"))),))
     parses = [
@@ -268,7 +268,7 @@ def test_measures_by_hand() -> None:
 def test_data_and_measures_fit_the_task(
     changes: dict[str, Any], problem: str, tree_run: Callable[..., Run]
 ) -> None:
-    """A run of one task with the files of another is refused when it is read."""
+    """A run of one task with the files of another raises an error when it is read."""
     with pytest.raises((ValueError, SpecError), match=problem):
         tree_run(**changes)
 
@@ -276,7 +276,7 @@ def test_data_and_measures_fit_the_task(
 @pytest.mark.slow
 @FORMS
 def test_a_toy_grammar_is_learnt(form: str, tree_run: Callable[..., Run], tmp_path: Path) -> None:
-    """New sentences of the grammar are parsed without a mistake, or nearly."""
+    """New sentences of the grammar are parsed with few or no errors."""
     result = api.train(
         tree_run(
             updates=500,
@@ -294,7 +294,7 @@ def test_a_toy_grammar_is_learnt(form: str, tree_run: Callable[..., Run], tmp_pa
 
     assert found.f1 > 95
     if form == "tensor2tensor":
-        assert found.tags / found.tagged > 0.95  # 0.98 to 1 by the seed and the kernels
+        assert found.tags / found.tagged > 0.95  # 0.98 to 1, depending on seed and kernels
 
 
 @pytest.mark.slow
