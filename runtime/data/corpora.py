@@ -79,12 +79,12 @@ def _kept(folder: Path) -> dict[str, Any] | None:
     try:
         note: dict[str, Any] = json.loads((folder / NOTE).read_text())
         sizes = [(folder / name).stat().st_size for name in ("source.txt", "target.txt")]
-        whole = sizes == note["bytes"] and {"lines", "sha256"} <= note.keys()
+        is_intact = sizes == note["bytes"] and {"lines", "sha256"} <= note.keys()
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        whole = False
-    if not whole:
+        is_intact = False
+    if not is_intact:
         raise InputError(
             "a fetched corpus is damaged",
             place=str(folder),

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ...specs.findings import InputError
 
 HUB = "tokenizer.json"
-"""File name of such a tokenizer in a checkpoint."""
+"""File name of a Hugging Face tokenizer in a checkpoint."""
 
 
 class Prompts(Protocol):

@@ -173,11 +173,11 @@ def spec_of(name: Any, source: str) -> str:
             place=f"{source}#/spec",
             help=did_you_mean(text, known),
         )
-    beside = Path(source).parent / text
-    if Path(text).name != text or not beside.is_file():
+    path = Path(source).parent / text
+    if Path(text).name != text or not path.is_file():
         raise InputError(
             f"no spec '{text}' next to the table",
             place=f"{source}#/spec",
             help="put the spec there, or use a shipped one",
         )
-    return str(beside)
+    return str(path)

@@ -6,7 +6,7 @@ The probability of a labeled tree is exp of the sum of its scores, normalized ov
 and labels; the loss is its negative log.  Decoding chooses the tree with the most correct
 labeled spans in expectation, where spans less likely than `LEAST` count as wrong.
 
-Axes: B sentences, S words, L labels, N labelled spans of a batch.
+Axes: B sentences, S words, L labels, N labeled spans of a batch.
 
 Source: Stern et al. 2017, section 3.1; Kitaev & Klein 2018, section 2; as a random field:
 Zhang et al. 2020, section 2; choice by expectation: Goodman 1996.

@@ -35,7 +35,7 @@ LONGEST_SOURCE = 1000
 Sentence = Sequence[Leaf]
 """Words; words without a tag get the parser's tag, or XX if the parser predicts no tags."""
 Warn = Callable[[int, str], None]
-"""Called with the number of a sentence, from 1, and what is wrong with it."""
+"""Called with the number of a sentence, from 1, and a description of the problem."""
 
 
 @dataclass(frozen=True, slots=True)
