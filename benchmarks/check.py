@@ -25,8 +25,7 @@ LAYERS = (10, 30, 100, 300, 1_000, 3_000, 9_990)
 WRITTEN = (30, 60, 125, 250, 500, 990)
 PER_LAYER = 10
 """Blocks of one encoder and one decoder layer of transformer-base, including blocks in slots."""
-CHECK = "from weft.graphs.ir.flat import flat_graph
-from weft.runtime.cli.main import main; main(['check', 'transformer-base'])"
+CHECK = "from weft.runtime.cli.main import main; main(['check', 'transformer-base'])"
 JOBS = {
     "an empty Python": "pass",
     "weft check transformer-base": CHECK,
@@ -79,6 +78,7 @@ def sizes() -> dict[str, dict[int, float]]:
     """Return median seconds by number of nodes, for each job."""
     from weft.blocks.registry import registry
     from weft.graphs.checker.check import check
+    from weft.graphs.ir.flat import flat_graph
     from weft.specs.load import load
 
     folder = Path(tempfile.mkdtemp())

@@ -73,6 +73,54 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
+@pytest.fixture(scope="session")
+def count_calls() -> Callable[[Callable[[], object]], int]:
+    """Return a function that counts the function calls of some work, Python's and C's.
+
+    Tests bound work by it instead of by seconds: the count does not depend on the machine.
+    """
+
+    def counted(work: Callable[[], object]) -> int:
+        count = 0
+
+        def hook(_frame: object, event: str, _argument: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        before = sys.getprofile()
+        sys.setprofile(hook)
+        try:
+            work()
+        finally:
+            sys.setprofile(before)
+        return count
+
+    return counted
+
+
+@pytest.fixture(scope="session")
+def count_lines() -> Callable[[Callable[[], object]], int]:
+    """Return a function that counts the lines of Python that some work runs, loops included."""
+
+    def counted(work: Callable[[], object]) -> int:
+        count = 0
+
+        def hook(_frame: object, event: str, _argument: object) -> object:
+            nonlocal count
+            count += event == "line"
+            return hook
+
+        before = sys.gettrace()
+        sys.settrace(hook)  # type: ignore[arg-type]
+        try:
+            work()
+        finally:
+            sys.settrace(before)
+        return count
+
+    return counted
+
+
 @pytest.fixture
 def own_compiler() -> Iterator[None]:
     """Restore torch's settings and reset its compiler; a fallback to eager mode is an error."""

@@ -18,6 +18,8 @@ from weft.specs.reader import SHIPPED, read_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    Count = Callable[[Callable[[], object]], int]
+
     Edit = Callable[..., dict[str, Any]]
     FindingsOf = Callable[..., list[Finding]]
 
@@ -486,9 +488,7 @@ def test_an_override_does_not_leave_a_param_unread(edit: Edit, findings_of: Find
 # Size and time.
 
 
-def test_a_thousand_layers_are_checked_with_the_work_of_two(
-    edit: Edit, count_calls: Callable[[Callable[[], object]], int]
-) -> None:
+def test_a_thousand_layers_are_checked_with_the_work_of_two(edit: Edit, count_calls: Count) -> None:
     """Types are inferred once for all copies of a repeat."""
     form = loaded(edit({}, ["/tie"])).form
     assert check(form, registry(), {"layers": 1000}).parameters() > 10**9
@@ -513,7 +513,7 @@ def doubling(levels: int) -> dict[str, Any]:
 
 
 def test_a_template_is_typed_once_for_each_type(
-    edit: Edit, findings_of: FindingsOf, count_calls: Callable[[Callable[[], object]], int]
+    edit: Edit, findings_of: FindingsOf, count_calls: Count
 ) -> None:
     """2^14 uses of the innermost template take no longer than fourteen."""
     spec = edit(doubling(14))
