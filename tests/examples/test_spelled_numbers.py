@@ -1,4 +1,4 @@
-"""The numbers task: right pairs, nothing shared between splits, the same every time."""
+"""The spelled-numbers corpus: correct pairs, disjoint splits, reproducible lines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def lines() -> dict[str, list[Line]]:
 
 
 def german(value: int) -> str:
-    """Spell a whole number below a million, by the rules of a school grammar."""
+    """Spell a whole number below a million, by the rules of German grammar."""
     if value >= 1000:
         rest = german(value % 1000) if value % 1000 else ""
         return below_thousand(value // 1000) + "tausend" + rest
@@ -58,7 +58,7 @@ def below_thousand(value: int) -> str:
 
 
 def form(kind: str, example: str = "") -> numbers._Form:
-    """Return the first form of a kind that spells 205 as in the example, when one is given."""
+    """Return the first form of a kind; with an example, the one that spells 205 like it."""
     return next(
         f for f in numbers._forms() if f.kind == kind and example in ("", f.spell(205, "en"))
     )
@@ -86,7 +86,7 @@ def form(kind: str, example: str = "") -> numbers._Form:
     ],
 )  # fmt: skip
 def test_a_value_is_spelled_right(kind: str, value: int, english: str, expected: str) -> None:
-    """Written by hand, one for each irregularity of the two languages."""
+    """The expected texts are written by hand, one for each irregularity of a language."""
     assert form(kind).spell(value, "en") == english
     assert form(kind).spell(value, "de") == expected
 
@@ -104,7 +104,7 @@ def test_a_value_is_spelled_right(kind: str, value: int, english: str, expected:
     ],
 )  # fmt: skip
 def test_an_amount_leaves_out_what_is_zero(value: int, english: str, expected: str) -> None:
-    """Nobody says "fifty euro, zero cents"."""
+    """The text is "fifty euro", not "fifty euro, zero cents"."""
     dollars = form("money", "two dollars, five cents")
 
     assert dollars.spell(value, "en") == english
@@ -112,7 +112,7 @@ def test_an_amount_leaves_out_what_is_zero(value: int, english: str, expected: s
 
 
 def test_german_numbers_follow_the_grammar(lines: dict[str, list[Line]]) -> None:
-    """Every whole number drawn is spelled as the rules say, not only as the library does."""
+    """Every drawn whole number agrees with an independent implementation of the grammar."""
     values = {
         v for made in lines.values() for line in made for k, v in line.values if k == "cardinal"
     }
@@ -122,7 +122,7 @@ def test_german_numbers_follow_the_grammar(lines: dict[str, list[Line]]) -> None
 
 
 def test_a_date_is_inflected() -> None:
-    """After "am" the ordinal takes the ending of the dative."""
+    """After "am", the ordinal has the dative ending."""
     frames = numbers._date_frames()
 
     assert len(frames) == 365
@@ -131,7 +131,7 @@ def test_a_date_is_inflected() -> None:
 
 
 def test_one_is_not_counted_in_german(lines: dict[str, list[Line]]) -> None:
-    """No "einhunderteins Menschen" and no "sie zahlte ein Euro": they would be inflected."""
+    """There is no "einhunderteins Menschen" or "sie zahlte ein Euro", which need inflection."""
     texts = [line.target for made in lines.values() for line in made]
 
     assert not [t for t in texts if "eins Menschen" in t or "eins Meilen" in t]
@@ -139,7 +139,7 @@ def test_one_is_not_counted_in_german(lines: dict[str, list[Line]]) -> None:
 
 
 def test_splits_share_no_value_and_no_sentence(lines: dict[str, list[Line]]) -> None:
-    """A number seen in training is not asked for in the test in any phrase of its kind."""
+    """A number in a training line occurs in no test line of its kind, whatever the phrase."""
     values = {s: {v for line in made for v in line.values} for s, made in lines.items()}
     sources = {s: {line.source for line in made} for s, made in lines.items()}
 
@@ -150,17 +150,17 @@ def test_splits_share_no_value_and_no_sentence(lines: dict[str, list[Line]]) -> 
 
 
 def test_lines_are_short(lines: dict[str, list[Line]]) -> None:
-    """Small models learn them in minutes."""
+    """Short lines let small models learn the task in minutes."""
     assert max(len(line.source.split()) for made in lines.values() for line in made) <= 25
 
 
 def test_small_values_are_for_training() -> None:
-    """They are the words that all other numbers are made of."""
+    """All larger numbers are spelled with their words."""
     assert {split_of("cardinal", value, 3) for value in range(100)} == {"train"}
 
 
 def test_a_tenth_of_the_values_is_held_out_for_the_test() -> None:
-    """The hash is fair: of 10,000 values, 1,000 give or take four deviations of 30."""
+    """The hash is uniform: 1,000 of 10,000 values, within four standard deviations of 30."""
     held_out = sum(split_of("cardinal", value, 3) == "test" for value in range(1000, 11_000))
 
     assert 880 < held_out < 1120
@@ -173,7 +173,7 @@ def test_the_seed_decides_everything() -> None:
 
 
 def test_the_lines_do_not_depend_on_the_interpreter() -> None:
-    """Another hash seed, another process: the same corpus."""
+    """Another hash seed in another process gives the same corpus."""
     code = (
         "from spelled_numbers import make_lines;"
         "print(ascii([x.source for x in make_lines(40, split='valid', seed=5)]))"
@@ -190,7 +190,7 @@ def test_the_lines_do_not_depend_on_the_interpreter() -> None:
 
 
 def test_a_corpus_is_six_parallel_files(tmp_path: Path) -> None:
-    """The files are what the data layer reads: UTF-8, one sentence a line, of equal length."""
+    """The files are UTF-8 with one sentence per line and equal numbers of lines."""
     counts = write_corpus(tmp_path / "new", train=30, valid=5, test=0, seed=1)
 
     assert counts == {"train": 30, "valid": 5, "test": 0}
@@ -202,7 +202,7 @@ def test_a_corpus_is_six_parallel_files(tmp_path: Path) -> None:
 
 
 def test_too_many_lines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A split that runs dry says how much there is, instead of searching for ever."""
+    """An exhausted split reports how many lines there are and does not loop forever."""
     few = replace(form("year"), frames=(("in {}", "im Jahr {}"),))
     monkeypatch.setattr(numbers, "_forms", lambda: (few,))
     monkeypatch.setattr(numbers, "PATIENCE", 200)
@@ -212,13 +212,13 @@ def test_too_many_lines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_negative_count_is_refused() -> None:
-    """It is a mistake of the caller, not an empty corpus."""
+    """A negative count raises an error and does not give an empty corpus."""
     with pytest.raises(InputError, match="cannot make -1 lines for valid"):
         make_lines(-1, split="valid", seed=1)
 
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without num2words the message says how to install it."""
+    """Without num2words, the message says how to install it."""
     monkeypatch.setitem(sys.modules, "num2words", None)
 
     with pytest.raises(InputError, match=r"needs num2words.*\n.*pip install num2words"):

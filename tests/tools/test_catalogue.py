@@ -1,4 +1,4 @@
-"""The catalogue: every shipped spec and block stands on the page, as it is today."""
+"""The catalogue lists every shipped spec and block, and is up to date."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from weft.runtime.spec.check import graph_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 LARGEST = 160_000
-"""Bytes of a picture."""
+"""Most bytes in a picture."""
 
 
 def test_the_page_is_of_today() -> None:
-    """Or `make catalogue` writes it."""
+    """If this fails, run `make catalogue`."""
     assert (DOCS / PAGE).read_text(encoding="utf-8") == page(), "run make catalogue"
 
 
 def test_every_picture_is_of_today_and_no_other_is_there() -> None:
-    """By what it was drawn from; which graphviz drew it does not matter."""
+    """Pictures are compared by the digest of their source, not by graphviz's output."""
     wanted = {system.name: system.digest() for system in systems() if system.drawn}
     found = {path.stem: digest_of(path) for path in (DOCS / PICTURES).glob("*.svg")}
 
@@ -41,7 +41,7 @@ def test_every_picture_is_of_today_and_no_other_is_there() -> None:
 
 
 def test_every_link_of_the_page_leads_somewhere() -> None:
-    """To a picture, a folder or a heading."""
+    """Each link points to an existing picture, folder or heading."""
     text = page()
     headings = set(re.findall(r"^### (.*)$", text, re.MULTILINE))
 
@@ -61,12 +61,12 @@ def test_every_link_of_the_page_leads_somewhere() -> None:
     ],
 )
 def test_the_form_follows_from_the_graph(name: str, form: str) -> None:
-    """Nobody writes it down."""
+    """The form is derived, not written by hand."""
     assert form_of(graph_of(name)) == form
 
 
 def test_a_picture_is_whole_and_begins_with_its_digest() -> None:
-    """All that stands in it, and no more decimals than one sees."""
+    """The picture has all labels, and numbers with at most one decimal."""
     if shutil.which("dot") is None:
         pytest.skip("pictures need graphviz's dot")
     [system] = [system for system in systems() if system.name == "transformer-tiny"]
@@ -80,7 +80,7 @@ def test_a_picture_is_whole_and_begins_with_its_digest() -> None:
 
 
 def test_only_what_is_stale_is_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A picture of a spec that is gone is removed."""
+    """Pictures of removed specs are deleted."""
     drawn = []
 
     def draw(system: System) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_table_1_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """What was found beside what the paper prints."""
+    """The text has the computed and the printed entries."""
     main(["--longest", "64"])
 
     printed = capsys.readouterr().out
@@ -37,12 +37,12 @@ def test_table_1_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     """One row for each layer type."""
     main(["--longest", "16", "--json"])
 
-    said = json.loads(capsys.readouterr().out)
-    assert said["rows"][0]["operations"] == {"n^2 d": 4, "n d^2": 8}
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["rows"][0]["operations"] == {"n^2 d": 4, "n d^2": 8}
 
 
 def test_a_plot_is_written(tmp_path: Path) -> None:
-    """A PNG beside the text."""
+    """The plot is a PNG; the text is printed too."""
     out = tmp_path / "table1.png"
 
     main(["--longest", "32", "-o", str(out)])
@@ -51,7 +51,7 @@ def test_a_plot_is_written(tmp_path: Path) -> None:
 
 
 def test_too_short_a_length_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """Paths are measured from 16 positions on."""
+    """Paths are measured from 16 positions."""
     with pytest.raises(SystemExit):
         main(["--longest", "8"])
 

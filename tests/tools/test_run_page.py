@@ -1,4 +1,4 @@
-"""The page of run settings, and their schema: all that is checked, as it is today."""
+"""The page of run settings and their schema are complete and up to date."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ RUNS = sorted((SHIPPED / "runs").glob("*.json"))
 
 
 def test_the_page_is_of_today() -> None:
-    """Or `make catalogue` writes it."""
+    """If this fails, run `make catalogue`."""
     assert (DOCS / PAGE).read_text(encoding="utf-8") == page(), "run make catalogue"
 
 
 def test_every_link_leads_to_a_heading() -> None:
-    """As GitHub makes anchors: lower case, no dots or colons, hyphens for spaces."""
+    """Anchors are made as by GitHub: lower case, no dots or colons, hyphens for spaces."""
     headings = re.findall(r"^## (.*)$", page(), re.MULTILINE)
     anchors = {re.sub(r"[.:]", "", title.lower()).replace(" ", "-") for title in headings}
     links = set(re.findall(r"\]\(#(.*?)\)", page()))
@@ -47,7 +47,7 @@ def settings_of(kind: type[BaseModel]) -> list[str]:
 
 
 def test_every_setting_stands_there_and_says_what_it_is() -> None:
-    """Or its record does."""
+    """Each setting, or its record, has a description."""
     text = page()
 
     for name in settings_of(Run):
@@ -58,7 +58,7 @@ def test_every_setting_stands_there_and_says_what_it_is() -> None:
 
 
 def test_defaults_and_bounds_are_those_that_hold() -> None:
-    """A run's own default goes before that of the record: a batch has 1024 tokens here."""
+    """A run's default overrides the record's: a batch has 1024 tokens."""
     rows = {line.split("|")[1].strip(): line for line in page().splitlines() if "| `" in line}
 
     assert Run.model_fields["batch"].default.tokens == 1024
@@ -69,7 +69,7 @@ def test_defaults_and_bounds_are_those_that_hold() -> None:
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
 def test_shipped_runs_fit_the_schema(path: Path) -> None:
-    """As they are, and with the key by which editors find it; the loader takes that too."""
+    """They fit with and without the `$schema` key."""
     written = read_json(path.read_text(encoding="utf-8"), str(path))
 
     VALIDATOR.validate(written)
@@ -77,7 +77,7 @@ def test_shipped_runs_fit_the_schema(path: Path) -> None:
 
 
 def test_the_loader_takes_what_editors_need(tmp_path: Path) -> None:
-    """A run that names its schema is the run."""
+    """A run with `$schema` loads as the same run."""
     written = json.loads(RUNS[0].read_text(encoding="utf-8"))
     file = tmp_path / "run.json"
     file.write_text(json.dumps({"$schema": "run.schema.json", **written}))
@@ -90,7 +90,7 @@ def test_the_loader_takes_what_editors_need(tmp_path: Path) -> None:
     [(("padding",), "pakced"), (("batch", "tokens"), 1), (("optimizer", "beta"), [0.9, 0.98])],
 )
 def test_a_mistake_does_not_fit(path: tuple[str, ...], value: Any) -> None:
-    """A word, a bound, a name."""
+    """Wrong words, bounds and names do not fit the schema."""
     written = json.loads(RUNS[0].read_text(encoding="utf-8"))
     here = written
     for key in path[:-1]:
@@ -102,12 +102,12 @@ def test_a_mistake_does_not_fit(path: tuple[str, ...], value: Any) -> None:
 
 
 def test_the_schema_is_one() -> None:
-    """By the rules of JSON Schema itself."""
+    """The schema is valid JSON Schema."""
     jsonschema.Draft202012Validator.check_schema(schema())
 
 
 def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """The same schema, as text."""
+    """The command prints the schema as text."""
     assert main(["schema", "--run"]) == 0
 
     assert json.loads(capsys.readouterr().out) == schema()

@@ -1,4 +1,4 @@
-"""Table 1 of Vaswani et al. 2017: what our blocks cost is what the paper says they must."""
+"""Table 1 of Vaswani et al. 2017: the costs of Weft's blocks match the paper."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from weft.specs.load import loaded
 ROWS = {layer.name: layer for layer in LAYERS}
 EVERY = pytest.mark.parametrize("name", ROWS)
 OPERATIONS = {
-    # Scores and weighted sums: 2 products of n x n and d, a product being 2 d operations;
-    # four projections besides, which the paper leaves out.
+    # Scores and weighted sums: n x n entries each, with 2 d operations per entry;
+    # plus four projections, which the paper omits.
     "self-attention": {"n^2 d": 4, "n d^2": 8},
-    # Input and state, each with a matrix of d x d.
+    # Input and state are each multiplied by a d x d matrix.
     "recurrent": {"n d^2": 4},
     "convolutional, contiguous": {"k n d^2": 2},
     "convolutional, dilated": {"k n d^2": 2},
     "convolutional, separable": {"k n d": 2, "n d^2": 2},
-    # Blocks of r positions read three of them, itself and its neighbours; and the projections.
+    # Blocks of r positions read three blocks, themselves and neighbors; plus projections.
     "self-attention, restricted": {"r n d": 12, "n d^2": 8},
 }
 
 
 def steps_apart(n: int, reach: int) -> int:
-    """Return in how many steps of a reach one end leads to the other."""
+    """Return the number of steps of length `reach` from one end to the other."""
     return max(1, ceil((n - 1) / reach))
 
 
 def power(base: int, least: int) -> int:
-    """Return the smallest exponent with which a base is no less than a number."""
+    """Return the smallest exponent with which `base` reaches `least`."""
     exponent = 0
     while base**exponent < least:
         exponent += 1
@@ -55,7 +55,7 @@ def power(base: int, least: int) -> int:
 
 
 def expected_path(name: str, at: Sizes) -> int:
-    """Return the path length that the paper gives, its constant worked out."""
+    """Return the path length given by the paper, with its constant."""
     return {
         "self-attention": 1,
         "recurrent": at.n,
@@ -68,7 +68,7 @@ def expected_path(name: str, at: Sizes) -> int:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_of_a_layer_are_the_paper_s(name: str) -> None:
-    """By the exponents of n, d, k and r, and with our factors."""
+    """The exponents of n, d, k and r match; the factors are those of the blocks."""
     layer = ROWS[name]
 
     assert operations(layer) == OPERATIONS[name]
@@ -76,7 +76,7 @@ def test_operations_of_a_layer_are_the_paper_s(name: str) -> None:
 
 
 def test_a_window_that_is_a_mask_saves_nothing() -> None:
-    """The scores beyond it are computed and thrown away: so this is not the row's block."""
+    """Scores outside the window are still computed, so the table uses the sparse block."""
     use = {"use": "attention@1", "params": {"heads": 1, "window": 16}}
     masked = replace(ROWS["self-attention, restricted"], use=lambda _, __: use)
 
@@ -86,21 +86,21 @@ def test_a_window_that_is_a_mask_saves_nothing() -> None:
 @EVERY
 @pytest.mark.parametrize("n", [16, 50, 128])
 def test_operations_in_a_row(name: str, n: int) -> None:
-    """All at once, but for the recurrence, in which each position waits."""
+    """Only the recurrence has n sequential operations."""
     assert in_sequence(ROWS[name], Sizes(n=n)) == (n if name == "recurrent" else 1)
 
 
 @EVERY
 @pytest.mark.parametrize("at", [Sizes(n=16, k=2, r=4), Sizes(n=65, k=4, r=16), Sizes(n=128, k=5)])
 def test_measured_paths_are_the_paper_s(name: str, at: Sizes) -> None:
-    """A change travels as far a layer as the paper reckons, and no farther."""
+    """A change moves exactly as far per layer as in the paper."""
     assert path_length(ROWS[name], at) == expected_path(name, at)
 
 
 @pytest.mark.slow
 @EVERY
 def test_measured_paths_are_the_paper_s_for_long_sequences(name: str) -> None:
-    """Nothing fades on the way."""
+    """No change is lost on a long path."""
     at = Sizes(n=4096)
 
     assert path_length(ROWS[name], at) == expected_path(name, at)
@@ -108,7 +108,7 @@ def test_measured_paths_are_the_paper_s_for_long_sequences(name: str) -> None:
 
 @EVERY
 def test_a_stack_of_so_many_layers_leads_through_and_one_less_does_not(name: str) -> None:
-    """The way that layers are counted one by one is that of one spec with all of them."""
+    """Counting layers one by one equals one spec with all of the layers."""
     at, layer = Sizes(n=12, k=3, r=3), ROWS[name]
     needed = layers_between_ends(layer, at)
 
@@ -117,7 +117,7 @@ def test_a_stack_of_so_many_layers_leads_through_and_one_less_does_not(name: str
 
 
 def last_depends_on_first(layer: LayerType, at: Sizes, layers: int) -> bool:
-    """Say whether in a stack the last output depends on the first input."""
+    """Return whether the last output of a stack depends on the first input."""
     nodes: dict[str, Any] = {}
     value = "x"
     for index in range(layers):
@@ -139,7 +139,7 @@ def last_depends_on_first(layer: LayerType, at: Sizes, layers: int) -> bool:
 
 
 def test_what_never_arrives_is_said() -> None:
-    """A kernel of one looks at no neighbour."""
+    """A kernel of size 1 reads no neighbor."""
     layer = replace(
         ROWS["convolutional, contiguous"],
         use=lambda sizes, _: {"use": "convolution@1", "params": {"d_out": sizes.d, "kernel": 1}},
@@ -165,7 +165,7 @@ def test_the_table_says_it_all() -> None:
 
 
 def test_the_page_of_results_says_what_is_found() -> None:
-    """Its rows are those of today, and its path lengths too."""
+    """Its rows and path lengths are up to date."""
     page = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
     at = Sizes(n=256)
 

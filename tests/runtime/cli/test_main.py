@@ -1,4 +1,4 @@
-"""What the command promises: help that teaches, exit codes, errors that name the place."""
+"""The `weft` command: help texts, exit codes, and errors that name the place."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Capture = pytest.CaptureFixture[str]
 
 
 def command_names() -> list[str]:
-    """Return every command."""
+    """Return the names of all commands."""
     actions = [a for a in parser()._actions if a.dest == "command"]
     return list(actions[0].choices or ())
 
 
 @pytest.mark.parametrize("name", command_names())
 def test_every_command_has_help_with_an_example(name: str, capsys: Capture) -> None:
-    """`--help` exits 0 and shows how the command is called."""
+    """`--help` exits 0 and shows an example."""
     with pytest.raises(SystemExit) as caught:
         main([name, "--help"])
 
@@ -36,7 +36,7 @@ def test_every_command_has_help_with_an_example(name: str, capsys: Capture) -> N
 
 
 def test_a_wrong_command_exits_2(capsys: Capture) -> None:
-    """The command is wrong, not the input."""
+    """Exit code 2 means a wrong command line, 1 a wrong input."""
     with pytest.raises(SystemExit) as caught:
         main(["chekc"])
 
@@ -45,13 +45,13 @@ def test_a_wrong_command_exits_2(capsys: Capture) -> None:
 
 
 def test_check_says_that_a_shipped_spec_is_sound(capsys: Capture) -> None:
-    """63,082,496 parameters: the paper's base at a vocabulary of 37000, biases counted."""
+    """63,082,496 parameters: the paper's base model with a vocabulary of 37000, biases included."""
     assert main(["check", "transformer-base"]) == 0
     assert "63,082,496 parameters" in capsys.readouterr().out
 
 
 def test_check_prints_every_mistake_and_exits_1(tmp_path: Path, capsys: Capture) -> None:
-    """A did-you-mean for each, and a count."""
+    """Each finding has a suggestion, and a count follows."""
     spec = {
         "format": 2,
         "name": "bad",
@@ -77,7 +77,7 @@ def test_check_prints_every_mistake_and_exits_1(tmp_path: Path, capsys: Capture)
 
 
 def test_check_json_is_for_editors(tmp_path: Path, capsys: Capture) -> None:
-    """Findings as data, exit code 1 all the same."""
+    """Findings are printed as data, and the exit code is 1."""
     path = tmp_path / "bad.json"
     path.write_text('{"format": 2, "name": "x", "axes": {}, "inputs": {}, "nodes": {}}')
 
@@ -89,7 +89,7 @@ def test_check_json_is_for_editors(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_a_missing_file_is_an_input_error(capsys: Capture) -> None:
-    """A slip in a shipped name gives the near one."""
+    """A misspelled shipped name gives a suggestion."""
     assert main(["show", "transformer-bass"]) == 1
     assert "did you mean 'transformer-base'?" in capsys.readouterr().err
 
@@ -108,7 +108,7 @@ def test_expand_gives_a_spec_that_checks(tmp_path: Path, capsys: Capture) -> Non
 
 
 def test_blocks_lists_and_describes(capsys: Capture) -> None:
-    """The list has a line a block; one block shows ports, params and source."""
+    """The list has one line per block; one block shows ports, params and source."""
     assert main(["blocks"]) == 0
     assert "attention@1" in capsys.readouterr().out
     assert main(["blocks", "attention"]) == 0
@@ -120,7 +120,7 @@ def test_blocks_lists_and_describes(capsys: Capture) -> None:
 
 
 def test_spec_commands_load_no_torch() -> None:
-    """Checking, showing and drawing to DOT start fast."""
+    """Checking, showing and drawing to DOT start fast without torch."""
     code = (
         "import sys; from weft.runtime.cli.main import main; "
         "codes = [main(['check', 'transformer-base']), main(['show', 'transformer-tiny']), "
@@ -139,14 +139,14 @@ def test_trains_evaluates_averages_and_translates(
     capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The main path through the commands, on a toy: every file is where it is said to be."""
+    """The main commands in order, on a toy run; every reported file exists."""
     run = tmp_path / "toy.json"
     run.write_text(json.dumps(toy_run().model_dump(mode="json")))
     out = tmp_path / "out"
 
     assert main(["train", str(run), "--out", str(out), "--set", "updates=8"]) == 0
-    said = capsys.readouterr().err
-    assert "all 8 updates done" in said
+    printed = capsys.readouterr().err
+    assert "all 8 updates done" in printed
     assert (out / "curves.png").is_file()
 
     assert main(["evaluate", str(out / "averaged"), "--json"]) == 0
@@ -191,7 +191,7 @@ def test_a_wrong_run_says_where_and_what(
     tmp_path: Path,
     capsys: Capture,
 ) -> None:
-    """Exit code 1, the key's place, a way out, and no folder left half-made."""
+    """The exit code is 1, the message has place and fix, and no partial folder is left."""
     run = tmp_path / "toy.json"
     run.write_text(json.dumps({**toy_run().model_dump(mode="json"), **change}))
 
@@ -216,7 +216,7 @@ def test_bad_text_names_file_and_line(
     tmp_path: Path,
     capsys: Capture,
 ) -> None:
-    """Missing files, unequal lengths, invalid UTF-8."""
+    """Missing files, unequal lengths and invalid UTF-8 are reported."""
     run = tmp_path / "toy.json"
     run.write_text(json.dumps(toy_run().model_dump(mode="json")))
     edit(tmp_path / "data")
@@ -229,12 +229,12 @@ def test_bad_text_names_file_and_line(
 def test_a_place_that_cannot_be_written_is_named(
     toy_run: Callable[..., Run], tmp_path: Path, capsys: Capture
 ) -> None:
-    """Without a traceback."""
+    """The error is a message without a traceback."""
     run = tmp_path / "toy.json"
     run.write_text(json.dumps(toy_run().model_dump(mode="json")))
 
     for command in ("prepare", "train"):
         assert main([command, str(run), "--out", str(run / "out")]) == 1
-        told = capsys.readouterr().err
-        assert "error: cannot read or write it: Not a directory" in told
-        assert str(run) in told
+        printed = capsys.readouterr().err
+        assert "error: cannot read or write it: Not a directory" in printed
+        assert str(run) in printed

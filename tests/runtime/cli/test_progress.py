@@ -1,4 +1,4 @@
-"""What progress promises: bars where there is a terminal, a few plain lines where there is none."""
+"""Progress reports: bars on a terminal, a few plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def seen(update: int, updates: int) -> Progress:
 
 
 def test_a_terminal_sees_a_bar_with_speed_loss_and_rate() -> None:
-    """Preparation and training each get a bar; a line said meanwhile stands above them."""
+    """Preparation and training each have a bar; log lines appear above the bars."""
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=160, highlight=False)
 
@@ -43,7 +43,7 @@ def test_a_terminal_sees_a_bar_with_speed_loss_and_rate() -> None:
 
 
 def test_a_file_sees_a_few_plain_lines() -> None:
-    """However long the run, about forty lines, the last update among them."""
+    """A run of any length logs about forty lines, including the last update."""
     out = io.StringIO()
 
     with Reporter(Console(file=out, width=200)).shown() as reporter:

@@ -1,4 +1,4 @@
-"""Checkpoints of small shipped specs, with weights that are no special numbers."""
+"""Checkpoints of small shipped specs with random weights, biases and norms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOKENS = {"begin": 3, "end": 1, "pad": 0}
 
 @pytest.fixture
 def checkpoint_of(tmp_path: Path) -> Callable[..., Checkpoint]:
-    """Return a maker of checkpoints: a spec, and params in place of the small ones."""
+    """Return a function that makes a checkpoint of a spec, with overrides of the small params."""
 
     def make(spec: LoadedSpec | str, **params: Any) -> Checkpoint:
         if isinstance(spec, str):
@@ -37,7 +37,7 @@ def checkpoint_of(tmp_path: Path) -> Callable[..., Checkpoint]:
         model = build(graph)
         generator = torch.Generator().manual_seed(5)
         with torch.no_grad():
-            # Norms that scale by 1, gates that are 0 and biases that are 0 would hide faults.
+            # Norms with scale 1, gates of 0 and biases of 0 would hide faults.
             for parameter in model.parameters():
                 parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
         tie(model)

@@ -1,4 +1,4 @@
-"""Folders of exports appear whole, or not at all."""
+"""Export folders appear completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MARKED = '{"target": "engine", "fingerprint": "0"}'
 
 
 def test_a_folder_appears_when_all_went_well(tmp_path: Path) -> None:
-    """An older export stands until then, and is gone afterwards."""
+    """An older export stays until then, and is replaced."""
     out = tmp_path / "deep" / "out"
     for text in ("old", "new"):
         with new_folder(out) as folder:
@@ -25,7 +25,7 @@ def test_a_folder_appears_when_all_went_well(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
-    """And nothing beside it."""
+    """No temporary folder is left either."""
     out = tmp_path / "out"
     with new_folder(out) as folder:
         (folder / MARKER).write_text(MARKED)
@@ -43,7 +43,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["folder", "file", "marker"])
 def test_what_is_no_export_is_not_replaced(tmp_path: Path, kind: str) -> None:
-    """A folder with something else in it, a file of that name, a marker that says other things."""
+    """A folder with other files, a file of that name and a foreign marker are refused."""
     out = tmp_path / "out"
     if kind == "file":
         out.write_text("mine")

@@ -1,4 +1,4 @@
-"""Pages beside exports: they name files that lie there."""
+"""READMEs of exports name only files that exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PIECES = ("<pad>", "</s>", "<unk>", "<s>", "a", "b")
     "files", [("tokenizer.model",), ("source.model", "target.model"), ("source.model", SYMBOLS), ()]
 )
 def test_the_code_opens_files_that_were_written(files: tuple[str, ...]) -> None:
-    """Also of a parser, whose target has symbols and no SentencePiece model."""
+    """This includes parsers, whose target has symbols and no SentencePiece model."""
     graph = graph_of(weft.load("transformer-tiny", d_model=8, heads=2, layers=1, vocab=6))
     special_tokens = SpecialTokens(3, 1, 0, frozenset({2}))
     words = Words(PIECES, PIECES, special_tokens, 2, True, dict.fromkeys(files, b""))

@@ -1,4 +1,4 @@
-"""The table of docs/exporting.md is true: what becomes of each shipped spec, and why not."""
+"""The table of docs/exporting.md matches the exports of each shipped spec."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ SHIPPED = sorted(
 BASE = ENTRIES["transformer-base"]["small"]
 ONE = {"layers": 1, "encoder_layers": 1, "decoder_layers": 1, "sets": 1, "steps": 2}
 LAYERS = {"gnmt-small": 2, "moe-transformer": 2, "transformer-t5-bias": 2}
-"""Layers of specs that cannot do with one, or have another kind in the second."""
+"""Layers of specs that need several, or whose second layer is different."""
 ROOMY = {"max_length": 40}
-"""Positions enough for what is decoded as a check."""
+"""Enough positions for the decoding checks."""
 
 
 def rows() -> list[tuple[list[str], str, str, str]]:
-    """Return the table: names, and what is said of CTranslate2, ONNX and plain PyTorch."""
+    """Return the table: names, and the CTranslate2, ONNX and plain PyTorch cells."""
     page = (ROOT / "docs" / "exporting.md").read_text(encoding="utf-8")
     table = page.partition("| shipped specs |")[2].partition("\n\n")[0]
     cells = [line.strip("|").split("|") for line in table.splitlines()[2:]]
     return [
-        (re.findall(r"`([^`]+)`", names), *(one.strip() for one in told))
-        for names, *told in cells
-        if len(told) == 3
+        (re.findall(r"`([^`]+)`", names), *(one.strip() for one in entries))
+        for names, *entries in cells
+        if len(entries) == 3
     ]
 
 
-SAID = {name: told for names, *told in rows() for name in names}
+CELLS = {name: entries for names, *entries in rows() for name in names}
 
 
 def small_params(name: str) -> dict[str, Any]:
-    """Return params with which a spec is small, one layer where that will do."""
+    """Return params that make a spec small, with one layer where possible."""
     known = load(name).form.params
     given = {**ENTRIES.get(name, {"small": BASE})["small"], **ONE, **ROOMY}
     if name in LAYERS:
@@ -67,12 +67,12 @@ def small_params(name: str) -> dict[str, Any]:
 
 @cache
 def small(name: str) -> Graph:
-    """Return a shipped spec, checked, at its small size."""
+    """Return the checked graph of a shipped spec at its small size."""
     return graph_of(weft.load(name, **small_params(name)))
 
 
 def refusal(plan: Callable[[], object]) -> str:
-    """Return why a plan is refused; `yes` where it is not."""
+    """Return why a plan is refused, or `yes`."""
     try:
         plan()
     except InputError as error:
@@ -81,19 +81,19 @@ def refusal(plan: Callable[[], object]) -> str:
 
 
 def meta_model(graph: Graph) -> nn.Module:
-    """Return the model of a graph, of which only is known what is tied."""
+    """Return the model of a graph on the meta device, which shows only tied weights."""
     return build_empty(graph, device="meta")
 
 
-def agrees(said: str, found: str) -> bool:
-    """Say whether a cell tells what was found: `no:` and words of the refusal, or none."""
-    if not said.startswith("no:"):
+def agrees(cell: str, found: str) -> bool:
+    """Return whether a cell matches: `no:` with words of the refusal, or anything else for yes."""
+    if not cell.startswith("no:"):
         return found == "yes"
-    return found != "yes" and all(part in found for part in re.findall(r"`([^`]+)`", said))
+    return found != "yes" and all(part in found for part in re.findall(r"`([^`]+)`", cell))
 
 
 def test_every_shipped_spec_stands_once_in_the_table() -> None:
-    """And nothing else."""
+    """The table has no other names."""
     assert sorted(name for names, *_ in rows() for name in names) == SHIPPED
 
 
@@ -105,9 +105,9 @@ def test_every_shipped_spec_stands_once_in_the_table() -> None:
     ],
 )
 def test_the_table_says_what_is_expressed(name: str) -> None:
-    """By the plans, which look at the graph alone."""
+    """The plans of the exporters, which depend only on the graph, agree with the table."""
     graph = small(name)
-    ctranslate2, onnx, plain = SAID[name]
+    ctranslate2, onnx, plain = CELLS[name]
     files = refusal(lambda: onnx_files(graph))
 
     assert ctranslate2 == "yes" or ctranslate2.startswith("no:")
@@ -119,11 +119,11 @@ def test_the_table_says_what_is_expressed(name: str) -> None:
 
 
 ALONE = [*ENTRIES, "table3-b1", "table3-e"]
-"""Specs of which none differs from another by numbers alone."""
+"""Specs that differ in more than numbers."""
 
 
 @pytest.fixture
-def held(checkpoint_of: Callable[..., Checkpoint], name: str) -> Checkpoint:
+def checkpoint(checkpoint_of: Callable[..., Checkpoint], name: str) -> Checkpoint:
     """Return a checkpoint of a shipped spec at its small size."""
     return checkpoint_of(weft.load(name, **small_params(name)))
 
@@ -131,41 +131,41 @@ def held(checkpoint_of: Callable[..., Checkpoint], name: str) -> Checkpoint:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALONE)
 def test_onnxruntime_computes_what_the_model_computes(
-    held: Checkpoint, name: str, tmp_path: Path
+    checkpoint: Checkpoint, name: str, tmp_path: Path
 ) -> None:
-    """Or the export is refused and leaves nothing."""
+    """Otherwise the export is refused and leaves nothing."""
     pytest.importorskip("onnxscript", reason="the extra 'onnx' is missing")
     pytest.importorskip("onnxruntime", reason="the extra 'onnx' is missing")
     out = tmp_path / "out"
 
-    if SAID[name][1].startswith("no:"):
+    if CELLS[name][1].startswith("no:"):
         with pytest.raises(InputError):
-            export_onnx(held, out)
+            export_onnx(checkpoint, out)
         assert not out.exists()
         return
-    checked = export_onnx(held, out)
+    checked = export_onnx(checkpoint, out)
 
     assert checked.largest < 1e-4
     assert checked.same == checked.outputs
-    assert checked.graphs == onnx_files(held.graph)
+    assert checked.graphs == onnx_files(checkpoint.graph)
     assert all((out / file).is_file() for file in checked.graphs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALONE)
 def test_ctranslate2_computes_what_the_model_computes(
-    held: Checkpoint, name: str, tmp_path: Path
+    checkpoint: Checkpoint, name: str, tmp_path: Path
 ) -> None:
-    """Or the export is refused and leaves nothing."""
+    """Otherwise the export is refused and leaves nothing."""
     pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is missing")
     out = tmp_path / "out"
 
-    if SAID[name][0].startswith("no:"):
+    if CELLS[name][0].startswith("no:"):
         with pytest.raises(InputError):
-            export_ctranslate2(held, out)
+            export_ctranslate2(checkpoint, out)
         assert not out.exists()
         return
-    checked = export_ctranslate2(held, out)
+    checked = export_ctranslate2(checkpoint, out)
 
     assert checked.largest < 1e-4
     assert checked.same == checked.outputs
@@ -173,9 +173,11 @@ def test_ctranslate2_computes_what_the_model_computes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALONE)
-def test_plain_pytorch_computes_what_the_model_computes(held: Checkpoint, tmp_path: Path) -> None:
-    """By its outputs, with weights of the same names beside it."""
-    made = eject(held, tmp_path / "ejected" / "model.py")
+def test_plain_pytorch_computes_what_the_model_computes(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    """Its outputs agree, and its weights file has the same names."""
+    made = eject(checkpoint, tmp_path / "ejected" / "model.py")
 
     assert made.compared == "outputs"
     assert made.weights is not None

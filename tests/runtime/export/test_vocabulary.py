@@ -1,4 +1,4 @@
-"""Words of exports: an engine that tells ids apart by their words needs them apart."""
+"""Vocabularies of exports: all words must be unique."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.runtime.spec.check import graph_of
 
 
 def test_words_that_come_twice_get_their_ids() -> None:
-    """All but the last, and never into another word."""
+    """All but the last get their id appended, without colliding with another word."""
     assert apart(["a", ")", "(S", ")"]) == ("a", ")#1", "(S", ")")
     assert apart(["x", "x#0", "x", "x"]) == ("x#0#", "x#0", "x#2", "x")
 
@@ -31,7 +31,7 @@ def test_words_that_come_twice_get_their_ids() -> None:
 def test_a_parser_whose_pieces_are_also_symbols_is_exported(
     toy_checkpoint: Path, tmp_path: Path
 ) -> None:
-    """Its words would be told apart wrongly; scores of tokens find that."""
+    """Duplicate words would be confused, which the scores of tokens would show."""
     pytest.importorskip("ctranslate2", reason="the extra 'ctranslate2' is missing")
     pieces = Tokenizer.open(toy_checkpoint / "tokenizer.model")
     symbols = Symbols(["(S", *pieces.pieces([pieces.vocab_size - 1]), ")"], pieces)

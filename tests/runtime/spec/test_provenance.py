@@ -1,4 +1,4 @@
-"""Provenance: every value of the full form says where it came from."""
+"""Provenance: the origin of every value of the full form."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def child(tmp_path: Path) -> Path:
 
 
 def leaves(value: Any, at: str = "") -> set[str]:
-    """Return the pointers of all values in a JSON value that are no objects or lists."""
+    """Return the pointers of all values in a JSON value that are not objects or lists."""
     if isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         return {leaf for key, inner in items for leaf in leaves(inner, f"{at}/{key}")}
@@ -46,11 +46,11 @@ def leaves(value: Any, at: str = "") -> set[str]:
 
 
 def test_every_leaf_of_the_full_form_has_its_origin(child: Path) -> None:
-    """None is left out, each with the value that stands there, and files that can be followed."""
-    held = load(child, {"d_model": 256})
-    graph = graph_of(held)
+    """Every leaf has an entry with its value, and files and pointers that resolve."""
+    loaded = load(child, {"d_model": 256})
+    graph = graph_of(loaded)
     full = canonical(graph)
-    found = provenance(graph, held)
+    found = provenance(graph, loaded)
     files = {str(child): CHILD, PARENT: json.loads(Path(PARENT).read_text())}
 
     ends = {leaf for leaf in leaves(full) if "/carry/" not in leaf}
@@ -68,20 +68,20 @@ def test_every_leaf_of_the_full_form_has_its_origin(child: Path) -> None:
 
 
 def of(child: Path, at: str, **overrides: Any) -> dict[str, Any]:
-    """Return where one value came from."""
-    held = load(child, overrides)
-    return provenance(graph_of(held), held)[at]
+    """Return the origin of one value."""
+    loaded = load(child, overrides)
+    return provenance(graph_of(loaded), loaded)[at]
 
 
 def test_a_default_is_the_blocks(child: Path) -> None:
-    """No file wrote it."""
+    """The origin of a default is the block, not a file."""
     at = "/blocks/decoder_layer/nodes/cross_attention/fill/f/params/causal"
 
     assert of(child, at) == {"value": False, "how": "default", "of": "attention@1"}
 
 
 def test_an_expression_shows_what_it_reads_to_the_end(child: Path) -> None:
-    """In a split copy: the patch, the child's param, the parent's, and one from outside."""
+    """For a split copy: the patch, the child's param, the parent's, and an override."""
     at = "/blocks/encoder_layer_2/nodes/feed_forward/fill/f/params/d_ff"
 
     assert of(child, at, d_model=256) == {
@@ -132,14 +132,14 @@ def test_an_expression_shows_what_it_reads_to_the_end(child: Path) -> None:
     ],
 )
 def test_a_value_names_its_file_and_place(at: str, file: str, pointer: str, child: Path) -> None:
-    """The child's patch, or the parent."""
+    """The origin is the child's patch or the parent."""
     entry = of(child, at)
 
     assert (entry["file"], entry["pointer"]) == (str(child) if file == "child" else PARENT, pointer)
 
 
 def test_a_type_shows_the_params_that_it_reads(child: Path) -> None:
-    """As written, and their values."""
+    """The entry has the written type and the params' values."""
     entry = of(child, "/inputs/source")
 
     assert (entry["how"], entry["expression"]) == ("expression", "ids:vocab[B S]")
@@ -147,7 +147,7 @@ def test_a_type_shows_the_params_that_it_reads(child: Path) -> None:
 
 
 def test_a_block_choice_from_outside_is_said_to_be(child: Path) -> None:
-    """The block, and its params, which are the choice's."""
+    """The block and its params come from the override."""
     choice = {"use": "learned_position@1", "params": {"max_length": 77}}
     use = of(child, "/nodes/source_position/use", position=choice)
     length = of(child, "/nodes/source_position/params/max_length", position=choice)
@@ -162,7 +162,7 @@ def test_a_block_choice_from_outside_is_said_to_be(child: Path) -> None:
 
 
 def test_the_command_prints_a_line_for_each_value(child: Path, capsys: Capture) -> None:
-    """Files by short names, explained at the top; the same as data."""
+    """Short file names are listed at the top; JSON has the same entries."""
     assert main(["expand", str(child), "--provenance", "--set", "layers=5"]) == 0
     lines = capsys.readouterr().out.splitlines()
 
@@ -177,14 +177,14 @@ def test_the_command_prints_a_line_for_each_value(child: Path, capsys: Capture) 
     assert '/nodes/norm/use  "layer_norm@1"  <- child.json#/patch/1/insert_before/norm/use' in lines
 
     assert main(["expand", str(child), "--provenance", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
     graph = graph_of(load(child))
-    assert said["spec"] == json.loads(json.dumps(canonical(graph)))
-    assert said["provenance"].keys() == provenance(graph, load(child)).keys()
+    assert printed["spec"] == json.loads(json.dumps(canonical(graph)))
+    assert printed["provenance"].keys() == provenance(graph, load(child)).keys()
 
 
 def test_files_of_one_name_are_told_apart(tmp_path: Path, capsys: Capture) -> None:
-    """One's own transformer-base beside the shipped one."""
+    """A user's transformer-base.json and the shipped one have full paths."""
     path = tmp_path / "transformer-base.json"
     path.write_text(json.dumps({**CHILD, "name": "transformer-base", "patch": [], "params": {}}))
 
@@ -195,7 +195,7 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path, capsys: Capture) -> No
 
 
 def test_a_template_in_a_slot_has_its_origins(tmp_path: Path) -> None:
-    """Named there, or chosen by a param; the values inside are the template's."""
+    """The template is named in the slot or by a param; inner values come from the template."""
     wide = {
         "inputs": {"x": "f[B T 8]"},
         "outputs": {"y": "map.y"},
@@ -218,9 +218,9 @@ def test_a_template_in_a_slot_has_its_origins(tmp_path: Path) -> None:
         }
         path = tmp_path / "slots.json"
         path.write_text(json.dumps(value))
-        held = load(path)
-        graph = graph_of(held)
-        found = provenance(graph, held)
+        loaded = load(path)
+        graph = graph_of(loaded)
+        found = provenance(graph, loaded)
 
         at = "/blocks/wide/nodes/map/params/d_ff"
         assert found[at] == {"value": 16, "how": "written", "file": str(path), "pointer": at}

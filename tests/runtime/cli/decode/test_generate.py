@@ -1,4 +1,4 @@
-"""`weft generate`: lines of text or ids in, continuations out, one line for each."""
+"""`weft generate`: continues lines of text or ids, with one output line per continuation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def generate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Generate:
-    """Return a function that runs `weft generate` on lines and gives what it prints."""
+    """Return a function that runs `weft generate` on lines and returns its output."""
 
     def run(*options: str, lines: Sequence[str] = ("sun moon", ""), code: int = 0) -> list[str]:
         class Stdin:
@@ -64,7 +64,7 @@ def generate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Generate:
 
 
 def test_text_goes_on_as_its_ids_do(generate: Generate, folder: Path) -> None:
-    """From the beginning, also after an empty line; JSON says what plain lines do, and more."""
+    """Text and ids give the same output, also for an empty line; JSON contains the plain lines."""
     model = weft.open(folder)
     plain = generate()
     records = [json.loads(line) for line in generate("--json")]
@@ -88,7 +88,7 @@ def _encoded(folder: Path, text: str) -> list[int]:
 
 
 def test_lines_of_ids(generate: Generate, folder: Path) -> None:
-    """In and out; what is no id is refused by its line."""
+    """With --ids, input and output are token ids."""
     [found] = generate("--ids", lines=["3 5 7"])
 
     [expected] = weft.open(folder).generate([[3, 5, 7]], max_new=6)
@@ -101,14 +101,14 @@ def test_lines_of_ids(generate: Generate, folder: Path) -> None:
 def test_what_is_no_id_is_refused(
     generate: Generate, capsys: pytest.CaptureFixture[str], line: str, problem: str
 ) -> None:
-    """With exit code 1."""
+    """The exit code is 1, and the message names the line."""
     generate("--ids", lines=[line], code=1)
 
     assert problem in capsys.readouterr().err
 
 
 def test_draws_hang_on_the_line_alone(generate: Generate) -> None:
-    """Not on the size of batches or on other lines; samples come line by line."""
+    """Batch size and other lines do not change the samples, which are printed line by line."""
     draw = ("--temperature", "1.5", "--seed", "4", "--samples", "2", "--top-p", "0.99")
     lines = ["sun", "moon tree river", "sun moon"]
 
@@ -123,7 +123,7 @@ def test_draws_hang_on_the_line_alone(generate: Generate) -> None:
 def test_settings_out_of_range_are_refused(
     generate: Generate, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By name."""
+    """The message names the option."""
     generate("--temperature", "-1", code=1)
 
     assert "temperature" in capsys.readouterr().err

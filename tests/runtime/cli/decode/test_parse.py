@@ -1,4 +1,4 @@
-"""`weft parse`, and `weft evaluate` of a parser: lines in order, trees, JSON, pictures, EVALB."""
+"""`weft parse`, and `weft evaluate` of a parser: order, trees, JSON, pictures, scores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def parse(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Parse:
-    """Return a function that runs `weft parse` on bytes and gives the lines that it prints."""
+    """Return a function that runs `weft parse` on bytes and returns its output lines."""
 
     def run(given: bytes, *options: str, code: int = 0) -> list[str]:
         class Stdin:
@@ -62,7 +62,7 @@ def words(line: str) -> list[str]:
 def test_no_line_is_lost_or_shifted(
     parse: Parse, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Empty lines, lines that are not UTF-8, lines that are too long, odd spaces."""
+    """Empty, non-UTF-8, too long and oddly spaced lines each give one output line."""
     monkeypatch.setattr(parse_module, "LONGEST_SOURCE", 20)
     long = b"dog " * 50
     given = b"the dog\n\n\xff\n" + long + b"\n \t \na\xc2\xa0b ( )\nlast"
@@ -75,13 +75,13 @@ def test_no_line_is_lost_or_shifted(
     assert words(lines[3]) == ["dog"] * 50
     assert words(lines[5]) == ["a\u00a0b", "-LRB-", "-RRB-"]
     assert words(lines[6]) == ["last"]
-    told = capsys.readouterr().err
-    assert "line 3: not UTF-8" in told
-    assert re.search(r"line 4: truncated from \d+ to 20 tokens", told)
+    printed = capsys.readouterr().err
+    assert "line 3: not UTF-8" in printed
+    assert re.search(r"line 4: truncated from \d+ to 20 tokens", printed)
 
 
 def test_json_says_what_the_tree_is_worth(parse: Parse) -> None:
-    """One object a line; the tree is that of the plain output; null for an empty line."""
+    """JSON has one object per line with the plain output's tree, null for an empty line."""
     given = b"the dog sees\n\nthe cat\n"
     plain = parse(given)
     records = [json.loads(line) for line in parse(given, "--json")]
@@ -95,7 +95,7 @@ def test_json_says_what_the_tree_is_worth(parse: Parse) -> None:
 
 
 def test_without_the_constraint_outputs_are_repaired(parse: Parse) -> None:
-    """The words are all there, and the record says that something was done."""
+    """The tree has all words, and the record reports the repairs."""
     [line] = parse(b"the dog sees the cat of the bird .\n", "--no-constrained", "--json")
 
     record = json.loads(line)
@@ -105,7 +105,7 @@ def test_without_the_constraint_outputs_are_repaired(parse: Parse) -> None:
 
 
 def test_pretty_trees_are_the_same_trees(parse: Parse) -> None:
-    """Over several lines where they are long."""
+    """Only the line breaks differ from plain trees."""
     given = b"the dog sees the cat of the bird , which hears a dog of the cat of the bird .\n"
     [flat], pretty = parse(given), parse(given, "--pretty")
 
@@ -114,7 +114,7 @@ def test_pretty_trees_are_the_same_trees(parse: Parse) -> None:
 
 
 def test_plain_text_is_cut_as_treebanks_are(parse: Parse) -> None:
-    """Clitics, punctuation, quotation marks and brackets."""
+    """--raw splits clitics, punctuation, quotation marks and brackets."""
     pytest.importorskip("nltk")
 
     [line] = parse(b'He "can\'t" come (today).\n', "--raw")
@@ -124,7 +124,7 @@ def test_plain_text_is_cut_as_treebanks_are(parse: Parse) -> None:
 
 
 def test_trees_are_drawn(parse: Parse, tmp_path: Path) -> None:
-    """A picture for each line that has a tree, or one file."""
+    """--draw writes one picture per line with a tree, or a single file."""
     parse(b"the dog\n\nthe & cat\n", "--draw", str(tmp_path / "pictures"))
     parse(b"\nthe dog\nthe cat\n", "--draw", str(tmp_path / "one.svg"))
 
@@ -139,7 +139,7 @@ def test_trees_are_drawn(parse: Parse, tmp_path: Path) -> None:
 
 
 def test_a_picture_has_every_label_and_word_once() -> None:
-    """Words in their order on one line, brackets as in the text."""
+    """The words are in order on one line, with brackets as in the text."""
     tree = Tree("S", (Tree("NP", (Leaf("NN", "dog"), Leaf("-LRB-", "-LRB-"))), Leaf("VB", "runs")))
 
     source = picture(tree).source
@@ -158,7 +158,7 @@ def test_a_picture_has_every_label_and_word_once() -> None:
 def test_a_parser_is_evaluated_by_evalb(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The report, the JSON and the written parses tell the same, with and without constraint."""
+    """The report, the JSON and the written parses agree, with and without the constraint."""
     gold = tmp_path / "gold.trees"
     gold.write_text("".join(f"{tree}\n" for tree in bank(8, 5)))
     found = {}
@@ -185,7 +185,7 @@ def test_a_parser_is_evaluated_by_evalb(
 def test_settings_of_evalb_count(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without labels more brackets match; rows of sentences are printed when asked for."""
+    """Unlabeled scoring matches more brackets; --each prints a row per sentence."""
     prm = tmp_path / "bare.prm"
     prm.write_text("LABELED 0\nDELETE_LABEL TOP\n")
     assert main(["evaluate", str(folder), "--json"]) == 0
@@ -202,7 +202,7 @@ def test_settings_of_evalb_count(
 def test_what_cannot_be_measured_is_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Parallel text for a parser, an unknown test set."""
+    """Parallel text for a parser and an unknown test set are refused."""
     assert main(["evaluate", str(folder), "--source", "a", "--target", "b"]) == 1
     assert "measured on trees" in capsys.readouterr().err
     assert main(["evaluate", str(folder), "--test", "nothing"]) == 1
@@ -212,15 +212,15 @@ def test_what_cannot_be_measured_is_refused(
 def test_a_parser_is_no_translator(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    """It says which command there is; the given symbols of a tree are scored and looked at."""
+    """`weft translate` names `weft parse`; `score` and `attend` accept linearized trees."""
     for command in (["translate"], ["serve"]):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the dog\n")))
         options = ["--port", "0"] if command == ["serve"] else []
         assert main([*command, str(folder), *options]) == 1
-        told = capsys.readouterr()
-        assert "a parser, not a translation model" in told.err
-        assert "weft parse" in told.err
-        assert told.out == ""
+        printed = capsys.readouterr()
+        assert "a parser, not a translation model" in printed.err
+        assert "weft parse" in printed.err
+        assert printed.out == ""
     for name, text in (("words", "the dog"), ("symbols", "(S XX XX )S")):
         (tmp_path / name).write_text(f"{text}\n")
     sides = ["--source", str(tmp_path / "words"), "--target", str(tmp_path / "symbols")]

@@ -1,4 +1,4 @@
-"""`weft serve`: it answers, stops when told to, and says what keeps it from starting."""
+"""`weft serve`: it answers, stops on a signal, and reports why it cannot start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 60
 
 
 def test_an_address_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """Before the checkpoint is opened, with the way out."""
+    """The error comes before the checkpoint is opened, and suggests --port 0."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["serve", "nowhere", "--port", str(port)]) == 1
@@ -33,7 +33,7 @@ def test_an_address_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_an_address_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """A port beyond the last, and an interface of nobody's."""
+    """An invalid port and an unknown interface are reported."""
     assert main(["serve", "nowhere", "--port", "70000"]) == 1
     assert main(["serve", "nowhere", "--host", "192.0.2.1", "--port", "0"]) == 1
 
@@ -41,7 +41,7 @@ def test_an_address_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_limits_out_of_range_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """By name."""
+    """The message names the options."""
     assert main(["serve", "nowhere", "--queue", "0"]) == 1
 
     assert "queue" in capsys.readouterr().err
@@ -51,7 +51,7 @@ def test_limits_out_of_range_are_told(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_limit_that_is_none_is_told_by_its_option(
     option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything is opened."""
+    """The message names the option, before anything is opened."""
     assert main(["serve", "nowhere", "--port", "0", option, value]) == 1
 
     assert capsys.readouterr().err.startswith(f"error: {option}: ")
@@ -60,7 +60,7 @@ def test_a_limit_that_is_none_is_told_by_its_option(
 def test_without_the_extra_the_way_to_it_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a line for pip."""
+    """The message gives the pip command."""
     for name in ("server", "app"):
         monkeypatch.delitem(sys.modules, f"weft.runtime.serve.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "fastapi", None)
@@ -75,7 +75,7 @@ def test_without_the_extra_the_way_to_it_is_told(
 def test_a_process_told_to_stop_under_load_answers_all_it_took_on(
     toy_checkpoint: Path, told: signal.Signals
 ) -> None:
-    """Each caller hears a right translation, or that the server stops; it exits with 0."""
+    """Each client gets a correct translation or a 503; the exit code is 0."""
     words = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
     lines = [f"{a} {b}" for a in words for b in words]
     expected = dict(zip(lines, api.open_model(toy_checkpoint).translate(lines), strict=True))
@@ -122,6 +122,6 @@ def test_a_process_told_to_stop_under_load_answers_all_it_took_on(
     assert code == 0, rest
     assert "0 sentences unfinished" in rest
     assert heard[200] > 12
-    # Nobody was cut off: every caller ends with a clear no.
+    # No client was cut off: each ends with a 503 or a closed connection.
     assert heard.keys() <= {200, 503, "closed"}
     assert heard[503] + heard["closed"] == 12

@@ -1,4 +1,4 @@
-"""`weft translate` and `weft score`: outputs by search, by chance, under constraints, as JSON."""
+"""`weft translate` and `weft score`: search, sampling, constraints and JSON output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folders(toy_trained: Result) -> Path:
 
 @pytest.fixture
 def translate(folders: Path, monkeypatch: pytest.MonkeyPatch) -> Translate:
-    """Return a function that runs `weft translate` on lines and gives what it prints."""
+    """Return a function that runs `weft translate` on lines and returns its output."""
 
     def run(
         *options: str, lines: Sequence[str] = LINES, code: int = 0, name: str = "000008"
@@ -50,7 +50,7 @@ def translate(folders: Path, monkeypatch: pytest.MonkeyPatch) -> Translate:
 
 
 def test_json_lines_hold_what_text_lines_do(translate: Translate) -> None:
-    """Text, pieces and scores of each output, and an empty line with none."""
+    """JSON has text, pieces and scores of each output; an empty line has no outputs."""
     lines = [*LINES, ""]
 
     plain = translate("--beam", "3", lines=lines)
@@ -76,7 +76,7 @@ def test_compiled_steps_write_the_same_and_are_told(
     options: tuple[str, ...],
     said: bool,
 ) -> None:
-    """In one line on stderr; `auto`, the default, does not bother for three lines."""
+    """One line on stderr reports compiled steps; `auto` does not compile for three lines."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     plain = translate("--min-length", "4", "--compile", "off")
     capsys.readouterr()
@@ -90,7 +90,7 @@ def test_compiled_steps_write_the_same_and_are_told(
 def test_alignment_and_attention_are_those_that_forced_maps_show(
     translate: Translate, folders: Path
 ) -> None:
-    """By hand: the row that predicts a token, heads averaged, the end of the source aside."""
+    """Expected by hand: the predicting row, averaged over heads, without the source's end."""
     lines = ["sun moon tree", "", "river stone bird wind"]
     found = translate(
         "--alignment", "--attention", "--nbest", "2", "--min-length", "3", lines=lines
@@ -123,7 +123,7 @@ def pieces_of(tokenizer: Tokenizer) -> list[str]:
 def test_lines_are_counted_where_somebody_wants_to_know(
     translate: Translate, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On stderr, when told; otherwise not a word where there is no terminal."""
+    """--progress counts lines on stderr; without it nothing is printed outside a terminal."""
     plain = translate(lines=[*LINES, ""])
     assert "lines" not in capsys.readouterr().err
 
@@ -132,7 +132,7 @@ def test_lines_are_counted_where_somebody_wants_to_know(
 
 
 def test_nbest_widens_the_beam(translate: Translate) -> None:
-    """Three outputs a line, each with its score, best first."""
+    """Each line gets three outputs with scores, best first."""
     found = translate("--nbest", "3", "--alpha", "0", lines=LINES[:1])
 
     scores = [float(line.partition("\t")[0]) for line in found]
@@ -143,7 +143,7 @@ def test_nbest_widens_the_beam(translate: Translate) -> None:
 def test_scores_are_those_of_forced_scoring(
     translate: Translate, folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`weft score` on what was found says what the search said, to 1e-4."""
+    """`weft score` of the found outputs gives the scores of the search, to 1e-4."""
     options = ("--beam", "8", "--alpha", "0", "--max-extra", "90")
     records = [json.loads(line) for line in translate(*options, "--json")]
     best = [record["translations"][0] for record in records]
@@ -168,7 +168,7 @@ def test_scores_are_those_of_forced_scoring(
 
 
 def test_a_score_by_hand(folders: Path) -> None:
-    """Log softmax of the model's own logits, gathered one by one."""
+    """The expected score is summed from the log softmax of the model's own logits."""
     model = api.open_model(folders / "000008")
     source, target = model.translator.source, model.translator.target
     ids, wanted = source.encode("sun moon"), target.encode("moon")
@@ -188,7 +188,7 @@ def test_a_score_by_hand(folders: Path) -> None:
 def test_translations_begin_with_and_hold_what_files_say(
     translate: Translate, tmp_path: Path
 ) -> None:
-    """Line by line; an empty line asks for nothing."""
+    """Each line has its own constraints; an empty line has none."""
     begin, hold = tmp_path / "begin", tmp_path / "hold"
     begin.write_text("moon\n\ntree\n", encoding="utf-8")
     hold.write_text("\nstone\tleaf\nsun\n", encoding="utf-8")
@@ -205,7 +205,7 @@ def test_translations_begin_with_and_hold_what_files_say(
 def test_too_few_wishes_are_refused(
     translate: Translate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the file and the line that is missing."""
+    """The message names the file and the missing line."""
     begin = tmp_path / "begin"
     begin.write_text("moon\n", encoding="utf-8")
 
@@ -215,7 +215,7 @@ def test_too_few_wishes_are_refused(
 
 
 def test_what_is_avoided_does_not_come(translate: Translate) -> None:
-    """Every word of a plain translation, avoided."""
+    """Each word of an unconstrained translation is avoided when banned."""
     words = {word for line in translate() for word in line.split()}
     assert words
 
@@ -225,7 +225,7 @@ def test_what_is_avoided_does_not_come(translate: Translate) -> None:
 
 
 def test_samples_follow_the_seed(translate: Translate) -> None:
-    """One seed, one output; the order of lines changes none."""
+    """The same seed gives the same outputs, whatever the order of lines."""
     first = translate("--top-k", "20", "--seed", "1", "--beam", "1")
 
     assert translate("--top-k", "20", "--seed", "1", "--beam", "1") == first
@@ -235,7 +235,7 @@ def test_samples_follow_the_seed(translate: Translate) -> None:
 
 
 def test_an_ensemble_of_one_model_twice_is_the_model(translate: Translate, folders: Path) -> None:
-    """And with another model the probabilities are others."""
+    """An ensemble with another model has other probabilities."""
     alone = [json.loads(line) for line in translate("--json")]
     twice = translate("--json", "--ensemble", str(folders / "000008"))
     mixed = translate("--json", "--ensemble", str(folders / "000004"))
@@ -250,7 +250,7 @@ def test_an_ensemble_of_one_model_twice_is_the_model(translate: Translate, folde
 def test_settings_out_of_range_are_refused(
     translate: Translate, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By name."""
+    """The message names the setting."""
     translate("--beam", "4", "--groups", "3", code=1)
     assert "'beam' 4 is not divisible by 'groups' 3" in capsys.readouterr().err
 
@@ -261,7 +261,7 @@ def test_settings_out_of_range_are_refused(
 def test_a_person_is_answered_at_once(
     folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A prompt on stderr, a line on stdout, until the end of input."""
+    """The prompt is on stderr and each answer on stdout, until the end of input."""
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdin", io.StringIO("sun moon\ntree\n"))
@@ -273,7 +273,7 @@ def test_a_person_is_answered_at_once(
 
 
 def test_perplexity_of_scores_is_finite(folders: Path) -> None:
-    """No token of a text is impossible."""
+    """Every token of a text has a probability above 0."""
     model = api.open_model(folders / "000008")
 
     assert all(
@@ -284,7 +284,7 @@ def test_perplexity_of_scores_is_finite(folders: Path) -> None:
 def test_what_is_evaluated_wrongly_is_told(
     folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What parsers alone have, and a file where a folder would have to be."""
+    """Options of parsers, and an output path below a file, are refused."""
     folder = str(folders / "000008")
 
     assert main(["evaluate", folder, "--trees", "gold"]) == 1

@@ -1,4 +1,4 @@
-"""`weft trees` and `weft score-trees`: what they print, write and refuse."""
+"""`weft trees` and `weft score-trees`: output, files and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bank(tmp_path: Path) -> Path:
 
 
 def test_counts_of_a_treebank(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a form, what it holds."""
+    """Without --form, the command prints counts."""
     assert main(["trees", str(bank), "--clean"]) == 0
 
     assert capsys.readouterr().out.startswith("2 trees, 6 words, longest 3, deepest 2, 0 unary")
@@ -40,7 +40,7 @@ def test_counts_of_a_treebank(bank: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_trees_in_every_form(
     bank: Path, form: str, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One line a tree."""
+    """Each form prints one line per tree."""
     assert main(["trees", str(bank), "--clean", "--form", form]) == 0
 
     assert capsys.readouterr().out == (line + "\n") * 2
@@ -49,34 +49,34 @@ def test_trees_in_every_form(
 def test_malformed_trees_are_told_and_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With file, line and column; the others are written, and the exit code is 1."""
+    """The warning has file, line and column; other trees are written; the exit code is 1."""
     bank, out = tmp_path / "bad.trees", tmp_path / "out"
     bank.write_text(RAW + "(NP (NN a b))\n" + RAW, encoding="utf-8")
 
     assert main(["trees", str(bank), "-o", str(out)]) == 1
 
     assert out.read_text(encoding="utf-8").count("\n") == 2
-    told = capsys.readouterr().err
-    assert "bad.trees: line 2, column 5: tag 'NN' has 2 words" in told
-    assert "1 malformed" in told
+    printed = capsys.readouterr().err
+    assert "bad.trees: line 2, column 5: tag 'NN' has 2 words" in printed
+    assert "1 malformed" in printed
 
 
 def test_a_report_as_evalb_lays_it_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Header, rows, totals and two summaries."""
+    """The report has a header, rows, totals and two summaries."""
     gold, test = tmp_path / "gold", tmp_path / "test"
     gold.write_text("(S (NP (NN a)) (VP (VB b)))\n" * 2, encoding="utf-8")
     test.write_text("(S (NP (NN a)) (VB b))\n(S (NP (NN c)) (VB b))\n", encoding="utf-8")
 
     assert main(["score-trees", str(gold), str(test)]) == 0
 
-    told = capsys.readouterr()
-    lines = told.out.splitlines()
+    printed = capsys.readouterr()
+    lines = printed.out.splitlines()
     assert (
         lines[3] == "   1    2    0   66.67 100.00     2      3    2      0      2     2   100.00"
     )
     assert "Number of Error sentence  =      1" in lines
     assert "Bracketing FMeasure       =  80.00" in lines
-    assert "line 2: 'c' instead of 'a'" in told.err
+    assert "line 2: 'c' instead of 'a'" in printed.err
 
     assert main(["score-trees", str(gold), str(test), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -87,7 +87,7 @@ def test_a_report_as_evalb_lays_it_out(tmp_path: Path, capsys: pytest.CaptureFix
 def test_files_of_different_lengths_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is scored against the wrong sentence."""
+    """Otherwise parses would be scored against the wrong sentences."""
     gold, test, out = tmp_path / "gold", tmp_path / "test", tmp_path / "out"
     gold.write_text("(S (NN a))\n" * 2, encoding="utf-8")
     test.write_text("(S (NN a))\n", encoding="utf-8")
@@ -99,12 +99,12 @@ def test_files_of_different_lengths_are_refused(
 
 
 def test_malformed_gold_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With its line, and how to bring trees on one line."""
+    """The message names the line and the command that puts each tree on one line."""
     gold = tmp_path / "gold"
     gold.write_text("(S (NN a))\n(S (NN a)\n", encoding="utf-8")
 
     assert main(["score-trees", str(gold), str(gold)]) == 1
 
-    told = capsys.readouterr().err
-    assert "gold:2" in told
-    assert "never closed" in told
+    printed = capsys.readouterr().err
+    assert "gold:2" in printed
+    assert "never closed" in printed

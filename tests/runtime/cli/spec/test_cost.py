@@ -1,4 +1,4 @@
-"""Cost command: what it prints, writes and refuses."""
+"""`weft cost`: output, plot and errors."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from weft.runtime.cli.main import main
 
 
 def test_costs_are_printed_by_node(capsys: pytest.CaptureFixture[str]) -> None:
-    """With totals at the end, at the sizes that were asked for."""
+    """The table has the requested sizes, and totals at the end."""
     assert main(["cost", "transformer-base", "--axes", "S=40,T=40", "--axes", "B=2"]) == 0
 
     printed = capsys.readouterr().out
     rows = {line.split()[0]: line.split() for line in printed.splitlines() if line}
-    # Two sentences of 40: a multiplication and an addition for each of 512 x 37000.
+    # Two sentences of 40 tokens; a multiply-add for each of 512 x 37000 weights.
     assert rows["head"][2] == f"{2 * 2 * 40 * 512 * 37_000:,}"
     assert rows["total"][1] == "63,082,496"
     assert rows["sizes"][1:] == ["B=2", "S=40", "T=40,", "float32"]
 
 
 def test_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """All that is printed, and what was asked for."""
+    """JSON has all printed values and the requested settings."""
     assert (
         main(["cost", "transformer-base", "--set", "layers=1", "--precision", "bfloat16", "--json"])
         == 0
     )
 
-    said = json.loads(capsys.readouterr().out)
-    assert said["precision"] == "bfloat16"
-    assert said["cache"]["decoder.*.self_attention"] == 32 * 2 * 512 * 2
-    assert said["cache_bytes"] == sum(said["cache"].values())
-    assert said["parameters"] == sum(node["parameters"] for node in said["nodes"])
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["precision"] == "bfloat16"
+    assert printed["cache"]["decoder.*.self_attention"] == 32 * 2 * 512 * 2
+    assert printed["cache_bytes"] == sum(printed["cache"].values())
+    assert printed["parameters"] == sum(node["parameters"] for node in printed["nodes"])
 
 
 def test_a_spec_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It keeps nothing, and the foot says why."""
+    """It has no decoding state, and the footer says why."""
     spec = {
         "format": 2,
         "name": "tagger",
@@ -55,7 +55,7 @@ def test_a_spec_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_plot_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A PNG beside the text."""
+    """The plot is a PNG; the text is printed too."""
     out = tmp_path / "pictures" / "cost.png"
 
     assert main(["cost", "transformer-tiny", "-o", str(out)]) == 0
@@ -95,9 +95,9 @@ def test_a_plot_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_what_is_wrong_is_said(
     arguments: list[str], problem: str, help_: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With a way out, and exit code 1."""
+    """The message has a fix, and the exit code is 1."""
     assert main(["cost", *arguments]) == 1
 
-    said = capsys.readouterr().err
-    assert problem in said
-    assert help_ in said
+    printed = capsys.readouterr().err
+    assert problem in printed
+    assert help_ in printed

@@ -1,4 +1,4 @@
-"""The diff command: told, as JSON or drawn; different is not wrong."""
+"""`weft diff`: text, JSON and pictures; a difference is not an error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shallow(tmp_path: Path) -> str:
 
 
 def test_a_difference_is_told_and_exits_0(shallow: str, capsys: Capture) -> None:
-    """Names, a line for each change, sizes; no colors where there is no terminal."""
+    """The text has names, a line per change and sizes; no colors outside a terminal."""
     assert main(["diff", "transformer-base", shallow]) == 0
 
     lines = capsys.readouterr().out.splitlines()
@@ -44,7 +44,7 @@ def test_a_difference_is_told_and_exits_0(shallow: str, capsys: Capture) -> None
 def test_a_terminal_shows_colors(
     shallow: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Changed lines are yellow; what is no change is plain."""
+    """Changed lines are yellow; unchanged lines have no color."""
     for name in ("NO_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -57,7 +57,7 @@ def test_a_terminal_shows_colors(
 
 
 def test_json_says_whether_they_are_equal(shallow: str, capsys: Capture) -> None:
-    """A script reads `equal`; the exit code says only that the command was done."""
+    """Scripts read `equal`; the exit code is 0 in both cases."""
     assert main(["diff", "transformer-base", shallow, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["equal"] is False
 
@@ -68,7 +68,7 @@ def test_json_says_whether_they_are_equal(shallow: str, capsys: Capture) -> None
 
 
 def test_a_picture_is_drawn_beside_the_text(shallow: str, tmp_path: Path, capsys: Capture) -> None:
-    """DOT needs no program."""
+    """A .dot file needs no graphviz."""
     out = tmp_path / "d.dot"
 
     assert main(["diff", "transformer-base", shallow, "-o", str(out)]) == 0
@@ -78,7 +78,7 @@ def test_a_picture_is_drawn_beside_the_text(shallow: str, tmp_path: Path, capsys
 
 
 def test_a_spec_that_is_not_sound_exits_1(shallow: str, tmp_path: Path, capsys: Capture) -> None:
-    """Its findings are printed as by check."""
+    """Its findings are printed as by `weft check`."""
     bad = tmp_path / "bad.json"
     bad.write_text(Path(shallow).read_text().replace('"layers": 2', '"heads": 7'))
 
@@ -87,7 +87,7 @@ def test_a_spec_that_is_not_sound_exits_1(shallow: str, tmp_path: Path, capsys: 
 
 
 def test_comparing_needs_no_torch(shallow: str) -> None:
-    """It starts as fast as a check."""
+    """The command starts as fast as `weft check`."""
     code = (
         "import sys; from weft.runtime.cli.main import main; "
         f"main(['diff', 'transformer-base', {shallow!r}]); sys.exit('torch' in sys.modules)"

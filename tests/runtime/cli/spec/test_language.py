@@ -1,4 +1,4 @@
-"""Schema and migrate: what they print, write, and refuse."""
+"""`weft schema` and `weft migrate`: output, files and errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OLD: dict[str, Any] = {
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pretend a later weft: a format 0 lies behind it, and `linear` has a second major."""
+    """Pretend a later version of weft with an older format 0 and a second version of `linear`."""
 
     def second(use: dict[str, Any]) -> dict[str, Any]:
         use["params"]["d_out"] = use["params"].pop("width")
@@ -48,7 +48,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_schema_is_printed_or_written(tmp_path: Path, capsys: Capture) -> None:
-    """The same text both ways, and it is the schema."""
+    """Both outputs are the schema."""
     out = tmp_path / "new" / "weft.schema.json"
 
     assert main(["schema"]) == 0
@@ -62,22 +62,22 @@ def test_the_schema_is_printed_or_written(tmp_path: Path, capsys: Capture) -> No
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: Capture) -> None:
-    """A folder is no file."""
+    """Writing to a folder is an error that names it."""
     assert main(["schema", "-o", str(tmp_path)]) == 1
     assert "cannot write the file" in capsys.readouterr().err
 
 
 def test_a_spec_of_today_s_form_comes_back_letter_by_letter(capsys: Capture) -> None:
-    """Docs, order of keys and lines are kept, and it says that nothing changed."""
+    """Docs, key order and lines are kept, and the command reports that nothing changed."""
     assert main(["migrate", str(GOLDEN)]) == 0
 
-    told = capsys.readouterr()
-    assert told.out == GOLDEN.read_text(encoding="utf-8")
-    assert "nothing to change" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == GOLDEN.read_text(encoding="utf-8")
+    assert "nothing to change" in printed.err
 
 
 def test_a_spec_that_names_its_schema_is_checked_and_valid(tmp_path: Path, capsys: Capture) -> None:
-    """As the README shows it, whole or a child."""
+    """A spec with `$schema`, as in the README, passes the check and the schema."""
     whole = json.loads((SHIPPED / "models" / "transformer-base.json").read_text(encoding="utf-8"))
     child = {"format": 2, "extends": "transformer-base", "name": "child", "params": {"layers": 2}}
     for value in (whole, child):
@@ -92,7 +92,7 @@ def test_a_spec_that_names_its_schema_is_checked_and_valid(tmp_path: Path, capsy
 
 @pytest.mark.usefixtures("later")
 def test_an_old_spec_is_written_in_today_s_form(tmp_path: Path, capsys: Capture) -> None:
-    """Format and blocks; what changed is said, and the old file stays."""
+    """Format and blocks are upgraded, changes are reported, and the old file stays."""
     old, new = tmp_path / "old.json", tmp_path / "new.json"
     old.write_text(json.dumps(OLD), encoding="utf-8")
 
@@ -103,9 +103,9 @@ def test_an_old_spec_is_written_in_today_s_form(tmp_path: Path, capsys: Capture)
     assert made == {**OLD, "format": 2, "nodes": {"map": node}}
     assert list(made) == list(OLD)
     assert json.loads(old.read_text(encoding="utf-8")) == OLD
-    told = capsys.readouterr()
-    assert told.out == f"{new}\n"
-    assert told.err.splitlines() == [
+    printed = capsys.readouterr()
+    assert printed.out == f"{new}\n"
+    assert printed.err.splitlines() == [
         "/format: 0 is now 1",
         "/format: 1 is now 2",
         "/nodes/map/use: linear@1 is now linear@2",
@@ -114,7 +114,7 @@ def test_an_old_spec_is_written_in_today_s_form(tmp_path: Path, capsys: Capture)
 
 @pytest.mark.usefixtures("later")
 def test_what_has_mistakes_even_then_is_not_written(tmp_path: Path) -> None:
-    """The findings say what is left to do."""
+    """The findings list the remaining mistakes."""
     old, new = tmp_path / "old.json", tmp_path / "new.json"
     old.write_text(json.dumps({**OLD, "outputs": {"y": "mop.y"}}), encoding="utf-8")
 
@@ -132,17 +132,17 @@ def test_what_has_mistakes_even_then_is_not_written(tmp_path: Path) -> None:
 def test_what_cannot_be_migrated_exits_1(
     text: str, said: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    """No spec, a newer format, no JSON, and a format that never was."""
+    """Not a spec, a newer format, invalid JSON, and a format that never existed."""
     path = tmp_path / "spec.json"
     path.write_text(text, encoding="utf-8")
 
     assert main(["migrate", str(path)]) == 1
-    told = capsys.readouterr()
-    assert said in told.err
-    assert told.out == ""
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.out == ""
 
 
 def test_only_a_file_can_be_migrated(capsys: Capture) -> None:
-    """What is shipped has today's form."""
+    """Names of shipped specs are refused; they are in the current format."""
     assert main(["migrate", "transformer-base"]) == 1
     assert "transformer-base" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Swap: a variant written as a patch, checked before it is written, and what survives."""
+"""`weft swap`: a variant written as a checked patch, and the weights that carry over."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def written(path: Path) -> list[dict[str, Any]]:
 
 
 def test_a_swap_is_one_patch_that_checks(tmp_path: Path, capsys: Capture) -> None:
-    """What both blocks have is kept; 18 attentions of 6 + 12 layers have narrower keys and values.
+    """Common params are kept; 18 attentions of 6 + 12 layers have narrower keys and values.
 
-    Each of the two maps goes from 512 x 512 + 512 to 512 x 128 + 128.
+    Each of the two maps changes from 512 x 512 + 512 to 512 x 128 + 128.
     """
     out = tmp_path / "gqa.json"
 
@@ -54,7 +54,7 @@ def test_a_swap_is_one_patch_that_checks(tmp_path: Path, capsys: Capture) -> Non
 
 
 def test_what_the_new_block_lacks_is_removed_by_patches(tmp_path: Path, capsys: Capture) -> None:
-    """Only where it stands: one of the three places is causal, and none of `linear@1`."""
+    """Params are removed only where they occur: only one of the three places is causal."""
     spec = tmp_path / "base.json"
     patch = {"select": "encoder.*.self_attention/f", "set": {"params.bias": False}}
     child = {"format": 2, "name": "base", "extends": "transformer-base", "patch": [patch]}
@@ -63,7 +63,7 @@ def test_what_the_new_block_lacks_is_removed_by_patches(tmp_path: Path, capsys: 
 
     select = "*coder.*.self_attention"
     base = ["swap", str(spec), select, "--use", "layer_norm@1", "-o", str(out)]
-    assert main(base) == 1  # the mask of the encoder has nowhere to go
+    assert main(base) == 1  # the encoder's mask has no port
     assert not out.exists()
     assert main([*base[:2], "decoder.*.self_attention", *base[3:], "--name", "flat"]) == 0
 
@@ -77,7 +77,7 @@ def test_what_the_new_block_lacks_is_removed_by_patches(tmp_path: Path, capsys: 
 
 
 def test_places_that_lose_different_params_have_patches_of_their_own() -> None:
-    """What only the encoder writes is removed only there, by a selection that says so."""
+    """A param set only in the encoder is removed only there, by its own selection."""
     base = weft.load("transformer-base")
     select = "**.feed_forward/f"
     gelu = base.swap("encoder.*.feed_forward/f", "feed_forward@1", activation="gelu")
@@ -97,7 +97,7 @@ def test_places_that_lose_different_params_have_patches_of_their_own() -> None:
 
 
 def test_params_that_nothing_reads_any_more_are_removed(tmp_path: Path, capsys: Capture) -> None:
-    """Those that only they read among them."""
+    """Params that only removed params use are removed too."""
     out = tmp_path / "one.json"
     code = main(
         ["swap", "transformer-base", "**.feed_forward", "--use", "layer_norm@1", "-o", str(out)]
@@ -110,13 +110,13 @@ def test_params_that_nothing_reads_any_more_are_removed(tmp_path: Path, capsys: 
 
 
 def test_the_output_as_data(tmp_path: Path, capsys: Capture) -> None:
-    """The file's content, and every weight."""
+    """JSON has the content of the file and every weight."""
     out = tmp_path / "gqa.json"
     assert main(["swap", "transformer-tiny", ATTENTION, *GROUPED, "-o", str(out), "--json"]) == 0
 
-    said = json.loads(capsys.readouterr().out)
-    assert said["spec"] == json.loads(out.read_text())
-    assert "encoder.0.self_attention.f.key.weight" in said["weights"]["reshaped"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["spec"] == json.loads(out.read_text())
+    assert "encoder.0.self_attention.f.key.weight" in printed["weights"]["reshaped"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_the_output_as_data(tmp_path: Path, capsys: Capture) -> None:
 def test_a_swap_that_does_not_check_writes_nothing(
     arguments: list[str], words: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    """Exit code 1 and the reason, with the variant's own pointers."""
+    """The exit code is 1, and findings point into the variant."""
     out = tmp_path / "new.json"
     out.write_text("before")
 
@@ -148,7 +148,7 @@ def test_a_swap_that_does_not_check_writes_nothing(
 
 
 def test_the_parent_must_be_in_reach_of_the_variant(tmp_path: Path, capsys: Capture) -> None:
-    """Beside it, or shipped and not hidden by a file of that name; and not itself."""
+    """The parent is next to the variant or shipped and not shadowed, and is not the variant."""
     mine = tmp_path / "mine.json"
     mine.write_text(json.dumps({"format": 2, "name": "mine", "extends": "transformer-tiny"}))
 
@@ -167,7 +167,7 @@ def test_the_parent_must_be_in_reach_of_the_variant(tmp_path: Path, capsys: Capt
 
 
 def test_from_python_a_swap_gives_a_new_spec() -> None:
-    """Overrides stay, the old spec stays, and swaps follow one another."""
+    """Overrides and the old spec are kept, and swaps can be chained."""
     base = weft.load("transformer-tiny", layers=3)
     before = fingerprint(graph_of(base))
 
@@ -189,7 +189,7 @@ def test_from_python_a_swap_gives_a_new_spec() -> None:
 
 
 def test_from_python_a_wrong_swap_raises() -> None:
-    """With the findings, or the reason."""
+    """The exception has the findings or the reason."""
     base = weft.load("transformer-tiny")
     with pytest.raises(SpecError) as error:
         base.swap(ATTENTION, "grouped_query_attention@1")
@@ -201,7 +201,7 @@ def test_from_python_a_wrong_swap_raises() -> None:
 
 
 def test_what_is_wrong_with_one_patch_is_said_once(tmp_path: Path, capsys: Capture) -> None:
-    """The patch writes the misspelt block in three places; it stands once in the file."""
+    """The patch sets the misspelled block in three places, but the file names it once."""
     swap = ["swap", "transformer-base", ATTENTION, "--use", "atention@1"]
 
     assert main([*swap, "-o", str(tmp_path / "mine.json")]) == 1

@@ -1,4 +1,4 @@
-"""Folders of CTranslate2: what it makes of them is what the model makes."""
+"""CTranslate2 exports give the same outputs as the model."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ NO_WAVES = {"position": {"use": "dropout@1", "params": {"dropout": 0.1}}}
 def test_the_engine_computes_what_the_model_computes(
     checkpoint_of: Make, tmp_path: Path, name: str
 ) -> None:
-    """Each shipped kind of layer: log probabilities to 1e-4, and greedy outputs."""
-    held = checkpoint_of(name, **FEATURES[name])
+    """Each shipped kind of layer agrees in log probabilities (1e-4) and greedy outputs."""
+    checkpoint = checkpoint_of(name, **FEATURES[name])
 
-    checked = export_ctranslate2(held, tmp_path / "out")
+    checked = export_ctranslate2(checkpoint, tmp_path / "out")
 
     assert checked.largest < 1e-4
     assert checked.same == checked.outputs
@@ -83,15 +83,15 @@ def test_rarer_features_are_expressed_too(
     select: str,
     changes: dict[str, Any],
 ) -> None:
-    """Those that no shipped variant has by itself."""
+    """Features that no shipped variant has are exported correctly too."""
     small = {"d_model": 32, "heads": 4, "layers": 2, "vocab": 40, "d_ff": 48, **params}
     known = load(parent).form.params
     given = {**small, **(LLAMA if parent == "llama" else {})}
-    held = load(parent, {name: given[name] for name in given if name in known})
+    loaded = load(parent, {name: given[name] for name in given if name in known})
     child = {"name": "other", "patch": [{"select": select, "set": changes}]}
 
     checked = export_ctranslate2(
-        checkpoint_of(load_child(held, child, "other.json")), tmp_path / "out"
+        checkpoint_of(load_child(loaded, child, "other.json")), tmp_path / "out"
     )
 
     assert checked.largest < 1e-4
@@ -101,17 +101,17 @@ def test_rarer_features_are_expressed_too(
 def test_rounded_weights_are_close_and_leave_the_model_alone(
     checkpoint_of: Make, tmp_path: Path
 ) -> None:
-    """int8 is not float32, and small; rounding happens in what was written alone."""
-    held = checkpoint_of("transformer-base")
-    before = {path: weight.clone() for path, weight in held.weights.items()}
+    """int8 files are smaller, and quantization does not change the model's weights."""
+    checkpoint = checkpoint_of("transformer-base")
+    before = {path: weight.clone() for path, weight in checkpoint.weights.items()}
 
-    checked = export_ctranslate2(held, tmp_path / "int8", quantization="int8")
-    export_ctranslate2(held, tmp_path / "float32")
+    checked = export_ctranslate2(checkpoint, tmp_path / "int8", quantization="int8")
+    export_ctranslate2(checkpoint, tmp_path / "float32")
 
     assert 1e-4 < checked.largest < 1
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("int8", "float32")]
     assert sizes[0] < sizes[1]
-    assert all(torch.equal(before[path], weight) for path, weight in held.weights.items())
+    assert all(torch.equal(before[path], weight) for path, weight in checkpoint.weights.items())
 
 
 def test_a_fault_of_the_export_leaves_nothing(
@@ -120,13 +120,13 @@ def test_a_fault_of_the_export_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Positions that are off by one are found by comparing, and the command exits with 1."""
-    held = checkpoint_of("transformer-base")
+    """The comparison finds positions that are off by one, and the exit code is 1."""
+    checkpoint = checkpoint_of("transformer-base")
     right = ct2_spec.sinusoids
     monkeypatch.setattr(ct2_spec, "sinusoids", lambda places, *rest: right(places + 1, *rest))
     out = tmp_path / "out"
 
-    code = main(["export", str(held.folder), "--to", "ctranslate2", "-o", str(out)])
+    code = main(["export", str(checkpoint.folder), "--to", "ctranslate2", "-o", str(out)])
 
     assert code == 1
     assert "does not compute the same" in capsys.readouterr().err
@@ -137,34 +137,34 @@ def test_a_fault_of_the_export_leaves_nothing(
 def test_tables_of_distances_that_differ_by_layer_are_refused(
     checkpoint_of: Make, tmp_path: Path
 ) -> None:
-    """The engine reads the first layer's; tied they are expressed, as t5 shows."""
-    held = checkpoint_of("transformer-t5-bias")
+    """CTranslate2 uses the first layer's table; tied tables are supported, as in t5."""
+    checkpoint = checkpoint_of("transformer-t5-bias")
 
     with pytest.raises(InputError, match="learned distances differ") as caught:
-        export_ctranslate2(held, tmp_path / "out")
+        export_ctranslate2(checkpoint, tmp_path / "out")
 
     assert 'tie ["encoder.*.self_attention.f.relative_bias.weight"]' in str(caught.value)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_is_no_export_stays(checkpoint_of: Make, tmp_path: Path) -> None:
-    """Also when it is the checkpoint itself; an older export is replaced."""
-    held = checkpoint_of("transformer-base")
-    files = sorted(one.name for one in held.folder.iterdir())
+    """The checkpoint folder itself is refused as output; an older export is replaced."""
+    checkpoint = checkpoint_of("transformer-base")
+    files = sorted(one.name for one in checkpoint.folder.iterdir())
 
     with pytest.raises(InputError, match="is not an export"):
-        export_ctranslate2(held, held.folder)
-    export_ctranslate2(held, tmp_path / "out")
-    export_ctranslate2(held, tmp_path / "out", quantization="int8")
+        export_ctranslate2(checkpoint, checkpoint.folder)
+    export_ctranslate2(checkpoint, tmp_path / "out")
+    export_ctranslate2(checkpoint, tmp_path / "out", quantization="int8")
 
-    assert sorted(one.name for one in held.folder.iterdir()) == files
+    assert sorted(one.name for one in checkpoint.folder.iterdir()) == files
     assert json.loads((tmp_path / "out" / "weft.json").read_text())["quantization"] == "int8"
 
 
 def test_a_trained_model_translates_text_there(
     toy_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the words of the page that lies beside it, with the tokenizer that lies beside it."""
+    """The code in the exported README translates, with the exported tokenizer."""
     text = tmp_path / "text"
     text.write_text("sun moon\nriver stone bird\n")
     out = tmp_path / "ct2"
@@ -176,9 +176,9 @@ def test_a_trained_model_translates_text_there(
     page = (out / "README.md").read_text()
     code = page.split("```python\n")[1].split("```")[0]
     code = code.replace('"."', repr(str(out))).replace('"tokenizer', f'"{out}/tokenizer')
-    # So little training ends no sentence: both are stopped at six tokens.
+    # After so little training no sentence ends, so both stop at six tokens.
     code = code.replace("beam_size=5, length_penalty=1.0", "beam_size=1, max_decoding_length=6")
     exec(compile(code, "README.md", "exec"), {})
-    said = capsys.readouterr().out.strip()
+    printed = capsys.readouterr().out.strip()
     model = weft.open(toy_checkpoint, search={"beam": 1, "max_length": 6})
-    assert said == model.translate(["A dog runs."])[0]
+    assert printed == model.translate(["A dog runs."])[0]

@@ -26,14 +26,14 @@ def read(spec: LoadedSpec | str) -> None:
 
 
 def refused(spec: LoadedSpec | str) -> str:
-    """Return with what words a spec is refused."""
+    """Return the message with which a spec is refused."""
     with pytest.raises(InputError) as caught:
         read(spec)
     return str(caught.value)
 
 
 def test_layers_are_found_whatever_templates_they_came_from() -> None:
-    """Six and six of transformer-base; those that share weights have one module."""
+    """transformer-base has 6 + 6 layers; layers that share weights have one module."""
     graph = graph_of("transformer-shared")
 
     stacks = read_stacks(graph, Refusals(graph, "the engine"))
@@ -50,7 +50,7 @@ def test_layers_are_found_whatever_templates_they_came_from() -> None:
 
 
 def test_a_decoder_alone_has_no_memory() -> None:
-    """GPT-2: twelve layers of two sub-layers, a norm behind them."""
+    """GPT-2 has twelve layers of two sub-layers and a final norm."""
     graph = graph_of("gpt2")
 
     stacks = read_stacks(graph, Refusals(graph, "the engine"))
@@ -61,7 +61,7 @@ def test_a_decoder_alone_has_no_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("mamba", "'layers.*.mixer/f': mamba2@1 has no counterpart"),
         ("gnmt-small", "lstm@1 has no counterpart"),
@@ -77,13 +77,13 @@ def test_a_decoder_alone_has_no_memory() -> None:
         ("bert", "it needs 'logits' and 'step'"),
     ],
 )
-def test_a_refusal_names_the_node(name: str, told: str) -> None:
-    """By the path with which `weft swap` selects it."""
-    assert told in refused(name)
+def test_a_refusal_names_the_node(name: str, message: str) -> None:
+    """The message has the path with which `weft swap` selects the node."""
+    assert message in refused(name)
 
 
 def test_a_refusal_says_what_could_be_swapped() -> None:
-    """The command that it names makes a spec that is not refused for that any more."""
+    """The suggested command makes a spec without this obstacle."""
     message = refused("linear-transformer")
 
     assert (
@@ -97,7 +97,7 @@ def test_a_refusal_says_what_could_be_swapped() -> None:
 
 
 @pytest.mark.parametrize(
-    ("select", "changes", "told"),
+    ("select", "changes", "message"),
     [
         ("decoder.3.cross_attention/f", {"params.heads": 4}, "its number of heads is 4, 8 in"),
         ("encoder.2.feed_forward/f", {"params.activation": "gelu"}, "its activation is gelu, relu"),
@@ -106,9 +106,9 @@ def test_a_refusal_says_what_could_be_swapped() -> None:
         ("encoder.0.self_attention/f", {"params.d_v": 32}, "keys are 64 wide and values 32"),
     ],
 )
-def test_layers_of_a_stack_are_alike(select: str, changes: dict[str, Any], told: str) -> None:
-    """What an engine says once for all layers cannot differ between them."""
+def test_layers_of_a_stack_are_alike(select: str, changes: dict[str, Any], message: str) -> None:
+    """Options that CTranslate2 sets once per stack must be equal in all layers."""
     child = {"name": "other", "patch": [{"select": select, "set": changes}]}
     spec = load_child(load("transformer-base"), child, "other.json")
 
-    assert told in refused(spec)
+    assert message in refused(spec)

@@ -1,4 +1,4 @@
-"""Files of plain PyTorch: they import nothing of ours, and compute what the model computes."""
+"""Ejected files of plain PyTorch: they do not import weft and compute the same."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def small(name: str) -> LoadedSpec:
 
 
 def ran(text: str) -> ModuleType:
-    """Run a file for which no weft is there to import."""
+    """Run a file with weft blocked from being imported."""
 
     def without_weft(name: str, *rest: Any) -> Any:
         if name.partition(".")[0] == "weft":
@@ -67,7 +67,7 @@ def pair(name: str) -> tuple[nn.Module, nn.Module, ModuleType]:
 
 @pytest.mark.parametrize("name", BROAD)
 def test_it_has_the_same_weights_and_outputs(name: str) -> None:
-    """Names of weights, what a seed draws, and every output."""
+    """Names of weights, initial weights from a seed, and all outputs are equal."""
     model, other, _ = pair(name)
     graph = graph_of(small(name))
     inputs = example_inputs(graph, sizes_for(graph, batch=2, length=9))
@@ -85,7 +85,7 @@ def test_it_has_the_same_weights_and_outputs(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["transformer-base", "gnmt-small", "mamba"])
 def test_it_decodes_step_by_step(name: str) -> None:
-    """Each step gives what the forward gives there, also after beams have changed places."""
+    """Each step equals the forward at its position, also after beams are reordered."""
     _, other, made = pair(name)
     graph = graph_of(small(name))
     inputs = example_inputs(graph, sizes_for(graph, batch=2, length=9))
@@ -113,13 +113,13 @@ def test_it_decodes_step_by_step(name: str) -> None:
 
 @pytest.mark.slow
 def test_a_checkpoint_loads_in_a_process_without_weft(checkpoint_of: Make, tmp_path: Path) -> None:
-    """By the three lines that the file's head says; outputs are the model's."""
-    held = checkpoint_of("transformer-base")
-    inputs = example_inputs(held.graph, sizes_for(held.graph, batch=2, length=7))
+    """The usage lines in the file's docstring work, and outputs equal the model's."""
+    checkpoint = checkpoint_of("transformer-base")
+    inputs = example_inputs(checkpoint.graph, sizes_for(checkpoint.graph, batch=2, length=7))
     with torch.no_grad():
-        expected = held.build()(**inputs)["logits"]
+        expected = checkpoint.build()(**inputs)["logits"]
     out = tmp_path / "ejected"
-    made = eject(held, out / "model.py")
+    made = eject(checkpoint, out / "model.py")
     save_file({port: value.contiguous() for port, value in inputs.items()}, out / "inputs")
     head = made.file.read_text().split('"""')[1]
     lines = [line.strip() for line in head.splitlines() if line.startswith("    ")][:3]
@@ -147,9 +147,9 @@ def test_a_checkpoint_loads_in_a_process_without_weft(checkpoint_of: Make, tmp_p
 
 @pytest.mark.parametrize("name", ["Tensor", "attend", "State", "nn"])
 def test_what_is_called_alike_is_told_apart(name: str) -> None:
-    """A spec may be called as something that its file needs."""
-    held = load("transformer-base", ENTRIES["transformer-base"]["small"])
-    graph = graph_of(load_child(held, {"name": name}, "other.json"))
+    """A spec may have the same name as something that its file needs."""
+    loaded = load("transformer-base", ENTRIES["transformer-base"]["small"])
+    graph = graph_of(load_child(loaded, {"name": name}, "other.json"))
     root, text = ejected_text(graph)
     made = getattr(ran(text), root)()
     model = build(graph).eval()
@@ -163,7 +163,7 @@ def test_what_is_called_alike_is_told_apart(name: str) -> None:
 def test_the_command_writes_a_file_or_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With params from outside; a place that is no Python file is refused."""
+    """Params can be overridden; an output that is not a Python file is refused."""
     options = ["--set", "d_model=16", "--set", "vocab=30", "--set", "layers=1"]
 
     assert main(["eject", "transformer-tiny", *options, "-o", str(tmp_path / "model.py")]) == 0
@@ -177,21 +177,21 @@ def test_the_command_writes_a_file_or_nothing(
 
 
 def test_weights_of_another_checkpoint_are_not_replaced(checkpoint_of: Make) -> None:
-    """They would be beside the file, under the name that the checkpoint's own have."""
-    held = checkpoint_of("transformer-base", layers=1)
-    before = {one.name: one.stat().st_mtime_ns for one in held.folder.iterdir()}
+    """The ejected weights would have the file name of the checkpoint's own weights."""
+    checkpoint = checkpoint_of("transformer-base", layers=1)
+    before = {one.name: one.stat().st_mtime_ns for one in checkpoint.folder.iterdir()}
 
     with pytest.raises(InputError, match="the folder holds a checkpoint"):
-        eject(held, held.folder / "model.py")
+        eject(checkpoint, checkpoint.folder / "model.py")
 
-    assert {one.name: one.stat().st_mtime_ns for one in held.folder.iterdir()} == before
+    assert {one.name: one.stat().st_mtime_ns for one in checkpoint.folder.iterdir()} == before
 
 
 def test_a_file_that_cannot_be_written_leaves_no_weights(
     checkpoint_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor halves of either."""
-    held = checkpoint_of("transformer-base", layers=1)
+    """No partial files are left either."""
+    checkpoint = checkpoint_of("transformer-base", layers=1)
 
     def full(*_: Any, **__: Any) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -199,12 +199,12 @@ def test_a_file_that_cannot_be_written_leaves_no_weights(
     monkeypatch.setattr(Path, "write_text", full)
 
     with pytest.raises(InputError, match="No space left"):
-        eject(held, tmp_path / "ejected" / "model.py")
+        eject(checkpoint, tmp_path / "ejected" / "model.py")
     assert list((tmp_path / "ejected").iterdir()) == []
 
 
 def test_files_are_laid_out_and_need_no_more_than_they_import(tmp_path: Path) -> None:
-    """No line is too long, and ruff finds nothing that is missing or not used."""
+    """No line is too long, and ruff finds no missing or unused names."""
     importlib.metadata.version("ruff")
     for name in ("transformer-base", "conv-s2s", "t5"):
         (tmp_path / f"{name}.py").write_text(ejected_text(graph_of(small(name)))[1])
@@ -233,7 +233,7 @@ assert "weft" not in sys.modules
 
 @pytest.mark.slow
 def test_every_shipped_spec_is_ejected(tmp_path: Path) -> None:
-    """All of them in one process that has no weft, with lengths that each of them can take."""
+    """All files run in one process without weft, with lengths that fit each spec."""
     shipped = runpy.run_path(str(Path(__file__).parents[2] / "test_shipped.py"))
     wanted: dict[str, dict[str, Tensor]] = {}
     pairs = []

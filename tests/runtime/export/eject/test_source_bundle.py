@@ -1,4 +1,4 @@
-"""Definitions that are gathered out of several files into one that does the same."""
+"""Definitions gathered from several files into one file with the same behavior."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Model:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Write a package of two files, and put it where Python finds it."""
+    """Write a package of two files into a folder on Python's path."""
     folder = tmp_path / "two_files"
     folder.mkdir()
     for name, text in FILES.items():
@@ -54,7 +54,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_one_file_does_what_the_package_does(package: str) -> None:
-    """Names that both files have are told apart, and nothing comes along that is not needed."""
+    """Names used in both files become unique, and unneeded definitions are omitted."""
     gatherer = Gatherer([package])
     gatherer.want(Symbol(f"{package}.high", "Model"))
     text = gatherer.render({})
@@ -71,7 +71,7 @@ def test_one_file_does_what_the_package_does(package: str) -> None:
 
 
 def test_nothing_is_run_while_gathering(package: str) -> None:
-    """Files are read; only the package itself, which holds them, is known to Python."""
+    """Files are parsed, not imported; only their parent package is imported."""
     gatherer = Gatherer([package])
     gatherer.want(Symbol(f"{package}.high", "Model"))
     gatherer.render({})
@@ -80,7 +80,7 @@ def test_nothing_is_run_while_gathering(package: str) -> None:
 
 
 def test_a_name_that_is_not_there_is_told(package: str) -> None:
-    """With the file in which it was looked for."""
+    """The message names the file that should define it."""
     with pytest.raises(
         InputError, match=r"'Modle' is not defined at the top level of two_files\.high"
     ):

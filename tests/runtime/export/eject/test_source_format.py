@@ -1,4 +1,4 @@
-"""Generated source, laid out: it does the same and reads better."""
+"""Formatted generated source: the same behavior, fewer arguments and shorter lines."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ SOURCE = f"""class Model:
 
 
 def classes() -> dict[str, ast.ClassDef]:
-    """Return the definitions that the source names."""
+    """Return the class definitions used by the source."""
     return {one.name: one for one in ast.parse(CLASSES).body if isinstance(one, ast.ClassDef)}
 
 
 def test_what_a_constructor_has_by_itself_is_left_out() -> None:
-    """Also where it comes from a parent to which words are passed on; `pre` stays."""
+    """Defaults are omitted, also those of a parent reached through **kwargs; `pre` stays."""
     defaults = defaults_of(classes())
 
     lines = laid_out(SOURCE, defaults).splitlines()
@@ -44,7 +44,7 @@ def test_what_a_constructor_has_by_itself_is_left_out() -> None:
 
 
 def test_lines_are_not_too_long_and_mean_the_same() -> None:
-    """Calls and comprehensions are broken in their last brackets."""
+    """Calls and comprehensions are broken at their last brackets."""
     text = laid_out(SOURCE, {})
 
     assert max(map(len, SOURCE.splitlines())) > WIDTH

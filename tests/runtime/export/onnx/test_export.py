@@ -1,4 +1,4 @@
-"""ONNX graphs: onnxruntime computes what the model computes, for lengths that were not traced."""
+"""ONNX exports: onnxruntime agrees with the model, also for lengths that were not traced."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_the_engine_computes_what_the_model_computes(
     checkpoint_of: Make, tmp_path: Path, name: str
 ) -> None:
-    """Logits to 1e-4 and greedy outputs, for several numbers of rows, lengths and pasts."""
-    held = checkpoint_of(name, **KINDS[name])
+    """Logits (1e-4) and greedy outputs agree for several rows, lengths and past lengths."""
+    checkpoint = checkpoint_of(name, **KINDS[name])
 
-    checked = export_onnx(held, tmp_path / "out")
+    checked = export_onnx(checkpoint, tmp_path / "out")
 
     assert checked.largest < 1e-4
     assert checked.same == checked.outputs
-    told = json.loads((tmp_path / "out" / "model.json").read_text())
-    assert sorted(f"{graph}.onnx" for graph in told["graphs"]) == sorted(checked.graphs)
+    description = json.loads((tmp_path / "out" / "model.json").read_text())
+    assert sorted(f"{graph}.onnx" for graph in description["graphs"]) == sorted(checked.graphs)
 
 
 def documented() -> Callable[..., list[int]]:
-    """Return the loop of docs/exporting.md."""
+    """Return the decoding function of docs/exporting.md."""
     page = (Path(__file__).parents[4] / "docs" / "exporting.md").read_text()
     parts = [part.split("```")[0] for part in page.split("```python\n")]
     names: dict[str, Any] = {}
@@ -70,16 +70,16 @@ def documented() -> Callable[..., list[int]]:
 def test_the_loop_of_the_documentation_decodes(
     checkpoint_of: Make, tmp_path: Path, name: str, params: dict[str, Any]
 ) -> None:
-    """As it stands in docs/exporting.md, with numpy and onnxruntime alone."""
-    held = checkpoint_of(name, **params)
+    """The function of docs/exporting.md works, with only numpy and onnxruntime."""
+    checkpoint = checkpoint_of(name, **params)
     out = tmp_path / "out"
-    checked = export_onnx(held, out)
+    checked = export_onnx(checkpoint, out)
     source = [5, 9, 12, 7, 1]
 
     found = documented()(str(out), source, most=12)
 
-    plain = Plain(held.build(), held.graph, "source", "target")
-    special_tokens = special_tokens_of(held)
+    plain = Plain(checkpoint.build(), checkpoint.graph, "source", "target")
+    special_tokens = special_tokens_of(checkpoint)
     assert found == plain.greedy(source, [special_tokens.begin], special_tokens, 12)
     assert len(found) > 3
     assert checked.graphs == ("begin.onnx", "step.onnx")
@@ -87,7 +87,7 @@ def test_the_loop_of_the_documentation_decodes(
 
 
 def test_a_trained_model_translates_text_there(toy_checkpoint: Path, tmp_path: Path) -> None:
-    """With the tokenizer that lies beside the graphs."""
+    """It uses the tokenizer in the exported folder."""
     export_onnx(open_checkpoint(toy_checkpoint), tmp_path / "out")
     tokenizer = Tokenizer.open(tmp_path / "out" / "tokenizer.model")
     lines = ["sun moon", "river stone bird"]
@@ -104,13 +104,13 @@ def test_a_trained_model_translates_text_there(toy_checkpoint: Path, tmp_path: P
 
 
 def test_a_node_that_cannot_be_expressed_is_named(checkpoint_of: Make, tmp_path: Path) -> None:
-    """A decoder whose forward is a loop over positions, in a spec that is not to decode."""
+    """The spec does not decode, but has a decoder whose forward loops over positions."""
     parent = load("extended-neural-gpu", {"d_model": 8, "steps": 1, "vocab": 20})
     child = {"name": "scorer", "patch": [{"select": "/", "remove": ["step"]}]}
-    held = checkpoint_of(load_child(parent, child, "scorer.json"))
+    checkpoint = checkpoint_of(load_child(parent, child, "scorer.json"))
 
     with pytest.raises(InputError, match=r"'decoder' \(conv_gru_decoder@1\)") as caught:
-        export_onnx(held, tmp_path / "out")
+        export_onnx(checkpoint, tmp_path / "out")
 
     assert "weft eject" in str(caught.value)
     assert not (tmp_path / "out").exists()
@@ -131,20 +131,20 @@ def test_an_error_of_torch_names_the_node(
     monkeypatch: pytest.MonkeyPatch,
     forward: Callable[[nn.Module, Tensor], Tensor],
 ) -> None:
-    """The one that ran when the exporter gave up, or whose operator ONNX has not."""
-    held = checkpoint_of("transformer-base", **ONE)
+    """The message names the node running at the failure, or the one with the operator."""
+    checkpoint = checkpoint_of("transformer-base", **ONE)
     monkeypatch.setattr(FeedForward, "forward", forward)
 
     with pytest.raises(InputError, match=r"cannot express node 'encoder.0.feed_forward.f'"):
-        export_onnx(held, tmp_path / "out")
+        export_onnx(checkpoint, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_full_disk_is_no_fault_of_the_graph(
     checkpoint_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The place is named, and nothing stays there."""
-    held = checkpoint_of("bert", **KINDS["bert"])
+    """The message names the path, and nothing is left there."""
+    checkpoint = checkpoint_of("bert", **KINDS["bert"])
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -152,7 +152,7 @@ def test_a_full_disk_is_no_fault_of_the_graph(
     monkeypatch.setattr(torch.onnx.ONNXProgram, "save", full)
 
     with pytest.raises(InputError, match="No space left"):
-        export_onnx(held, tmp_path / "out")
+        export_onnx(checkpoint, tmp_path / "out")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["checkpoint"]
 
 
@@ -162,8 +162,8 @@ def test_a_fault_of_the_export_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Weights that are a little off are found by comparing, and the command exits with 1."""
-    held = checkpoint_of("bert", **KINDS["bert"])
+    """The comparison finds slightly wrong weights, and the exit code is 1."""
+    checkpoint = checkpoint_of("bert", **KINDS["bert"])
     write = to_onnx.write_onnx
 
     def off(module: Any, *rest: Any) -> None:
@@ -175,6 +175,8 @@ def test_a_fault_of_the_export_leaves_nothing(
 
     monkeypatch.setattr(to_onnx, "write_onnx", off)
 
-    assert main(["export", str(held.folder), "--to", "onnx", "-o", str(tmp_path / "out")]) == 1
+    assert (
+        main(["export", str(checkpoint.folder), "--to", "onnx", "-o", str(tmp_path / "out")]) == 1
+    )
     assert "does not compute the same" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

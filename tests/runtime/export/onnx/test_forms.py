@@ -1,4 +1,4 @@
-"""Forms for ONNX compute what the modules compute that they stand in for."""
+"""The ONNX forms of blocks compute the same as the modules that they replace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.specs.load import loaded
 
 
 def scattered(module: nn.Module) -> nn.Module:
-    """Give a module weights at random, no bias zero, in double precision."""
+    """Set random weights in double precision, with nonzero biases."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weight in module.double().parameters():
@@ -52,7 +52,7 @@ def graph_of_block(use: str, **params: Any) -> Graph:
     ids=["experts", "switch", "spans"],
 )
 def test_the_form_computes_what_the_module_computes(use: str, params: dict[str, Any]) -> None:
-    """To the last digits but a few, also where some positions are masked."""
+    """Results agree up to rounding, also with masked positions."""
     graph = graph_of_block(use, **params)
     model = scattered(build(graph))
     block = model.get_submodule("block")
@@ -71,7 +71,7 @@ def test_the_form_computes_what_the_module_computes(use: str, params: dict[str, 
 
 
 def test_modules_are_restored_also_after_an_error() -> None:
-    """The attribute that hides a method is removed."""
+    """The instance attribute that hides the method is removed."""
     graph = graph_of_block("lstm@1", d_hidden=3)
     model = build(graph)
     names = {*vars(model.get_submodule("block"))}

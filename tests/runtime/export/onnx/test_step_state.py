@@ -24,7 +24,7 @@ SMALL = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "vocab": 20}
 
 
 def test_a_state_is_taken_apart_and_put_together_again() -> None:
-    """Nested by node, layer and slot, with a value that does not move."""
+    """The state is nested by node, layer and slot, and has a constant value."""
     tensors = [torch.full((1,), float(n)) for n in range(4)]
     state = {
         "=memory.y": tensors[0],
@@ -49,7 +49,7 @@ def test_a_state_is_taken_apart_and_put_together_again() -> None:
 
 @pytest.mark.parametrize("name", ["transformer-base", "bytenet", "extended-neural-gpu"])
 def test_steps_over_a_past_that_grows_equal_the_forward(name: str) -> None:
-    """From what runs once, position by position past the source's end, as an engine runs them."""
+    """Begin once, then step position by position beyond the source's length."""
     known = load(name).form.params
     given = {key: value for key, value in {**SMALL, "sets": 1, "steps": 2}.items() if key in known}
     graph = graph_of(weft.load(name, **given))
@@ -84,7 +84,7 @@ def test_steps_over_a_past_that_grows_equal_the_forward(name: str) -> None:
 
 
 def test_what_moves_must_be_ids() -> None:
-    """A graph that decodes vectors has no loop over tokens."""
+    """A graph that decodes vectors is refused."""
     graph = graph_of(weft.load("gpt2", d_model=16, heads=2, layers=1, vocab=20, max_length=8))
     moved = type(graph)(
         **{
