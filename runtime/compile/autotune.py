@@ -115,9 +115,7 @@ def choose_kernels(
 def as_kept(stored: Mapping[str, object]) -> Kernels | None:
     """Return a stored choice, or None if it is invalid or not available on this machine."""
     try:
-        kernels = Kernels(
-            stored["product"], dict(stored["attention"]), "as at the start of the run"
-        )  # type: ignore[arg-type, call-overload]
+        kernels = Kernels(stored["product"], dict(stored["attention"]), "from the start of the run")  # type: ignore[arg-type, call-overload]
     except (KeyError, TypeError, ValueError):
         return None
     available = kernels.product == "torch" or product.has_onednn()

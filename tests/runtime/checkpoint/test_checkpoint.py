@@ -1,4 +1,4 @@
-"""What a checkpoint folder promises: whole or not there, and opened only by its own graph."""
+"""Tests of checkpoint folders: complete or absent, and opened only with their own graph."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL = {"d_model": 8, "heads": 2, "d_ff": 16, "layers": 1, "vocab": 11, "dropou
 
 
 def small(seed: int = 1, **params: Any) -> tuple[Any, Contents]:
-    """Return a small model and what a checkpoint of it holds."""
+    """Return a small model and the contents of its checkpoint."""
     graph = graph_of(load("transformer-tiny", {**SMALL, **params}))
     model = build(graph, seed=seed).eval()
     contents = Contents(graph=graph, weights=weights_of(model, graph), state={"update": 7})
@@ -37,7 +37,7 @@ def small(seed: int = 1, **params: Any) -> tuple[Any, Contents]:
 
 
 def outputs(model: Any) -> torch.Tensor:
-    """Return the logits of a fixed input."""
+    """Return the logits for a fixed input."""
     ids = torch.tensor([[4, 5, 6]])
     with torch.no_grad():
         logits: torch.Tensor = model(ids, torch.ones(1, 3, dtype=torch.bool), ids)["logits"]
@@ -45,30 +45,30 @@ def outputs(model: Any) -> torch.Tensor:
 
 
 def test_opens_without_the_files_it_came_from(tmp_path: Path) -> None:
-    """A checkpoint holds its spec: what it computes needs no shipped file and no override."""
+    """A checkpoint contains its spec, so it needs no shipped file and no override."""
     model, contents = small()
 
-    held = open_checkpoint(save(tmp_path / "c", contents))
+    checkpoint = open_checkpoint(save(tmp_path / "c", contents))
 
-    assert torch.equal(outputs(held.build()), outputs(model))
-    assert held.state["update"] == 7
+    assert torch.equal(outputs(checkpoint.build()), outputs(model))
+    assert checkpoint.state["update"] == 7
 
 
 def test_a_tied_parameter_is_stored_once(tmp_path: Path) -> None:
-    """Three names, one tensor: the file is the size of the parameters, not more."""
+    """Three names, one tensor: the file has the size of the parameters."""
     _, contents = small()
 
-    held = open_checkpoint(save(tmp_path / "c", contents))
+    checkpoint = open_checkpoint(save(tmp_path / "c", contents))
 
-    assert "source_embedding.weight" in held.weights
-    assert "head.weight" not in held.weights
-    built = held.build()
+    assert "source_embedding.weight" in checkpoint.weights
+    assert "head.weight" not in checkpoint.weights
+    built = checkpoint.build()
     assert built.head.weight is built.source_embedding.weight
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "spec.json", "state.json"])
 def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, name: str) -> None:
-    """Half a file is an error that names it, never half a model."""
+    """A cut-off file is an error that names it."""
     folder = save(tmp_path / "c", small()[1])
     path = folder / name
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -78,7 +78,7 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """A folder without weights is no checkpoint."""
+    """A folder without weights is not a checkpoint."""
     folder = save(tmp_path / "c", small()[1])
     (folder / "weights.safetensors").unlink()
 
@@ -87,7 +87,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_an_edited_spec_is_refused(tmp_path: Path) -> None:
-    """Weights do not fit a spec that was changed under them, even where shapes agree."""
+    """A changed spec is an error, even if the shapes of the weights fit."""
     folder = save(tmp_path / "c", small()[1])
     spec = json.loads((folder / "spec.json").read_text())
     layer = spec["blocks"]["encoder_layer"]["nodes"]["self_attention"]
@@ -102,7 +102,7 @@ def test_an_edited_spec_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_edit_outside_of_nodes_is_named_too(tmp_path: Path) -> None:
-    """Ties and outputs belong to no node."""
+    """Ties and outputs belong to no node, so the message lists no node."""
     folder = save(tmp_path / "c", small()[1])
     spec = json.loads((folder / "spec.json").read_text())
     del spec["tie"]
@@ -114,7 +114,7 @@ def test_an_edit_outside_of_nodes_is_named_too(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_without_digests_is_refused_all_the_same(tmp_path: Path) -> None:
-    """An older one cannot say which node was changed, only that one was."""
+    """An older checkpoint without node digests only reports that the spec was changed."""
     folder = save(tmp_path / "c", small()[1])
     state = json.loads((folder / "state.json").read_text())
     del state["nodes"]
@@ -130,22 +130,22 @@ def test_a_checkpoint_without_digests_is_refused_all_the_same(tmp_path: Path) ->
 
 
 def test_another_graph_is_refused_by_what_differs() -> None:
-    """As the diff tells it, eight lines at most."""
-    held, near, far = (
+    """Differences are listed as in a diff, at most eight lines."""
+    base, near, far = (
         small(**params)[1].graph for params in ({}, {"d_ff": 24}, {"d_ff": 24, "dropout": 0.5})
     )
-    said = {"problem": "not this one", "place": "there", "help_": "take another"}
+    message = {"problem": "not this one", "place": "there", "help_": "take another"}
 
-    refuse_other_graph(held, held, **said)
+    refuse_other_graph(base, base, **message)
     with pytest.raises(InputError) as caught:
-        refuse_other_graph(held, near, **said)
+        refuse_other_graph(base, near, **message)
     assert caught.value.problem.splitlines() == [
         "not this one",
         "      ~ encoder.*.feed_forward/f  d_ff 16 -> 24",
         "      ~ decoder.*.feed_forward/f  d_ff 16 -> 24",
     ]
     with pytest.raises(InputError) as caught:
-        refuse_other_graph(held, far, **said)
+        refuse_other_graph(base, far, **message)
     assert len(caught.value.problem.splitlines()) == 1 + 8 + 1
     assert caught.value.problem.endswith("      and 1 more")
 
@@ -153,13 +153,13 @@ def test_another_graph_is_refused_by_what_differs() -> None:
 def test_averaging_two_graphs_is_refused_by_what_differs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where every weight has the same name and shape."""
+    """Another graph is an error even if every weight has the same name and shape."""
     folders = [str(save(tmp_path / f"{rate}", small(relu_dropout=rate)[1])) for rate in (0.0, 0.25)]
 
     assert main(["average", *folders, "-o", str(tmp_path / "mean")]) == 1
 
-    said = capsys.readouterr().err.splitlines()
-    assert said[:2] == [
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == [
         "error: the checkpoints have different graphs",
         "      ~ encoder.*.feed_forward/f  dropout 0.0 -> 0.25",
     ]
@@ -167,7 +167,7 @@ def test_averaging_two_graphs_is_refused_by_what_differs(
 
 
 def test_weights_of_another_graph_are_refused_by_name() -> None:
-    """Both what is missing and what has another shape is said."""
+    """Missing weights and weights of another shape are both reported."""
     other = small(layers=2, d_ff=24)[1]
     model, contents = small()
 
@@ -184,7 +184,7 @@ def test_weights_of_another_graph_are_refused_by_name() -> None:
 def test_a_full_disk_leaves_the_old_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write that fails half-way changes nothing and leaves no rubbish."""
+    """A write that fails half-way changes nothing and leaves no files behind."""
     folder = tmp_path / "c"
     model, contents = small()
     save(folder, contents)
@@ -201,7 +201,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(
 
 
 def test_killed_between_two_renames_the_old_checkpoint_comes_back(tmp_path: Path) -> None:
-    """For a moment the old folder has another name; whoever comes next gives it back."""
+    """The next process restores the old folder if the replacement was interrupted."""
     folder = save(tmp_path / "best", small()[1])
     folder.rename(tmp_path / ".best.old")
 
@@ -213,7 +213,7 @@ def test_killed_between_two_renames_the_old_checkpoint_comes_back(tmp_path: Path
 def test_too_little_space_is_seen_before_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is asked first, so that a full one is not made fuller."""
+    """The free space is checked before anything is written."""
     monkeypatch.setattr(checkpoint_module, "RESERVE", 1 << 60)
 
     with pytest.raises(InputError, match="no space left on the disk"):
@@ -223,7 +223,7 @@ def test_too_little_space_is_seen_before_writing(
 
 
 def test_a_wrong_folder_suggests_a_near_one(tmp_path: Path) -> None:
-    """A slip in the name gives the name that was meant."""
+    """A misspelled folder gets the nearest name as a suggestion."""
     save(tmp_path / "averaged", small()[1])
 
     with pytest.raises(InputError, match="did you mean"):
@@ -231,7 +231,7 @@ def test_a_wrong_folder_suggests_a_near_one(tmp_path: Path) -> None:
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
-    """A layout of the future is not guessed at."""
+    """An unknown format is an error."""
     folder = save(tmp_path / "c", small()[1])
     state = json.loads((folder / "state.json").read_text())
     (folder / "state.json").write_text(json.dumps({**state, "format": 99}))

@@ -1,4 +1,4 @@
-"""Heads that are taken out: the model without them is the model in which they give zeros."""
+"""Tests of pruned heads: the result equals the model in which these heads output zeros."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ GONE = {
 
 
 def with_params(**params: Any) -> dict[str, Any]:
-    """Return the spec with some params of its self-attention changed."""
+    """Return the spec with other params of its self-attention."""
     layer = SPEC["blocks"]["layer"]
     itself = layer["nodes"]["itself"]
     fill = {"f": {"use": "attention@1", "params": {**itself["fill"]["f"]["params"], **params}}}
@@ -83,8 +83,8 @@ def with_params(**params: Any) -> dict[str, Any]:
     return {**SPEC, "blocks": {"layer": {**layer, "nodes": nodes}}}
 
 
-def held_by(spec: dict[str, Any], folder: Path) -> tuple[Checkpoint, nn.Module]:
-    """Return a checkpoint of a spec, no weight at a value that hides a fault, and its model."""
+def checkpoint_of(spec: dict[str, Any], folder: Path) -> tuple[Checkpoint, nn.Module]:
+    """Return a checkpoint of a spec, with weights far from special values, and its model."""
     graph = check(loaded(spec).form, registry())
     model = build(graph).eval()
     with torch.no_grad():
@@ -110,11 +110,11 @@ def inputs() -> dict[str, Tensor]:
     ids=str,
 )
 def test_without_a_head_is_with_its_gate_at_zero(params: dict[str, Any], tmp_path: Path) -> None:
-    """In some copies of a repeat, of several widths, of heads that share keys."""
-    held, model = held_by(with_params(**params), tmp_path / "whole")
+    """Heads are pruned in some copies of a repeat, with several widths and shared keys."""
+    checkpoint, model = checkpoint_of(with_params(**params), tmp_path / "whole")
     given = inputs()
 
-    made = pruned(held, GONE)
+    made = pruned(checkpoint, GONE)
 
     with torch.no_grad():
         for path, heads in GONE.items():
@@ -131,17 +131,17 @@ def test_without_a_head_is_with_its_gate_at_zero(params: dict[str, Any], tmp_pat
     }
     assert made.graph.root.shape_of("stack.2.across.key.weight") == (3, 6)
     assert made.graph.root.shape_of("stack.0.itself.f.query.weight") == (4, 8)
-    assert made.state["pruned_from"] == fingerprint(held.graph)
+    assert made.state["pruned_from"] == fingerprint(checkpoint.graph)
 
 
 def test_nothing_taken_out_changes_nothing(tmp_path: Path) -> None:
-    """No heads, no other spec."""
-    held, model = held_by(SPEC, tmp_path / "whole")
+    """Without heads to prune the spec stays the same."""
+    checkpoint, model = checkpoint_of(SPEC, tmp_path / "whole")
     given = inputs()
 
-    made = pruned(held, {"stack.0.across": []})
+    made = pruned(checkpoint, {"stack.0.across": []})
 
-    assert fingerprint(made.graph) == fingerprint(held.graph)
+    assert fingerprint(made.graph) == fingerprint(checkpoint.graph)
     assert torch.equal(made.build()(**given)["y"], model(**given)["y"])
 
 
@@ -160,42 +160,42 @@ def test_nothing_taken_out_changes_nothing(tmp_path: Path) -> None:
 def test_heads_that_cannot_go_are_refused(
     heads: dict[str, Any], problem: str, help_: str, tmp_path: Path
 ) -> None:
-    """Each with its way out."""
-    held, _ = held_by(SPEC, tmp_path / "whole")
+    """Invalid heads are errors that say how to fix them."""
+    checkpoint, _ = checkpoint_of(SPEC, tmp_path / "whole")
 
     with pytest.raises(InputError, match=problem) as caught:
-        pruned(held, heads)
+        pruned(checkpoint, heads)
 
     assert help_ in caught.value.help
 
 
 def test_slopes_that_count_heads_keep_them(tmp_path: Path) -> None:
-    """With fewer heads, those that stay would have other slopes."""
-    held, _ = held_by(with_params(position="alibi"), tmp_path / "whole")
+    """With fewer heads, the remaining heads would have other ALiBi slopes."""
+    checkpoint, _ = checkpoint_of(with_params(position="alibi"), tmp_path / "whole")
 
     with pytest.raises(InputError, match="follow from the number of its heads"):
-        pruned(held, {"stack.0.itself.f": [1]})
+        pruned(checkpoint, {"stack.0.itself.f": [1]})
 
 
 def test_tied_heads_go_together_or_not_at_all(tmp_path: Path) -> None:
-    """One tensor cannot have two sizes; where both lose the same head, it has one."""
+    """Tied tensors need the same size, so both attentions must lose the same heads."""
     tie = [["stack.0.itself.f.key.weight", "stack.1.itself.f.key.weight"]]
-    held, model = held_by({**SPEC, "tie": tie}, tmp_path / "whole")
+    checkpoint, model = checkpoint_of({**SPEC, "tie": tie}, tmp_path / "whole")
     given = inputs()
 
     with pytest.raises(SpecError):
-        pruned(held, {"stack.0.itself.f": [1]})
+        pruned(checkpoint, {"stack.0.itself.f": [1]})
 
     both = {"stack.0.itself.f": [1], "stack.1.itself.f": [1]}
     with torch.no_grad():
         for path in both:
             model.get_parameter(f"{path}.head_gate")[1] = 0.0
-    torch.testing.assert_close(pruned(held, both).build()(**given)["y"], model(**given)["y"])
+    torch.testing.assert_close(pruned(checkpoint, both).build()(**given)["y"], model(**given)["y"])
 
 
 def test_importance_is_the_mean_slope_of_the_loss_by_the_gate(tmp_path: Path) -> None:
-    """Against differences: each gate moved a little to either side, over two batches."""
-    _, model = held_by(SPEC, tmp_path / "whole")
+    """Compare with finite differences of each gate over two batches."""
+    _, model = checkpoint_of(SPEC, tmp_path / "whole")
     model = model.double()
     batches = [{name: value.double() for name, value in inputs().items()} for _ in range(2)]
 
@@ -221,8 +221,8 @@ def test_importance_is_the_mean_slope_of_the_loss_by_the_gate(tmp_path: Path) ->
 
 
 def test_importance_needs_gates_and_a_batch(tmp_path: Path) -> None:
-    """Each refusal has its way out."""
-    _, model = held_by(SPEC, tmp_path / "whole")
+    """Each error says how to fix it."""
+    _, model = checkpoint_of(SPEC, tmp_path / "whole")
 
     with pytest.raises(InputError, match="no batch"):
         head_importance(model, [])
@@ -239,7 +239,7 @@ def trained(toy_checkpoint: Path) -> api.Model:
 def test_a_pruned_model_translates_and_is_saved(
     trained: api.Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From Python and by the command; both give the model in which the head reads nothing."""
+    """Python and the command both give the model in which the head outputs zeros."""
     path, lines = "decoder.0.cross_attention.f", ["sun moon", "river stone bird"]
 
     made = trained.prune({path: [1]})
@@ -247,10 +247,10 @@ def test_a_pruned_model_translates_and_is_saved(
     out = str(tmp_path / "less")
     assert main(["prune", folder, "--heads", f"{path}:1", "-o", out]) == 0
 
-    said = capsys.readouterr().out.splitlines()
-    # A head of width 8 in a model of 16: three maps of 8 x 16 with biases, and columns of one.
+    lines = capsys.readouterr().out.splitlines()
+    # A head of width 8 in a model of 16: three maps of 8 x 16 with biases, and 8 columns.
     before = trained.graph.parameters()
-    assert said == [
+    assert lines == [
         f"{path}  2 -> 1 heads",
         f"parameters  {before:,} -> {before - (3 * (8 * 16 + 8) + 16 * 8):,}",
         out,
@@ -267,11 +267,11 @@ def test_a_pruned_model_translates_and_is_saved(
 def test_a_text_that_is_no_path_with_heads_is_refused(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 1, the form to write, and no folder."""
-    held, _ = held_by(SPEC, tmp_path / "whole")
+    """Exit code 1, the expected form of the argument, and no folder."""
+    checkpoint, _ = checkpoint_of(SPEC, tmp_path / "whole")
     out = tmp_path / "less"
 
-    assert main(["prune", str(held.folder), "--heads", text, "-o", str(out)]) == 1
+    assert main(["prune", str(checkpoint.folder), "--heads", text, "-o", str(out)]) == 1
 
     assert "write --heads" in capsys.readouterr().err
     assert not out.exists()

@@ -1,4 +1,4 @@
-"""Tensors in parts are put together, and nothing else is read from their files."""
+"""Tests of reading sharded checkpoints."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ WHOLE = torch.arange(24.0).reshape(6, 4)
 
 
 def write(folder: Path, number: int, part: Any, begin: Any, name: str = "w") -> None:
-    """Write one part as torch does."""
+    """Write one shard in torch's format."""
     where = {"DCP_SHARDING_INFO": json.dumps({name: {"saved_offsets": begin}})}
     save_file({name: part.contiguous()}, folder / f"shard-{number:05d}.safetensors", where)
 
 
 def test_parts_are_put_together(tmp_path: Path) -> None:
-    """Rows by one process and by another, the last rows by columns."""
+    """Shards by rows and by columns are assembled."""
     write(tmp_path, 1, WHOLE[:3], [0, 0])
     write(tmp_path, 2, WHOLE[3:, :1], [3, 0])
     write(tmp_path, 3, WHOLE[3:, 1:], [3, 1])
@@ -32,10 +32,15 @@ def test_parts_are_put_together(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("begin", "why"),
-    [([4, 0], "missing"), ([-3, 0], "invalid offsets"), ([3], "invalid offsets"), (["3", 0], "invalid offsets")],
+    [
+        ([4, 0], "missing"),
+        ([-3, 0], "invalid offsets"),
+        ([3], "invalid offsets"),
+        (["3", 0], "invalid offsets"),
+    ],
 )
 def test_parts_that_do_not_fit_are_refused(tmp_path: Path, begin: Any, why: str) -> None:
-    """A hole, a place before the beginning, too few numbers, and no number."""
+    """A hole, a negative offset, too few offsets and an offset that is not a number are errors."""
     write(tmp_path, 1, WHOLE[:3], [0, 0])
     write(tmp_path, 2, WHOLE[3:], begin)
 
@@ -44,7 +49,7 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, begin: Any, why: str)
 
 
 def test_a_missing_or_cut_off_file_is_refused(tmp_path: Path) -> None:
-    """With the way out."""
+    """Damaged and empty folders are errors that say how to fix them."""
     write(tmp_path, 1, WHOLE, [0, 0])
     path = tmp_path / "shard-00001.safetensors"
     path.write_bytes(path.read_bytes()[:-5])

@@ -1,4 +1,4 @@
-"""Adapting: weights go on in another graph as far as they fit, and the rest is drawn anew."""
+"""Tests of weight transfer: weights that fit are copied, others are newly initialized."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def trained(toy_checkpoint: Path) -> api.Model:
 
 
 def varied(model: api.Model, change: Callable[[dict[str, Any]], Any]) -> LoadedSpec:
-    """Return the model's own spec after an edit."""
+    """Return an edited copy of the model's own spec."""
     spec = copy.deepcopy(canonical(model.graph))
     change(spec)
     return loaded(spec)
 
 
 def test_its_own_spec_gives_the_same_model(trained: api.Model) -> None:
-    """All weights are carried, so it translates as before; the old model is not touched."""
+    """All weights are carried over, so translations are the same; the old model is unchanged."""
     before = trained.translate(LINES)
 
     again = trained.adapt(weft.load("transformer-tiny", **SMALL))
@@ -49,7 +49,7 @@ def test_its_own_spec_gives_the_same_model(trained: api.Model) -> None:
 
 
 def test_what_fits_is_carried_and_the_rest_is_drawn(trained: api.Model) -> None:
-    """A second layer is as a fresh model of that seed has it; all else is as it was."""
+    """A second layer is initialized by the seed; all other weights are unchanged."""
     deeper = weft.load("transformer-tiny", **{**SMALL, "layers": 2})
 
     made = trained.adapt(deeper, seed=7)
@@ -65,7 +65,7 @@ def test_what_fits_is_carried_and_the_rest_is_drawn(trained: api.Model) -> None:
 
 
 def test_what_was_tied_begins_alike(trained: api.Model) -> None:
-    """Three tensors for one; a tied model that is untied computes what it did."""
+    """One tensor becomes three: a tied model that is untied computes the same."""
     made = trained.adapt(varied(trained, lambda spec: spec.pop("tie")))
 
     weights = made.module.state_dict()
@@ -75,7 +75,7 @@ def test_what_was_tied_begins_alike(trained: api.Model) -> None:
 
 
 def test_a_renamed_node_keeps_its_weights(trained: api.Model) -> None:
-    """Only the name is another, so it translates as before."""
+    """Only a node is renamed, so translations are the same."""
 
     def rename(spec: dict[str, Any]) -> None:
         text = json.dumps(spec).replace('"encoder"', '"reader"').replace('"encoder.', '"reader.')
@@ -91,7 +91,7 @@ def test_a_renamed_node_keeps_its_weights(trained: api.Model) -> None:
 
 
 def test_it_is_saved_as_a_checkpoint(trained: api.Model, tmp_path: Path) -> None:
-    """The folder opens with nothing else, says where it came from, and translates the same."""
+    """The folder is self-contained, says where it came from, and translates the same."""
     made = trained.adapt(weft.load("transformer-tiny", **{**SMALL, "layers": 2}))
 
     opened = weft.open(made.save(tmp_path / "adapted"))
@@ -104,7 +104,7 @@ def test_it_is_saved_as_a_checkpoint(trained: api.Model, tmp_path: Path) -> None
 
 
 def test_what_was_adapted_is_adapted_again(trained: api.Model) -> None:
-    """There and back, without a folder in between; it says which graph it came from last."""
+    """Adapting there and back in memory; the state names the latest source graph."""
     deeper = trained.adapt(weft.load("transformer-tiny", **{**SMALL, "layers": 2}))
 
     back = deeper.adapt(weft.load("transformer-tiny", **SMALL))
@@ -114,13 +114,13 @@ def test_what_was_adapted_is_adapted_again(trained: api.Model) -> None:
 
 
 def test_another_vocabulary_is_refused(trained: api.Model) -> None:
-    """The tokenizer goes on too, so its size is the size."""
+    """The tokenizer is kept, so the vocabulary size must not change."""
     with pytest.raises(InputError, match="has size 50, but the tokenizer has 40"):
         trained.adapt(weft.load("transformer-tiny", **SMALL, vocab=50))
 
 
 def test_a_run_starts_from_a_checkpoint(trained: api.Model, toy_run: Maker, tmp_path: Path) -> None:
-    """With steps too small to see, what was carried ends as it began; what was not does not."""
+    """With a tiny learning rate the carried-over weights stay as they were."""
     start = trained.checkpoint.folder
     run = toy_run(
         start=str(start),
@@ -128,19 +128,19 @@ def test_a_run_starts_from_a_checkpoint(trained: api.Model, toy_run: Maker, tmp_
         updates=1,
         schedule={"type": "constant", "rate": 1e-9},
     )
-    heard: list[str] = []
+    messages: list[str] = []
 
-    class Ear(api.Silent):
+    class LogListener(api.Silent):
         def log(self, text: str) -> None:
-            heard.append(text)
+            messages.append(text)
 
-    result = api.train(run, out=tmp_path / "second", listener=Ear())
+    result = api.train(run, out=tmp_path / "second", listener=LogListener())
 
     before = read_tensors(start / "weights.safetensors")
     after = read_tensors(Path(str(result.checkpoint)) / "weights.safetensors")
     assert set(before) < set(after)
     assert all(torch.allclose(before[path], after[path], atol=1e-6) for path in before)
-    [line] = [text for text in heard if text.startswith(f"starting from {start}: ")]
+    [line] = [text for text in messages if text.startswith(f"starting from {start}: ")]
     carried, total = sum(t.numel() for t in before.values()), sum(t.numel() for t in after.values())
     assert f"{carried:,} of {total:,} parameters" in line
 
@@ -148,7 +148,7 @@ def test_a_run_starts_from_a_checkpoint(trained: api.Model, toy_run: Maker, tmp_
 def test_a_run_does_not_start_from_another_tokenizer(
     trained: api.Model, toy_run: Maker, tmp_path: Path
 ) -> None:
-    """Weights of one vocabulary mean nothing in another."""
+    """Weights of a checkpoint do not fit the tokens of another tokenizer."""
     run = toy_run(start=str(trained.checkpoint.folder), tokenizer={"vocab_size": 38})
 
     with pytest.raises(InputError, match="another tokenizer"):

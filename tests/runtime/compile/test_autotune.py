@@ -1,4 +1,4 @@
-"""Kernels: chosen by measurement, kept, overridden, and put back."""
+"""Tests of the kernel choice: measured, cached, overridden and restored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ needs_onednn = pytest.mark.skipif(not product.has_onednn(), reason="this torch h
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure anew, and write beside nobody's files."""
+    """Clear the caches and use a temporary cache folder."""
     monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
     for name in ("WEFT_PRODUCT", "WEFT_ATTENTION"):
         monkeypatch.delenv(name, raising=False)
@@ -28,7 +28,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def timed(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> list[str]:
-    """Let jobs be their names, and take so long; return those that ran."""
+    """Replace jobs by their names with given times; return the jobs that ran."""
     ran: list[str] = []
 
     def spend(name: str) -> float:
@@ -48,7 +48,7 @@ LENGTHS = {f"{core}{length}": 1.0 for core in ("fused", "plain") for length in (
 def test_the_fastest_is_chosen_once_for_a_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By length for attention; the second process reads what the first measured."""
+    """Attention is chosen by length; another process reads the measurement of the first."""
     ran = timed(monkeypatch, {**LENGTHS, "torch": 2.0, "onednn": 1.0, "plain32": 0.5})
 
     first = choose_kernels(CPU, half=False)
@@ -66,7 +66,7 @@ def test_the_fastest_is_chosen_once_for_a_machine(
 def test_a_cache_that_comes_from_another_processor_is_not_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A home folder may be mounted on many machines."""
+    """The cache distinguishes machines, because a home folder may be shared."""
     timed(monkeypatch, {**LENGTHS, "torch": 1.0, "onednn": 1.0, "plain32": 0.5})
     monkeypatch.setattr(module, "processor_identity", lambda: "one avx2")
     assert choose_kernels(CPU, half=True).attention["32"] == "plain"
@@ -82,13 +82,13 @@ def test_a_cache_that_comes_from_another_processor_is_not_believed(
 
 @needs_onednn
 def test_a_little_faster_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noise must not decide."""
+    """A small speedup, which may be noise, does not change the choice."""
     timed(monkeypatch, {**LENGTHS, "torch": 1.1, "onednn": 1.0})
     assert choose_kernels(CPU, half=False).product == "torch"
 
 
 def test_a_damaged_file_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not an error."""
+    """A damaged cache file is not an error."""
     ran = timed(monkeypatch, {**LENGTHS, "torch": 1.0, "onednn": 1.0})
     choose_kernels(CPU, half=True)
     (kept,) = (tmp_path / "kernels").iterdir()
@@ -103,7 +103,7 @@ def test_a_damaged_file_is_measured_again(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_what_is_asked_for_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the run file, and by the environment, which goes first."""
+    """The run file overrides the measurement, and the environment overrides both."""
     monkeypatch.setattr(module, "_measure", lambda *_, **__: pytest.fail("measured"))
     monkeypatch.setenv("WEFT_ATTENTION", "plain")
 
@@ -113,7 +113,7 @@ def test_what_is_asked_for_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_no_such_kernel_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the nearest known."""
+    """An unknown kernel is an error with the nearest name."""
     monkeypatch.setenv("WEFT_ATTENTION", "fuse")
     with pytest.raises(InputError, match="no kernel 'fuse'") as caught:
         choose_kernels(CPU, half=False)
@@ -122,7 +122,7 @@ def test_no_such_kernel_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_onednn
 def test_kernels_are_put_back() -> None:
-    """After the context, and after an error in it."""
+    """The previous kernels are restored after the context, also after an error."""
     before = product.product_in_use(), cores.in_use()
     seen = []
 
@@ -139,12 +139,12 @@ def test_kernels_are_put_back() -> None:
 
 @pytest.mark.parametrize("kept", [{}, {"product": "torch", "attention": {"*": "best"}}])
 def test_a_choice_that_cannot_be_followed_is_none(kept: dict[str, Any]) -> None:
-    """It is made again."""
+    """An invalid stored choice is ignored."""
     assert as_kept(kept) is None
 
 
 def test_a_real_measurement_takes_no_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It runs, and gives cores for all lengths."""
+    """The measurement runs and chooses a backend for every length."""
     monkeypatch.setattr(module, "RUNS", 1)
     monkeypatch.setattr(module, "LENGTHS", (8,))
     monkeypatch.setattr(module, "TOKENS", 16)

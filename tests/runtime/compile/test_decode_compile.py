@@ -1,4 +1,4 @@
-"""Compiled steps: the outputs of plain ones, few graphs, and a choice by measurement."""
+"""Tests of compiled decoding steps: equal outputs, few graphs, choice by measurement."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ pytestmark = pytest.mark.usefixtures("own_compiler")
 
 @pytest.fixture(autouse=True)
 def _traced_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trace without making code, and keep measurements in a folder of the test."""
+    """Trace without generating code, and cache measurements in a temporary folder."""
     monkeypatch.setattr(module, "BACKEND", "eager")
     monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
 
 
 def made(name: str = "transformer-tiny") -> nn.Module:
-    """Return a small model whose weights spread its logits."""
+    """Return a small model with well-separated logits."""
     model = build(check(load(name).form, registry(), SMALL[name])).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -52,7 +52,7 @@ def made(name: str = "transformer-tiny") -> nn.Module:
 
 
 def decoded(model: nn.Module, *counts: int, half: bool = False) -> list[Any]:
-    """Return the best outputs for batches of so many sources, and their scores."""
+    """Return the best outputs and their scores for batches of the given sizes."""
     generator = torch.Generator().manual_seed(5)
     search = SearchSettings(beam=2, max_extra=2, min_length=5)
     best = []
@@ -67,23 +67,23 @@ def decoded(model: nn.Module, *counts: int, half: bool = False) -> list[Any]:
 
 
 def assert_same(found: list[Any], expected: list[Any]) -> None:
-    """The same tokens, and scores to rounding."""
+    """Tokens are equal, and scores up to rounding."""
     assert [one.tokens for one in found] == [one.tokens for one in expected]
     scores = [[one.score for one in each] for each in (found, expected)]
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 
 def used(model: nn.Module, *given: Any, **more: Any) -> tuple[Steps, list[str]]:
-    """Give a model steps; return them, and what they will have said."""
-    said: list[str] = []
-    chosen = Steps(*given, log=said.append, **more)
+    """Set the steps of a model; return them, and the list of their log lines."""
+    messages: list[str] = []
+    chosen = Steps(*given, log=messages.append, **more)
     use_steps(model, chosen)
-    return chosen, said
+    return chosen, messages
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Put a list of what was called in the place of the compiler, which takes seconds."""
+    """Replace the slow compiler by a list of its calls."""
     calls: list[tuple[str, int]] = []
 
     def note(function: Any, **settings: Any) -> Any:
@@ -107,16 +107,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     ],
 )
 def test_compiled_steps_give_what_plain_ones_give(name: str, counts: tuple[int, ...]) -> None:
-    """For batches of other sizes and lengths, which sentences leave; few graphs."""
+    """Batches of other sizes and lengths, also shrinking ones, need few graphs."""
     model = made(name)
     plain = decoded(model, *counts)
     before = module.graphs_made()
 
-    steps, said = used(model, "on")
+    steps, messages = used(model, "on")
 
     assert_same(decoded(model, *counts), plain)
     assert steps.mode == "compiled"
-    assert [line.partition(";")[0] for line in said] == ["steps: compiled, requested"]
+    assert [line.partition(";")[0] for line in messages] == ["steps: compiled, requested"]
     assert 0 < module.graphs_made() - before <= module.GRAPHS
 
 
@@ -127,7 +127,7 @@ def test_compiled_steps_give_what_plain_ones_give(name: str, counts: tuple[int, 
 def test_layers_are_compiled_or_the_whole_where_none_repeats(
     name: str, calls: list[str], asked: list[tuple[str, int]]
 ) -> None:
-    """At positions that are like one another: neither the first two, nor the last there is."""
+    """Neither the first two positions nor the last one are compiled."""
     model = made(name)
     used(model, "on")
     search = SearchSettings(beam=2, max_extra=0, max_length=6, min_length=6)
@@ -140,7 +140,7 @@ def test_layers_are_compiled_or_the_whole_where_none_repeats(
 
 @pytest.mark.slow
 def test_packed_products_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They stand in the graph as calls, and none falls out of it."""
+    """Prepacked products are calls in the graph and cause no graph break."""
     graphs: list[torch.fx.GraphModule] = []
 
     def noted(made: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
@@ -154,22 +154,22 @@ def test_packed_products_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> No
 
     assert_same(decoded(model, 3), plain)
     calls = [str(node.target) for one in graphs for node in one.graph.nodes]
-    # Query, key, value and out; query and out of what is read; two of the feed-forward.
+    # Query, key, value and out; query and out of cross-attention; two of the feed-forward.
     expected = 8 * len(graphs) if can_pack(torch.float32) else 0
     assert sum("packed_linear" in call for call in calls) == expected
 
 
 def test_plain_is_the_rule() -> None:
-    """Models of which nothing was said, and those for which `off` was, compile nothing."""
+    """Models without a choice, or with `off`, compile nothing."""
     model = made()
     before = module.graphs_made()
     decoded(model, 2)
 
-    steps, said = used(model, "off", work=1e9)
+    steps, messages = used(model, "off", work=1e9)
     decoded(model, 2)
 
     assert module.graphs_made() == before
-    assert (steps.mode, said) == ("plain", [])
+    assert (steps.mode, messages) == ("plain", [])
     assert steps_of(made()).mode == "plain"
 
 
@@ -178,7 +178,7 @@ def test_plain_is_the_rule() -> None:
 def test_where_nothing_can_be_compiled_steps_are_plain(
     name: str, choice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is said once, with the reason, and no step is made twice."""
+    """A failure is logged once, with its reason, and no step runs twice."""
 
     def failing(*_: Any, **__: Any) -> Any:
         def fails(*_: Any, **__: Any) -> None:
@@ -193,17 +193,17 @@ def test_where_nothing_can_be_compiled_steps_are_plain(
     model = made(name)
     plain = decoded(model, 3, 2)
 
-    steps, said = used(model, choice, work=1e9)
+    steps, messages = used(model, choice, work=1e9)
 
     assert_same(decoded(model, 3, 2), plain)
     assert steps.mode == "plain"
-    assert "compiling failed" in said[-1]
-    assert said[-1].endswith("no C++ compiler")
-    assert len(said) == 1 + (choice == "auto")
+    assert "compiling failed" in messages[-1]
+    assert messages[-1].endswith("no C++ compiler")
+    assert len(messages) == 1 + (choice == "auto")
 
 
 def test_graphs_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When there are more of them than shapes can account for."""
+    """Compilation stops if there are more graphs than shapes can explain."""
 
     def counted(function: Any, **_: Any) -> Any:
         def call(*given: Any, **named: Any) -> Any:
@@ -218,26 +218,27 @@ def test_graphs_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
     model = made()
     plain = decoded(model, 3, 2)
 
-    steps, said = used(model, "on")
+    steps, messages = used(model, "on")
 
     assert_same(decoded(model, 3, 2), plain)
     assert steps.mode == "plain"
-    assert "every new shape is compiled, 8 graphs" in said[-1]  # two layers, and six may be made
+    # One template of two layers may have at most six graphs.
+    assert "every new shape is compiled, 8 graphs" in messages[-1]
 
 
 @pytest.mark.parametrize("name", ["transformer-tiny", "gnmt-small"])
 @pytest.mark.usefixtures("asked")
 def test_a_measurement_leaves_no_trace(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps that are tried in the middle of an output are tried on a copy of its state."""
+    """Measured steps in the middle of an output run on a copy of its state."""
     monkeypatch.setattr(module, "RUNS", 1)
     model = made(name)
     plain = decoded(model, 3)
 
-    steps, said = used(model, "auto", work=1e9)
+    steps, messages = used(model, "auto", work=1e9)
 
     assert_same(decoded(model, 3), plain)
     assert steps.mode != "undecided"
-    assert "measured now" in said[-1]
+    assert "measured now" in messages[-1]
 
 
 @pytest.mark.usefixtures("asked")
@@ -245,7 +246,7 @@ def test_a_measurement_leaves_no_trace(name: str, monkeypatch: pytest.MonkeyPatc
 def test_auto_follows_the_measurement_and_keeps_it(
     compiled: float, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process reads what the first has measured, for rows of that order."""
+    """Another process reads the measurement for a similar number of rows."""
     measured: list[int] = []
 
     def measure(*_: Any) -> Measured:
@@ -257,12 +258,12 @@ def test_auto_follows_the_measurement_and_keeps_it(
 
     first, _ = used(model, "auto", work=1e9)
     decoded(model, 3)
-    second, said = used(model, "auto", work=1e9)
+    second, messages = used(model, "auto", work=1e9)
     decoded(model, 3)
 
     assert first.mode == second.mode == mode
     assert measured == [1]
-    assert "cached measurement" in said[-1]
+    assert "cached measurement" in messages[-1]
     [file] = (tmp_path / "steps").iterdir()
     assert json.loads(file.read_text())["compiled"] == compiled
 
@@ -274,7 +275,7 @@ def test_auto_follows_the_measurement_and_keeps_it(
 
 @pytest.mark.usefixtures("asked")
 def test_auto_waits_until_there_is_work_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A short input is never held up; what was measured before needs less than what was not."""
+    """Short inputs are never delayed; a cached measurement needs less work than a new one."""
     monkeypatch.setattr(module, "_measure", lambda *_: Measured(1.0, 0.8, 30.0, 6))
     model = made()
     for work, modes in ((9.0, {"undecided"}), (149.0, {"undecided"}), (151.0, {"compiled"})):
@@ -282,13 +283,13 @@ def test_auto_waits_until_there_is_work_enough(monkeypatch: pytest.MonkeyPatch) 
         decoded(model, 3)
         assert {steps.mode} == modes
 
-    steps, _ = used(model, "auto", work=149.0)  # 30 s are won back in 150
+    steps, _ = used(model, "auto", work=149.0)  # compiling takes 30 s, saved within 150 s
     decoded(model, 3)
     assert steps.mode == "undecided"
 
 
 def test_what_pays_by_hand() -> None:
-    """A fifth of 100 s is 20 s; a gain of 4 in 100 is none."""
+    """A fifth of 100 s is 20 s; a speedup of 4 % does not count."""
     assert Measured(1.0, 0.8, 19.0, 4).pays(100.0)
     assert not Measured(1.0, 0.8, 21.0, 4).pays(100.0)
     assert not Measured(1.0, 0.97, 0.0, 4).pays(1e9)
@@ -297,7 +298,7 @@ def test_what_pays_by_hand() -> None:
 
 @pytest.mark.usefixtures("asked")
 def test_a_model_with_compiled_steps_can_be_let_go() -> None:
-    """Nobody keeps it but those who use it, also where it is compiled whole."""
+    """Compiled steps do not keep a model alive, also if it is compiled as one."""
     model = made("gru-attention")
     used(model, "on")
     decoded(model, 2)
@@ -315,29 +316,29 @@ def test_a_model_with_compiled_steps_can_be_let_go() -> None:
 def test_code_of_inductor_gives_what_plain_steps_give(
     name: str, half: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a compiler of C++; in bfloat16 outputs may differ, but it runs."""
+    """With a C++ compiler; in bfloat16 outputs may differ."""
     monkeypatch.setattr(module, "BACKEND", "inductor")
     model = made(name)
     plain = decoded(model, 3, 5, 1, half=half)
 
-    steps, said = used(model, "on")
+    steps, messages = used(model, "on")
     found = decoded(model, 3, 5, 1, half=half)
 
-    assert steps.mode == "compiled", said
+    assert steps.mode == "compiled", messages
     if not half:
         assert_same(found, plain)
 
 
 @pytest.mark.slow
 def test_without_a_compiler_of_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said, and translated all the same."""
+    """A failure of the compiler is logged, and decoding continues."""
     monkeypatch.setattr(module, "BACKEND", "inductor")
     monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("/no/such/compiler",))
     model = made()
     plain = decoded(model, 3)
 
-    steps, said = used(model, "on")
+    steps, messages = used(model, "on")
 
     assert_same(decoded(model, 3), plain)
     assert steps.mode == "plain"
-    assert "compiling failed" in said[-1]
+    assert "compiling failed" in messages[-1]

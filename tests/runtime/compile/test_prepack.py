@@ -1,4 +1,4 @@
-"""Packing: a model that decodes with its matrices laid out computes what it did."""
+"""Tests of prepacked weights: decoding gives the same results."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def model() -> nn.Module:
 
 
 def inputs() -> dict[str, Tensor]:
-    """Return two sentences, the second with padding."""
+    """Return two sentences, the second one with padding."""
     mask = torch.arange(6) < torch.tensor([[6], [4]])
     return {"source": torch.randint(11, (2, 6)), "source_mask": mask}
 
 
 def logits(model: nn.Module, fixed: dict[str, Tensor]) -> Tensor:
-    """Return what a model gives for some fixed target."""
+    """Return the outputs of a model for a fixed target."""
     found: Tensor = model(**fixed, target=torch.tensor([[1, 2, 3], [4, 5, 6]]))["logits"]
     return found
 
 
 @needs_packing
 def test_every_linear_map_is_packed_and_gives_what_it_gave(model: nn.Module) -> None:
-    """In float32 to rounding; parameters, their names and the model itself are as before."""
+    """In float32 results agree up to rounding; the model and its parameters are unchanged."""
     fixed, names = inputs(), list(model.state_dict())
 
     with torch.no_grad():
@@ -59,7 +59,7 @@ def test_every_linear_map_is_packed_and_gives_what_it_gave(model: nn.Module) -> 
 
 @needs_packing
 def test_bfloat16_is_that_of_autocast(model: nn.Module) -> None:
-    """The same products in the same precision: what autocast gives, to its rounding."""
+    """In bfloat16 the results are those of autocast, up to its rounding."""
     fixed = inputs()
 
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
@@ -72,7 +72,7 @@ def test_bfloat16_is_that_of_autocast(model: nn.Module) -> None:
 
 @needs_packing
 def test_a_packed_model_is_kept_until_a_parameter_changes(model: nn.Module) -> None:
-    """A fused step of an optimizer, weights loaded anew, or training make it stale."""
+    """A fused optimizer step, loaded weights or training mode invalidate the copy."""
     with torch.no_grad():
         first = packed(model, torch.float32)
         assert packed(model, torch.float32) is first
@@ -97,7 +97,7 @@ def test_a_packed_model_is_kept_until_a_parameter_changes(model: nn.Module) -> N
 
 @needs_packing
 def test_a_decoder_runs_packed(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stepper multiplies with packed matrices, and has the logits of the parallel pass."""
+    """Steps use prepacked matrices and agree with the logits of the parallel pass."""
     calls: list[Any] = []
     forward = PackedLinear.forward
     monkeypatch.setattr(
@@ -115,7 +115,7 @@ def test_a_decoder_runs_packed(model: nn.Module, monkeypatch: pytest.MonkeyPatch
 
 @needs_packing
 def test_what_is_in_two_places_stays_one_and_what_computes_otherwise_stays() -> None:
-    """A module that stands twice is packed once; a linear map with more to it is not."""
+    """A shared module is prepacked once; a subclass of a linear map is not prepacked."""
     linear = nn.Linear(4, 4)
     whole = nn.ModuleDict({"a": linear, "b": linear, "gate": Gate(4, 0.0)})
 
@@ -130,7 +130,7 @@ def test_what_is_in_two_places_stays_one_and_what_computes_otherwise_stays() -> 
 def test_where_it_cannot_be_the_model_itself_is_used(
     model: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With gradients, in float64, or where torch does not have what it takes."""
+    """The model itself is returned with gradients, in float64, or without support in torch."""
     assert packed(model, torch.float32) is model
     with torch.no_grad():
         assert packed(model, torch.float64) is model

@@ -1,4 +1,4 @@
-"""The ceiling: measured once for a device, and turned into tokens a second."""
+"""Tests of the peak FLOP/s: measured once per device, and converted to tokens per second."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ CPU = torch.device("cpu")
 
 
 def test_it_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For each precision; a damaged file is measured again."""
+    """One measurement per precision; a damaged file is measured again."""
     monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "new"))
-    asked: list[int] = []
+    measurements: list[int] = []
 
     def measure() -> float:
-        asked.append(1)
+        measurements.append(1)
         return 5e9
 
     assert peak_flops(CPU, torch.float32, measure) == 5e9
     assert peak_flops(CPU, torch.float32, measure) == 5e9
-    assert len(asked) == 1
+    assert len(measurements) == 1
     peak_flops(CPU, torch.bfloat16, measure)
-    assert len(asked) == 2
+    assert len(measurements) == 2
     (tmp_path / "new" / "peak_flops.json").write_text("[3")
     assert peak_flops(CPU, torch.float32, measure) == 5e9
-    assert len(asked) == 3
+    assert len(measurements) == 3
 
 
 def test_a_product_of_n_takes_2_n_cubed_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that stands still but for one second a product."""
+    """With a fake clock that advances by one second per product."""
     monkeypatch.setattr(peak_file, "SIZES", {"cpu": 8})
     monkeypatch.setattr(peak_file, "SECONDS", 0.0)
     ticks = iter(range(100))
@@ -50,7 +50,7 @@ def test_a_product_of_n_takes_2_n_cubed_operations(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_cache_is_where_the_system_keeps_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless the user says otherwise."""
+    """`WEFT_CACHE` overrides the cache folder of the system."""
     monkeypatch.setenv("WEFT_CACHE", "")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert cache_folder() == Path("/somewhere/weft")
@@ -59,7 +59,7 @@ def test_the_cache_is_where_the_system_keeps_caches(monkeypatch: pytest.MonkeyPa
 
 
 def test_tokens_a_second_follow_from_the_operations_of_a_pair() -> None:
-    """By hand for one layer of width 4 and one head; three passes a training."""
+    """By hand for one layer of width 4 with one head; training costs three passes."""
     params = {"d_model": 4, "heads": 1, "d_ff": 8, "layers": 1, "vocab": 10}
     graph = graph_of(load("transformer-tiny", params))
     source, target = 3, 5
@@ -76,18 +76,18 @@ def test_tokens_a_second_follow_from_the_operations_of_a_pair() -> None:
 def test_a_run_tells_its_share(
     toy_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its tokens a second over those that the ceiling allows; short runs do without."""
+    """The MFU is the speed relative to the peak; short runs have none."""
     monkeypatch.setattr(api, "peak_flops", lambda *_: 1e9)
     api.train(toy_run(updates=10), out=tmp_path / "short")
     monkeypatch.setattr(api, "MEASURED_FROM", 10)
     api.train(toy_run(updates=10), out=tmp_path / "long")
 
-    def told(name: str) -> dict[str, float]:
+    def measured(name: str) -> dict[str, float]:
         events = read(tmp_path / name / "metrics.jsonl")
         return next(event for event in events if event["type"] == "train")
 
-    assert "mfu" not in told("short")
-    seen = told("long")
+    assert "mfu" not in measured("short")
+    seen = measured("long")
     params = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "vocab": 40}
     corpus = Corpus.open(tmp_path / "long" / "prepared" / "train")
     means = [

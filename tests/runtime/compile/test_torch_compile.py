@@ -1,4 +1,4 @@
-"""torch.compile by template: what is chosen, and how few graphs it takes."""
+"""Tests of torch.compile by template: the choice, and the number of graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("own_compiler")
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Put a list of what it was asked in the place of the compiler, which takes seconds."""
+    """Replace the slow compiler by a list of its arguments."""
     calls: list[dict[str, Any]] = []
 
     def note(call: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
@@ -36,12 +36,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def compiled(model: nn.Module) -> list[str]:
-    """Return the paths of the modules that torch would compile."""
+    """Return the paths of the modules that would be compiled."""
     return [path for path, m in model.named_modules() if m._compiled_call_impl is not None]
 
 
 def test_eager_is_left_alone(graph: GraphOf) -> None:
-    """Asked for eager, nothing changes and the report says so."""
+    """Mode `eager` changes nothing, and the report says so."""
     model = build(graph())
 
     report = compile_model(model, "eager")
@@ -52,7 +52,7 @@ def test_eager_is_left_alone(graph: GraphOf) -> None:
 
 
 def test_auto_on_the_cpu_is_eager(graph: GraphOf) -> None:
-    """There compiled training was measured to be slower."""
+    """On the CPU `auto` stays eager, because compiled training was slower in measurements."""
     model = build(graph())
 
     report = compile_model(model)
@@ -64,7 +64,7 @@ def test_auto_on_the_cpu_is_eager(graph: GraphOf) -> None:
 def test_layers_compiles_each_copy_of_each_template(
     graph: GraphOf, asked: list[dict[str, Any]]
 ) -> None:
-    """Four copies, two templates, and no key of the state dict changes; sizes may vary."""
+    """Four copies, two templates; state dict keys do not change, and sizes may vary."""
     model = build(graph())
     keys = list(model.state_dict())
 
@@ -84,7 +84,7 @@ def test_what_is_compiled_is_kept_between_processes(
     monkeypatch: pytest.MonkeyPatch,
     own: str | None,
 ) -> None:
-    """In weft's cache, unless the user has named another place."""
+    """Compiled code is cached in weft's cache folder unless the user set another one."""
     monkeypatch.setenv("WEFT_CACHE", "/cache")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", own or "")
     if own is None:
@@ -103,7 +103,7 @@ def test_what_is_compiled_is_kept_between_processes(
 def test_auto_measures_and_keeps_what_is_faster(
     graph: GraphOf, monkeypatch: pytest.MonkeyPatch, seconds: list[float], mode: str
 ) -> None:
-    """Given work to measure, eager is run first and stays where compiling wins nothing."""
+    """With a workload to measure, eager runs first and is kept if compiling gains nothing."""
     model = build(graph())
     times = iter(seconds)
     monkeypatch.setattr(compiling, "_median", lambda _: next(times))
@@ -117,7 +117,7 @@ def test_auto_measures_and_keeps_what_is_faster(
 
 
 def test_a_model_that_repeats_nothing_stays_eager(graph: GraphOf) -> None:
-    """There is no template to compile, and the report says that too."""
+    """Without a template nothing is compiled, and the report says so."""
     spec: dict[str, Any] = {
         "format": 2,
         "name": "map",
@@ -133,14 +133,14 @@ def test_a_model_that_repeats_nothing_stays_eager(graph: GraphOf) -> None:
 
 
 def test_a_foreign_module_is_refused() -> None:
-    """Templates are known of built models alone."""
+    """Only built models have templates."""
     with pytest.raises(TypeError, match="was not built from a spec"):
         compile_model(nn.Linear(1, 1))
 
 
 @pytest.mark.slow
 def test_compiled_training_is_eager_training(graph: GraphOf, inputs: Inputs) -> None:
-    """Same logits and same slopes in float32, from as many graphs as templates."""
+    """Logits and gradients are the same in float32, with one graph per template."""
     eager, fast = build(graph()), build(graph())
     report = compile_model(fast, "layers")
     batch = inputs()
@@ -157,7 +157,7 @@ def test_compiled_training_is_eager_training(graph: GraphOf, inputs: Inputs) -> 
 
 @pytest.mark.slow
 def test_compiled_packed_rows_are_eager_padded_rows(graph: GraphOf, inputs: Inputs) -> None:
-    """Of whatever shape, from as many graphs as templates."""
+    """Inputs of any shape need one graph per template."""
     eager, fast = build(graph()), build(graph())
     unpad(fast, graph(), pad=0)
     report = compile_model(fast, "layers")
@@ -179,7 +179,7 @@ def test_compiled_packed_rows_are_eager_padded_rows(graph: GraphOf, inputs: Inpu
 
 @pytest.mark.slow
 def test_twenty_shapes_need_no_recompile(graph: GraphOf, inputs: Inputs) -> None:
-    """Rows and lengths vary in every batch; sizes that are equal by chance do no harm."""
+    """Rows and lengths vary in every batch; equal sizes by chance cause no new graph."""
     model, eager = build(graph()).eval(), build(graph()).eval()
     report = compile_model(model, "layers")
     shapes = [(3, 6, 5), (4, 4, 4), (2, 9, 9), (8, 8, 3), (7, 3, 7), (9, 5, 6), (5, 2, 2)]
@@ -199,11 +199,11 @@ def test_twenty_shapes_need_no_recompile(graph: GraphOf, inputs: Inputs) -> None
 def test_an_axis_of_one_takes_a_graph_of_its_own(
     graph: GraphOf, inputs: Inputs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Torch takes a size of 1 for a constant, so one row, or one word, is compiled again.
+    """Torch specializes on a size of 1, so a single row or a single token is compiled again.
 
-    Each axis is 1 or more: 4 graphs for the encoder's B and S, 8 for the decoder's B, S
-    and T at most, which is all that torch keeps for one class.  Tracing is what counts,
-    so what is traced runs as it is.
+    Each axis has size 1 or more: at most 4 graphs for the encoder's B and S, and 8 for the
+    decoder's B, S and T, which is the maximum that torch keeps per class.  Only the number of
+    traces matters, so the traced graphs run without code generation.
     """
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     model = build(graph()).eval()

@@ -1,4 +1,4 @@
-"""The summary: every event's own time at the node that it belongs to, once."""
+"""Tests of profiler summaries: every event's self time is counted once, at its node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 2, "vocab": 30}
 
 @dataclass
 class Event:
-    """What the summary reads of an event of torch's."""
+    """The fields of a profiler event that the summary reads."""
 
     name: str
     self_cpu_time_total: float = 0.0
@@ -41,24 +41,24 @@ class Event:
     self_device_memory_usage: int = 0
 
     def __post_init__(self) -> None:
-        """Tell the children whose they are."""
+        """Set the parent of the children."""
         for child in self.cpu_children:
             child.cpu_parent = self
 
     @property
     def cpu_time_total(self) -> float:
-        """Time with all below."""
+        """CPU time including children."""
         return self.self_cpu_time_total + sum(child.cpu_time_total for child in self.cpu_children)
 
     def all(self) -> list[Event]:
-        """Return the event and all below."""
+        """Return the event and all its descendants."""
         return [self, *(event for child in self.cpu_children for event in child.all())]
 
 
 def test_times_go_to_the_innermost_node_and_its_backward() -> None:
-    """By hand: two nodes, one in the other, a loss, and what is none of them."""
+    """By hand: two nested nodes, a loss, and events outside of both."""
     backward = "autograd::engine::evaluate_function: "
-    # Number 7 is first seen in `a`, which makes no step of it, and then in `a/f`, which does.
+    # Sequence number 7 occurs first in `a`, without a backward step, then in `a/f`, with one.
     inner = Event(
         f"{NODE}a/f", 1, cpu_children=[Event("aten::mm", 20, 7, self_cpu_memory_usage=80)]
     )
@@ -108,7 +108,7 @@ def test_times_go_to_the_innermost_node_and_its_backward() -> None:
 
 
 def test_on_an_accelerator_its_time_counts() -> None:
-    """Kernels at the operation that started them; waiting for data is the host's time."""
+    """Kernels count for the operation that started them; waiting for data is host time."""
     product = Event("aten::mm", 3, 1, self_device_time_total=50)
     events = [Event(DATA, 8), Event(f"{NODE}a", 2, cpu_children=[product]), product]
     events.append(Event("kernel", 50, device_type="DeviceType.CUDA"))
@@ -132,7 +132,7 @@ def test_every_node_and_slot_has_a_module() -> None:
 
 
 def test_shared_copies_are_one_module() -> None:
-    """Albert runs one layer many times: its modules have no number."""
+    """ALBERT runs one layer several times: its modules have no number."""
     graph = graph_of(load("albert", {"vocab": 50, "d_model": 16, "heads": 2, "d_ff": 32}))
     model = build(graph)
 
@@ -144,7 +144,7 @@ def test_shared_copies_are_one_module() -> None:
 
 
 def test_scopes_are_taken_off() -> None:
-    """A model that was profiled is as it was."""
+    """Profiling leaves the model unchanged."""
     graph = graph_of(load("transformer-tiny", SMALL))
     model = build(graph)
 
@@ -157,7 +157,7 @@ def test_scopes_are_taken_off() -> None:
 
 
 def test_a_compiled_template_is_one_scope() -> None:
-    """What is inside has no hooks, and the call is put back."""
+    """A compiled template has one scope without inner hooks, and its call is restored."""
     graph = graph_of(load("transformer-tiny", SMALL))
     model: Any = build(graph)
     layer = model.encoder[0]
@@ -174,13 +174,13 @@ def test_a_compiled_template_is_one_scope() -> None:
 
 
 def test_stacks_become_lines_and_boxes() -> None:
-    """Names are escaped, shares are those of the whole, slivers are left out."""
+    """Names are escaped, shares are relative to the total, narrow boxes are left out."""
     stacks = {("forward", "a;b"): 3e-3, ("forward", "<c>"): 1e-3, ("tiny",): 1e-7}
 
     assert collapsed(stacks) == "forward;<c> 1000\nforward;a,b 3000\n"
     picture = ET.fromstring(flame_svg(stacks, "a & b"))
-    told = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}title")]
-    assert told == [
+    titles = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles == [
         "update: 4.00 ms, 100.0%",
         "forward: 4.00 ms, 100.0%",
         "a;b: 3.00 ms, 75.0%",
@@ -194,7 +194,7 @@ def test_stacks_become_lines_and_boxes() -> None:
 
 
 def test_an_empty_profile_is_a_table_too() -> None:
-    """Nothing was recorded; nothing divides by zero."""
+    """An empty profile has a table and a picture without a division by zero."""
     empty = Profile(1, "cpu", 0.0, {}, {}, 0.0, 0.0)
 
     assert "node" in table(empty)
@@ -202,7 +202,7 @@ def test_an_empty_profile_is_a_table_too() -> None:
 
 
 def test_a_run_is_profiled_and_not_begun(toy_run: Callable[..., Run], tmp_path: Path) -> None:
-    """Time at nodes, data, loss and optimizer; files for people and tools; no checkpoint."""
+    """Profiles have nodes, data, loss and optimizer; files are written, but no checkpoint."""
     found, files = api.profile(toy_run(), out=tmp_path / "out", updates=2)
 
     assert found.updates == 2
@@ -228,7 +228,7 @@ def test_a_run_is_profiled_and_not_begun(toy_run: Callable[..., Run], tmp_path: 
 
 
 def test_a_spec_is_measured_by_node() -> None:
-    """Blocks that multiply matrices take time both ways; the head leaves its logits behind."""
+    """Products take time in both passes; the head leaves its logits allocated."""
     graph = graph_of(load("transformer-tiny", {**SMALL, "layers": 1}))
 
     found = measure(graph, {"B": 2, "S": 5, "T": 7}, device="cpu")

@@ -1,4 +1,4 @@
-"""The processor: told from another by what changes how fast it computes, and by nothing else."""
+"""Tests of the processor identity: it depends only on properties that affect speed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ CPU part\t: 0xd40
 """
 
 
-def told(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """Return name and identity where Linux says this."""
+def described(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """Return the name and the identity for the given text of /proc/cpuinfo."""
     path = tmp_path / "cpuinfo"
     path.write_text(text)
     monkeypatch.setattr(processor, "CPUINFO", path)
@@ -40,44 +40,44 @@ def told(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[st
 
 
 def test_names_alone_do_not_identify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Virtual machines call many generations "AMD EPYC": model and instructions tell more."""
-    name, whole = told(X86, tmp_path, monkeypatch)
+    """Many generations are called "AMD EPYC" in virtual machines: model and flags differ."""
+    name, identity = described(X86, tmp_path, monkeypatch)
 
     assert name == "AMD EPYC"
     for old, new in (("26", "25"), ("avx512f", "avx512f avx512_bf16"), ("fma ", "")):
-        other_name, other = told(X86.replace(old, new), tmp_path, monkeypatch)
+        other_name, other = described(X86.replace(old, new), tmp_path, monkeypatch)
         assert other_name == name
-        assert other != whole
+        assert other != identity
 
 
 def test_what_changes_by_the_minute_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock, the order of flags, flags of the system, other processors."""
-    whole = told(X86, tmp_path, monkeypatch)
+    """Clock rate, order of flags, system flags and other processors do not change the identity."""
+    identity = described(X86, tmp_path, monkeypatch)
     for old, new in (
         ("2596.122", "3100.0"),
         ("sse4_2 fma", "fma sse4_2"),
         ("nopl", "nopl cpuid"),
         ("amx_tile", ""),
     ):
-        assert told(X86.replace(old, new), tmp_path, monkeypatch) == whole
+        assert described(X86.replace(old, new), tmp_path, monkeypatch) == identity
 
 
 def test_arm_has_parts_instead_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They and its features count; the name is the kind of machine."""
+    """On ARM, fields and features define the identity; the name is the machine type."""
     monkeypatch.setattr(platform, "processor", lambda: "")
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    name, whole = told(ARM, tmp_path, monkeypatch)
+    name, identity = described(ARM, tmp_path, monkeypatch)
 
     assert name == "aarch64"
-    assert whole == "aarch64 CPU implementer=0x41 CPU part=0xd40 asimd bf16 sve"
+    assert identity == "aarch64 CPU implementer=0x41 CPU part=0xd40 asimd bf16 sve"
 
 
 def test_without_linux_the_system_says_what_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is no file to read."""
+    """Without /proc/cpuinfo there are fallbacks."""
     monkeypatch.setattr(processor, "CPUINFO", tmp_path / "none")
     monkeypatch.setattr(platform, "processor", lambda: "arm")
     monkeypatch.setattr(platform, "machine", lambda: "arm64")

@@ -1,4 +1,4 @@
-"""Memory: kept for the next step, and given back once it has grown."""
+"""Tests of keeping freed memory and returning it after growth."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from weft.runtime.system.memory import EVERY, GROWN, Growth, resident
 
 
 class Trimmed:
-    """A C library that counts."""
+    """A substitute for the C library that counts calls."""
 
     def __init__(self) -> None:
-        """Start at none."""
+        """Start at zero."""
         self.times = 0
 
     def malloc_trim(self, pad: int) -> int:
-        """Count."""
+        """Count a call."""
         assert pad == 0
         self.times += 1
         return 1
 
 
 def test_memory_is_given_back_when_it_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not while it is level; afterwards from what the next updates need."""
+    """Memory is returned after growth, not while it is constant; then the level is set anew."""
     libc = Trimmed()
     monkeypatch.setattr(memory, "_kept", [libc])
     sizes = iter([1000, 1000 * GROWN, 1000 * GROWN + 1, 1500, 1500 * GROWN, 9000])
@@ -40,7 +40,7 @@ def test_memory_is_given_back_when_it_has_grown(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_process_that_keeps_nothing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of one's own that did not ask for it."""
+    """Without `keep_freed_memory` nothing is returned."""
     monkeypatch.setattr(memory, "_kept", [])
     monkeypatch.setattr(memory, "resident", lambda: pytest.fail("looked"))
     assert not Growth().look(EVERY)
@@ -53,7 +53,7 @@ memory.EVERY = 1
 growth, before = memory.Growth(), memory.resident()
 growth.look(1)
 both = [(bytearray(2**20), bytes(5000)) for _ in range(100)]
-# What stays lies between the pieces that are freed.
+# Blocks in use lie between the freed ones.
 stays = [small for _, small in both]
 del both
 kept = memory.resident() - before
@@ -66,7 +66,7 @@ print(kept, memory.resident() - before)
     not hasattr(ctypes.CDLL(None), "mallopt") or not resident(), reason="needs glibc and Linux"
 )
 def test_freed_memory_is_the_systems_again() -> None:
-    """In a process of its own, since it is a setting of the process."""
+    """Run in a process of its own, because the setting applies to the entire process."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
     )

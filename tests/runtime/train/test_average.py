@@ -1,4 +1,4 @@
-"""Averaging checkpoints: the plain mean, and what cannot be averaged."""
+"""Tests of checkpoint averaging."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft.specs.findings import InputError
 
 
 def test_the_mean_of_each_weight() -> None:
-    """Three numbers at two places, by hand."""
+    """Compare with means computed by hand."""
     weights = [{"w": torch.tensor([x, 2.0 * x]), "b": torch.tensor(-x)} for x in (1.0, 2.0, 6.0)]
 
     mean = average_weights(weights)
@@ -19,7 +19,7 @@ def test_the_mean_of_each_weight() -> None:
 
 
 def test_bfloat16_weights_are_not_added_in_bfloat16() -> None:
-    """Adding 1 + 2^-7 three times and 1 once would lose the small parts on the way."""
+    """Adding 1 + 2^-7 three times and 1 once in low precision would lose the small parts."""
     low, high = torch.tensor([1.0]).bfloat16(), torch.tensor([1.0 + 2**-7]).bfloat16()
 
     mean = average_weights([{"w": high}] * 3 + [{"w": low}])
@@ -29,21 +29,21 @@ def test_bfloat16_weights_are_not_added_in_bfloat16() -> None:
 
 
 def test_the_mean_is_rounded_once() -> None:
-    """Adding in float32 would lose the small weights beside the large ones."""
+    """Summing in float32 would lose the small weights next to the large ones."""
     weights = [{"w": torch.tensor([x])} for x in (2.0**25, 1.0, 1.0, -(2.0**25))]
 
     assert torch.equal(average_weights(weights)["w"], torch.tensor([0.5]))
 
 
 def test_counters_are_those_of_the_newest() -> None:
-    """A mean of integers is no integer; the last checkpoint knows best."""
+    """The mean of integers is not an integer, so the last checkpoint's value is used."""
     weights = [{"n": torch.tensor(3)}, {"n": torch.tensor(8)}]
 
     assert average_weights(weights)["n"].item() == 8
 
 
 def test_the_input_is_left_alone() -> None:
-    """Whatever is done with the mean, in float64 too, where nothing needs converting."""
+    """The mean shares no memory with the inputs, also in float64, where no conversion is needed."""
     for dtype in (torch.float32, torch.float64):
         old, new = {"w": torch.ones(2, dtype=dtype)}, {"w": torch.zeros(2, dtype=dtype)}
 
@@ -55,7 +55,7 @@ def test_the_input_is_left_alone() -> None:
 
 
 def test_a_missing_weight_is_named() -> None:
-    """Checkpoints of two models, whichever of them has more."""
+    """Checkpoints of two models are an error, whichever has more weights."""
     small, large = {"a": torch.ones(1)}, {"a": torch.ones(1), "b.c": torch.ones(1)}
 
     with pytest.raises(InputError, match=r"'b\.c' is in checkpoint 2 but not in checkpoint 1"):
@@ -66,12 +66,12 @@ def test_a_missing_weight_is_named() -> None:
 
 @pytest.mark.parametrize("other", [torch.ones(3, 2), torch.ones(2, 3).half()])
 def test_a_weight_of_another_shape_or_kind_is_named(other: torch.Tensor) -> None:
-    """Broadcasting would make a mean of it."""
+    """Different shapes are an error; broadcasting would average them silently."""
     with pytest.raises(InputError, match=r"'w' is float32\[2, 3\] in checkpoint 1 but float"):
         average_weights([{"w": torch.ones(2, 3)}, {"w": other}])
 
 
 def test_no_checkpoints_have_no_mean() -> None:
-    """An empty folder gives a sentence, not a division by zero."""
+    """An empty list is an error, not a division by zero."""
     with pytest.raises(InputError, match="no weights"):
         average_weights([])

@@ -1,4 +1,4 @@
-"""The loss: what is summed, and that it is what torch would have summed."""
+"""Tests of the label-smoothed loss against torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAD = 0
 def drawn(
     *shape: int, vocabulary: int, dtype: torch.dtype = torch.float32
 ) -> tuple[Tensor, Tensor]:
-    """Draw logits that want a gradient, and targets some of which are padding."""
+    """Draw logits that require gradients, and targets that include padding."""
     generator = torch.Generator().manual_seed(3)
     logits = 3.0 * torch.randn(*shape, vocabulary, generator=generator)
     target = torch.randint(0, vocabulary, shape, generator=generator)
@@ -28,7 +28,7 @@ def drawn(
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
 def test_spread_over_the_vocabulary_is_torch_cross_entropy(smoothing: float) -> None:
-    """Loss, likelihood, count and gradient are those of `F.cross_entropy`."""
+    """Loss, likelihood, token count and gradient equal those of `F.cross_entropy`."""
     logits_BTV, target_BT = drawn(3, 7, vocabulary=11)
 
     sums = label_smoothed(logits_BTV, target_BT, smoothing=smoothing, pad=PAD)
@@ -50,7 +50,7 @@ def test_spread_over_the_vocabulary_is_torch_cross_entropy(smoothing: float) -> 
 def test_one_token_worked_out_by_hand(
     spread: Literal["vocabulary", "others"], right: float, wrong: float
 ) -> None:
-    """Probabilities 1/2, 1/4, 1/4; the target is the first word of three."""
+    """Probabilities 1/2, 1/4, 1/4; the target is the first of three tokens."""
     logits_BTV = torch.tensor([[[0.5, 0.25, 0.25]]]).log().requires_grad_()
 
     sums = label_smoothed(logits_BTV, torch.tensor([[0]]), smoothing=0.1, pad=-100, spread=spread)
@@ -66,7 +66,7 @@ def test_one_token_worked_out_by_hand(
 
 
 def test_the_number_of_rows_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Working on one row, or on a number that leaves a rest, is working on all."""
+    """Chunks of one row, or with a remainder, give the result of a single chunk."""
     logits_BTV, target_BT = drawn(3, 7, vocabulary=11)
     together = label_smoothed(logits_BTV, target_BT, smoothing=0.1, pad=PAD).loss
     (wanted,) = torch.autograd.grad(together, logits_BTV)
@@ -81,7 +81,7 @@ def test_the_number_of_rows_at_a_time_changes_nothing(monkeypatch: pytest.Monkey
 
 
 def test_bfloat16_logits_are_summed_in_float32() -> None:
-    """The loss of bfloat16 logits is that of the same numbers in float32, not rounded."""
+    """bfloat16 logits give the loss of the same numbers in float32, without rounding."""
     logits_BTV, target_BT = drawn(4, 5, vocabulary=50, dtype=torch.bfloat16)
 
     sums = label_smoothed(logits_BTV, target_BT, smoothing=0.1, pad=PAD)
@@ -98,7 +98,7 @@ def test_bfloat16_logits_are_summed_in_float32() -> None:
 
 
 def test_padding_has_no_loss_and_no_gradient() -> None:
-    """Nonsense predicted after the end of a sentence changes nothing."""
+    """Predictions at padding do not change the loss."""
     logits_BTV, target_BT = drawn(2, 4, vocabulary=6)
     target_BT[:, 2:] = PAD
     target_BT[:, :2] = 1
@@ -118,7 +118,7 @@ def test_padding_has_no_loss_and_no_gradient() -> None:
 
 
 def test_padding_may_be_an_id_outside_the_vocabulary() -> None:
-    """Such as -100, which torch ignores by default."""
+    """A padding id outside the vocabulary works, such as -100, which torch ignores by default."""
     logits_BTV, _ = drawn(1, 2, vocabulary=4)
 
     sums = label_smoothed(logits_BTV, torch.tensor([[3, -100]]), smoothing=0.1, pad=-100)
@@ -130,7 +130,7 @@ def test_padding_may_be_an_id_outside_the_vocabulary() -> None:
 
 
 def test_a_batch_of_padding_sums_to_zero() -> None:
-    """No token, no loss, no gradient, and no division."""
+    """Without tokens the loss and the gradient are zero; nothing is divided by zero."""
     logits_BTV, _ = drawn(1, 3, vocabulary=6)
 
     sums = label_smoothed(logits_BTV, torch.zeros(1, 3).long(), smoothing=0.1, pad=PAD)
@@ -142,7 +142,7 @@ def test_a_batch_of_padding_sums_to_zero() -> None:
 
 
 def test_the_likelihood_is_detached_and_the_graph_can_be_walked_twice() -> None:
-    """`nll` is a report; `retain_graph` gives the same gradient again."""
+    """`nll` has no gradient; with `retain_graph` a second backward pass gives the same gradient."""
     logits_BTV, target_BT = drawn(2, 3, vocabulary=6)
     sums = label_smoothed(logits_BTV, target_BT, smoothing=0.1, pad=PAD)
 
@@ -154,7 +154,7 @@ def test_the_likelihood_is_detached_and_the_graph_can_be_walked_twice() -> None:
 
 
 def test_a_forbidden_word_costs_nothing_without_smoothing() -> None:
-    """A logit of minus infinity is a fine prediction as long as nobody wants the word."""
+    """A logit of minus infinity is valid if its token is not a target."""
     logits_BTV = torch.tensor([[[0.0, 0.0, -math.inf]]], requires_grad=True)
 
     sums = label_smoothed(logits_BTV, torch.tensor([[1]]), smoothing=0.0, pad=PAD)
@@ -167,19 +167,19 @@ def test_a_forbidden_word_costs_nothing_without_smoothing() -> None:
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0])
 def test_a_mass_that_is_no_probability_is_refused(smoothing: float) -> None:
-    """All of the mass taken away would train on nothing."""
+    """Smoothing must leave some probability mass to the target."""
     with pytest.raises(ValueError, match="is not in"):
         label_smoothed(torch.zeros(1, 1, 3), torch.ones(1, 1).long(), smoothing=smoothing, pad=PAD)
 
 
 def test_targets_of_another_shape_are_refused() -> None:
-    """A batch transposed by mistake has as many rows, and must not pass."""
+    """A transposed batch has the same number of rows but must be an error."""
     with pytest.raises(ValueError, match="do not fit targets"):
         label_smoothed(torch.zeros(2, 3, 4), torch.ones(3, 2).long(), smoothing=0.1, pad=PAD)
 
 
 def test_a_graphs_own_losses_are_added_for_each_token() -> None:
-    """By hand: 3 tokens, losses 1 + 2 + 4, a weight of 0.1; the gradient reaches them."""
+    """By hand: 3 tokens, losses 1 + 2 + 4, weight 0.1; the gradient flows into the losses."""
     logits, target = drawn(1, 4, vocabulary=5)
     target[0] = torch.tensor([PAD, 1, 2, 3])
     sums = label_smoothed(logits, target, smoothing=0.0, pad=PAD)

@@ -1,4 +1,4 @@
-"""Optimizers: what is updated, by how much, and that a run goes on as if never stopped."""
+"""Tests of the optimizers: updates, state and resuming."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Tied(nn.Module):
-    """A table that is read at both ends, and a weight that no loss reaches."""
+    """A model with tied embeddings and one weight without a gradient."""
 
     def __init__(self) -> None:
         """Draw the weights from a fixed seed."""
@@ -37,13 +37,13 @@ class Tied(nn.Module):
         self.idle = nn.Parameter(torch.ones(2, 2))
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return one score a word."""
+        """Return one score per token."""
         scores: Tensor = self.out(self.norm(self.table(ids)))
         return scores
 
 
 def advance(model: nn.Module, optimizer: torch.optim.Optimizer, updates: range) -> None:
-    """Train on batches that follow from the number of the update."""
+    """Train on batches that are determined by the number of the update."""
     for update in updates:
         ids = torch.randint(0, 7, (5,), generator=torch.Generator().manual_seed(update))
         optimizer.zero_grad(set_to_none=True)
@@ -54,7 +54,7 @@ def advance(model: nn.Module, optimizer: torch.optim.Optimizer, updates: range) 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw", "adafactor", "muon", "sgd"])
 def test_a_run_goes_on_bit_for_bit(tmp_path: Path, kind: str) -> None:
-    """Five updates, files, fresh objects, five more: what ten updates give."""
+    """Five updates, saving, loading into new objects and five more updates equal ten updates."""
     settings = OptimizerSettings(type=kind, weight_decay=0.1)  # type: ignore[arg-type]
     whole, first, second = Tied(), Tied(), Tied()
     never_stopped = make_optimizer(whole, settings)
@@ -79,7 +79,7 @@ def test_a_run_goes_on_bit_for_bit(tmp_path: Path, kind: str) -> None:
 
 
 def test_muon_is_for_matrices_inside_and_adam_for_the_rest() -> None:
-    """A table of words is no map: it is eight times as long as wide, or more."""
+    """A matrix with an aspect ratio of 8 or more is an embedding table, which AdamW updates."""
     model = nn.ModuleDict(
         {"words": nn.Embedding(33, 4), "map": nn.Linear(4, 6), "norm": nn.LayerNorm(4)}
     )
@@ -90,15 +90,15 @@ def test_muon_is_for_matrices_inside_and_adam_for_the_rest() -> None:
     set_rate(optimizer, 0.1)
     optimizer.step()
 
-    held = {key.rpartition(".")[0::2] for key in optimizer_tensors(optimizer, model)}
-    assert {name for name, part in held if part == "momentum_buffer"} == {"map.weight"}
-    assert {name for name, part in held if part == "exp_avg"} == {
+    parts = {key.rpartition(".")[0::2] for key in optimizer_tensors(optimizer, model)}
+    assert {name for name, part in parts if part == "momentum_buffer"} == {"map.weight"}
+    assert {name for name, part in parts if part == "exp_avg"} == {
         "words.weight", "map.bias", "norm.weight", "norm.bias"
     }  # fmt: skip
 
 
 def test_a_step_of_muon_turns_all_directions_alike() -> None:
-    """Without momentum the step of a matrix is nearly orthogonal, whatever the gradient's sizes."""
+    """Without momentum the update of a matrix is nearly orthogonal at any gradient scale."""
     model = nn.Linear(3, 3, bias=False)
     start = model.weight.detach().clone()
     model.weight.grad = torch.diag(torch.tensor([9.0, 1.0, 0.5]))
@@ -112,7 +112,7 @@ def test_a_step_of_muon_turns_all_directions_alike() -> None:
 
 
 def test_one_update_of_sgd_by_hand() -> None:
-    """The second step is its gradient and 0.9 of the first."""
+    """The second update is its gradient plus 0.9 times the first."""
     model = nn.Linear(2, 1, bias=False)
     start = model.weight.detach().clone()
     optimizer = make_optimizer(model, OptimizerSettings(type="sgd"))
@@ -125,13 +125,13 @@ def test_one_update_of_sgd_by_hand() -> None:
 
 
 def test_muon_of_vectors_alone_is_refused() -> None:
-    """There is nothing that it could do."""
+    """Muon without a matrix is an error."""
     with pytest.raises(InputError, match="needs a matrix"):
         make_optimizer(nn.LayerNorm(4), OptimizerSettings(type="muon"))
 
 
 def test_state_of_another_optimizer_is_refused() -> None:
-    """It would be read as something else."""
+    """State of another optimizer is an error."""
     model = Tied()
     adam = make_optimizer(model, OptimizerSettings())
     advance(model, adam, range(1))
@@ -142,7 +142,7 @@ def test_state_of_another_optimizer_is_refused() -> None:
 
 
 def test_state_is_named_by_parameter_and_shared_ones_stand_once() -> None:
-    """The keys are the interface of the file; what never had a gradient has none."""
+    """The keys are the file format; a parameter that never had a gradient has no state."""
     model = Tied()
     optimizer = make_optimizer(model, OptimizerSettings())
 
@@ -156,7 +156,7 @@ def test_state_is_named_by_parameter_and_shared_ones_stand_once() -> None:
 
 
 def test_loading_copies() -> None:
-    """Training goes on in the optimizer's own memory, not in the file's."""
+    """Loaded tensors are copied: training does not change the given ones."""
     model = Tied()
     optimizer = make_optimizer(model, OptimizerSettings())
     advance(model, optimizer, range(1))
@@ -170,7 +170,7 @@ def test_loading_copies() -> None:
 
 
 def test_loading_replaces_all_that_was_remembered() -> None:
-    """The state of a run before its first update is empty, and so it is afterwards."""
+    """The state before the first update is empty, and loading it leaves it empty."""
     model = Tied()
     optimizer = make_optimizer(model, OptimizerSettings())
     advance(model, optimizer, range(1))
@@ -181,7 +181,7 @@ def test_loading_replaces_all_that_was_remembered() -> None:
 
 
 def test_one_update_of_adam_by_hand() -> None:
-    """After one gradient g the means, corrected, are g and g^2: the step is rate * sign(g)."""
+    """After one gradient g the corrected means are g and g^2: the update is rate * sign(g)."""
     model = nn.Linear(2, 1, bias=False)
     start = model.weight.detach().clone()
     model.weight.grad = torch.tensor([[3.0, -0.5]])
@@ -194,7 +194,7 @@ def test_one_update_of_adam_by_hand() -> None:
 
 
 def test_the_defaults_are_those_of_the_paper() -> None:
-    """Betas 0.9 and 0.98, epsilon 1e-9, no decay, no clipping."""
+    """The defaults are betas 0.9 and 0.98, epsilon 1e-9, no decay, no clipping."""
     settings = OptimizerSettings()
 
     assert settings == OptimizerSettings(
@@ -203,7 +203,7 @@ def test_the_defaults_are_those_of_the_paper() -> None:
 
 
 def test_a_new_optimizer_uses_its_settings_and_one_kernel() -> None:
-    """Fused where torch can, which is four times as fast on a CPU."""
+    """Optimizers use fused updates where available, which are four times as fast on a CPU."""
     optimizer = make_optimizer(Tied(), OptimizerSettings(betas=(0.5, 0.6), eps=1e-3))
 
     assert all(group["fused"] for group in optimizer.param_groups)
@@ -212,7 +212,7 @@ def test_a_new_optimizer_uses_its_settings_and_one_kernel() -> None:
 
 
 def test_decay_pulls_matrices_and_leaves_vectors() -> None:
-    """Without gradient a matrix shrinks by rate * decay; norms and biases stay."""
+    """Without a gradient a matrix shrinks by rate * decay; norms and biases do not."""
     model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
     start = [p.detach().clone() for p in model.parameters()]
     for parameter in model.parameters():
@@ -227,7 +227,7 @@ def test_decay_pulls_matrices_and_leaves_vectors() -> None:
 
 
 def test_frozen_parameters_are_left_out() -> None:
-    """What asks for no gradient is not held by the optimizer."""
+    """Parameters that do not require gradients are not in the optimizer."""
     model = nn.Linear(2, 2)
     model.weight.requires_grad_(requires_grad=False)
 
@@ -237,14 +237,14 @@ def test_frozen_parameters_are_left_out() -> None:
 
 
 def test_a_model_that_learns_nothing_is_refused() -> None:
-    """An optimizer of nothing would train silently."""
+    """A model without trainable parameters is an error."""
     with pytest.raises(InputError, match="nothing to optimize"):
         make_optimizer(nn.ReLU(), OptimizerSettings())
 
 
 @pytest.mark.parametrize(("clip", "scale"), [(None, 1.0), (6.5, 0.5), (20.0, 1.0)])
 def test_clipping_scales_all_gradients_alike(clip: float | None, scale: float) -> None:
-    """3, 4 and 12 have the norm 13, whichever tensors they are in; None only measures."""
+    """3, 4 and 12 have the norm 13 in any distribution over tensors; None only measures."""
     first, second, idle = (nn.Parameter(torch.zeros(n)) for n in (2, 1, 1))
     first.grad, second.grad = torch.tensor([3.0, 4.0]), torch.tensor([12.0])
 
@@ -275,7 +275,7 @@ def test_a_gradient_that_is_not_finite_shows_in_the_norm() -> None:
 def test_state_of_another_model_is_named_and_changes_nothing(
     change: dict[str, Tensor | None], message: str
 ) -> None:
-    """A renamed, reshaped or lost tensor is an error, not a fresh start for one weight."""
+    """A renamed, reshaped or missing tensor is an error, not a silent reset of one weight."""
     model = Tied()
     optimizer = make_optimizer(model, OptimizerSettings())
     advance(model, optimizer, range(2))
@@ -295,6 +295,6 @@ def test_state_of_another_model_is_named_and_changes_nothing(
     "wrong", [{"betas": (0.9, 1.0)}, {"clip": 0}, {"eps": 0}, {"lr": 0.1}, {"type": "lion"}]
 )
 def test_settings_out_of_range_are_refused(wrong: dict[str, object]) -> None:
-    """The rate belongs to the schedule, so it is no key here."""
+    """The learning rate belongs to the schedule, so it is not a key of the optimizer."""
     with pytest.raises(ValidationError):
         OptimizerSettings.model_validate(wrong)

@@ -1,4 +1,4 @@
-"""Schedules against values worked out by hand."""
+"""Tests of the schedules against values computed by hand."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_noam_peaks_where_the_paper_does(d_model: int, peak: float) -> None:
     ],
 )
 def test_noam_rises_in_a_line_and_falls_as_a_root(update: int, rate: float) -> None:
-    """Update 1 is not zero; half way up is half the peak; 1 / sqrt(16000) = 1 / 126.4911."""
+    """Update 1 is not zero; half the warmup is half the peak; 1 / sqrt(16000) = 1 / 126.4911."""
     assert learning_rate(update, Noam(), 512) == pytest.approx(rate)
 
 
@@ -48,13 +48,13 @@ def test_noam_scale_multiplies_the_curve() -> None:
 
 @pytest.mark.parametrize(("update", "rate"), [(1, 0.001), (50, 0.05), (100, 0.1), (400, 0.05)])
 def test_inverse_sqrt_by_hand(update: int, rate: float) -> None:
-    """A peak of 0.1 at 100; four times as late it has halved."""
+    """With a peak of 0.1 at update 100, the rate at update 400 is half of it."""
     assert learning_rate(update, InverseSqrt(peak=0.1, warmup=100), None) == pytest.approx(rate)
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**5), st.integers(1, 4096))
 def test_inverse_sqrt_at_its_peak_is_noam(update: int, warmup: int, d_model: int) -> None:
-    """The two are one curve, said in two ways."""
+    """`noam` and `inverse_sqrt` are the same curve with different parameters."""
     peak = (d_model * warmup) ** -0.5
 
     noam = learning_rate(update, Noam(warmup=warmup), d_model)
@@ -67,7 +67,7 @@ def test_inverse_sqrt_at_its_peak_is_noam(update: int, warmup: int, d_model: int
     ("update", "rate"), [(5, 0.5), (10, 1.0), (60, 0.6), (110, 0.2), (500, 0.2)]
 )
 def test_cosine_by_hand(update: int, rate: float) -> None:
-    """From 1.0 to 0.2 between updates 10 and 110: the middle is 0.6, then it stays."""
+    """From 1.0 to 0.2 between updates 10 and 110: 0.6 in the middle, constant after the end."""
     settings = Cosine(peak=1.0, warmup=10, total=110, floor=0.2)
 
     assert learning_rate(update, settings, None) == pytest.approx(rate)
@@ -85,12 +85,12 @@ def test_cosine_without_warmup_starts_below_its_peak() -> None:
     [(0, 1, 0.3), (0, 9, 0.3), (10, 1, 0.03), (10, 10, 0.3), (10, 99, 0.3)],
 )
 def test_constant_by_hand(warmup: int, update: int, rate: float) -> None:
-    """Flat at once, or after a rise of ten updates."""
+    """Constant at once, or after a warmup of ten updates."""
     assert learning_rate(update, Constant(rate=0.3, warmup=warmup), None) == pytest.approx(rate)
 
 
 def test_the_type_chooses_the_schedule() -> None:
-    """A run file is plain JSON; `type` says which settings are meant."""
+    """A run file is plain JSON; `type` selects the settings."""
     adapter: TypeAdapter[Schedule] = TypeAdapter(Schedule)
 
     assert adapter.validate_python({"type": "noam", "warmup": 8}) == Noam(warmup=8)
@@ -109,7 +109,7 @@ def test_the_type_chooses_the_schedule() -> None:
     ],
 )
 def test_settings_that_make_no_schedule_are_refused(text: dict[str, object]) -> None:
-    """A key of another schedule, a missing peak, a curve without room."""
+    """A key of another schedule, a missing peak and an empty decay are errors."""
     adapter: TypeAdapter[Schedule] = TypeAdapter(Schedule)
 
     with pytest.raises(ValidationError):
@@ -117,12 +117,12 @@ def test_settings_that_make_no_schedule_are_refused(text: dict[str, object]) -> 
 
 
 def test_noam_without_a_width_names_the_way_out() -> None:
-    """A model of several widths has none to give."""
+    """A model without a single width is an error that suggests another schedule."""
     with pytest.raises(InputError, match="inverse_sqrt"):
         learning_rate(1, Noam(), None)
 
 
 def test_update_zero_is_refused() -> None:
-    """Counting from 0 would divide by nothing and train the first update at rate 0."""
+    """Counting from 0 would divide by zero and train the first update at rate 0."""
     with pytest.raises(ValueError, match="counted from 1"):
         learning_rate(0, Constant(rate=1.0), None)

@@ -1,4 +1,4 @@
-"""What the loop promises: the same bits when resumed, nothing spoiled, the best kept."""
+"""Tests of the training loop: resuming, checkpoints, early stopping."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ Maker = Callable[..., Run]
 
 
 def same_bits(a: Path, b: Path) -> bool:
-    """Say whether two checkpoints hold the very same weights."""
+    """Return whether two checkpoints have bitwise the same weights."""
     left, right = (read_tensors(path / "weights.safetensors") for path in (a, b))
     return left.keys() == right.keys() and all(torch.equal(left[k], right[k]) for k in left)
 
 
 class Stopper:
-    """Asks the run to stop at some update, as Ctrl-C would."""
+    """A listener that stops the run at some update with SIGINT, like Ctrl-C."""
 
     def __init__(self, at: int) -> None:
-        """Keep the update."""
+        """Store the update."""
         self.at = at
 
     def log(self, text: str) -> None:
-        """Hear nothing."""
+        """Ignore the line."""
 
     def validated(self, update: int, values: Any) -> None:  # noqa: ARG002
-        """Interrupt at the first validation past the chosen update."""
+        """Send SIGINT at the first validation past the chosen update."""
         if update >= self.at:
             os.kill(os.getpid(), signal.SIGINT)
 
     def progress(self, progress: Any) -> None:
-        """Hear nothing."""
+        """Ignore the progress."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def begun_run(toy_run_module: Maker) -> Run:
 
 @pytest.fixture(scope="module")
 def _begun(begun_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of that run."""
+    """Return the folder of a run of four updates."""
     folder = tmp_path_factory.mktemp("begun") / "run"
     api.train(begun_run, out=folder)
     return folder
@@ -68,14 +68,14 @@ def _begun(begun_run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def begun(_begun: Path, tmp_path: Path) -> Path:
-    """Return a copy of that folder."""
+    """Return a copy of the folder of a run of four updates."""
     return shutil.copytree(_begun, tmp_path / "run")
 
 
 def test_interrupted_and_resumed_ends_with_the_same_bits(
     toy_run: Maker, toy_trained: Result, tmp_path: Path
 ) -> None:
-    """Data order and dropout are functions of the seed, so a stop leaves no trace."""
+    """Data order and dropout are functions of the seed, so stopping changes nothing."""
     run, straight = toy_run(), toy_trained
 
     first = api.train(run, out=tmp_path / "halves", listener=Stopper(6))
@@ -96,27 +96,27 @@ def test_interrupted_and_resumed_ends_with_the_same_bits(
 
 
 def test_a_folder_with_a_run_is_not_overwritten(begun_run: Run, begun: Path) -> None:
-    """Without --resume an existing run is left alone."""
+    """Without --resume an existing run is not changed."""
     with pytest.raises(InputError, match="already holds a run"):
         api.train(begun_run, out=begun)
 
 
 def test_resuming_says_what_is_not_as_before(begun_run: Run, begun: Path) -> None:
-    """A change of settings is allowed, and never silent."""
-    heard: list[str] = []
+    """A changed setting is allowed, but logged as a warning."""
+    messages: list[str] = []
 
-    class Ear(api.Silent):
+    class LogListener(api.Silent):
         def log(self, text: str) -> None:
-            heard.append(text)
+            messages.append(text)
 
     more = begun_run.model_copy(update={"updates": 6, "seed": 5})
-    api.train(more, out=begun, resume=True, listener=Ear())
+    api.train(more, out=begun, resume=True, listener=LogListener())
 
-    assert "warning: settings differ from the start of the run: updates, seed" in heard
+    assert "warning: settings differ from the start of the run: updates, seed" in messages
 
 
 def test_resuming_another_graph_is_refused_by_what_differs(begun_run: Run, begun: Path) -> None:
-    """Also where every weight has the same name and shape."""
+    """Another graph is an error even if every weight has the same name and shape."""
     params = {**begun_run.params, "relu_dropout": 0.2}
     other = begun_run.model_copy(update={"updates": 8, "params": params})
 
@@ -131,7 +131,7 @@ def test_resuming_another_graph_is_refused_by_what_differs(begun_run: Run, begun
 
 
 def test_keeps_the_newest_and_averages_them(toy_trained: Result) -> None:
-    """Three of three checkpoints stay; the mean of the last two is their mean by hand."""
+    """All three checkpoints are kept; the average is the mean of the last two, by hand."""
     assert toy_trained.averaged is not None
     folder = toy_trained.averaged.parent
 
@@ -146,7 +146,7 @@ def test_keeps_the_newest_and_averages_them(toy_trained: Result) -> None:
 
 
 def test_a_checkpoint_in_parts_is_as_good_as_one_whole(toy_run: Maker, tmp_path: Path) -> None:
-    """The same bits, opened by every reader; a run goes on from it; nothing is pickled."""
+    """A sharded checkpoint has the same bits, can be resumed and contains no pickle."""
     runs = {
         name: toy_run(updates=4, checkpoint={"every": 2, "average": 2, "sharded": name == "parts"})
         for name in ("whole", "parts")
@@ -168,7 +168,7 @@ def test_a_checkpoint_in_parts_is_as_good_as_one_whole(toy_run: Maker, tmp_path:
 
 
 def test_a_loss_that_is_not_finite_stops_before_it_spoils(toy_run: Maker, tmp_path: Path) -> None:
-    """A huge rate blows up; the checkpoint from before is whole and finite."""
+    """With a huge rate the run stops, and its earlier checkpoint is complete and finite."""
     run = toy_run(
         updates=200,
         schedule={"type": "constant", "rate": 1e30},
@@ -183,14 +183,14 @@ def test_a_loss_that_is_not_finite_stops_before_it_spoils(toy_run: Maker, tmp_pa
 
 
 def test_accumulating_equals_a_larger_batch(toy_run: Maker, tmp_path: Path) -> None:
-    """Two halves of a batch in one update give the update of the whole batch."""
+    """Two half batches in one update give the update of the complete batch."""
     calm = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0}
     one = toy_run(
         updates=1,
         params=calm,
         batch={"tokens": 40_000, "max_sentences": 200},
         evaluate={"every": 9, "best": "nll", "bleu": False},
-        # So large an eps makes the update follow the gradient's size, not its sign.
+        # A large eps makes the update follow the gradient's size, not its sign.
         optimizer={"eps": 1.0},
         schedule={"type": "constant", "rate": 1.0},
     )
@@ -206,25 +206,25 @@ def test_accumulating_equals_a_larger_batch(toy_run: Maker, tmp_path: Path) -> N
 
 
 def test_packed_rows_are_learnt_as_padded_ones_are(toy_run: Maker, tmp_path: Path) -> None:
-    """Without dropout the curves are one, and it is said what is packed; `auto` by the share."""
+    """Without dropout the curves are equal, and unpadding is logged; `auto` depends on the data."""
     calm = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0}
-    said: dict[str, list[str]] = {}
+    logs: dict[str, list[str]] = {}
     curves = {}
     for name, batch in (("padded", 200), ("unpadded", 200), ("auto", 4000)):
-        heard = said.setdefault(name, [])
+        messages = logs.setdefault(name, [])
 
-        class Ear(api.Silent):
-            def log(self, text: str, heard: list[str] = heard) -> None:
-                heard.append(text)
+        class LogListener(api.Silent):
+            def log(self, text: str, messages: list[str] = messages) -> None:
+                messages.append(text)
 
         run = toy_run(padding=name, params=calm, batch={"tokens": batch})
-        api.train(run, out=tmp_path / name, listener=Ear())
+        api.train(run, out=tmp_path / name, listener=LogListener())
         curves[name] = [
             event["nll"] for event in read(tmp_path / name / "metrics.jsonl") if "nll" in event
         ]
 
     assert curves["unpadded"] == pytest.approx(curves["padded"], abs=1e-5)
-    assert [any(t.startswith("unpadded axes: S and T (") for t in said[n]) for n in said] == [
+    assert [any(t.startswith("unpadded axes: S and T (") for t in logs[n]) for n in logs] == [
         False,
         True,
         True,
@@ -232,7 +232,7 @@ def test_packed_rows_are_learnt_as_padded_ones_are(toy_run: Maker, tmp_path: Pat
 
 
 def test_what_a_graph_adds_to_the_loss_is_weighed_and_told(toy_run: Maker, tmp_path: Path) -> None:
-    """Without smoothing the loss is the nll and the weighed balance of experts, by layer."""
+    """Without smoothing the loss is the nll plus the weighted auxiliary losses of the layers."""
     small = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "experts": 4}
     run = toy_run(spec="moe-transformer", params=small, updates=3, loss={"smoothing": 0.0})
     balance = {}
@@ -240,11 +240,13 @@ def test_what_a_graph_adds_to_the_loss_is_weighed_and_told(toy_run: Maker, tmp_p
         loss = run.loss.model_copy(update={"auxiliary": weight})
         out = tmp_path / str(weight)
         api.train(run.model_copy(update={"loss": loss}), out=out)
-        [told] = [event for event in read(out / "metrics.jsonl") if event["type"] == "train"]
-        assert told["loss"] == pytest.approx(told["nll"] + weight * told["auxiliary"], rel=1e-5)
-        balance[weight] = told["auxiliary"]
+        [event_] = [event for event in read(out / "metrics.jsonl") if event["type"] == "train"]
+        assert event_["loss"] == pytest.approx(
+            event_["nll"] + weight * event_["auxiliary"], rel=1e-5
+        )
+        balance[weight] = event_["auxiliary"]
 
-    # One mixture in each stack, each of which gives at least about 1.
+    # One mixture of experts per stack; the loss of each is at least about 1.
     assert 1.9 < balance[0.0] < 8.0
     assert balance[0.5] != balance[0.0]
 
@@ -252,24 +254,24 @@ def test_what_a_graph_adds_to_the_loss_is_weighed_and_told(toy_run: Maker, tmp_p
 def test_a_run_begun_before_a_setting_there_was_goes_on_without_a_warning(
     begun_run: Run, begun: Path
 ) -> None:
-    """A checkpoint that lacks `loss.auxiliary` was trained as its default says."""
+    """A checkpoint without `loss.auxiliary` counts as trained with the default."""
     newest = checkpoints(begun)[-1] / "run.json"
     written = json.loads(newest.read_text())
     del written["loss"]["auxiliary"]
     newest.write_text(json.dumps(written))
-    heard: list[str] = []
+    messages: list[str] = []
 
-    class Ear(api.Silent):
+    class LogListener(api.Silent):
         def log(self, text: str) -> None:
-            heard.append(text)
+            messages.append(text)
 
-    api.train(begun_run, out=begun, resume=True, listener=Ear())
+    api.train(begun_run, out=begun, resume=True, listener=LogListener())
 
-    assert not [text for text in heard if text.startswith("warning")]
+    assert not [text for text in messages if text.startswith("warning")]
 
 
 def test_late_dropout_drops_nothing_before_its_time(toy_run: Maker, tmp_path: Path) -> None:
-    """Until then the run is the one without dropout, after it the one with; resumed or not."""
+    """The run equals one without dropout until `dropout_from`, then one with it, also resumed."""
     base = toy_run(updates=3, checkpoint={"every": 3, "keep": 3, "average": 2})
     calm = base.model_copy(update={"params": {**base.params, "dropout": 0.0}})
     params = {**base.params, "dropout": 0.5}
@@ -293,7 +295,7 @@ def test_late_dropout_drops_nothing_before_its_time(toy_run: Maker, tmp_path: Pa
 
 
 def test_patience_ends_a_run_that_gets_no_better(toy_run: Maker, tmp_path: Path) -> None:
-    """A rate of nearly nothing never gets better than its first validation by much."""
+    """With a tiny learning rate the first validation stays the best, so the patience runs out."""
     run = toy_run(
         updates=50,
         schedule={"type": "constant", "rate": 0.5},
@@ -307,7 +309,7 @@ def test_patience_ends_a_run_that_gets_no_better(toy_run: Maker, tmp_path: Path)
 
 
 def test_best_is_the_validation_with_the_lowest_nll(toy_run: Maker, tmp_path: Path) -> None:
-    """`best` holds the weights of that update, by the history's own numbers."""
+    """`best` has the weights of the update with the best value in the history."""
     api.train(toy_run(evaluate={"every": 3, "best": "nll", "bleu": False}), out=tmp_path / "run")
 
     events = [e for e in read(tmp_path / "run/metrics.jsonl") if e["type"] == "valid"]
@@ -316,7 +318,7 @@ def test_best_is_the_validation_with_the_lowest_nll(toy_run: Maker, tmp_path: Pa
 
 
 def test_learns_a_toy_language(toy_run: Maker, tmp_path: Path) -> None:
-    """The loss falls to well under three quarters, so the gradient points the right way."""
+    """The loss falls below three quarters, so the sign of the gradient is right."""
     run = toy_run(updates=30, schedule={"type": "constant", "rate": 0.01})
     result = api.train(run, out=tmp_path / "run")
 
@@ -326,7 +328,7 @@ def test_learns_a_toy_language(toy_run: Maker, tmp_path: Path) -> None:
 
 
 def test_history_drops_what_lies_past_the_checkpoint(tmp_path: Path) -> None:
-    """A killed run has written events that the resumed one will write again."""
+    """Events after the checkpoint are dropped, because the resumed run writes them again."""
     history = History(tmp_path, update=0)
     for update in (1, 2, 3):
         history.write(type="train", update=update, loss=1.0)
@@ -341,7 +343,7 @@ def test_history_drops_what_lies_past_the_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_at_random_moments_ends_with_the_same_bits(toy_run: Maker, tmp_path: Path) -> None:
-    """SIGKILL gives no time to save; resuming from the newest checkpoint still ends the same."""
+    """After SIGKILL the run resumes from the newest checkpoint and ends with the same bits."""
     run = toy_run(updates=40, checkpoint={"every": 5, "keep": 3, "average": 2})
     straight = api.train(run, out=tmp_path / "straight")
     file = tmp_path / "run.json"

@@ -1,4 +1,4 @@
-"""The runs of WMT14: the paper's settings, one by one.
+"""Tests that the WMT14 runs have the settings of the paper.
 
 Source: Vaswani et al. 2017, sections 5 and 6.1, https://arxiv.org/abs/1706.03762
 """
@@ -16,7 +16,7 @@ from weft.specs.reader import find
 BASE = {"d_model": 512, "layers": 6, "heads": 8, "d_ff": 2048}
 BIG = {"d_model": 1024, "layers": 6, "heads": 16, "d_ff": 4096}
 RUNS = {
-    # dropout, updates, checkpoints averaged, seconds of an update in the paper, vocabulary
+    # dropout, updates, checkpoints averaged, seconds per update in the paper, vocabulary
     "wmt14-en-de-base": (BASE, 0.1, 100_000, 5, 0.4, 37_000),
     "wmt14-en-de-big": (BIG, 0.3, 300_000, 20, 1.0, 37_000),
     "wmt14-en-fr-base": (BASE, 0.1, 100_000, 5, 0.4, 32_000),
@@ -26,12 +26,12 @@ RUNS = {
 
 @pytest.fixture(params=RUNS)
 def loaded(request: pytest.FixtureRequest) -> tuple[Run, str]:
-    """Return one of the runs, and the file that it is from."""
+    """Return a run and the path of its file."""
     return load_run(request.param)
 
 
 def test_settings_are_those_of_the_paper(loaded: tuple[Run, str]) -> None:
-    """Section 5.3, 5.4 and 6.1."""
+    """The hyperparameters are those of sections 5.3, 5.4 and 6.1."""
     run, source = loaded
     sizes, dropout, updates, averaged, seconds, vocabulary = RUNS[run.name]
     params = run_graph(run, source).params
@@ -53,7 +53,7 @@ def test_settings_are_those_of_the_paper(loaded: tuple[Run, str]) -> None:
     assert run.checkpoint.every * seconds == 600  # ten minutes
     assert (run.search.beam, run.search.alpha, run.search.penalty) == (4, 0.6, "gnmt")
     assert (run.search.max_factor, run.search.max_extra) == (1.0, 50)
-    # About 25,000 tokens a side, of which padding takes a tenth; a batch for each of 8 devices.
+    # About 25,000 tokens per side, a tenth of it padding; one batch for each of 8 devices.
     assert run.accumulate == 8
     assert run.accumulate * run.batch.tokens * 0.9 == pytest.approx(25_000, rel=0.01)
     peak = learning_rate(4000, run.schedule, sizes["d_model"])
@@ -61,12 +61,12 @@ def test_settings_are_those_of_the_paper(loaded: tuple[Run, str]) -> None:
 
 
 def test_no_character_is_unknown(loaded: tuple[Run, str]) -> None:
-    """Those that the vocabulary leaves out are spelled in bytes."""
+    """Characters outside the vocabulary are encoded as bytes."""
     assert loaded[0].tokenizer.byte_fallback
 
 
 def test_nothing_is_left_to_a_default(loaded: tuple[Run, str]) -> None:
-    """What decides the result stands in the file, so a new default changes no run."""
+    """Settings that affect the result are in the file, so a new default does not change a run."""
     written = json.loads(find(loaded[0].name, "runs").read_text())
 
     deciding = (
@@ -79,7 +79,7 @@ def test_nothing_is_left_to_a_default(loaded: tuple[Run, str]) -> None:
 
 
 def test_text_is_named_for_both_sides(loaded: tuple[Run, str]) -> None:
-    """Training, newstest2013 to watch it, newstest2014 to measure it."""
+    """The runs train on the training set, validate on newstest2013 and test on newstest2014."""
     data = loaded[0].data
 
     assert data.test.keys() == {"newstest2014"}

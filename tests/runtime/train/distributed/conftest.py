@@ -1,4 +1,4 @@
-"""Runs under torchrun: processes of this machine that talk by gloo."""
+"""Fixtures that train runs under torchrun with gloo processes on this machine."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ api.train(sys.argv[1], out=sys.argv[2], overrides=json.loads(sys.argv[3]), resum
 
 
 class Bench:
-    """A run on disk, and what came of training it in several ways."""
+    """A run on disk, and helpers that train it in several ways."""
 
     def __init__(self, folder: Path, run: Run) -> None:
-        """Write the run's file."""
+        """Write the run file."""
         self.folder = folder
         self.file = folder / "run.json"
         self.file.write_text(json.dumps(run.model_dump(mode="json")))
@@ -42,7 +42,7 @@ class Bench:
     def command(
         self, out: str, processes: int, *more: str, launch: tuple[str, ...] = ()
     ) -> list[str]:
-        """Return the command that trains it, under torchrun or without."""
+        """Return the command that trains the run, with or without torchrun."""
         train = ["-m", "weft", "train", str(self.file), "--out", str(self.folder / out), *more]
         if not processes:
             return [sys.executable, *train]
@@ -50,10 +50,10 @@ class Bench:
         return [sys.executable, *run, *launch, *train]
 
     def train(self, out: str, processes: int, **settings: Any) -> Path:
-        """Train it; keyword arguments with `__` for dots are passed by --set.
+        """Train the run; keyword arguments, with `__` for dots, are passed as --set options.
 
         Raises:
-            AssertionError: it failed.
+            AssertionError: the command failed.
         """
         more = [f"--set={key.replace('__', '.')}={value}" for key, value in settings.items()]
         if (self.folder / out).exists():
@@ -70,10 +70,10 @@ class Bench:
         return self.folder / out
 
     def rewrite(self, out: Path, processes: int, settings: dict[str, Any]) -> None:
-        """Let processes read the newest checkpoint of a run and write it, without an update.
+        """Read the newest checkpoint of a run in several processes and write it without an update.
 
         Raises:
-            AssertionError: they failed.
+            AssertionError: the command failed.
         """
         script = self.folder / "rewrite.py"
         script.write_text(REWRITE)
@@ -92,7 +92,7 @@ class Bench:
 
 
 def curve(folder: Path) -> list[tuple[str, int, float]]:
-    """Return what a run measured: kind, update, loss."""
+    """Return the history of a run: type, update, loss."""
     return [
         (event["type"], event["update"], event["loss"] if "loss" in event else event["nll"])
         for event in read(folder / "metrics.jsonl")
@@ -100,19 +100,19 @@ def curve(folder: Path) -> list[tuple[str, int, float]]:
 
 
 def tensors(folder: Path, name: str) -> dict[str, Any]:
-    """Return the tensors of a run's checkpoint, whole."""
+    """Return the unsharded tensors of a run's checkpoint."""
     path = folder / "checkpoints" / name
     return {f"{k}:{n}": t for k in ("weights", "optimizer") for n, t in tensors_in(path, k).items()}
 
 
 @pytest.fixture(scope="module")
 def bench(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """Return a run of 12 updates of 4 batches, with dropout, a clipped gradient and padding."""
+    """Return a run of 12 updates of 4 batches, with dropout, gradient clipping and padding."""
     run = toy_run_module(optimizer={"clip": 0.5}, padding="padded")
     return Bench(tmp_path_factory.mktemp("bench"), run)
 
 
 @pytest.fixture(scope="module")
 def alone(bench: Bench) -> Path:
-    """Return the folder of the run as one process trains it."""
+    """Return the folder of the run, trained by one process."""
     return bench.train("alone", 0)

@@ -1,4 +1,4 @@
-"""One process and many give one run: the same losses, the same weights, the same files."""
+"""Tests that runs with one process and with many agree in losses, weights and files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TENSOR = {"parallel__tensor": 2}
 
 @pytest.mark.parametrize("way", WAYS)
 def test_losses_are_those_of_one_process(bench: Bench, alone: Path, way: str) -> None:
-    """To 1e-5 in float32 with dropout, clipped gradients and validation, to the last update."""
+    """Losses agree to 1e-5 in float32 with dropout, clipping and validation, at all updates."""
     processes, settings = WAYS[way]
 
     folder = bench.train(way.replace(" ", "_").replace(",", ""), processes, **settings)
@@ -45,7 +45,7 @@ def test_losses_are_those_of_one_process(bench: Bench, alone: Path, way: str) ->
     left, right_ = tensors(folder, "000012"), tensors(alone, "000012")
     assert left.keys() == right_.keys()
     for name, tensor in left.items():
-        if "key.bias" in name:  # softmax takes it out again: its gradient is rounding alone
+        if "key.bias" in name:  # it cancels in the softmax, so its gradient is rounding error
             continue
         torch.testing.assert_close(tensor, right_[name], atol=2e-4, rtol=1e-3, msg=name)
     for name in ("best", "averaged", "checkpoints/000008"):
@@ -53,18 +53,18 @@ def test_losses_are_those_of_one_process(bench: Bench, alone: Path, way: str) ->
 
 
 def test_packed_rows_are_shared_too(bench: Bench) -> None:
-    """Whatever is divided: batches, weights or heads."""
-    one = bench.train("packed", 0, padding="packed")
+    """Losses agree for data parallelism, FSDP and tensor parallelism."""
+    one = bench.train("unpadded", 0, padding="unpadded")
 
-    for name, settings in (("packed_fsdp", {"parallel__data": "fsdp"}), ("packed_tensor", TENSOR)):
-        found = curve(bench.train(name, 2, padding="packed", **settings))
+    for name, settings in (("unpadded_fsdp", {"parallel__data": "fsdp"}), ("unpadded_tensor", TENSOR)):
+        found = curve(bench.train(name, 2, padding="unpadded", **settings))
         assert [loss for *_, loss in found] == pytest.approx(
             [loss for *_, loss in curve(one)], abs=1e-5
         )
 
 
 def test_checkpoints_are_read_by_other_processes_to_the_bit(bench: Bench, alone: Path) -> None:
-    """What one process wrote, four read and write in parts, then two, three, and one whole."""
+    """A checkpoint of one process is read and written by four, two and three, then unsharded."""
     before = tensors(alone, "000012")
     folder = bench.folder / "handed_on"
     shutil.copytree(alone, folder)
@@ -88,7 +88,7 @@ def test_checkpoints_are_read_by_other_processes_to_the_bit(bench: Bench, alone:
 
 
 def test_a_run_goes_on_with_other_processes(bench: Bench, alone: Path) -> None:
-    """Three updates by one process, by four, by two, and by one: the curve of one."""
+    """Three updates each by one process, four, two and one give the curve of one process."""
     ways: tuple[tuple[int, dict[str, Any]], ...] = (
         (0, {}),
         (4, {"parallel__tensor": 2, "checkpoint__sharded": "true"}),
@@ -105,12 +105,12 @@ def test_a_run_goes_on_with_other_processes(bench: Bench, alone: Path) -> None:
 
 
 def test_a_worker_that_dies_is_started_again(bench: Bench) -> None:
-    """Torchrun starts both anew, they go on from the newest checkpoint, and end the same."""
+    """After a crash torchrun restarts both; they resume from the newest checkpoint."""
     straight = bench.train("straight", 2, updates=24)
     again = ("--max-restarts=3", "--monitor-interval=0.1")
     line = bench.command("killed", 2, "--set=updates=24", launch=again)
     killed, log = bench.folder / "killed", bench.folder / "log"
-    with log.open("w") as told, subprocess.Popen(line, env=ENVIRONMENT, stderr=told) as process:
+    with log.open("w") as errors, subprocess.Popen(line, env=ENVIRONMENT, stderr=errors) as process:
         while not (killed / "checkpoints/000008").is_dir():
             assert process.poll() is None, log.read_text()
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Processes meet those of their own start, whatever dead ones left in the store."""
+"""Tests of the rendezvous with entries of dead processes in the store."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ SOON = timedelta(seconds=20)
 
 
 def together(store: HashStore, size: int, late: float = 0.0) -> list[str]:
-    """Let processes meet, here threads; the last of them comes late.  Return what each finds."""
+    """Run the rendezvous in threads, the last one delayed; return the result of each."""
     found: dict[int, str] = {}
 
-    def come(rank: int) -> None:
+    def join(rank: int) -> None:
         if rank == size - 1:
             time.sleep(late)
-        room = meet(store, rank, size, SOON)
+        group_store = meet(store, rank, size, SOON)
         if rank == 0:
-            room.set("token", secrets.token_hex(4))
-        found[rank] = room.get("token").decode()
+            group_store.set("token", secrets.token_hex(4))
+        found[rank] = group_store.get("token").decode()
 
-    threads = [threading.Thread(target=come, args=(rank,)) for rank in range(size)]
+    threads = [threading.Thread(target=join, args=(rank,)) for rank in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -36,7 +36,7 @@ def together(store: HashStore, size: int, late: float = 0.0) -> list[str]:
 
 
 def test_each_start_has_a_room_of_its_own() -> None:
-    """The same store serves three starts, the second of fewer processes."""
+    """The same store serves three starts, the second with fewer processes."""
     store = HashStore()
 
     rooms = [together(store, size, late) for size, late in ((3, 0.0), (2, 0.2), (3, 0.2))]
@@ -46,7 +46,7 @@ def test_each_start_has_a_room_of_its_own() -> None:
 
 
 def test_one_that_died_is_not_taken_for_one_that_comes() -> None:
-    """The others wait until it has come again, though its old name is still there."""
+    """The others wait until a process has registered again, although its old name is stored."""
     store = HashStore()
     together(store, 2)
 

@@ -1,4 +1,4 @@
-"""What processes make of the data together is what one makes of it alone."""
+"""Tests of the distributed sampler: all processes together see the batches of one process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS = BatchSettings(tokens=60, pool=3)
 
 @pytest.fixture(scope="module")
 def corpus(toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    """Return the toy corpus, prepared."""
+    """Return the prepared toy corpus."""
     return api.prepare_run(toy_run_module(), tmp_path_factory.mktemp("run")).train
 
 
@@ -48,7 +48,7 @@ def of(
 
 @pytest.mark.parametrize("data_parallel_size", [2, 3, 4])
 def test_processes_together_do_what_one_does(corpus: Corpus, data_parallel_size: int) -> None:
-    """The same batches under the same numbers, past the end of an epoch too."""
+    """The batches and their numbers are the same, also past the end of an epoch."""
     updates = 20
     alone = list(islice(of(corpus, 0, 1), updates))
     shared = [
@@ -70,7 +70,7 @@ def test_processes_together_do_what_one_does(corpus: Corpus, data_parallel_size:
 
 
 def test_tokens_are_counted_without_reading_those_of_others(corpus: Corpus) -> None:
-    """From lengths alone follows what the batches themselves hold."""
+    """The token counts computed from lengths are those of the batches."""
     for micro_batches in islice(of(corpus, 0, 1), 8):
         batches = [batch for _, batch in micro_batches.batches]
         assert micro_batches.target_tokens == sum(batch.target_tokens for batch in batches)
@@ -78,7 +78,7 @@ def test_tokens_are_counted_without_reading_those_of_others(corpus: Corpus) -> N
 
 
 def test_another_number_of_processes_goes_on_where_these_were(corpus: Corpus) -> None:
-    """Three updates of two processes, then four processes: what one process does."""
+    """Three updates by two processes, then by four, give the batches of one process."""
     alone = list(islice(of(corpus, 0, 1), 6))
     third = next(islice(of(corpus, 1, 2), 2, None))
     rest = [list(islice(of(corpus, w, 4, (third.epoch, third.position)), 3)) for w in range(4)]
@@ -91,7 +91,7 @@ def test_another_number_of_processes_goes_on_where_these_were(corpus: Corpus) ->
 
 
 def test_batches_of_an_update_drop_different_numbers() -> None:
-    """Also where a generator looks at 32 bits of its seed only, as that of a CPU does."""
+    """Seeds differ also in their low 32 bits, the only ones that a CPU generator uses."""
     seeds = {
         seed_of(seed, update, batch) % (1 << 32)
         for seed in (1, 2)
@@ -103,12 +103,12 @@ def test_batches_of_an_update_drop_different_numbers() -> None:
 
 
 def test_the_first_batch_is_seeded_by_the_update_alone() -> None:
-    """Runs of one batch an update drop what they did before updates were shared."""
+    """Runs with one batch per update have the dropout that they had before updates were shared."""
     assert seed_of(7, 123, 0) == 7 * 1_000_003 + 123
 
 
 def test_more_processes_than_batches_are_refused() -> None:
-    """Some would have nothing to do; the way out is in the message."""
+    """More processes than batches are an error that says how to fix it."""
     with pytest.raises(InputError, match="8 processes cannot share the 4 batches") as caught:
         check_share(4, 8)
 
@@ -120,7 +120,7 @@ def test_more_processes_than_batches_are_refused() -> None:
 def test_dividing_layers_needs_processes(
     toy_run_module: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """Without torchrun there is one."""
+    """`tensor` above 1 is an error without torchrun."""
     run = toy_run_module(parallel={"tensor": 2})
 
     with pytest.raises(InputError, match="'tensor' is 2, but there is only one process") as caught:

@@ -1,4 +1,4 @@
-"""Which maps are divided among processes follows from what the blocks say."""
+"""Tests of the plan that partitions blocks over processes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from weft.specs.load import load, loaded
 
 
 def graph(name: str, **params: Any) -> Graph:
-    """Return a shipped spec, checked."""
+    """Return the checked graph of a shipped spec."""
     return graph_of(load(name, params))
 
 
 def test_heads_and_middles_are_divided_by_columns_then_rows() -> None:
-    """Six maps of attention and feed-forward in an encoder layer, ten in a decoder layer."""
+    """An encoder layer has six partitioned maps, a decoder layer ten."""
     maps = plan(graph("transformer-base", layers=1), 4).maps()
 
     assert maps == {
@@ -42,7 +42,7 @@ def test_heads_and_middles_are_divided_by_columns_then_rows() -> None:
 
 
 def test_what_does_not_divide_stays_whole_and_says_why() -> None:
-    """Heads 8 among 3; d_ff 2,048 neither."""
+    """Neither 8 heads nor a d_ff of 2,048 divide by 3."""
     made = plan(graph("transformer-base", layers=1), 3)
 
     assert made.blocks == {}
@@ -51,7 +51,7 @@ def test_what_does_not_divide_stays_whole_and_says_why() -> None:
 
 
 def test_fewer_heads_of_keys_than_processes_stay_whole() -> None:
-    """Two heads of keys and values are shared by two processes, not by four."""
+    """Two key-value heads can be shared by two processes, not by four."""
     grouped = graph("transformer-gqa", layers=1)
     two, four = plan(grouped, 2), plan(grouped, 4)
 
@@ -61,7 +61,7 @@ def test_fewer_heads_of_keys_than_processes_stay_whole() -> None:
 
 
 def test_heads_with_numbers_of_their_own_stay_whole() -> None:
-    """A gate or a bias learned for each head is not divided, so neither is the block."""
+    """A block with a learned gate or bias per head is not partitioned."""
     blocks = plan(graph("transformer-headgates", layers=1), 2).blocks
 
     assert blocks
@@ -71,7 +71,7 @@ def test_heads_with_numbers_of_their_own_stay_whole() -> None:
 def divided_by_hand(
     block: nn.Module, division: Any, processes: int, inputs: Mapping[str, torch.Tensor]
 ) -> torch.Tensor:
-    """Return the sum of what parts of a block give, each with its rows and columns alone."""
+    """Return the sum of the outputs of partitions of a block, each with its rows and columns."""
     total = torch.zeros(())
     whole = {name: p.detach().clone() for name, p in block.named_parameters()}
     kept = {name: getattr(block, name) for name in division.counted}
@@ -103,7 +103,7 @@ def divided_by_hand(
     ids=lambda use: f"{use['use']} {sorted(use['params'])[-1]}",
 )
 def test_parts_of_a_block_add_up_to_the_whole(use: dict[str, Any]) -> None:
-    """By plain slices and without processes: the contract says the truth about the module."""
+    """Slicing the module by hand agrees with its contract."""
     spec = {
         "format": 2,
         "name": "one",

@@ -1,4 +1,4 @@
-"""Who torchrun restarted goes on; who finds another's run does not."""
+"""Tests of the process group, and of resuming after a restart by torchrun."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from weft.runtime.train.distributed.world import World, goes_on, is_main_process
 
 @pytest.fixture
 def launch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Pretend that torchrun started this process, as the first of its job."""
+    """Pretend that torchrun started this process as the main process of its job."""
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("TORCHELASTIC_RUN_ID", "job-1")):
         monkeypatch.setenv(name, value)
     return monkeypatch
 
 
 def test_without_torchrun_nothing_goes_on_by_itself(tmp_path: Path) -> None:
-    """And nothing is written."""
+    """Without torchrun no run resumes automatically, and no file is written."""
     assert not goes_on(tmp_path / "run", World(), begun=True)
     assert not (tmp_path / "run").exists()
     assert is_main_process()
 
 
 def test_a_restarted_job_goes_on(launch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It finds its own name; another job does not, and takes over only when told to."""
+    """A restarted job finds its own name; another job does not, unless it starts the run anew."""
     assert not goes_on(tmp_path, World(), begun=False)
     assert goes_on(tmp_path, World(), begun=True)
 
@@ -39,7 +39,7 @@ def test_a_restarted_job_goes_on(launch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_a_job_without_a_name_is_known_by_its_process(
     launch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Two that are both called `none` are two."""
+    """Two jobs with the name `none` are distinguished by their process."""
     launch.setenv("TORCHELASTIC_RUN_ID", "none")
     assert not goes_on(tmp_path, World(), begun=False)
     assert goes_on(tmp_path, World(), begun=True)
@@ -49,7 +49,7 @@ def test_a_job_without_a_name_is_known_by_its_process(
 
 
 def test_one_process_agrees_with_itself() -> None:
-    """What processes ask one another needs no other process."""
+    """With a single process the collectives return their inputs."""
     alone = World()
 
     assert alone.is_main_process

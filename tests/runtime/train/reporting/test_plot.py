@@ -1,4 +1,4 @@
-"""Plots: one picture out of what a run wrote, whatever state it was left in."""
+"""Tests of the plots of a run's history."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def write(path: Path, *events: dict[str, object], rest: str = "") -> Path:
-    """Write events as a run does, and perhaps half a line more."""
+    """Write events as a run does, optionally with a cut-off last line."""
     path.write_text("".join(json.dumps(event) + "\n" for event in events) + rest)
     return path
 
 
 def train(update: int, loss: float = 3.0) -> dict[str, object]:
-    """Return a line of training as the trainer writes it."""
+    """Return a training event as the trainer writes it."""
     return {
         "type": "train",
         "update": update,
@@ -33,13 +33,13 @@ def train(update: int, loss: float = 3.0) -> dict[str, object]:
 
 
 def valid(update: int, bleu: float | None = None) -> dict[str, object]:
-    """Return a line of validation as the trainer writes it."""
+    """Return a validation event as the trainer writes it."""
     return {"type": "valid", "update": update, "nll": 2.0, "perplexity": 7.4, "bleu": bleu}
 
 
 @pytest.mark.parametrize("bleu", [None, 12.5])
 def test_a_run_becomes_a_png(tmp_path: Path, bleu: float | None) -> None:
-    """Training and validation, with BLEU or without."""
+    """Plots have training and validation curves, with or without BLEU."""
     metrics = write(tmp_path / "metrics.jsonl", train(1), train(2), valid(2, bleu), train(3))
 
     plot_curves(metrics, tmp_path / "curves.png")
@@ -49,14 +49,14 @@ def test_a_run_becomes_a_png(tmp_path: Path, bleu: float | None) -> None:
 
 @pytest.mark.parametrize("events", [[train(1)], [valid(1)]])
 def test_a_single_event_is_enough(tmp_path: Path, events: list[dict[str, object]]) -> None:
-    """A run stopped at once, or only evaluated, has a picture and no warning."""
+    """A run that was stopped at once, or only evaluated, can be plotted without a warning."""
     plot_curves(write(tmp_path / "metrics.jsonl", *events), tmp_path / "curves.png")
 
     assert (tmp_path / "curves.png").stat().st_size > 0
 
 
 def test_a_cut_off_last_line_is_passed_over(tmp_path: Path) -> None:
-    """A run that was killed while writing can still be drawn."""
+    """A run that was killed while writing can be plotted."""
     metrics = write(tmp_path / "metrics.jsonl", train(1), train(2), rest='{"type": "tra')
 
     events = plot._read(metrics)
@@ -65,7 +65,7 @@ def test_a_cut_off_last_line_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_another_broken_line_is_named(tmp_path: Path) -> None:
-    """Half a line in the middle is damage, not a crash."""
+    """A cut-off line in the middle is an error with its line number."""
     metrics = write(tmp_path / "metrics.jsonl", train(1), rest='{"type": "tra\n{}\n')
 
     with pytest.raises(InputError, match=r"metrics\.jsonl:2"):
@@ -73,7 +73,7 @@ def test_another_broken_line_is_named(tmp_path: Path) -> None:
 
 
 def test_the_later_line_of_an_update_counts(tmp_path: Path) -> None:
-    """A run that went on from an older checkpoint writes some updates again."""
+    """A run that resumed from an older checkpoint writes some updates again."""
     metrics = write(tmp_path / "metrics.jsonl", train(1), train(2, 9.0), train(3), train(2, 4.0))
 
     updates, losses = plot._curve(plot._read(metrics)["train"], "loss")
@@ -82,7 +82,7 @@ def test_the_later_line_of_an_update_counts(tmp_path: Path) -> None:
 
 
 def test_the_running_mean_keeps_straight_lines() -> None:
-    """A mean that looks back only would lag behind a falling loss."""
+    """The running mean is centered, so it does not lag behind a falling loss."""
     line = [100.0 - update for update in range(100)]
 
     assert plot._smoothed(line) == pytest.approx(line)
@@ -92,7 +92,7 @@ def test_the_running_mean_keeps_straight_lines() -> None:
 
 @pytest.mark.parametrize("text", ["", '{"type": "other", "update": 1}\n'])
 def test_nothing_to_draw_is_said(tmp_path: Path, text: str) -> None:
-    """A run that reported nothing yet has no curves."""
+    """A run without a report has nothing to draw."""
     (tmp_path / "metrics.jsonl").write_text(text)
 
     with pytest.raises(InputError, match="nothing to draw"):
@@ -100,6 +100,6 @@ def test_nothing_to_draw_is_said(tmp_path: Path, text: str) -> None:
 
 
 def test_missing_metrics_are_said(tmp_path: Path) -> None:
-    """The folder of no run."""
+    """A folder without a run has no metrics file."""
     with pytest.raises(InputError, match="no metrics file"):
         plot_curves(tmp_path / "metrics.jsonl", tmp_path / "curves.png")

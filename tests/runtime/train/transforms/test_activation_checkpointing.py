@@ -1,4 +1,4 @@
-"""What is recomputed gives the same numbers from less memory."""
+"""Tests of activation checkpointing: the same results with less memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.specs.load import load
 
 
 def tiny(layers: int = 3) -> Graph:
-    """Return a small model that drops a third."""
+    """Return a small model with a dropout of one third."""
     params = {"d_model": 16, "heads": 2, "d_ff": 64, "vocab": 30, "dropout": 0.3}
     return graph_of(load("transformer-tiny", {**params, "layers": layers}))
 
@@ -37,7 +37,7 @@ def inputs() -> dict[str, Tensor]:
 
 
 def trained(model: nn.Module) -> tuple[Tensor, dict[str, Tensor], int]:
-    """Return a loss, its gradients, and how many numbers were kept for the backward pass."""
+    """Return a loss, its gradients, and the number of elements saved for the backward pass."""
     kept: dict[tuple[int, int], int] = {}
 
     def mask(tensor: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def trained(model: nn.Module) -> tuple[Tensor, dict[str, Tensor], int]:
     "text", ["encoder.*", "decoder.*", "**/f[use=feed_forward@1]", "encoder.0-1"]
 )
 def test_gradients_are_the_same_and_less_is_kept(text: str) -> None:
-    """To the bit, dropout too."""
+    """Results are bitwise the same, also with dropout."""
     graph = tiny()
     plain, again = build(graph).train(), build(graph).train()
 
@@ -73,7 +73,7 @@ def test_gradients_are_the_same_and_less_is_kept(text: str) -> None:
 
 
 def test_all_layers_recomputed_keep_what_passes_between_them() -> None:
-    """With six layers, less than a third of the numbers."""
+    """With six layers, less than a third of the elements is saved."""
     graph = tiny(6)
     plain, again = build(graph).train(), build(graph).train()
     checkpoint_activations(again, graph, ["encoder.*", "decoder.*"])
@@ -85,7 +85,7 @@ def test_all_layers_recomputed_keep_what_passes_between_them() -> None:
 @pytest.mark.filterwarnings(r"ignore:.*torch\.jit\.:DeprecationWarning")
 @pytest.mark.filterwarnings(r"ignore:The \.grad attribute:UserWarning")
 def test_copies_are_still_compiled_once() -> None:
-    """Two templates are two graphs, whatever the number of layers."""
+    """Two templates need two graphs for any number of layers."""
     graph = tiny(4)
     plain, again = build(graph).train(), build(graph).train()
     for model in (plain, again):
@@ -108,23 +108,23 @@ def test_copies_are_still_compiled_once() -> None:
 def test_a_run_says_what_it_recomputes_and_ends_the_same(
     toy_run: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """A selection in the run file; a wrong one is refused with the nearest path."""
-    heard: list[str] = []
+    """A run file selects modules; an invalid selection is an error with the nearest path."""
+    messages: list[str] = []
 
-    class Ear(api.Silent):
+    class LogListener(api.Silent):
         def log(self, text: str) -> None:
-            heard.append(text)
+            messages.append(text)
 
     plain = toy_run(updates=4)
     again = plain.model_copy(update={"activation_checkpointing": "*coder.*"})
     results: list[Any] = [
-        api.train(run, out=tmp_path / name, listener=Ear())
+        api.train(run, out=tmp_path / name, listener=LogListener())
         for name, run in (("plain", plain), ("again", again))
     ]
 
     left, right = (read_tensors(r.checkpoint / "weights.safetensors") for r in results)
     assert all(torch.equal(left[name], right[name]) for name in left)
-    assert "activation checkpointing: 2 modules, from decoder.0" in heard
+    assert "activation checkpointing: 2 modules, from decoder.0" in messages
     with pytest.raises(InputError, match="names nothing"):
         api.train(
             plain.model_copy(update={"activation_checkpointing": ("encoder.*", "decodr.*")}),

@@ -1,4 +1,4 @@
-"""The projected loss: torch's numbers, a fraction of the memory."""
+"""Tests of fused linear cross-entropy: torch's results with a fraction of the memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WIDTH, WORDS = 6, 29
 
 
 def drawn(rows: int = 3, length: int = 7) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return vectors, a weight and a bias that want gradients, and targets, some padding."""
+    """Return inputs, a weight and a bias that require gradients, and targets with padding."""
     generator = torch.Generator().manual_seed(3)
 
     def normal(*shape: int) -> Tensor:
@@ -38,7 +38,7 @@ def drawn(rows: int = 3, length: int = 7) -> tuple[Tensor, Tensor, Tensor, Tenso
 def naive(
     x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
 ) -> Tensor:
-    """Return what torch makes of it."""
+    """Return the result of torch."""
     return F.cross_entropy(
         F.linear(x, weight, bias).flatten(0, -2),
         target.flatten(),
@@ -54,7 +54,7 @@ def naive(
 def test_loss_and_gradients_are_those_of_torch(
     monkeypatch: pytest.MonkeyPatch, smoothing: float, chunk: int, *, biased: bool
 ) -> None:
-    """To 1e-6 of the largest, however the rows are cut, padding left out."""
+    """Results agree to 1e-6 of the largest value, for any chunk size and with padding."""
     monkeypatch.setattr(projected_module, "CHUNK", chunk)
     monkeypatch.setattr(projected_module, "CACHED", 2 * WORDS)
     monkeypatch.setattr(projected_module, "WORDS", 8)
@@ -77,7 +77,7 @@ def test_loss_and_gradients_are_those_of_torch(
 
 @pytest.mark.parametrize("spread", ["vocabulary", "others"])
 def test_who_shares_the_mass(spread: Literal["vocabulary", "others"]) -> None:
-    """Both spreads are those of the plain loss."""
+    """Both spreads agree with the unfused loss."""
     x, weight, bias, target = drawn()
     options: dict[str, Any] = {"smoothing": 0.2, "pad": PAD, "spread": spread}
 
@@ -88,7 +88,7 @@ def test_who_shares_the_mass(spread: Literal["vocabulary", "others"]) -> None:
 
 
 def test_rows_that_do_not_count_give_nothing_where_all_go_through() -> None:
-    """An accelerator is not asked how many rows count: the padded ones have no gradient there."""
+    """With a mask, as on an accelerator, padding gets no gradient."""
     x, weight, bias, target = drawn()
     rows, right = x.flatten(0, 1), target.flatten()
     kept = right != PAD
@@ -107,7 +107,7 @@ def test_rows_that_do_not_count_give_nothing_where_all_go_through() -> None:
 
 
 def test_nothing_but_padding_loses_nothing() -> None:
-    """The sums and the gradients are zeros."""
+    """Without tokens the sums and the gradients are zero."""
     x, weight, _, target = drawn()
 
     sums = fused_linear_cross_entropy(
@@ -120,7 +120,7 @@ def test_nothing_but_padding_loses_nothing() -> None:
 
 
 class _Largest(TorchDispatchMode):
-    """Watches the bytes of tensors that operators give, and of those alive."""
+    """Tracks the bytes of tensors that operators return while they are alive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,20 +133,20 @@ class _Largest(TorchDispatchMode):
             if isinstance(tensor, Tensor):
                 storage = tensor.untyped_storage()
                 self.alive[storage.data_ptr()] = _weak(storage)
-        alive = {key: held for key, held in self.alive.items() if not held.expired()}
+        alive = {key: storage for key, storage in self.alive.items() if not storage.expired()}
         self.alive = alive
-        self.peak = max(self.peak, sum(held.bytes for held in alive.values()))
+        self.peak = max(self.peak, sum(storage.bytes for storage in alive.values()))
         return given
 
 
 class _weak:  # noqa: N801 - a reference, like weakref.ref
-    """The bytes of a storage as long as it lives."""
+    """The bytes of a storage while it is alive."""
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
         self.bytes, self.reference = storage.nbytes(), storage._weak_ref()
 
     def expired(self) -> bool:
-        """Say whether it is gone."""
+        """Return whether the storage is freed."""
         return bool(torch.UntypedStorage._expired(self.reference))
 
 
@@ -154,7 +154,7 @@ class _weak:  # noqa: N801 - a reference, like weakref.ref
 def test_memory_is_a_quarter_of_the_naive_form_at_most(
     monkeypatch: pytest.MonkeyPatch, *, half: bool
 ) -> None:
-    """At the paper's proportions, a tenth in each direction: 410 x 52 x 3700."""
+    """With the proportions of the paper, scaled by a tenth: 410 x 52 x 3700."""
     monkeypatch.setattr(projected_module, "CHUNK", 2**25 // 100)
     monkeypatch.setattr(projected_module, "CACHED", 2**18 // 100)
     generator = torch.Generator().manual_seed(1)
@@ -178,7 +178,7 @@ def test_memory_is_a_quarter_of_the_naive_form_at_most(
 
 @pytest.mark.skipif(not product.has_onednn(), reason="this torch has no oneDNN")
 def test_the_other_product_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loss and gradients do not depend on the kernel that multiplies."""
+    """Loss and gradients do not depend on the kernel of the products."""
     monkeypatch.setattr(projected_module, "CHUNK", 60)
     x, weight, bias, target = drawn()
     made = []
@@ -190,7 +190,7 @@ def test_the_other_product_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class _Tiny(nn.Module):
-    """A model with a last map, and an output of its own."""
+    """A model with an output projection and an auxiliary output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class _Tiny(nn.Module):
 
 
 def test_a_model_runs_with_its_head_in_the_loss() -> None:
-    """All parameters get the gradients of the plain form, and the head is whole afterwards."""
+    """All parameters get the gradients of the unfused loss, and the head is restored."""
     model, (x, _, _, target) = _Tiny(), drawn()
     gradients = []
     for head in ("head", None):
@@ -217,7 +217,7 @@ def test_a_model_runs_with_its_head_in_the_loss() -> None:
 
 
 def test_a_head_is_put_back_after_an_error() -> None:
-    """A failing model leaves the head as it was."""
+    """The head is restored if the model raises an error."""
     model = _Tiny()
     with pytest.raises(KeyError), bypassed(model.head):
         raise KeyError

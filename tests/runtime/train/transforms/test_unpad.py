@@ -1,4 +1,4 @@
-"""A model trained on packed rows learns what one trained on padded rows does."""
+"""Tests of unpadding: training gives the results of padded training."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ ROWS, LENGTH = 3, 8
 
 @functools.cache
 def small(name: str) -> Graph:
-    """Return a shipped spec, checked, at its small size."""
+    """Return the checked graph of a shipped spec at its small size."""
     return graph_of(load(name, ENTRIES[name]["small"]))
 
 
 def models_of(made: Graph) -> tuple[Any, Any]:
-    """Return two models alike, in double precision, that drop nothing while they train."""
+    """Return two equal models in double precision, in training mode without dropout."""
     pair = []
     for _ in range(2):
         model = build(made).double().train()
@@ -61,7 +61,7 @@ def models_of(made: Graph) -> tuple[Any, Any]:
 
 
 def batch_of(name: str, plan: UnpadPlan) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return inputs whose rows end in padding, and what of each axis is none."""
+    """Return inputs whose rows end in padding, and the mask of each axis."""
     made, generator = small(name), torch.Generator().manual_seed(2)
     sizes = {a: ROWS if kind == "batch" else LENGTH for a, kind in made.spec.axes.items()}
     sizes |= ENTRIES[name].get("sizes", {})
@@ -88,7 +88,7 @@ def batch_of(name: str, plan: UnpadPlan) -> tuple[dict[str, Tensor], dict[str, T
 def zero_padding(
     type_: ValueType, value: Tensor, *, plan: UnpadPlan, mask: Mapping[str, Tensor]
 ) -> Tensor:
-    """Return an output with zeros where padding is."""
+    """Return an output with zeros at padding."""
     for dim, axis in enumerate(type_.axes):
         if axis in plan.axes:
             shape = [ROWS, *[1] * (value.dim() - 1)]
@@ -100,7 +100,7 @@ def zero_padding(
 def learnt(
     model: nn.Module, made: Graph, inputs: Mapping[str, Tensor], cleaned: Callable[..., Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor | None]]:
-    """Return the outputs of a model, and the slope of each weight."""
+    """Return the outputs of a model, and the gradient of each weight."""
     outputs = {p: cleaned(made.outputs[p], value) for p, value in model(**inputs).items()}
     sum((value.square().sum() for value in outputs.values()), torch.zeros(())).backward()
     return outputs, {path: weight.grad for path, weight in model.named_parameters()}
@@ -108,7 +108,7 @@ def learnt(
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_outputs_and_slopes_are_those_of_padded_rows(name: str) -> None:
-    """For every shipped spec, at positions that are no padding; or a refusal with its reason."""
+    """Every shipped spec agrees at non-padding tokens, or is refused with its reason."""
     made = small(name)
     plan = plan_unpad(made)
     plain, on_packed = models_of(made)
@@ -135,7 +135,7 @@ def test_outputs_and_slopes_are_those_of_padded_rows(name: str) -> None:
 
 
 def test_only_attention_sees_padding() -> None:
-    """All maps of the Transformer read `[R, D]`, as do its norms; packed by the facade."""
+    """All linear maps and norms of the Transformer read `[R, D]`, also with `weft.unpad`."""
     made = small("transformer-base")
     _, model = models_of(made)
     assert weft.unpad(model).axes == ("S", "T")
@@ -155,7 +155,7 @@ def test_only_attention_sees_padding() -> None:
 
 
 def free_blocks() -> list[str]:
-    """Return the blocks whose ports all say `...`, so that packed rows go through them."""
+    """Return the blocks whose ports are all `[... d]`, so that they take unpadded rows."""
     found = []
     for block in registry():
         signature = block.signature(block.params(**block.example), frozenset(block.example_inputs))
@@ -167,7 +167,7 @@ def free_blocks() -> list[str]:
 
 @pytest.mark.parametrize("key", free_blocks())
 def test_a_block_that_takes_any_axes_does_not_look_at_them(key: str) -> None:
-    """What a port promises with `...` is what packing relies on."""
+    """Unpadding relies on the contract that `...` stands for any leading axes."""
     block = registry().get(key)
     assert block is not None
     signature = block.signature(block.params(**block.example), frozenset(block.example_inputs))
@@ -196,14 +196,14 @@ def test_a_block_that_takes_any_axes_does_not_look_at_them(key: str) -> None:
             rows[port] = torch.randn(shape, generator=generator, dtype=torch.float64)
 
     def flat(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return values with all that `...` stands for as one axis."""
+        """Return values with all axes of `...` flattened into one."""
         return {p: value.flatten(0, value.dim() - own[p] - 1) for p, value in values.items()}
 
     torch.testing.assert_close(dict(model(**flat(rows))), flat(model(**rows)))
 
 
 def test_rows_go_away_and_come_back() -> None:
-    """By hand: two rows of three positions, of which four are no padding."""
+    """By hand: two rows of three positions, four of them non-padding."""
     mask = torch.tensor([[True, True, False], [True, False, True]])
     rows = rows_of(mask)
     value = torch.arange(12.0).view(2, 3, 2).requires_grad_()
@@ -225,14 +225,14 @@ def test_rows_go_away_and_come_back() -> None:
 
 
 def test_positions_are_found_without_being_counted() -> None:
-    """As an accelerator finds them, which is not to be asked how many there are."""
+    """With a known count nothing has to be read from the device."""
     mask = torch.rand(400, generator=torch.Generator().manual_seed(1)) < 0.6
 
     assert _first(mask, int(mask.sum())).tolist() == mask.nonzero()[:, 0].tolist()
 
 
 def test_positions_are_kept_to_the_last_that_is_no_padding() -> None:
-    """And the first always: some models begin what they write with the padding id."""
+    """The first position is never masked: some models begin their outputs with the padding id."""
     ids = torch.tensor([[0, 7, 0, 8, 0, 0], [0, 0, 0, 0, 0, 0], [5, 6, 7, 8, 9, 4]])
 
     assert kept(ids, 0).int().tolist() == [
@@ -243,7 +243,7 @@ def test_positions_are_kept_to_the_last_that_is_no_padding() -> None:
 
 
 def test_how_much_is_padding_is_known_before_the_training() -> None:
-    """By hand: end tokens make it rows of 2 and 4, and of 2 and 2, in one batch."""
+    """By hand: with end tokens, one batch has rows of 2 and 4, and of 2 and 2."""
     corpus: Any = SimpleNamespace(
         source_lengths=np.array([1, 3]), target_lengths=np.array([1, 1]), parts=None
     )
@@ -252,7 +252,7 @@ def test_how_much_is_padding_is_known_before_the_training() -> None:
 
 
 def test_what_is_recomputed_sees_the_same_rows() -> None:
-    """The backward pass runs layers again, packed as they were."""
+    """With activation checkpointing the backward pass runs layers on the same unpadded rows."""
     made = small("transformer-base")
     plan = plan_unpad(made)
     inputs, mask = batch_of("transformer-base", plan)
@@ -271,7 +271,7 @@ def test_what_is_recomputed_sees_the_same_rows() -> None:
 def test_the_kernel_of_many_lengths_is_told_where_rows_begin(
     monkeypatch: pytest.MonkeyPatch, *, causal: bool
 ) -> None:
-    """Its arguments, as its documentation has them, give what attention by rows gives."""
+    """Called as documented, the kernel gives the attention of each row."""
 
     def varlen_attn(
         query: Tensor,
@@ -289,10 +289,10 @@ def test_the_kernel_of_many_lengths_is_told_where_rows_begin(
         assert int(read_starts.diff().max()) <= longest_read
         found = torch.empty_like(query)
         for row in range(len(starts) - 1):
-            here = slice(int(starts[row]), int(starts[row + 1]))
+            rows = slice(int(starts[row]), int(starts[row + 1]))
             there = slice(int(read_starts[row]), int(read_starts[row + 1]))
-            heads = (x.transpose(0, 1) for x in (query[here], key[there], value[there]))
-            found[here] = torch.nn.functional.scaled_dot_product_attention(
+            heads = (x.transpose(0, 1) for x in (query[rows], key[there], value[there]))
+            found[rows] = torch.nn.functional.scaled_dot_product_attention(
                 *heads, is_causal=window_size == (-1, 0), scale=scale
             ).transpose(0, 1)
         return found
