@@ -29,8 +29,8 @@ A model is a JSON spec that wires blocks together.  Start here:
   weft translate outputs/multi30k-en-de/averaged < in.en > out.de
 """
 EXIT_CODES = (
-    "exit codes: 0 success, 1 invalid input, 2 invalid command line, "
-    "130 or 143 stopped by a signal (training saves a checkpoint first)"
+    "exit codes: 0 success, 1 invalid input, 2 invalid command line,\n"
+    "  130 or 143 stopped by a signal (training saves a checkpoint first)"
 )
 
 SPEC = "a spec file, or the name of a shipped spec"

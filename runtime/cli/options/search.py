@@ -49,7 +49,7 @@ def add_search_options(command: ArgumentParser) -> None:
     """Add the options for search, sampling and devices to a command."""
     search = command.add_argument_group(
         "search",
-        "an option that is not given takes its value from the checkpoint's run; "
+        "an option that is not given takes its value from the checkpoint's run;\n"
         "the defaults below apply where the run has no value",
     )
     for name, type_, help_ in _NUMBERS:

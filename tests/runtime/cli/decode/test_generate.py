@@ -26,7 +26,7 @@ Generate = Callable[..., list[str]]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a checkpoint of a small Llama with scattered weights, and a tokenizer."""
+    """Return a checkpoint of a small Llama with perturbed weights, and a tokenizer."""
     place = tmp_path_factory.mktemp("llama")
     settings = TokenizerSettings(vocab_size=40)
     tokenizer = train_tokenizer(["sun moon tree river"] * 20, settings, place / "t.model")

@@ -239,7 +239,7 @@ def test_every_shipped_spec_is_ejected(tmp_path: Path) -> None:
     pairs = []
     for number, name in enumerate(ENTRIES):
         graph = graph_of(small(name))
-        model = shipped["scattered"](build(graph))
+        model = shipped["perturbed"](build(graph))
         inputs = shipped["inputs_of"](name, graph)
         file = f"model_{number}"
         made = eject(graph, tmp_path / f"{file}.py")

@@ -15,7 +15,7 @@ from weft.runtime.export.onnx.forms import onnx_forms
 from weft.specs.load import loaded
 
 
-def scattered(module: nn.Module) -> nn.Module:
+def randomized(module: nn.Module) -> nn.Module:
     """Set random weights in double precision, with nonzero biases."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -54,7 +54,7 @@ def graph_of_block(use: str, **params: Any) -> Graph:
 def test_the_form_computes_what_the_module_computes(use: str, params: dict[str, Any]) -> None:
     """Results agree up to rounding, also with masked positions."""
     graph = graph_of_block(use, **params)
-    model = scattered(build(graph))
+    model = randomized(build(graph))
     block = model.get_submodule("block")
     x = torch.randn(3, 5, 6, dtype=torch.double)
     mask = torch.arange(5) < torch.tensor([[5], [2], [4]])
