@@ -1,4 +1,4 @@
-"""What tests of blocks share: a check that one compiled graph serves every size."""
+"""Fixtures for tests of blocks: a check that one compiled graph is valid for every size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 @pytest.fixture
 def compiles_once() -> Iterator[Callable[[nn.Module], None]]:
-    """Return a check of self-attention; what torch compiled is forgotten before and after."""
+    """Return a check of self-attention that resets torch.compile before and after."""
     from torch._dynamo.testing import CompileCounter  # noqa: PLC0415 - two seconds to import
 
     def check(block: nn.Module) -> None:

@@ -1,9 +1,8 @@
-"""What every block promises, said once and run on the whole registry.
+"""The contract of blocks, checked for the complete registry.
 
-Each block is checked and built as a user's would be: as the only node of a spec.
-A new block is tested by standing in the registry; a file of `variants/` adds, as
-`VARIANTS`, the uses whose ports or behaviour differ from the example's, and, as `FREE`,
-the names of blocks that multiply no matrices.
+Each block is checked and built as the only node of a spec.  Every block in the registry is
+tested.  Files in `variants/` add, as `VARIANTS`, uses whose ports or behavior differ from the
+example and, as `FREE`, the names of blocks without matrix products.
 """
 
 from __future__ import annotations
@@ -34,24 +33,24 @@ from weft.specs.load import loaded
 
 VARIANTS: dict[str, BlockType] = {}
 FREE: set[str] = set()
-"""Names of the blocks that multiply no matrices."""
+"""Names of the blocks without matrix products."""
 for _file in sorted((Path(__file__).parent / "variants").glob("*.py")):
     _names = runpy.run_path(str(_file))
     VARIANTS |= _names.get("VARIANTS", {})
     FREE |= _names.get("FREE", set())
 CASES = {block.key: block for block in registry()} | VARIANTS
 PRIMES = ({"B": 2, "T": 11, "S": 13}, {"B": 3, "T": 17, "S": 19})
-"""Sizes of axes, each a prime of its own, so that no two are mixed up unseen."""
+"""Sizes of axes, each a different prime, so that no two can be confused."""
 SMALL = {"B": 3, "T": 5, "S": 4}
 UNSEEN = re.compile(r"(.*\.)?key\.bias")
-"""A key's bias shifts all scores of a query alike, which softmax does not see."""
+"""A key bias shifts all scores of a query equally, which the softmax cancels."""
 
 
 GRAPHS: dict[tuple[int, bool, str], Graph] = {}
 
 
 def graph_of(block: BlockType, *, steps: bool = False, **params: Any) -> Graph:
-    """Return a spec whose only node is the block's example, checked; each is made once."""
+    """Return a checked spec whose only node is the block's example; cached."""
     key = (id(block), steps, repr(params))
     if key not in GRAPHS:
         GRAPHS[key] = checked(block, params, steps=steps)
@@ -59,7 +58,7 @@ def graph_of(block: BlockType, *, steps: bool = False, **params: Any) -> Graph:
 
 
 def checked(block: BlockType, params: Mapping[str, Any], *, steps: bool) -> Graph:
-    """Return a spec whose only node is the block's example with some params."""
+    """Return a spec whose only node is the block's example with the given params."""
     wired = dict(block.example_inputs)
     written = {**block.example, **params}
     signature = block.signature(block.params(**written), frozenset(wired))
@@ -85,7 +84,7 @@ def checked(block: BlockType, params: Mapping[str, Any], *, steps: bool) -> Grap
 
 
 def made(block: BlockType, **params: Any) -> tuple[Graph, nn.Module]:
-    """Return the example's graph and module, with no weight at a value that hides a fault."""
+    """Return the graph and module of the example, with random weights."""
     graph = graph_of(block, **params)
     return graph, scattered(build(graph).eval())
 
@@ -123,14 +122,14 @@ def drawn(graph: Graph, sizes: Mapping[str, int] = SMALL) -> dict[str, Tensor]:
 
 
 def part_of(graph: Graph) -> Part:
-    """Return the part that the only node is."""
+    """Return the part of the only node."""
     part = graph.root.nodes[0].part
     assert part is not None
     return part
 
 
 def behavior(part: Part, axis: str) -> str:
-    """Return how a part, slots included, says that it mixes positions of an axis."""
+    """Return the declared behavior of a part along an axis, including its slots."""
     ranks = ["pointwise", "causal", "full"]
     said = part.signature.behavior
     own = [
@@ -146,12 +145,12 @@ def _as_long(graph: Graph) -> bool:
 
 
 def named(*behaviors: str, axis: str = "T", again: bool = False) -> pytest.MarkDecorator:
-    """Run a test on the cases that behave so along an axis.
+    """Parametrize a test with the cases that have one of these behaviors along an axis.
 
     Args:
-        behaviors: one of these.
-        axis: in the types of the inputs.
-        again: only those that give as many positions as they read.
+        behaviors: accepted behaviors.
+        axis: axis name in the types of the inputs.
+        again: whether to select only cases whose output is as long as their input.
     """
     chosen = {
         name: block
@@ -172,14 +171,14 @@ STEPPED = {
     and behavior(part_of(graph_of(block)), "T") != "full"
     and all("T" in t.axes or t.kind == "loss" for t in graph_of(block).outputs.values())
 }
-"""Those that can be decoded: none that looks ahead, or gives a sequence of another length."""
+"""Cases that can decode: they do not look ahead, and output the axis that they read."""
 EVERY_CASE = pytest.mark.parametrize("block", CASES.values(), ids=CASES.keys())
-KEPT = {
+MASKED = {
     name: block
     for name, block in CASES.items()
     if "mask[" in " ".join(block.example_inputs.values()) and "y" in graph_of(block).outputs
 }
-WITH_KEEP = pytest.mark.parametrize("block", KEPT.values(), ids=KEPT.keys())
+WITH_MASK = pytest.mark.parametrize("block", MASKED.values(), ids=MASKED.keys())
 WITH_DROPOUT = pytest.mark.parametrize(
     "block",
     [b for b in CASES.values() if "dropout" in b.params.model_fields],
@@ -189,7 +188,7 @@ WITH_DROPOUT = pytest.mark.parametrize(
 
 @EVERY_CASE
 def test_outputs_have_the_declared_types(block: BlockType) -> None:
-    """The shape worked out on paper is the shape torch computes, for every size of an axis."""
+    """The inferred shape is the shape that torch computes, for every size of an axis."""
     graph, model = made(block)
     model.to("meta")
 
@@ -210,7 +209,7 @@ def test_outputs_have_the_declared_types(block: BlockType) -> None:
 
 @EVERY_CASE
 def test_the_weights_formula_names_every_parameter(block: BlockType) -> None:
-    """Costs, ties and checkpoints are worked out from the formula, without torch."""
+    """Costs, ties and checkpoints use the formula, without torch."""
     graph, model = made(block)
 
     found = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
@@ -224,7 +223,7 @@ def test_the_weights_formula_names_every_parameter(block: BlockType) -> None:
 def test_the_work_is_what_torch_counts(block: BlockType) -> None:
     """Each formula against torch's counter, which does not see inside fused kernels.
 
-    So attention is two products; and in float64, recurrences are products too.
+    So attention uses the plain backend, and recurrences run in float64, as products.
     """
     graph, model = made(block)
     model.double()
@@ -239,7 +238,7 @@ def test_the_work_is_what_torch_counts(block: BlockType) -> None:
 
 
 def test_blocks_that_multiply_no_matrices_are_free() -> None:
-    """Look-ups, positions, norms and dropout; whoever is not among them has a formula."""
+    """Look-ups, positions, norms and dropout; all other blocks have a formula."""
     work = {block.name: flops(graph_of(block), PRIMES[0]) for block in registry()}
 
     assert {name for name, cost in work.items() if cost == 0} == FREE
@@ -248,7 +247,7 @@ def test_blocks_that_multiply_no_matrices_are_free() -> None:
 @pytest.mark.slow  # the formula names them all, and there are no buffers: see above
 @EVERY_CASE
 def test_weights_survive_a_file(block: BlockType) -> None:
-    """A model that was saved and opened computes the same."""
+    """A model computes the same after saving and loading."""
     graph, model = made(block)
     inputs = drawn(graph)
     file = io.BytesIO()
@@ -263,7 +262,7 @@ def test_weights_survive_a_file(block: BlockType) -> None:
 
 @EVERY_CASE
 def test_rows_of_a_batch_do_not_mix(block: BlockType) -> None:
-    """Computing a sequence alone gives what the batch gave for it."""
+    """A sequence gives the same result separately as in a batch."""
     graph, model = made(block)
     inputs = drawn(graph)
     together = model(**inputs)
@@ -279,7 +278,7 @@ def test_rows_of_a_batch_do_not_mix(block: BlockType) -> None:
 
 @EVERY_CASE
 def test_every_parameter_learns(block: BlockType) -> None:
-    """No weight is declared and then forgotten in `forward`."""
+    """Every declared weight is used in `forward`."""
     graph, model = made(block)
 
     given = [value for value in model(**drawn(graph)).values() if value.is_floating_point()]
@@ -299,7 +298,7 @@ def test_every_parameter_learns(block: BlockType) -> None:
 
 @EVERY_CASE
 def test_half_precision_is_near_full_precision(block: BlockType) -> None:
-    """Nothing inside asks for float32, and nothing overflows: 8 bits are left of each number."""
+    """No internal operation requires float32, and nothing overflows; bfloat16 has 8 bits."""
     graph, model = made(block)
     inputs = drawn(graph)
     full = model(**inputs)
@@ -325,7 +324,7 @@ def test_half_precision_is_near_full_precision(block: BlockType) -> None:
 
 @named("causal")
 def test_a_causal_block_does_not_see_the_future(block: BlockType) -> None:
-    """Changing the last position leaves the earlier ones exactly as they were, but not itself."""
+    """Changing the last position changes its output, but leaves the earlier ones exactly equal."""
     graph, model = made(block)
     inputs = drawn(graph)
     if "mask" in inputs and "T" in graph.inputs["mask"].axes:
@@ -341,9 +340,9 @@ def test_a_causal_block_does_not_see_the_future(block: BlockType) -> None:
 
 @named("causal", "full")
 def test_a_block_that_mixes_positions_says_so_with_reason(block: BlockType) -> None:
-    """Changing an end changes what is beyond it: else the block could be called pointwise.
+    """Changing one end changes the output beyond it; otherwise the block would be pointwise.
 
-    Where several positions become one, the end is the last of the first ones.
+    If several positions are merged into one, the end is the last position of the first group.
     """
     graph, model = made(block)
     inputs = drawn(graph)
@@ -376,9 +375,9 @@ def changed_at(graph: Graph, inputs: dict[str, Tensor], place: int) -> Iterator[
 
 @named("pointwise")
 def test_a_pointwise_block_maps_each_position_by_itself(block: BlockType) -> None:
-    """Changing one position changes that position and no other, but for the last bits.
+    """Changing one position changes only its own output, apart from rounding.
 
-    Which positions a matrix product takes together may change with what stands there.
+    Matrix products may group positions differently depending on their values.
     """
     graph, model = made(block)
     model = model.double()
@@ -398,12 +397,12 @@ def test_a_pointwise_block_maps_each_position_by_itself(block: BlockType) -> Non
 
 @named("causal", "full", again=True)
 def test_applied_so_often_it_leads_from_everywhere(block: BlockType) -> None:
-    """As many times as `hops` says, and not once less: which position reads which is multiplied."""
+    """Exactly `hops` times, and not fewer: the dependency matrix is multiplied."""
     length = 11
     graph, model = made(block)
     inputs = drawn(graph, {**SMALL, "T": length})
     for name, type_ in graph.inputs.items():
-        if type_.kind in ("mask", "bias"):  # every position may be read
+        if type_.kind in ("mask", "bias"):  # all positions may be attended to
             inputs[name] = torch.full_like(inputs[name], type_.kind == "mask")
     before = model(**inputs)["y"]
     reads_TS = torch.zeros(length, length, dtype=torch.bool)
@@ -426,7 +425,7 @@ def test_applied_so_often_it_leads_from_everywhere(block: BlockType) -> None:
 
 
 def least_hops(part: Part, lengths: Mapping[str, int]) -> int:
-    """Return the hops of a part, or of that in its slots which needs the fewest."""
+    """Return the hops of a part, or the fewest hops of its slots."""
     if part.signature.behavior:
         sizes = {name: evaluate(axis, lengths) for name, axis in part.axes.items()}
         return part.block.hops(part.arguments, sizes)
@@ -434,9 +433,9 @@ def least_hops(part: Part, lengths: Mapping[str, int]) -> int:
     return min(filter(None, (least_hops(inner, lengths) for inner in mixing)), default=0)
 
 
-@WITH_KEEP
+@WITH_MASK
 def test_padding_never_changes_a_kept_result(block: BlockType) -> None:
-    """Whatever stands at padded positions, what is kept comes out the same."""
+    """The values at padded positions do not affect the outputs at the others."""
     graph, model = made(block)
     inputs = drawn(graph)
     axis = graph.inputs["mask"].axes[1]
@@ -451,14 +450,14 @@ def test_padding_never_changes_a_kept_result(block: BlockType) -> None:
 
     whole = torch.ones(before.shape[:2], dtype=torch.bool)
     own = axis == "T" and "T" in graph.outputs["y"].axes
-    kept = outputs.get("mask", inputs["mask"] if own else whole)
-    torch.testing.assert_close(before[kept], after[kept])
+    unmasked = outputs.get("mask", inputs["mask"] if own else whole)
+    torch.testing.assert_close(before[unmasked], after[unmasked])
     assert any(not torch.equal(changed[name], inputs[name]) for name in inputs)
 
 
 @pytest.mark.parametrize("block", STEPPED.values(), ids=STEPPED.keys())
 def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
-    """Some positions at a time give what all at once give, also after beams changed places."""
+    """Several positions at a time give the parallel result, also after beams are reordered."""
     sentences, beams, length, turn = 2, 3, 5, 3
     graph = graph_of(block, steps=True)
     model = scattered(build(graph).eval()).double()
@@ -494,14 +493,14 @@ def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
 
 
 def test_what_gives_another_axis_is_not_decoded() -> None:
-    """A longer sequence has no one position for each of the shorter."""
+    """Positions of an output with another length do not correspond to input positions."""
     with pytest.raises(SpecError, match=r"output 'y' of prepend@1 depends on T but has not"):
         graph_of(registry().get("prepend@1") or pytest.fail("gone"), steps=True)
 
 
 @WITH_DROPOUT
 def test_dropout_works_in_training_only(block: BlockType) -> None:
-    """In evaluation the block is the one without dropout; in training two runs differ."""
+    """In evaluation, dropout has no effect; in training, two runs differ."""
     graph, model = made(block, dropout=0.5)
     _, plain = made(block, dropout=0.0)
     inputs = drawn(graph)
@@ -515,7 +514,7 @@ def test_dropout_works_in_training_only(block: BlockType) -> None:
 
 @WITH_DROPOUT
 def test_a_training_run_with_one_seed_drops_the_same_numbers(block: BlockType) -> None:
-    """Dropout draws from torch's own generator and from nowhere else."""
+    """Dropout uses only torch's own generator."""
     graph, model = made(block, dropout=0.5)
     inputs = drawn(graph)
     model.train()
@@ -530,7 +529,7 @@ def test_a_training_run_with_one_seed_drops_the_same_numbers(block: BlockType) -
 
 @EVERY_CASE
 def test_initialize_draws_every_weight_from_the_generator(block: BlockType) -> None:
-    """Weights follow from the seed alone: none keeps what stood in memory before."""
+    """Weights depend only on the seed, not on the previous contents of memory."""
     model = build_empty(graph_of(block))
 
     def weights(seed: int, rubbish: float) -> dict[str, Tensor]:
@@ -553,7 +552,7 @@ def test_initialize_draws_every_weight_from_the_generator(block: BlockType) -> N
 @pytest.mark.filterwarnings(r"ignore:The \.grad attribute:UserWarning")
 @pytest.mark.parametrize("block", list(registry()), ids=lambda block: block.key)
 def test_compiled_equals_eager(block: BlockType) -> None:
-    """Outputs and gradients, traced by torch.compile for sizes that it has not seen."""
+    """Outputs and gradients, traced by torch.compile with dynamic sizes."""
     graph, model = made(block)
     torch.compiler.reset()
     compiled = torch.compile(model, backend="aot_eager", dynamic=True)

@@ -1,4 +1,4 @@
-"""Where attention looks: rotary positions by complex numbers, windows by dense masks."""
+"""Rotary positions against complex numbers, and windows against dense masks."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from weft.blocks.position.position_module import rotated
 from weft.graphs.ir.block_type import BlockType
 
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-KEEP = torch.tensor([[1, 1, 0, 0, 0, 1], [0, 1, 1, 1, 1, 0]]).bool()
+MASK = torch.tensor([[1, 1, 0, 0, 0, 1], [0, 1, 1, 1, 1, 0]]).bool()
 
 
 def attention(**how: Any) -> Attention:
-    """Return attention of two heads, no weight at a value that hides a fault."""
+    """Return attention with two heads and random weights."""
     made = Attention(8, 8, 2, 4, 3, **how).double().eval()
     for weight in made.parameters():
         nn.init.normal_(weight, std=0.5)
@@ -34,7 +34,7 @@ def attention(**how: Any) -> Attention:
 
 
 def stepped(block: Attention, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, State]:
-    """Return what a block gives one position at a time, and what it remembers."""
+    """Return the outputs of a block one position at a time, and its decoding state."""
     state = block.begin(Capacity(x.size(0), 1, x.size(1), x.dtype, x.device))
     given = []
     for t in range(x.size(1)):
@@ -54,7 +54,7 @@ def test_a_pair_is_a_point_turned_by_its_position() -> None:
 
 
 def test_only_the_distance_counts() -> None:
-    """Section 3.4.1: the product of a turned query and key depends on t - s alone."""
+    """Section 3.4.1: the product of a rotated query and key depends only on t - s."""
     query, key = torch.randn(2, 1, 1, 1, 6, dtype=torch.float64)
 
     def product(t: int, s: int) -> float:
@@ -70,7 +70,7 @@ def test_only_the_distance_counts() -> None:
 @BOTH
 @pytest.mark.parametrize("base", [10_000.0, 30.0])
 def test_rotary_is_a_product_of_complex_numbers(base: float, *, causal: bool) -> None:
-    """Equation 12 of the paper: each pair is one number, times exp(i t theta), in each head."""
+    """Equation 12 of the paper: each pair is a complex number, times exp(i t theta), per head."""
     block = attention(position="rotary", rotary_base=base, causal=causal)
     x = torch.randn(6, 8, dtype=torch.float64)
 
@@ -86,12 +86,12 @@ def test_rotary_is_a_product_of_complex_numbers(base: float, *, causal: bool) ->
     if causal:
         score = score.masked_fill(torch.ones(6, 6, dtype=torch.bool).triu(1), -math.inf)
     read = torch.einsum("hts,shv->thv", score.softmax(-1), block.value(x).view(6, 2, 3))
-    # Angles are worked out with 24 bits.
+    # Angles are computed in float32, with 24 bits.
     torch.testing.assert_close(found, block.out(read.flatten(1)), rtol=0, atol=1e-6)
 
 
 def test_a_step_stores_the_key_turned_by_its_own_position() -> None:
-    """What was stored is never turned again."""
+    """Stored keys are not rotated again."""
     block = attention(position="rotary", causal=True)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
 
@@ -104,7 +104,7 @@ def test_a_step_stores_the_key_turned_by_its_own_position() -> None:
 
 
 def test_order_counts_with_rotary_positions_and_not_without() -> None:
-    """Full attention alone does not know who stands where."""
+    """Full attention without position encodings does not depend on the order."""
     x = torch.randn(1, 6, 8, dtype=torch.float64)
     plain, turned = attention(), attention(position="rotary")
 
@@ -113,16 +113,16 @@ def test_order_counts_with_rotary_positions_and_not_without() -> None:
 
 
 def dense(window: int, *, causal: bool) -> Tensor:
-    """Return the mask of a window over six positions, one entry at a time."""
+    """Return the mask of a window over six positions, entry by entry."""
     near = [[abs(t - s) <= window and (s <= t or not causal) for s in range(6)] for t in range(6)]
     return torch.tensor(near)
 
 
 @BOTH
-@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, MASK], ids=["no padding", "padding"])
 @pytest.mark.parametrize("window", [1, 2, 4, 5, 100])
 def test_a_window_is_a_dense_mask(window: int, mask: Tensor | None, *, causal: bool) -> None:
-    """Whoever stands further away than the window is not read, on neither side."""
+    """Positions at a larger distance than the window are not attended to, on either side."""
     block = attention(window=window, causal=causal)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
 
@@ -140,10 +140,10 @@ def test_a_window_is_a_dense_mask(window: int, mask: Tensor | None, *, causal: b
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, MASK], ids=["no padding", "padding"])
 @pytest.mark.parametrize("position", ["none", "rotary"])
 def test_steps_with_a_window_give_the_parallel_result(mask: Tensor | None, position: str) -> None:
-    """Also where a window holds nothing that may be read: then zeros are mixed."""
+    """Also where a window is fully masked; then the output is the projection of zeros."""
     block = attention(window=1, causal=True, position=position)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
 
@@ -156,7 +156,7 @@ def test_steps_with_a_window_give_the_parallel_result(mask: Tensor | None, posit
 
 @pytest.mark.parametrize("kv_heads", [1, 2])
 def test_a_step_reads_the_last_positions_of_the_window_alone(kv_heads: int) -> None:
-    """At position 5 a window of 2 reads 3, 4 and 5; what stands before may be anything."""
+    """At position 5, a window of 2 covers 3, 4 and 5; earlier positions have no effect."""
     block = attention(window=2, causal=True, kv_heads=kv_heads)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
     _, state = stepped(block, x[:, :5].contiguous())
@@ -179,7 +179,7 @@ def test_a_step_reads_the_last_positions_of_the_window_alone(kv_heads: int) -> N
 
 
 def test_neither_means_anything_where_a_memory_is_read() -> None:
-    """A memory's positions are not the reader's, so nothing is near or far."""
+    """Memory positions are unrelated to query positions, so there is no distance."""
     block = attention(window=1, position="rotary")
     plain = attention()
     plain.load_state_dict(block.state_dict())
@@ -200,7 +200,7 @@ def test_neither_means_anything_where_a_memory_is_read() -> None:
     ids=["attention", "grouped"],
 )
 def test_an_odd_width_is_refused_with_a_way_out(block: BlockType, params: AttentionParams) -> None:
-    """Pairs need an even d_k; the finding names one."""
+    """Rotation needs an even d_k; the help names one."""
     sizes = {"d_model": 12, "d_memory": 12}
 
     with pytest.raises(ValueError, match="d_k is 3, which is odd") as caught:
@@ -225,5 +225,5 @@ def test_an_odd_width_is_refused_with_a_way_out(block: BlockType, params: Attent
 def test_one_graph_serves_every_size(
     how: dict[str, Any], compiles_once: Callable[[nn.Module], None]
 ) -> None:
-    """Compiled without a break, and not again for other batches or lengths."""
+    """Compiled without graph breaks, and not recompiled for other batch sizes or lengths."""
     compiles_once(attention(**how))

@@ -1,4 +1,4 @@
-"""Fields: params that a block got later change nothing for specs that do not use them."""
+"""Params added later do not change the form of specs that do not use them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from weft.blocks.params import LATER, Count, Flag, Params
 
 
 class Grown(Params):
-    """A block's params, two of them added after its first specs."""
+    """Params of a block, two of them added after its first release."""
 
     size: Count = 3
-    """As ever."""
+    """Original param."""
     odd: Annotated[Flag, LATER] = False
-    """Added."""
+    """Added later."""
     reach: Annotated[Count | None, LATER] = None
-    """Added too."""
+    """Added later, too."""
 
 
 @pytest.mark.parametrize(
-    ("written", "kept"),
+    ("written", "serialized"),
     [
         ({}, {"size": 3}),
         ({"odd": False, "reach": None}, {"size": 3}),
@@ -30,19 +30,19 @@ class Grown(Params):
     ],
 )
 def test_a_later_param_stands_in_json_only_where_it_does_something(
-    written: dict[str, object], kept: dict[str, object]
+    written: dict[str, object], serialized: dict[str, object]
 ) -> None:
-    """So the full form, and with it the fingerprint, of an old spec is what it was."""
-    assert Grown.model_validate(written).model_dump(mode="json") == kept
+    """So the full form and the fingerprint of an old spec do not change."""
+    assert Grown.model_validate(written).model_dump(mode="json") == serialized
 
 
 def test_a_module_is_given_every_param() -> None:
-    """Leaving out is for what is written; the constructor gets all, later ones too."""
+    """Defaults are omitted only in the written form; the constructor gets all params."""
     assert Grown().model_dump() == {"size": 3, "odd": False, "reach": None}
 
 
 def test_attention_is_written_as_before_positions_and_windows() -> None:
-    """What checkpoints of format 1 hold of an attention block, key for key."""
+    """The params of an attention block in checkpoints of format 1, key by key."""
     known = {"heads", "d_k", "d_v", "causal", "bias", "dropout"}
 
     assert AttentionParams(heads=2).model_dump(mode="json").keys() == known

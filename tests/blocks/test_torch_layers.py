@@ -1,4 +1,4 @@
-"""Whole layers, taken from a built Transformer, against torch's own."""
+"""Complete layers of a built Transformer against torch's layers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BOTH_KINDS = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=str)
 
 
 def layer(stack: str, order: str, dtype: torch.dtype) -> nn.Module:
-    """Return the first layer of a stack, no weight at a value that hides a fault."""
+    """Return the first layer of a stack, with random weights."""
     text = load("transformer-tiny").form.model_dump_json(by_alias=True)
     spec = loaded(json.loads(text.replace('"post"', f'"{order}"'))).form
     model = build(check(spec, registry(), SIZES))
@@ -34,7 +34,7 @@ def layer(stack: str, order: str, dtype: torch.dtype) -> nn.Module:
 
 
 def torchs(kind: type[nn.Module], order: str, dtype: torch.dtype) -> Any:
-    """Return torch's layer; in training mode it takes no shortcut, and dropout is 0."""
+    """Return torch's layer, in training mode to avoid its fast path, without dropout."""
     return kind(
         16,
         4,
@@ -48,11 +48,11 @@ def torchs(kind: type[nn.Module], order: str, dtype: torch.dtype) -> Any:
 
 
 def counterparts(ours: Any, attentions: dict[str, str]) -> dict[str, list[nn.Parameter]]:
-    """Return which of our weights, stacked, are each of torch's.
+    """Return which of our weights, stacked, correspond to each of torch's.
 
     Args:
-        ours: the layer.
-        attentions: our name of each attention, in order, to torch's.
+        ours: our layer.
+        attentions: maps our name of each attention, in order, to torch's name.
     """
     same: dict[str, list[nn.Parameter]] = {}
     for which in ("weight", "bias"):
@@ -70,7 +70,7 @@ def counterparts(ours: Any, attentions: dict[str, str]) -> dict[str, list[nn.Par
 
 
 def take_weights(theirs: Any, same: dict[str, list[nn.Parameter]]) -> None:
-    """Copy our weights into torch's layer, every one of them."""
+    """Copy all of our weights to torch's layer."""
     theirs.load_state_dict({name: torch.cat(parts).detach() for name, parts in same.items()})
 
 
@@ -86,7 +86,7 @@ def assert_same_gradients(
 @BOTH_ORDERS
 @BOTH_KINDS
 def test_the_encoder_layer_is_torchs(order: str, dtype: torch.dtype) -> None:
-    """Same weights, same padding: same result, and the same gradient of every weight and input."""
+    """Same weights and padding give the same output and the same gradients."""
     ours = layer("encoder", order, dtype)
     theirs = torchs(nn.TransformerEncoderLayer, order, dtype)
     same = counterparts(ours, {"self_attention": "self_attn"})
@@ -110,7 +110,7 @@ def test_the_encoder_layer_is_torchs(order: str, dtype: torch.dtype) -> None:
 @BOTH_ORDERS
 @BOTH_KINDS
 def test_the_decoder_layer_is_torchs(order: str, dtype: torch.dtype) -> None:
-    """Causal over itself, masked over the memory; gradients reach the memory too."""
+    """Causal self-attention, masked memory; gradients reach the memory, too."""
     ours = layer("decoder", order, dtype)
     theirs = torchs(nn.TransformerDecoderLayer, order, dtype)
     attentions = {"self_attention": "self_attn", "cross_attention": "multihead_attn"}
@@ -136,7 +136,7 @@ def test_the_decoder_layer_is_torchs(order: str, dtype: torch.dtype) -> None:
 
 
 def test_every_node_costs_what_torch_counts() -> None:
-    """Block by block, the two copies of a layer together; the fused kernel is not counted."""
+    """Block by block, with both copies of a layer added up; fused kernels are not counted."""
     graph = check(load("transformer-tiny").form, registry(), {**SIZES, "layers": 2})
     model = build(graph).eval()
     source, target = torch.randint(11, (3, 11)), torch.randint(11, (3, 7))

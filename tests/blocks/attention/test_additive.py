@@ -1,4 +1,4 @@
-"""Additive attention against a loop over queries and positions, as the paper writes it."""
+"""Additive attention against a loop over queries and positions, as in the paper."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from weft.blocks.attention.additive_module import AdditiveAttention
 
-KEEP = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
+MASK = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
 
 
 def by_hand(ours: AdditiveAttention, x: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-    """Equations 5 and 6, one query and one position at a time."""
+    """Equations 5 and 6, for one query and one position at a time."""
     w, u, v = ours.query.weight, ours.key.weight, ours.score.weight[0]
     y = torch.zeros(*x.shape[:2], memory.size(2), dtype=x.dtype)
     for b in range(x.size(0)):
@@ -25,22 +25,22 @@ def by_hand(ours: AdditiveAttention, x: Tensor, memory: Tensor, mask: Tensor) ->
     return y
 
 
-@pytest.mark.parametrize("masked", [False, True], ids=["all kept", "padding"])
+@pytest.mark.parametrize("masked", [False, True], ids=["no padding", "padding"])
 def test_it_is_the_papers(*, masked: bool) -> None:
-    """Weights exp(e) / sum exp(e) over what is kept, of the memory as it is."""
+    """Weights exp(e) / sum exp(e) over the unmasked positions of the memory."""
     ours = AdditiveAttention(8, 6, 5).double()
     x = torch.randn(2, 3, 8, dtype=torch.float64)
     memory = torch.randn(2, 5, 6, dtype=torch.float64)
 
     with torch.no_grad():
-        found = ours(x, memory, KEEP if masked else None)
-        expected = by_hand(ours, x, memory, KEEP if masked else torch.ones_like(KEEP))
+        found = ours(x, memory, MASK if masked else None)
+        expected = by_hand(ours, x, memory, MASK if masked else torch.ones_like(MASK))
 
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 def test_who_may_read_nothing_reads_zeros() -> None:
-    """A sentence of padding alone fills no batch with NaN, forwards or backwards."""
+    """A sentence that is all padding gives no NaN, neither forward nor backward."""
     ours = AdditiveAttention(4, 4, 3)
     x, memory = torch.randn(2, 2, 3, 4).requires_grad_()
     mask = torch.tensor([[False, False, False], [True, True, False]])
@@ -54,12 +54,12 @@ def test_who_may_read_nothing_reads_zeros() -> None:
 
 
 def test_autocast_keeps_the_precision_it_asks_for() -> None:
-    """The softmax is computed in float32 there; the weighted sum is not."""
+    """The softmax is computed in float32, the weighted sum in the autocast dtype."""
     ours = AdditiveAttention(8, 6, 5)
     x, memory = torch.randn(2, 3, 8), torch.randn(2, 5, 6)
 
     with torch.autocast("cpu", torch.bfloat16):
-        found = ours(x, memory.bfloat16(), KEEP)
+        found = ours(x, memory.bfloat16(), MASK)
 
     assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), ours(x, memory, KEEP), rtol=0.05, atol=0.02)
+    torch.testing.assert_close(found.float(), ours(x, memory, MASK), rtol=0.05, atol=0.02)

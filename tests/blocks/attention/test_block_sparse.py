@@ -1,4 +1,4 @@
-"""Block-sparse attention against dense attention with the mask that its params mean."""
+"""Block-sparse attention against dense attention with the equivalent mask."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from weft.blocks.attention.block_sparse import (
 )
 from weft.blocks.attention.block_sparse_module import BlockSparseAttention
 
-KEEP = torch.rand(2, 23, generator=torch.Generator().manual_seed(1)) > 0.3
+MASK = torch.rand(2, 23, generator=torch.Generator().manual_seed(1)) > 0.3
 
 
 def attention(**how: Any) -> BlockSparseAttention:
-    """Return attention of two heads, no weight at a value that hides a fault."""
+    """Return attention with two heads and random weights."""
     made = BlockSparseAttention(8, 2, 4, 3, **how).double().eval()
     for weight in made.parameters():
         nn.init.normal_(weight, std=0.5)
@@ -27,7 +27,7 @@ def attention(**how: Any) -> BlockSparseAttention:
 
 
 def dense_mask(block: BlockSparseAttention, length: int) -> Tensor:
-    """Return [H, T, T], true where t reads s, one entry at a time from what the params mean."""
+    """Return [H, T, T], true where t attends to s, entry by entry from the params."""
     size, first = block.block, block.global_tokens
     drawn: list[list[set[int]]] = [[set() for _ in range(length)] for _ in range(2)]
     if block.random_blocks:
@@ -45,7 +45,7 @@ def dense_mask(block: BlockSparseAttention, length: int) -> Tensor:
 
 
 def dense(block: BlockSparseAttention, x: Tensor, padding: Tensor) -> Tensor:
-    """Return what attention with the dense mask gives."""
+    """Return the output of attention with the dense mask."""
 
     def heads(part: nn.Module) -> Tensor:
         split: Tensor = part(x).unflatten(-1, (2, -1)).transpose(1, 2)
@@ -82,13 +82,13 @@ PATTERNS = [
 ]
 
 
-@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, MASK], ids=["no padding", "padding"])
 @pytest.mark.parametrize("length", [1, 23])
 @pytest.mark.parametrize("how", PATTERNS, ids=str)
 def test_it_is_dense_attention_with_a_mask(
     how: dict[str, Any], length: int, mask: Tensor | None
 ) -> None:
-    """Windows of blocks and of positions, global and random ones, lengths of no whole block."""
+    """Windows of blocks and positions, global and random blocks, lengths with a partial block."""
     block = attention(**how)
     x = torch.randn(2, length, 8, dtype=torch.float64)
     mask = None if mask is None else mask[:, :length]
@@ -101,11 +101,11 @@ def test_it_is_dense_attention_with_a_mask(
 
 @pytest.mark.parametrize("how", PATTERNS, ids=str)
 def test_weights_shown_are_those_used(how: dict[str, Any]) -> None:
-    """Values weighed by what is shown are what is read; nothing else has a weight."""
+    """The weighted values equal the output; all other weights are zero."""
     block = attention(**how)
     x, first = torch.randn(2, 23, 8, dtype=torch.float64), block.global_tokens
 
-    weights = block.attention_weights(x, KEEP)
+    weights = block.attention_weights(x, MASK)
 
     assert not weights.masked_select(~dense_mask(block, 23)).any()
     value = block.value(x).unflatten(-1, (2, -1)).transpose(1, 2)
@@ -114,14 +114,14 @@ def test_weights_shown_are_those_used(how: dict[str, Any]) -> None:
         own = block.global_maps.value(x).unflatten(-1, (2, -1)).transpose(1, 2)
         y = torch.cat([(weights @ own)[:, :, :first], y[:, :, first:]], 2)
     given = block.out(y.transpose(1, 2).flatten(2))
-    torch.testing.assert_close(given, block(x, KEEP), rtol=0, atol=1e-12)
+    torch.testing.assert_close(given, block(x, MASK), rtol=0, atol=1e-12)
 
 
 def test_slopes_are_those_of_dense_attention() -> None:
-    """Also where a row may read nothing: finite."""
+    """Gradients are also finite for fully masked rows."""
     block = attention(block=4, window_blocks=0, random_blocks=1, global_tokens=1)
     x = torch.randn(2, 23, 8, dtype=torch.float64, requires_grad=True)
-    mask = KEEP.clone()
+    mask = MASK.clone()
     mask[1] = False
 
     found = torch.autograd.grad(block(x, mask).square().sum(), x)[0]
@@ -131,7 +131,7 @@ def test_slopes_are_those_of_dense_attention() -> None:
 
 
 def test_random_blocks_are_others_distinct_and_the_same_every_time() -> None:
-    """None in the window or among the global ones; another seed and head draw others."""
+    """None is in the window or global; another seed or head draws others."""
     block = attention(block=4, global_tokens=8, random_blocks=3, seed=5)
 
     index, there = block.drawn(40)
@@ -150,19 +150,19 @@ def test_random_blocks_are_others_distinct_and_the_same_every_time() -> None:
 
 
 def test_random_blocks_are_spread_evenly() -> None:
-    """Each of 100 blocks is drawn about as often as another, over 2 heads, 100 rows, 20 seeds."""
+    """Each of 100 blocks is drawn about equally often, over 2 heads, 100 rows and 20 seeds."""
     drawn = torch.zeros(100)
     for seed in range(20):
         block = attention(block=1, window_blocks=0, random_blocks=5, seed=seed)
         drawn += block.drawn(100)[0].flatten().bincount(minlength=100)
 
-    # 4000 draws of 5 in 99: 200 each, with a deviation of sqrt(200 * 0.95) = 13.8.
+    # 4000 draws of 5 in 99: 200 each, with a standard deviation of sqrt(200 * 0.95) = 13.8.
     assert drawn.sum() == 20_000
     assert (drawn - 200).abs().max() < 5 * 13.8
 
 
 def test_where_there_are_too_few_all_are_read() -> None:
-    """Of 4 blocks the first has two beyond its window, the second one."""
+    """With 4 blocks, the first has two blocks outside its window, the second has one."""
     block = attention(block=4, random_blocks=3)
 
     index, there = block.drawn(4)
@@ -172,7 +172,7 @@ def test_where_there_are_too_few_all_are_read() -> None:
 
 
 def test_less_is_compared_than_all_with_all() -> None:
-    """At 64 blocks, six of them and one position are read: a tenth of the pairs."""
+    """With 64 blocks, each attends to six blocks and one position: a tenth of all pairs."""
     how = {"heads": 2, "block": 8, "global_tokens": 1, "random_blocks": 3}
     params = BlockSparseAttentionParams.model_validate(how)
     arguments = BLOCK_SPARSE_ATTENTION.arguments(params, {"d_model": 8})
@@ -199,7 +199,7 @@ def test_less_is_compared_than_all_with_all() -> None:
     ids=str,
 )
 def test_what_cannot_be_is_refused(how: dict[str, Any], problem: str, help_: str) -> None:
-    """Each with its way out."""
+    """Each error has a help text."""
     params = BlockSparseAttentionParams.model_validate(how)
 
     with pytest.raises(ValueError, match=problem) as caught:
@@ -209,7 +209,7 @@ def test_what_cannot_be_is_refused(how: dict[str, Any], problem: str, help_: str
 
 
 def test_global_maps_start_as_copies() -> None:
-    """Section 3.1 of Beltagy et al.: both sets begin with the same values."""
+    """Section 3.1 of Beltagy et al.: both sets of projections start with the same values."""
     block = attention(block=4, global_tokens=1, global_maps=True)
     block.initialize(torch.Generator().manual_seed(1))
     assert block.global_maps is not None
@@ -224,5 +224,5 @@ def test_global_maps_start_as_copies() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.slow
 def test_one_graph_serves_every_size(compiles_once: Callable[[nn.Module], None]) -> None:
-    """Compiled without a break, and not again for other batches or lengths."""
+    """Compiled without graph breaks, and not recompiled for other batch sizes or lengths."""
     compiles_once(attention(**PATTERNS[7]))

@@ -1,4 +1,4 @@
-"""What distance adds to the scores of attention: ALiBi in loops, T5's buckets in whole numbers."""
+"""Relative positions: ALiBi in loops, the buckets of T5 in integers, relative keys."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from weft.specs.findings import SpecError
 from weft.specs.load import loaded
 
 BOTH = pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-KEEP = torch.tensor([[1, 1, 0, 0, 0, 1], [0, 1, 1, 1, 1, 0]]).bool()
+MASK = torch.tensor([[1, 1, 0, 0, 0, 1], [0, 1, 1, 1, 1, 0]]).bool()
 
 
 def attention(**how: Any) -> Attention:
-    """Return attention of four heads, no weight at a value that hides a fault."""
+    """Return attention with four heads and random weights."""
     made = Attention(8, 8, 4, 3, 2, **how).double().eval()
     for weight in made.parameters():
         nn.init.normal_(weight, std=0.5)
@@ -32,7 +32,7 @@ def attention(**how: Any) -> Attention:
 
 
 def by_loops(block: Attention, x: Tensor, mask: Tensor, added: Any) -> Tensor:
-    """Return attention one score at a time, with `added(head, t, s)`; None where not read."""
+    """Return attention score by score, with `added(head, t, s)`; None masks a pair."""
     rows, length, shared = *x.shape[:2], block.heads // block.kv_heads
     query = block.query(x).view(rows, length, block.heads, -1)
     key, value = (
@@ -57,7 +57,7 @@ def by_loops(block: Attention, x: Tensor, mask: Tensor, added: Any) -> Tensor:
 @pytest.mark.parametrize("kv_heads", [4, 2, 1])
 @pytest.mark.parametrize("window", [None, 2])
 def test_alibi_is_a_loop_over_scores(window: int | None, kv_heads: int, *, causal: bool) -> None:
-    """With 4 heads the slopes are 1/4, 1/16, 1/64 and 1/256; padding and window hide as ever."""
+    """With 4 heads, the slopes are 1/4, 1/16, 1/64 and 1/256; padding and windows mask as usual."""
     block = attention(position="alibi", causal=causal, kv_heads=kv_heads, window=window)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
     slopes = [1 / 4, 1 / 16, 1 / 64, 1 / 256]
@@ -67,8 +67,8 @@ def test_alibi_is_a_loop_over_scores(window: int | None, kv_heads: int, *, causa
         return None if hidden else -slopes[head] * abs(t - s)
 
     with torch.no_grad():
-        expected = by_loops(block, x, KEEP, added)
-        torch.testing.assert_close(block(x, mask=KEEP), expected, rtol=0, atol=1e-12)
+        expected = by_loops(block, x, MASK, added)
+        torch.testing.assert_close(block(x, mask=MASK), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_alibi_is_a_loop_over_scores(window: int | None, kv_heads: int, *, causa
     ],
 )
 def test_slopes_are_those_of_the_paper(heads: int, slopes: list[float]) -> None:
-    """Section 3: for 8 heads 1/2 to 1/256; for 16 every second one lies half way between."""
+    """Section 3: 1/2 to 1/256 for 8 heads; for 16 heads, every second slope is in between."""
     found = alibi(torch.tensor([[3], [0], [-2]]), heads)
 
     expected = [[[-3 * slope], [0.0], [-2 * slope]] for slope in slopes]
@@ -88,15 +88,15 @@ def test_slopes_are_those_of_the_paper(heads: int, slopes: list[float]) -> None:
 
 
 def test_those_that_read_are_the_last_of_those_that_are_read() -> None:
-    """As in a step, where the newest position reads all before it."""
+    """As in a decoding step, where the newest position attends to all earlier ones."""
     assert distances(2, 4, torch.device("cpu")).tolist() == [[2, 1, 0, -1], [3, 2, 1, 0]]
 
 
 def bucket(distance: int, buckets: int, longest: int, *, causal: bool) -> int:
-    """Return the bucket of one distance in whole numbers.
+    """Return the bucket of one distance, computed in integers.
 
-    On one side of n buckets, e = n // 2 hold one distance each.  Bucket e + j begins at
-    e * (longest / e)^(j / (n - e)), so d is in it or further when
+    On either side with n buckets, e = n // 2 hold one distance each.  Bucket e + j begins at
+    e * (longest / e)^(j / (n - e)), so d is in it or in a later one if
     d^(n-e) * e^j >= e^(n-e) * longest^j.
     """
     n, first = (buckets, 0) if causal else (buckets // 2, buckets // 2 if distance < 0 else 0)
@@ -123,10 +123,10 @@ def test_buckets_grow_by_one_factor(buckets: int, longest: int, *, causal: bool)
 
 
 def test_buckets_of_t5_by_hand() -> None:
-    """8 of one distance each; then 8 * 2^(j/2) begins the j-th: 8, 11.3, 16, 22.6, ... 90.5."""
+    """8 with one distance each; the others begin at 8 * 2^(j/2): 8, 11.3, 16, 22.6, ... 90.5."""
     at = [0, 1, 7, 8, 11, 12, 15, 16, 22, 23, 31, 32, 45, 46, 63, 64, 90, 91, 127, 128, 9999]
     there = [0, 1, 7, 8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15, 15, 15]
-    # Distance 0 has one bucket: that of "0 after" stays empty.
+    # Distance 0 has a single bucket, so the bucket "0 after" stays empty.
     after = [16 + there[i] if d else 0 for i, d in enumerate(at)]
 
     assert distance_buckets(torch.tensor(at), 32, 128, causal=False).tolist() == there
@@ -136,7 +136,7 @@ def test_buckets_of_t5_by_hand() -> None:
 @BOTH
 @pytest.mark.parametrize("kv_heads", [4, 2])
 def test_a_relative_bias_is_a_row_of_the_table(kv_heads: int, *, causal: bool) -> None:
-    """The number of a head and bucket is added to the score, scaled or not."""
+    """The bias of a head and bucket is added to the score, scaled or not."""
     how = {"buckets": 8, "max_distance": 5, "causal": causal, "kv_heads": kv_heads}
     block = attention(position="relative_bias", **how)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
@@ -149,8 +149,8 @@ def test_a_relative_bias_is_a_row_of_the_table(kv_heads: int, *, causal: bool) -
         return None if causal and s > t else table[row][head]
 
     with torch.no_grad():
-        expected = by_loops(block, x, KEEP, added)
-        torch.testing.assert_close(block(x, mask=KEEP), expected, rtol=0, atol=1e-12)
+        expected = by_loops(block, x, MASK, added)
+        torch.testing.assert_close(block(x, mask=MASK), expected, rtol=0, atol=1e-12)
 
 
 @BOTH
@@ -165,7 +165,7 @@ def test_relative_keys_are_added_to_the_keys(kv_heads: int, scale: str, *, causa
     table = block.relative_key.weight
     assert table.shape == ((3, 3) if causal else (5, 3))
 
-    found = block(x, mask=KEEP)
+    found = block(x, mask=MASK)
 
     query = block.query(x).view(2, 6, 4, 3)
     key, value = (
@@ -177,14 +177,14 @@ def test_relative_keys_are_added_to_the_keys(kv_heads: int, scale: str, *, causa
         for s in range(t + 1 if causal else 6):
             own = table[2 + max(-2, min(s - t, 2))]
             score[:, :, t, s] = (query[:, t] * (key[:, s] + own)).sum(-1)
-    score = score.masked_fill(~KEEP[:, None, None], -math.inf)
+    score = score.masked_fill(~MASK[:, None, None], -math.inf)
     share = (score / (math.sqrt(3) if scale == "sqrt" else 1)).softmax(-1).nan_to_num(0.0)
     read = torch.einsum("bhts,bshv->bthv", share, value)
     torch.testing.assert_close(found, block.out(read.flatten(2)), rtol=0, atol=1e-12)
 
 
 def test_fresh_tables_add_nothing() -> None:
-    """Training starts from attention that does not know distance."""
+    """Initially, attention does not depend on distances."""
     block, plain = attention(position="relative_bias"), attention()
     assert block.relative_bias is not None
     block.relative_bias.initialize(torch.Generator())
@@ -198,25 +198,25 @@ def test_fresh_tables_add_nothing() -> None:
 
 @BOTH
 @pytest.mark.parametrize("each", [False, True], ids=["one for all", "one for each sequence"])
-@pytest.mark.parametrize("mask", [None, KEEP[:, :5]], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, MASK[:, :5]], ids=["no padding", "padding"])
 def test_two_products_add_the_bias_that_the_fused_kernel_adds(
     mask: Tensor | None, *, each: bool, causal: bool
 ) -> None:
-    """Also for heads that share a key, and where a row may read nothing: zeros, finite slopes."""
+    """Also for heads that share a key; fully masked rows give zeros and finite gradients."""
     mask = None if mask is None else mask & torch.tensor([[True], [False]])
     query = torch.randn(2, 4, 5, 3, dtype=torch.float64, requires_grad=True)
     key, value = torch.randn(2, 2, 2, 5, 3, dtype=torch.float64)
     bias = torch.randn(2 if each else 1, 4, 5, 5, dtype=torch.float64, requires_grad=True)
 
     fused = attend(query, key, value, mask, causal=causal, bias=bias)
-    slopes = torch.autograd.grad((fused * fused).sum(), [query, bias], retain_graph=True)
+    gradients = torch.autograd.grad((fused * fused).sum(), [query, bias], retain_graph=True)
 
     wide = None if mask is None else mask[:, None, None, :]
     whole = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
     plain = plain_attend(query, *whole, wide, causal=causal, dropout=0.0, bias=bias)
     torch.testing.assert_close(fused, plain, rtol=0, atol=1e-12)
     expected = torch.autograd.grad((plain * plain).sum(), [query, bias])
-    torch.testing.assert_close(slopes, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(gradients, expected, rtol=0, atol=1e-12)
     if mask is not None:
         assert (fused[1] == 0).all()
     half = attend(
@@ -238,7 +238,7 @@ def test_two_products_add_the_bias_that_the_fused_kernel_adds(
     ids=str,
 )
 def test_buckets_that_cannot_be_are_refused(how: dict[str, Any], problem: str, help_: str) -> None:
-    """Half of them hold one distance each, and the rest must reach further."""
+    """Half of the buckets hold one distance each, and the others must reach further."""
     params = AttentionParams(heads=2, position="relative_bias", **how)
 
     with pytest.raises(ValueError, match=problem) as caught:
@@ -251,7 +251,7 @@ def test_buckets_that_cannot_be_are_refused(how: dict[str, Any], problem: str, h
 
 @pytest.mark.parametrize("position", ["alibi", "relative_bias", "relative_key"])
 def test_a_memory_stands_at_no_distance(position: str) -> None:
-    """There is no such port then: its positions are not the reader's."""
+    """There is no memory port then, because relative positions need a common axis."""
     use = {"use": "attention@1", "params": {"heads": 2, "position": position}}
     spec: dict[str, Any] = {
         "format": 2,
@@ -280,5 +280,5 @@ def test_a_memory_stands_at_no_distance(position: str) -> None:
 def test_one_graph_serves_every_size(
     how: dict[str, Any], compiles_once: Callable[[nn.Module], None]
 ) -> None:
-    """Compiled without a break, and not again for other batches or lengths."""
+    """Compiled without graph breaks, and not recompiled for other batch sizes or lengths."""
     compiles_once(attention(**how))

@@ -1,4 +1,4 @@
-"""Dot attention against a loop over positions."""
+"""Dot-product attention against a loop over positions."""
 
 from __future__ import annotations
 
@@ -8,25 +8,27 @@ from weft.blocks.attention.dot_product_module import DotAttention
 
 
 def test_it_is_what_a_loop_over_queries_computes() -> None:
-    """Weights are the softmax of products over kept positions; the gain is sqrt(their number)."""
+    """Weights are the softmax over unmasked positions; the gain is the root of their number."""
     rng = np.random.default_rng(1)
     query, key, value = (rng.normal(size=(2, n, d)) for n, d in ((3, 4), (5, 4), (5, 6)))
     mask = np.array([[True, True, False, True, False], [True] * 5])
 
     wanted = np.zeros((2, 3, 6))
     for b in range(2):
-        kept = np.flatnonzero(mask[b])
+        unmasked = np.flatnonzero(mask[b])
         for t in range(3):
-            weight = np.exp([query[b, t] @ key[b, j] for j in kept])
-            mean = sum(w * value[b, j] for w, j in zip(weight, kept, strict=True)) / weight.sum()
-            wanted[b, t] = mean * np.sqrt(len(kept))
+            weight = np.exp([query[b, t] @ key[b, j] for j in unmasked])
+            mean = (
+                sum(w * value[b, j] for w, j in zip(weight, unmasked, strict=True)) / weight.sum()
+            )
+            wanted[b, t] = mean * np.sqrt(len(unmasked))
     given = DotAttention(gain="sqrt_length")(*map(torch.tensor, (query, key, value, mask)))
 
     torch.testing.assert_close(given.numpy(), wanted)
 
 
 def test_sqrt_is_torchs_own() -> None:
-    """Scores divided by sqrt(d), nothing after."""
+    """Scores are divided by sqrt(d), the output is not scaled."""
     query, key, value = torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
 
     wanted = torch.nn.functional.scaled_dot_product_attention(query, key, value)

@@ -1,4 +1,4 @@
-"""Grouped-query attention: what heads share, against attention whose heads share nothing."""
+"""Grouped-query attention against attention with repeated key and value heads."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from weft.blocks.attention.multi_head import (
 from weft.blocks.attention.multi_head_module import Attention
 from weft.blocks.kernels.decode_state import Capacity
 
-KEEP = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
+MASK = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
 HOW = [
     {},
     {"causal": True},
     {"window": 1},
     {"window": 2, "causal": True, "position": "rotary"},
 ]
-"""How heads read; every way with and without padding."""
+"""Attention options; each is tested with and without padding."""
 
 
 def pair(kv_heads: int, d_memory: int = 8, **how: Any) -> tuple[Attention, Attention]:
-    """Return grouped attention of 6 heads, and plain attention that repeats its keys."""
+    """Return grouped attention with 6 heads, and attention with repeated keys and values."""
     ours = Attention(8, d_memory, 6, 4, 3, kv_heads=kv_heads, **how).double()
     for weight in ours.parameters():
         nn.init.normal_(weight, std=0.5)
@@ -35,7 +35,7 @@ def pair(kv_heads: int, d_memory: int = 8, **how: Any) -> tuple[Attention, Atten
 
 
 def repeated(attention: Attention) -> dict[str, Tensor]:
-    """Return the key and value maps with each head standing once for every head that reads it."""
+    """Return the key and value maps with each head repeated for every query head that uses it."""
     times = attention.heads // attention.kv_heads
     found = {}
     for name, width in (("key", 4), ("value", 3)):
@@ -47,12 +47,12 @@ def repeated(attention: Attention) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
-@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, MASK], ids=["no padding", "padding"])
 @pytest.mark.parametrize("how", HOW, ids=str)
 def test_is_attention_with_repeated_keys(
     kv_heads: int, mask: Tensor | None, how: dict[str, Any]
 ) -> None:
-    """Head i reads the keys of head i * G // H: same result, and the same gradient of x."""
+    """Head i uses the keys of head i * G // H: same output, and the same gradient of x."""
     ours, plain = pair(kv_heads, **how)
     x = torch.randn(2, 5, 8, dtype=torch.float64, requires_grad=True)
     pull = torch.randn(2, 5, 8, dtype=torch.float64)
@@ -65,12 +65,12 @@ def test_is_attention_with_repeated_keys(
     torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, MASK], ids=["no padding", "padding"])
 @pytest.mark.parametrize("how", HOW, ids=str)
 def test_half_precision_groups_as_full_precision_does(
     mask: Tensor | None, how: dict[str, Any]
 ) -> None:
-    """The way that is fast in bfloat16 on the CPU shares keys too."""
+    """The plain backend, used in bfloat16 on the CPU, shares keys too."""
     ours, plain = pair(2, **how)
     x = torch.randn(2, 5, 8)
 
@@ -83,18 +83,18 @@ def test_half_precision_groups_as_full_precision_does(
 
 @pytest.mark.parametrize("kv_heads", [1, 3, 6])
 def test_a_memory_is_read_in_groups_too(kv_heads: int) -> None:
-    """Another sequence, of another width and length, with padding."""
+    """A memory of a different width and length, with padding."""
     ours, plain = pair(kv_heads, 6)
     x, memory = (
         torch.randn(2, 3, 8, dtype=torch.float64),
         torch.randn(2, 5, 6, dtype=torch.float64),
     )
 
-    torch.testing.assert_close(ours(x, memory, KEEP), plain(x, memory, KEEP), rtol=0, atol=1e-12)
+    torch.testing.assert_close(ours(x, memory, MASK), plain(x, memory, MASK), rtol=0, atol=1e-12)
 
 
 def test_with_as_many_key_heads_it_is_attention_bit_for_bit() -> None:
-    """kv_heads = heads takes the same path."""
+    """kv_heads = heads takes the same code path."""
     ours, plain = pair(6, causal=True)
     x = torch.randn(2, 5, 8, dtype=torch.float64)
 
@@ -103,20 +103,20 @@ def test_with_as_many_key_heads_it_is_attention_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("crossed", [False, True], ids=["itself", "a memory"])
 def test_remembers_the_shared_heads_alone(*, crossed: bool) -> None:
-    """The cache is a third of the size where six heads share two keys."""
+    """The cache has a third of the size if six heads share two key heads."""
     ours, _ = pair(2, causal=True)
     capacity = Capacity(2, 3, 7, torch.float64, torch.device("cpu"))
 
     state = ours.begin(capacity, torch.randn(2, 5, 8, dtype=torch.float64) if crossed else None)
 
-    kept = state.fixed if crossed else state.appended
-    shapes = {name: tuple(tensor.shape) for name, tensor in kept.items()}
+    state_tensors = state.fixed if crossed else state.appended
+    shapes = {name: tuple(tensor.shape) for name, tensor in state_tensors.items()}
     rows, length = (2, 5) if crossed else (6, 7)
     assert shapes == {"key": (rows, 2, length, 4), "value": (rows, 2, length, 3)}
 
 
 def test_heads_that_cannot_share_evenly_are_refused_with_a_way_out() -> None:
-    """The nearest number that divides is named."""
+    """The help names the nearest divisor."""
     params = GroupedQueryAttentionParams(heads=8, kv_heads=5)
 
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Linear attention against weights written out, and against the recurrence of its paper."""
+"""Linear attention against explicit weights, and against the recurrence of the paper."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from weft.blocks.attention.linear_module import LinearAttention
 from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
 
-KEEP = torch.tensor([[1, 1, 0, 1, 0, 1, 1], [0, 0, 1, 1, 1, 1, 0]]).bool()
+MASK = torch.tensor([[1, 1, 0, 1, 0, 1, 1], [0, 0, 1, 1, 1, 1, 0]]).bool()
 EPS = 1e-6
 
 
 def attention(**how: Any) -> LinearAttention:
-    """Return attention of two heads, no weight at a value that hides a fault."""
+    """Return attention with two heads and random weights."""
     made = LinearAttention(8, 8, 2, 4, 3, **how).double().eval()
     for weight in made.parameters():
         nn.init.normal_(weight, std=0.5)
@@ -26,7 +26,7 @@ def attention(**how: Any) -> LinearAttention:
 
 
 def parts(block: LinearAttention, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return phi(q), phi(k) and v, each [B, H, T, .]: phi(z) is z + 1 above 0, else e^z."""
+    """Return phi(q), phi(k) and v, each [B, H, T, .]; phi(z) is z + 1 above 0, otherwise e^z."""
 
     def phi(z: Tensor) -> Tensor:
         return torch.where(z > 0, z + 1, z.exp())
@@ -38,13 +38,13 @@ def parts(block: LinearAttention, x: Tensor, memory: Tensor) -> tuple[Tensor, Te
     return phi(query), phi(key), value
 
 
-@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, MASK], ids=["no padding", "padding"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
 def test_it_is_attention_with_another_kernel(
     chunk: int, mask: Tensor | None, *, causal: bool
 ) -> None:
-    """Equation 4: weights are phi(q) phi(k), of all or of the past, divided by their sum."""
+    """Equation 4: weights phi(q) phi(k), over all or earlier positions, divided by their sum."""
     block = attention(causal=causal, chunk=chunk)
     x = torch.randn(2, 7, 8, dtype=torch.float64)
 
@@ -64,7 +64,7 @@ def test_it_is_attention_with_another_kernel(
 
 
 def test_causal_is_the_recurrence_of_two_sums() -> None:
-    """Equations 16 to 20: s and z grow by one position at a time; so does the decoder's state."""
+    """Equations 16 to 20: s and z grow by one position at a time, as does the decoding state."""
     block = attention(causal=True, chunk=3)
     x = torch.randn(2, 7, 8, dtype=torch.float64)
     query, key, value = parts(block, x, x)
@@ -88,10 +88,10 @@ def test_causal_is_the_recurrence_of_two_sums() -> None:
 
 
 def test_a_memory_is_summed_once_and_what_is_empty_gives_zeros() -> None:
-    """Beams of a sentence read one sum; a row that may read nothing mixes zeros."""
+    """Beams of a sentence share one sum; a fully masked row gives zeros before the projection."""
     block = attention()
     x, memory = torch.randn(4, 1, 8).double(), torch.randn(2, 7, 8).double()
-    mask = KEEP & torch.tensor([[True], [False]])
+    mask = MASK & torch.tensor([[True], [False]])
     capacity = Capacity(2, 2, 1, torch.float64, torch.device("cpu"))
 
     state = block.begin(capacity, memory, mask)
@@ -104,7 +104,7 @@ def test_a_memory_is_summed_once_and_what_is_empty_gives_zeros() -> None:
 
 
 def test_sums_in_half_precision_do_not_stop_growing() -> None:
-    """256 + 1 is 256 with 8 bits: a decoder's sums have 24, so the mean of ones and threes is 2."""
+    """With 8 bits, 256 + 1 is 256; decoding sums have 24, so the mean of ones and threes is 2."""
     block = attention(causal=True).bfloat16()
     for linear in (block.query, block.key, block.value, block.out):
         nn.init.zeros_(linear.weight)
@@ -117,12 +117,12 @@ def test_sums_in_half_precision_do_not_stop_growing() -> None:
         nn.init.constant_(block.value.bias, 1.0 if t % 2 else 3.0)
         last = block.step(torch.zeros(1, 1, 8).bfloat16(), state=state, position=t)
 
-    # phi(0) = 1 for 4 keys; 6 values of 2 are added up by the map behind.
+    # phi(0) = 1 for 4 keys; the output map adds up 6 values of 2.
     assert last[0, 0, 0].item() == pytest.approx(12.0, rel=0.01)
 
 
 def test_a_width_that_does_not_divide_is_refused_with_a_way_out() -> None:
-    """The nearest number of heads that does."""
+    """The help names the nearest number of heads that divides the width."""
     with pytest.raises(ValueError, match="width 8 is not divisible by 3 heads") as caught:
         LINEAR_ATTENTION.arguments(LinearAttentionParams(heads=3), {"d_model": 8})
 
@@ -136,5 +136,5 @@ def test_a_width_that_does_not_divide_is_refused_with_a_way_out() -> None:
 def test_one_graph_serves_every_size(
     compiles_once: Callable[[nn.Module], None], *, causal: bool
 ) -> None:
-    """Compiled without a break, and not again for other batches or lengths."""
+    """Compiled without graph breaks, and not recompiled for other batch sizes or lengths."""
     compiles_once(attention(causal=causal, chunk=4))

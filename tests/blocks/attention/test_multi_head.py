@@ -1,4 +1,4 @@
-"""Attention against torch's own layer, and against the formula written out."""
+"""Attention against torch's layer, and against the formula."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from weft.blocks.attention.multi_head import ATTENTION, AttentionParams
 from weft.blocks.attention.multi_head_module import Attention
 
-KEEP = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
+MASK = torch.tensor([[True, True, False, True, False], [True, False, True, True, True]])
 
 
 def pair(d_memory: int = 8, *, causal: bool = False) -> tuple[Attention, nn.MultiheadAttention]:
@@ -35,7 +35,7 @@ def pair(d_memory: int = 8, *, causal: bool = False) -> tuple[Attention, nn.Mult
 
 
 def test_a_key_bias_takes_the_same_off_all_scores_of_a_reader() -> None:
-    """So the layer without one gives what the layer with any gives; the weight is not there."""
+    """Layers with and without a key bias give the same output; without it, there is no weight."""
     with_one, _ = pair()
     without = Attention(8, 8, 2, 4, 4, key_bias=False).double()
     without.load_state_dict({k: v for k, v in with_one.state_dict().items() if k != "key.bias"})
@@ -45,10 +45,10 @@ def test_a_key_bias_takes_the_same_off_all_scores_of_a_reader() -> None:
     torch.testing.assert_close(without(x), with_one(x), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, MASK], ids=["no padding", "padding"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_self_attention_is_torchs(mask: Tensor | None, *, causal: bool) -> None:
-    """Where torch masks with true for hidden, ours keeps with true for read."""
+    """In torch's mask, true means masked; in ours, true means may be attended to."""
     ours, theirs = pair(causal=causal)
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     hidden = torch.ones(5, 5, dtype=torch.bool).triu(1) if causal else None
@@ -67,14 +67,14 @@ def test_cross_attention_is_torchs(d_memory: int) -> None:
     x = torch.randn(2, 3, 8, dtype=torch.float64)
     memory = torch.randn(2, 5, d_memory, dtype=torch.float64)
 
-    found = ours(x, memory, KEEP)
+    found = ours(x, memory, MASK)
 
-    expected, _ = theirs(x, memory, memory, key_padding_mask=~KEEP)
+    expected, _ = theirs(x, memory, memory, key_padding_mask=~MASK)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 def test_gradients_are_torchs() -> None:
-    """Training follows the same slope, in every weight and in the input."""
+    """The gradients of all weights and of the input are equal."""
     ours, theirs = pair(causal=True)
     x = torch.randn(2, 5, 8, dtype=torch.float64, requires_grad=True)
     pull = torch.randn(2, 5, 8, dtype=torch.float64)
@@ -112,7 +112,7 @@ def test_follows_the_formula_of_the_paper() -> None:
 
 
 def test_heads_have_widths_of_their_own() -> None:
-    """Table 3 rows B vary d_k apart from d_v: each head written out, then mixed."""
+    """Table 3 rows B vary d_k separately from d_v: each head by the formula, then projected."""
     heads, d_k, d_v = 3, 5, 2
     attention = Attention(8, 8, heads, d_k, d_v).double()
     for weight in attention.parameters():
@@ -134,7 +134,7 @@ def test_heads_have_widths_of_their_own() -> None:
 
 
 def test_who_may_read_nothing_reads_zeros() -> None:
-    """A sentence of padding alone must not fill a batch with NaN; zeros mix to the bias."""
+    """A sentence that is all padding gives no NaN; the output is the bias of the projection."""
     attention = Attention(8, 8, 2, 4, 4)
     nn.init.normal_(attention.out.bias)
     x = torch.randn(2, 3, 8, requires_grad=True)
@@ -150,7 +150,7 @@ def test_who_may_read_nothing_reads_zeros() -> None:
 
 
 def test_causal_means_nothing_where_a_memory_is_read() -> None:
-    """A memory's positions are not the reader's, so none of them is later."""
+    """Memory positions are unrelated to query positions, so `causal` is ignored."""
     ours, _ = pair(causal=True)
     x, memory = torch.randn(2, 2, 3, 8, dtype=torch.float64)
     plain = Attention(8, 8, 2, 4, 4).double()
@@ -160,12 +160,12 @@ def test_causal_means_nothing_where_a_memory_is_read() -> None:
 
 
 def test_dropout_falls_on_attention_weights_alone() -> None:
-    """Each weight is dropped or doubled: with one value a row, the result is 0, 1 or 2 shares."""
+    """Each weight is dropped or doubled: with one value per row, the output is 0, 1 or 2 shares."""
     attention = Attention(2, 2, 1, 2, 2, bias=False, dropout=0.5).train()
     with torch.no_grad():
         for projection in attention.children():
             nn.init.eye_(projection.weight)
-        attention.query.weight.zero_()  # every score is 0: each weight is 1 / S
+        attention.query.weight.zero_()  # every score is 0, so each weight is 1 / S
     memory = torch.eye(2).repeat(500, 1, 1)
 
     found = attention(torch.ones(500, 1, 2), memory)
@@ -188,7 +188,7 @@ def test_widths_left_out_follow_from_the_others(params: dict[str, int], d_k: int
 
 
 def test_a_width_that_heads_cannot_share_is_refused_with_a_way_out() -> None:
-    """The nearest number of heads that fits is named."""
+    """The help names the nearest number of heads that divides the width."""
     with pytest.raises(ValueError, match="width 8 is not divisible by 3 heads") as caught:
         ATTENTION.arguments(AttentionParams(heads=3), {"d_model": 8, "d_memory": 8})
 
@@ -196,7 +196,7 @@ def test_a_width_that_heads_cannot_share_is_refused_with_a_way_out() -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-@pytest.mark.parametrize("mask", [None, KEEP], ids=["all kept", "padding"])
+@pytest.mark.parametrize("mask", [None, MASK], ids=["no padding", "padding"])
 def test_without_a_scale_queries_are_as_if_longer(mask: Tensor | None, *, causal: bool) -> None:
     """Q k^T = (sqrt(d_k) q) k^T / sqrt(d_k), with d_k = 4."""
     plain = Attention(8, 8, 2, 4, 4, causal=causal, scale="none").double()

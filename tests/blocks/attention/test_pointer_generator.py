@@ -1,4 +1,4 @@
-"""Pointer against the definition, word by word."""
+"""Pointer-generator head against the definition, word by word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.blocks.attention.pointer_generator_module import PointerHead
 
 
 def test_a_word_has_what_is_written_and_what_is_copied() -> None:
-    """In numpy, with a word that is read twice, one that is not read, and padding."""
+    """In numpy, with a source word that occurs twice, one that does not occur, and padding."""
     block = PointerHead(4, 3, 5).double()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():

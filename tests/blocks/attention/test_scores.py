@@ -1,4 +1,4 @@
-"""What is done to scores and heads from outside: a bias by wire, gates, and the weights shown."""
+"""Attention weights, biases by wire, and head gates."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from weft.blocks.residual.combine_module import MaskToBias
 from weft.graphs.checker.check import analyse
 from weft.specs.load import loaded
 
-KEEP = torch.tensor([[1, 1, 0, 1, 0, 1], [0, 1, 1, 1, 1, 0]]).bool()
+MASK = torch.tensor([[1, 1, 0, 1, 0, 1], [0, 1, 1, 1, 1, 0]]).bool()
 NOTHING = torch.tensor([[1, 1, 0, 1, 0, 1], [0, 0, 0, 0, 0, 0]]).bool()
 GROUPS = pytest.mark.parametrize("kv_heads", [1, 2, 4])
 
 
 def attention(kv_heads: int = 4, **how: Any) -> Attention:
-    """Return attention of four heads of width 3, no weight at a value that hides a fault."""
+    """Return attention with four heads of width 3 and random weights."""
     made = Attention(8, 8, 4, 3, 2, kv_heads=kv_heads, **how).double().eval()
     for weight in made.parameters():
         nn.init.normal_(weight, std=0.5)
@@ -34,7 +34,7 @@ def attention(kv_heads: int = 4, **how: Any) -> Attention:
 
 @torch.no_grad()
 def by_loops(block: Attention, x: Tensor, mask: Tensor, bias: Tensor) -> Tensor:
-    """Return weights [B, H, T, S] of self-attention, one number at a time."""
+    """Return the weights [B, H, T, S] of self-attention, element by element."""
     query = block.query(x).unflatten(-1, (4, 3))
     key = block.key(x).unflatten(-1, (block.kv_heads, 3))
     weight = torch.zeros(x.size(0), 4, x.size(1), x.size(1), dtype=x.dtype)
@@ -54,39 +54,39 @@ def by_loops(block: Attention, x: Tensor, mask: Tensor, bias: Tensor) -> Tensor:
 @GROUPS
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_weights_are_those_of_the_definition(kv_heads: int, *, causal: bool) -> None:
-    """Softmax by loops, with padding, a bias by wire that hides some, and shared keys."""
+    """Softmax in loops, with padding, a bias that masks some pairs, and shared keys."""
     block = attention(kv_heads, causal=causal)
     x, bias = torch.randn(2, 6, 8).double(), torch.randn(2, 6, 6).double()
     bias[:, 3:, 1] = -math.inf
 
-    expected = by_loops(block, x, KEEP, bias)
-    found = block.attention_weights(x, mask=KEEP, bias=bias)
+    expected = by_loops(block, x, MASK, bias)
+    found = block.attention_weights(x, mask=MASK, bias=bias)
 
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     value = block.value(x).unflatten(-1, (kv_heads, 2)).repeat_interleave(4 // kv_heads, 2)
     read = torch.einsum("bhts,bshv->bthv", expected, value).flatten(2)
-    given = block(x, mask=KEEP, bias=bias)
+    given = block(x, mask=MASK, bias=bias)
     torch.testing.assert_close(given, block.out(read), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("position", ["none", "alibi", "relative_bias", "relative_key", "rotary"])
 def test_weights_shown_are_those_used(position: str) -> None:
-    """Whatever distance adds, values weighed by what is shown are what is read."""
+    """With every kind of relative position, the weighted values equal the output."""
     d_k = 4 if position == "rotary" else 3
     block = Attention(8, 8, 4, d_k, 2, kv_heads=2, position=position, window=3).double().eval()
     for weight in block.parameters():
         nn.init.normal_(weight, std=0.5)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
 
-    weights = block.attention_weights(x, mask=KEEP)
+    weights = block.attention_weights(x, mask=MASK)
 
     value = block.value(x).unflatten(-1, (2, 2)).repeat_interleave(2, 2)
     read = torch.einsum("bhts,bshv->bthv", weights, value).flatten(2)
-    torch.testing.assert_close(block(x, mask=KEEP), block.out(read), rtol=0, atol=1e-12)
+    torch.testing.assert_close(block(x, mask=MASK), block.out(read), rtol=0, atol=1e-12)
 
 
 def test_additive_weights_are_those_used() -> None:
-    """The memory weighed by what is shown is what is read; padding has no weight."""
+    """The weighted memory equals the output; padding has no weight."""
     block = AdditiveAttention(8, 6, 5).double()
     x, memory = torch.randn(2, 3, 8).double(), torch.randn(2, 6, 6).double()
 
@@ -98,9 +98,9 @@ def test_additive_weights_are_those_used() -> None:
 
 
 @GROUPS
-@pytest.mark.parametrize("mask", [KEEP, NOTHING], ids=["padding", "a row without any"])
+@pytest.mark.parametrize("mask", [MASK, NOTHING], ids=["padding", "a row without any"])
 def test_a_mask_as_a_bias_hides_the_same(mask: Tensor, kv_heads: int) -> None:
-    """Also with finite gradients where nothing may be read."""
+    """Gradients are also finite for fully masked rows."""
     block = attention(kv_heads)
     x = torch.randn(2, 6, 8, dtype=torch.float64, requires_grad=True)
 
@@ -114,7 +114,7 @@ def test_a_mask_as_a_bias_hides_the_same(mask: Tensor, kv_heads: int) -> None:
 
 
 def test_two_products_hide_what_the_fused_kernel_hides() -> None:
-    """A bias of -inf in a whole row gives zeros and zero gradients, not NaN."""
+    """A bias of -inf in a complete row gives zeros and zero gradients, not NaN."""
     query, key, value = torch.randn(3, 2, 4, 6, 3, dtype=torch.float64)
     query.requires_grad_()
     bias = MaskToBias()(NOTHING, torch.zeros(2, 6, 1, dtype=torch.float64))[:, None]
@@ -129,7 +129,7 @@ def test_two_products_hide_what_the_fused_kernel_hides() -> None:
 
 @GROUPS
 def test_a_bias_is_torchs_float_mask(kv_heads: int) -> None:
-    """One for all heads, over a memory of another length."""
+    """One bias for all heads, over a memory of another length."""
     block = attention(kv_heads)
     x, memory = torch.randn(2, 6, 8).double(), torch.randn(2, 5, 8).double()
     bias = torch.randn(2, 6, 5, dtype=torch.float64)
@@ -167,7 +167,7 @@ def test_a_gate_of_one_changes_nothing_and_of_zero_silences_its_head() -> None:
 
 
 def test_a_mask_for_a_bias_names_the_adapter() -> None:
-    """The way out is the block that stands between."""
+    """The finding suggests the adapter block as a fix."""
     spec: dict[str, Any] = {
         "format": 2,
         "name": "one",
@@ -190,7 +190,7 @@ def test_a_mask_for_a_bias_names_the_adapter() -> None:
 
 
 def test_a_mask_of_the_step_axis_is_no_bias_while_decoding() -> None:
-    """It would show positions that are not there yet."""
+    """The bias would cover positions that do not exist yet."""
     spec: dict[str, Any] = {
         "format": 2,
         "name": "one",
@@ -209,5 +209,5 @@ def test_a_mask_of_the_step_axis_is_no_bias_while_decoding() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_one_graph_serves_every_size(compiles_once: Callable[[nn.Module], None]) -> None:
-    """Compiled without a break, and not again for other batches or lengths."""
+    """Compiled without graph breaks, and not recompiled for other batch sizes or lengths."""
     compiles_once(attention(2, head_gates=True))

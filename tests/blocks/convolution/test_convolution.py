@@ -1,4 +1,4 @@
-"""Convolution against torch's own and against a sum by hand."""
+"""Convolution blocks against torch's convolutions and against sums by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.blocks.convolution.convolution_module import (
 def test_it_is_torchs_with_the_padding_that_keeps_the_length(
     kernel: int, dilation: int, *, causal: bool
 ) -> None:
-    """`padding='same'` when centred; all of it in front when causal."""
+    """`padding='same'` when centered; all padding in front when causal."""
     ours = Convolution(4, 6, kernel, dilation, causal=causal)
     ours.initialize(torch.Generator().manual_seed(1))
     reach = (kernel - 1) * dilation
@@ -48,7 +48,7 @@ def test_causal_by_hand() -> None:
 def test_separable_is_torchs_convolution_in_groups_of_one_and_a_linear_map(
     kernel: int, dilation: int, *, causal: bool
 ) -> None:
-    """Each channel has its own kernel; the only bias is the map's."""
+    """Each channel has its own kernel; only the pointwise map has a bias."""
     ours = SeparableConvolution(4, 6, kernel, dilation, causal=causal)
     ours.initialize(torch.Generator().manual_seed(1))
     reach = (kernel - 1) * dilation
@@ -72,7 +72,7 @@ def test_separable_is_torchs_convolution_in_groups_of_one_and_a_linear_map(
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_gated_is_torchs_convolution_and_glu(*, causal: bool) -> None:
-    """The first half of the channels passes, the second is the gate."""
+    """The first half of the channels holds the values, the second half the gates."""
     ours = GatedConvolution(4, 6, 3, causal=causal)
     ours.initialize(torch.Generator().manual_seed(1))
     theirs = nn.Conv1d(4, 12, 3, padding=2 if causal else "same")
@@ -88,7 +88,7 @@ def test_gated_is_torchs_convolution_and_glu(*, causal: bool) -> None:
 def test_what_is_not_kept_is_as_if_the_sequence_ended_there(
     block: type[Convolution | SeparableConvolution | GatedConvolution],
 ) -> None:
-    """Padding at either end changes no kept result, as if it had been cut off."""
+    """Padding at either end does not change an unmasked output."""
     ours = block(4, 6, 5)
     ours.initialize(torch.Generator().manual_seed(1))
     x = torch.randn(2, 9, 4)
@@ -99,7 +99,7 @@ def test_what_is_not_kept_is_as_if_the_sequence_ended_there(
 
 
 def test_fresh_gated_weights_keep_the_variance() -> None:
-    """Gehring et al. 2017, section 3.5: numbers of variance 1 come out near variance 1."""
+    """Gehring et al. 2017, section 3.5: inputs of variance 1 give outputs of variance near 1."""
     ours = GatedConvolution(256, 256, 3)
     ours.initialize(torch.Generator().manual_seed(1))
     x = torch.randn(4, 64, 256, generator=torch.Generator().manual_seed(2))

@@ -25,7 +25,7 @@ TORCH = {
 
 @pytest.mark.parametrize("name", TORCH)
 def test_an_activation_is_that_of_torch(name: str) -> None:
-    """Each is the module of that name."""
+    """Each equals torch's module of that name."""
     x = torch.linspace(-4, 4, 33)
 
     assert torch.equal(Activation(name)(x), TORCH[name](x))
@@ -49,7 +49,7 @@ def test_a_gate_weighs_what_was_made_against_what_is_carried() -> None:
 
 
 def test_a_fresh_gate_carries() -> None:
-    """Section 2.2 of the highway paper: the bias starts below 0, so that x passes."""
+    """Section 2.2 of the highway paper: the bias starts below 0, so that x dominates."""
     block = Gate(4, -3.0)
     block.initialize(torch.Generator())
 
@@ -58,11 +58,11 @@ def test_a_fresh_gate_carries() -> None:
 
 
 ROWS = torch.tensor([[[1.0, 9.0], [2.0, -8.0], [6.0, 7.0]], [[1.0, 9.0], [2.0, -8.0], [6.0, 7.0]]])
-KEEP = torch.tensor([[True, True, False], [False, True, True]])
+MASK = torch.tensor([[True, True, False], [False, True, True]])
 
 
 @pytest.mark.parametrize(
-    ("kind", "kept", "whole"),
+    ("kind", "masked", "whole"),
     [
         ("first", [[1.0, 9.0], [2.0, -8.0]], [1.0, 9.0]),
         ("last", [[2.0, -8.0], [6.0, 7.0]], [6.0, 7.0]),
@@ -71,25 +71,25 @@ KEEP = torch.tensor([[True, True, False], [False, True, True]])
     ],
 )
 def test_a_sequence_becomes_one_vector(
-    kind: str, kept: list[list[float]], whole: list[float]
+    kind: str, masked: list[list[float]], whole: list[float]
 ) -> None:
-    """By hand, with padding at either end, without, and where nothing may be read."""
+    """By hand, with padding at either end, without padding, and fully masked."""
     block = Pool(kind)
 
-    torch.testing.assert_close(block(ROWS, KEEP), torch.tensor(kept))
+    torch.testing.assert_close(block(ROWS, MASK), torch.tensor(masked))
     torch.testing.assert_close(block(ROWS)[1], torch.tensor(whole))
-    assert block(ROWS, torch.zeros_like(KEEP)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert block(ROWS, torch.zeros_like(MASK)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
 def test_negative_numbers_are_not_below_padding() -> None:
-    """A maximum over what is kept, though what is padded counts as zero elsewhere."""
-    found = Pool("max")(-ROWS, KEEP)
+    """The maximum covers unmasked positions only; padding does not count as zero."""
+    found = Pool("max")(-ROWS, MASK)
 
     assert found.tolist() == [[-1.0, 8.0], [-2.0, 8.0]]
 
 
 def test_a_pool_over_the_step_axis_is_told_without_a_param_it_has_not() -> None:
-    """It has no `causal`, so the way out is to read something else."""
+    """Pooling has no `causal` param, so the help suggests another input."""
     spec = {
         "format": 2,
         "name": "one",

@@ -1,4 +1,4 @@
-"""Feed-forward: the two maps of section 3.3 and the three of a gated one, by hand."""
+"""Feed-forward: the two maps of section 3.3 and the three maps of a gated one, by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.blocks.feed_forward.feed_forward_module import FeedForward, GatedFeedF
 
 
 def toy(activation: str) -> FeedForward:
-    """Return a map of width 2 with three hidden numbers."""
+    """Return a feed-forward network of width 2 with three hidden units."""
     block = FeedForward(2, 3, activation)
     with torch.no_grad():
         block.inner.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
@@ -21,7 +21,7 @@ def toy(activation: str) -> FeedForward:
 
 
 def test_relu_is_the_formula_of_the_paper() -> None:
-    """Of (1, 3) the hidden numbers are 1.5, 3, 1; of (-1, 2) they are 0 (not -0.5), 2, 0."""
+    """For (1, 3), the hidden values are 1.5, 3, 1; for (-1, 2), they are 0 (not -0.5), 2, 0."""
     x = torch.tensor([[1.0, 3.0], [-1.0, 2.0]])
 
     found = toy("relu")(x)
@@ -32,7 +32,7 @@ def test_relu_is_the_formula_of_the_paper() -> None:
 
 
 def test_gelu_weighs_by_the_normal_distribution() -> None:
-    """gelu(z) = z * P(Z <= z), written with the error function."""
+    """gelu(z) = z * P(Z <= z), with the error function."""
     x = torch.tensor([[-1.0, 2.0]])
 
     found = toy("gelu")(x)
@@ -42,7 +42,7 @@ def test_gelu_weighs_by_the_normal_distribution() -> None:
 
 
 def test_dropout_stands_after_the_activation() -> None:
-    """With one hidden number the result is the bias, or twice the map: nothing between."""
+    """With one hidden unit, the output is the bias, or twice the map plus the bias."""
     block = FeedForward(1, 1, dropout=0.5).train()
     with torch.no_grad():
         for weight in block.parameters():
@@ -50,7 +50,7 @@ def test_dropout_stands_after_the_activation() -> None:
 
     found = block(torch.ones(2000, 1))
 
-    # Hidden 2, doubled to 4 when kept; the outer bias of 1 is never dropped.
+    # Hidden 2, doubled to 4 unless dropped; the outer bias of 1 is never dropped.
     assert set(found.unique().tolist()) == {1.0, 5.0}
     assert (found == 5).float().mean().item() == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(2000))
 
@@ -84,12 +84,12 @@ GATES = {
         z * 0.5 * (1 + math.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))
     ),
 }
-"""Shazeer 2020: SwiGLU, GEGLU, ReGLU and GLU, as functions of a number."""
+"""Shazeer 2020: SwiGLU, GEGLU, ReGLU and GLU, as scalar functions."""
 
 
 @pytest.mark.parametrize("activation", GATES)
 def test_a_gated_map_is_the_formula_of_the_paper(activation: str) -> None:
-    """outer(act(gate(x)) * inner(x)): of (3, -1) the gate holds 3.5 and -1, the inner 2 and 6."""
+    """outer(act(gate(x)) * inner(x)): for (3, -1), the gates are 3.5 and -1, the values 2 and 6."""
     block = GatedFeedForward(2, 2, activation)
     with torch.no_grad():
         block.gate.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
@@ -106,7 +106,7 @@ def test_a_gated_map_is_the_formula_of_the_paper(activation: str) -> None:
 
 
 def test_dropout_falls_on_the_gated_product() -> None:
-    """With one hidden number the result is the bias, or twice the map: nothing between."""
+    """With one hidden unit, the output is the bias, or twice the map plus the bias."""
     block = GatedFeedForward(1, 1, "relu", dropout=0.5).train()
     with torch.no_grad():
         for weight in block.parameters():
@@ -114,6 +114,6 @@ def test_dropout_falls_on_the_gated_product() -> None:
 
     found = block(torch.ones(2000, 1))
 
-    # Gate 2 times inner 2, doubled to 8 when kept; the outer bias of 1 is never dropped.
+    # Gate 2 times value 2, doubled to 8 unless dropped; the outer bias of 1 is never dropped.
     assert set(found.unique().tolist()) == {1.0, 9.0}
     assert (found == 9).float().mean().item() == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(2000))

@@ -12,7 +12,7 @@ from weft.blocks.feed_forward.mixture_of_experts_module import MixtureOfExperts
 
 
 def drawn(top_k: int, capacity: float = 1.25, experts: int = 4) -> MixtureOfExperts:
-    """Return a mixture with every weight drawn, in double precision."""
+    """Return a mixture of experts with random weights, in float64."""
     generator = torch.Generator().manual_seed(1)
     mixture = MixtureOfExperts(8, experts, 12, top_k, capacity).double()
     with torch.no_grad():
@@ -22,7 +22,7 @@ def drawn(top_k: int, capacity: float = 1.25, experts: int = 4) -> MixtureOfExpe
 
 
 def expert(mixture: MixtureOfExperts, index: int, x_D: Tensor) -> Tensor:
-    """Return what one expert makes of one position."""
+    """Return the output of one expert for one position."""
     assert mixture.inner_bias is not None
     assert mixture.outer_bias is not None
     hidden = F.relu(F.linear(x_D, mixture.inner[index].T, mixture.inner_bias[index]))
@@ -32,7 +32,7 @@ def expert(mixture: MixtureOfExperts, index: int, x_D: Tensor) -> Tensor:
 def by_loop(
     mixture: MixtureOfExperts, x_ND: Tensor, most: float = math.inf
 ) -> tuple[Tensor, Tensor]:
-    """Serve first choices of all positions, then the second ones, as far as experts have room."""
+    """Assign the first choices of all positions, then the second choices, up to the capacity."""
     y, taken, k = torch.zeros_like(x_ND), [0] * mixture.experts, mixture.top_k
     p_NE = (x_ND @ mixture.router.weight.T).softmax(-1)
     for choice in range(k):
@@ -49,7 +49,7 @@ def by_loop(
 
 @pytest.mark.parametrize("top_k", [1, 2, 4])
 def test_evaluation_is_the_loop_that_drops_nothing(top_k: int) -> None:
-    """Each position by itself, through its likeliest experts."""
+    """Each position separately, through its most probable experts."""
     mixture, x = drawn(top_k).eval(), torch.randn(3, 5, 8, dtype=torch.float64)
 
     y, balance = mixture(x)
@@ -61,7 +61,7 @@ def test_evaluation_is_the_loop_that_drops_nothing(top_k: int) -> None:
 
 @pytest.mark.parametrize("top_k", [1, 2])
 def test_training_drops_what_is_past_the_capacity(top_k: int) -> None:
-    """An expert takes its fair share times the capacity, rounded up, the first come first."""
+    """An expert takes its even share times the capacity factor, rounded up, in order."""
     mixture, x = drawn(top_k, capacity=0.7), torch.randn(3, 5, 8, dtype=torch.float64)
 
     y, balance = mixture(x)
@@ -75,7 +75,7 @@ def test_training_drops_what_is_past_the_capacity(top_k: int) -> None:
 
 @pytest.mark.parametrize("training", [False, True])
 def test_what_is_not_kept_takes_no_room_and_does_not_count(*, training: bool) -> None:
-    """Results, dropping and balance are those of the kept positions alone."""
+    """Outputs, dropping and balance depend on unmasked positions only."""
     mixture, x = drawn(2, capacity=0.7).train(training), torch.randn(1, 9, 8, dtype=torch.float64)
     mask = torch.tensor([[True, False, True, True, False, True, True, False, True]])
 
@@ -88,7 +88,7 @@ def test_what_is_not_kept_takes_no_room_and_does_not_count(*, training: bool) ->
 
 
 def test_balance_is_one_where_all_experts_are_alike_and_all_where_one_does_everything() -> None:
-    """By hand: E * sum of 1/E * 1/E is 1; with every choice and all probability, E."""
+    """By hand: E * sum of 1/E * 1/E is 1; if one expert has every choice and probability 1, E."""
     mixture, x = drawn(1), torch.ones(1, 8, 8, dtype=torch.float64)
     with torch.no_grad():
         mixture.router.weight.zero_()
@@ -99,7 +99,7 @@ def test_balance_is_one_where_all_experts_are_alike_and_all_where_one_does_every
 
 
 def test_the_router_learns_from_what_is_given_and_from_the_balance() -> None:
-    """Also with one expert for each position, whose probability weighs what it gives."""
+    """Also with one expert per position, whose output is weighted by its probability."""
     mixture, x = drawn(1), torch.randn(2, 6, 8, dtype=torch.float64)
 
     for value in (mixture(x)[0].sum(), mixture(x)[1]):
@@ -109,13 +109,13 @@ def test_the_router_learns_from_what_is_given_and_from_the_balance() -> None:
 
 @pytest.mark.parametrize("d_ff", [12, 16])
 def test_half_precision_learns_what_single_precision_does(d_ff: int) -> None:
-    """Whether one kernel serves all experts (widths of whole eights) or a loop does."""
+    """For the grouped kernel (widths divisible by eight) and for the loop."""
     full = MixtureOfExperts(8, 3, d_ff, 2)
     full.initialize(torch.Generator().manual_seed(1))
     half = MixtureOfExperts(8, 3, d_ff, 2)
     half.load_state_dict(full.state_dict())
     half.bfloat16()
-    with torch.no_grad():  # the same choices, as far from the others as can be
+    with torch.no_grad():  # the same choices in both precisions, with a clear margin
         for mixture in (full, half):
             mixture.router.weight.zero_()
             mixture.router.weight[0, 0], mixture.router.weight[1, 1] = 4.0, 2.0

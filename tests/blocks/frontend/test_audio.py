@@ -1,4 +1,4 @@
-"""Log-mel frames against their definition in numpy, and strides against torch's convolution."""
+"""Log-mel frames against their definition in numpy, and strided convolutions against torch's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.blocks.frontend.audio_module import DownsampleConvolution, LogMel, her
 
 
 def mel(hertz: float) -> float:
-    """Slaney's scale, from its description: 200/3 Hz a mel below 1000 Hz, then logarithmic."""
+    """Slaney's scale, from its description: 200/3 Hz per mel below 1000 Hz, then logarithmic."""
     return hertz * 3 / 200 if hertz < 1000 else 15 + 27 * math.log(hertz / 1000) / math.log(6.4)
 
 
@@ -50,7 +50,7 @@ def by_definition(wave: np.ndarray, mels: int, rate: int, window: int, hop: int)
     ("mels", "rate", "window", "hop"), [(80, 16_000, 400, 160), (20, 8_000, 255, 100)]
 )
 def test_frames_are_those_of_the_definition(mels: int, rate: int, window: int, hop: int) -> None:
-    """A tone with noise, and silence with a click, whose quiet bands are cut off at the range."""
+    """A tone with noise, and silence with a click, whose quiet bands are clipped."""
     generator = np.random.default_rng(0)
     time = np.arange(6 * hop) / rate
     tone = 0.5 * np.sin(2 * np.pi * 440 * time) + 0.01 * generator.standard_normal(len(time))
@@ -64,7 +64,7 @@ def test_frames_are_those_of_the_definition(mels: int, rate: int, window: int, h
 
 
 def test_single_precision_is_near_double() -> None:
-    """The waveform's own precision decides; float32 keeps five digits."""
+    """The computation uses the dtype of the waveform; float32 gives five digits."""
     wave = torch.randn(1, 1600, dtype=torch.float64) * 0.1
     block = LogMel(80, 16_000, 400, 160)
 
@@ -72,7 +72,7 @@ def test_single_precision_is_near_double() -> None:
 
 
 def test_the_scale_has_its_landmarks_and_its_inverse() -> None:
-    """1000 Hz are 15 mels, and 6400 Hz 27 more."""
+    """1000 Hz are 15 mels, and 6400 Hz are 27 more."""
     landmarks = torch.tensor([0.0, 200.0, 1000.0, 6400.0], dtype=torch.float64)
 
     wanted = torch.tensor([0.0, 3.0, 15.0, 42.0], dtype=torch.float64)
@@ -81,14 +81,14 @@ def test_the_scale_has_its_landmarks_and_its_inverse() -> None:
 
 
 def test_too_short_a_waveform_is_refused() -> None:
-    """Half a window must be there to be mirrored."""
+    """Reflection padding needs more than half a window."""
     with pytest.raises(ValueError, match="log_mel got 160 samples, but it needs more than 200"):
         LogMel(80, 16_000, 400, 160)(torch.zeros(1, 160))
 
 
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (5, 3), (3, 1), (1, 2)])
 def test_strides_are_torchs(kernel: int, stride: int) -> None:
-    """As many results as the input is long, divided by the stride, each centred."""
+    """The output length is the input length divided by the stride; the kernel is centered."""
     ours = DownsampleConvolution(4, 6, kernel, stride)
     ours.initialize(torch.Generator().manual_seed(1))
     theirs = nn.Conv1d(4, 6, kernel, stride, padding=kernel // 2)

@@ -1,4 +1,4 @@
-"""Patches against a linear map of each, written out, and in a spec of known sizes."""
+"""Patches against an explicit linear map of each patch, and in a spec of fixed sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.specs.load import loaded
 
 
 def test_each_patch_is_mapped_by_itself() -> None:
-    """Row by row from the top left; within a patch channels, then rows, then columns."""
+    """Row by row from the top left; within a patch, channels, then rows, then columns."""
     ours = PatchEmbedding(5, 2, 4, 6)
     ours.initialize(torch.Generator().manual_seed(1))
     assert ours.bias is not None
@@ -30,7 +30,7 @@ def test_each_patch_is_mapped_by_itself() -> None:
 
 
 def spec(width: int) -> dict[str, object]:
-    """Return patches, a class token, positions and attention over a picture of 4 x `width`."""
+    """Return patches, a class token, positions and attention over an image of 4 x `width`."""
     return {
         "format": 2,
         "name": "pictures",
@@ -56,7 +56,7 @@ def spec(width: int) -> dict[str, object]:
 
 
 def test_a_sequence_may_have_a_number_for_a_length() -> None:
-    """Six patches and a class token are seven vectors, and no width of any block."""
+    """Six patches and a class token are seven vectors; no block has 7 as a width."""
     graph, findings = analyse(loaded(spec(6)).form, registry())
 
     assert findings == []
@@ -65,7 +65,7 @@ def test_a_sequence_may_have_a_number_for_a_length() -> None:
 
 
 def test_pictures_that_do_not_divide_are_refused() -> None:
-    """The finding names the nearest size that does."""
+    """The help names the nearest size that is divisible."""
     _, findings = analyse(loaded(spec(5)).form, registry())
 
     assert [f.problem for f in findings if f.code == "P02"] == [
@@ -76,7 +76,7 @@ def test_pictures_that_do_not_divide_are_refused() -> None:
 
 @pytest.mark.parametrize("pixels", [1, 3])
 def test_the_nearest_size_is_at_least_one_patch(pixels: int) -> None:
-    """A picture smaller than its patches is told the patch's own size, or the next."""
+    """For an image smaller than a patch, the help names the patch size, or the next multiple."""
     _, findings = analyse(loaded(spec(pixels)).form, registry())
 
     wanted = {1: "use a width of 2", 3: "use a width of 4"}[pixels]

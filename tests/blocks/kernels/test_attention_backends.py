@@ -1,4 +1,4 @@
-"""Cores of attention: each is the plain form, and the one in use is the one that was asked for."""
+"""Attention backends: each equals the plain backend, and the requested one is used."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from weft.blocks.kernels import attention_backends as cores
+from weft.blocks.kernels import attention_backends as backends
 from weft.blocks.kernels.attention_backends import Core, core_for, in_use, use
 from weft.blocks.kernels.attention_dispatch import attend, weigh
 
-KEEP = torch.tensor([[True, False, True, True], [True, True, True, False]])
+MASK = torch.tensor([[True, False, True, True], [True, True, True, False]])
 
 
 @pytest.fixture(autouse=True)
 def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the choice as it was."""
-    monkeypatch.setattr(cores, "_chosen", in_use())
+    """Restore the choice afterwards."""
+    monkeypatch.setattr(backends, "_chosen", in_use())
 
 
 def drawn(heads: int = 2) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries of 4 heads, keys and values of some, 4 positions, width 8."""
+    """Return queries with 4 heads, keys and values with `heads`, 4 positions, width 8."""
     generator = torch.Generator().manual_seed(2)
 
     def normal(*shape: int) -> Tensor:
@@ -32,7 +32,7 @@ def drawn(heads: int = 2) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def by_weights(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> Tensor:
-    """Return the sum of values by the weights that are shown to users."""
+    """Return the values weighted by the attention weights."""
     weight = weigh(query, key, *rest, **options)
     return weight @ value.repeat_interleave(query.size(1) // key.size(1), 1)
 
@@ -43,7 +43,7 @@ BIAS = torch.linspace(-1, 1, 64).view(1, 4, 4, 4)
 SLOW_FLEX = pytest.param("flex", marks=pytest.mark.slow)  # torch traces each case
 
 
-@pytest.mark.parametrize("core", ["fused", "plain", SLOW_FLEX])
+@pytest.mark.parametrize("backend", ["fused", "plain", SLOW_FLEX])
 @pytest.mark.parametrize("heads", [4, 2])
 @pytest.mark.parametrize(
     "options",
@@ -61,12 +61,12 @@ SLOW_FLEX = pytest.param("flex", marks=pytest.mark.slow)  # torch traces each ca
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "mask"])
 @pytest.mark.filterwarnings("ignore")
 def test_every_core_is_the_plain_form(
-    core: Core, heads: int, options: dict[str, Any], *, masked: bool
+    backend: Core, heads: int, options: dict[str, Any], *, masked: bool
 ) -> None:
-    """With masks of all kinds, shared keys and biases; dropout 0."""
+    """With all kinds of masks, shared keys and biases; without dropout."""
     query, key, value = drawn(heads)
-    mask = KEEP if masked else None
-    use({"*": core})
+    mask = MASK if masked else None
+    use({"*": backend})
 
     found = attend(query, key, value, mask, **options)
 
@@ -76,20 +76,20 @@ def test_every_core_is_the_plain_form(
 
 @pytest.mark.filterwarnings("ignore")
 def test_flex_is_the_plain_form_where_all_comes_together() -> None:
-    """Shared keys, a mask, a window before the reader, a bias and a scale."""
+    """Shared keys, a mask, a causal window, a bias and a scale."""
     query, key, value = drawn(2)
     options: dict[str, Any] = {"causal": True, "window": 1, "bias": BIAS, "scale": 0.7}
     use({"*": "flex"})
 
-    found = attend(query, key, value, KEEP, **options)
+    found = attend(query, key, value, MASK, **options)
 
-    expected = by_weights(query, key, value, KEEP, **options)
+    expected = by_weights(query, key, value, MASK, **options)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_flex_gives_zeros_where_nothing_may_be_read() -> None:
-    """As the others do."""
+    """Like the other backends."""
     use({"*": "flex"})
     nothing = torch.zeros(2, 4, dtype=torch.bool)
 
@@ -97,11 +97,11 @@ def test_flex_gives_zeros_where_nothing_may_be_read() -> None:
 
 
 def test_what_flex_cannot_do_another_core_does() -> None:
-    """On the CPU it has no backward pass, and nowhere dropout."""
+    """On the CPU it has no backward pass, and it supports no dropout anywhere."""
     use({"*": "flex"})
     query, key, value = (part.requires_grad_() for part in drawn())
 
-    attend(query, key, value, KEEP).sum().backward()
+    attend(query, key, value, MASK).sum().backward()
     found = attend(query, key, value, dropout=0.5)
 
     assert query.grad is not None
@@ -113,7 +113,7 @@ def test_what_flex_cannot_do_another_core_does() -> None:
 def test_rows_of_many_lengths_are_cut_as_the_kernel_wants_them(
     monkeypatch: pytest.MonkeyPatch, heads: int, *, masked: bool
 ) -> None:
-    """Without the kernel, which CUDA alone has: sentence by sentence, from its description."""
+    """With a substitute for the kernel, which needs CUDA: sentence by sentence, as documented."""
     from torch.nn.attention import varlen  # noqa: PLC0415 - new in torch
 
     def kernel(
@@ -142,7 +142,7 @@ def test_rows_of_many_lengths_are_cut_as_the_kernel_wants_them(
         "weft.blocks.kernels.attention_dispatch.varlen_serves", lambda *_, **__: True
     )
     query, key, value = drawn(heads)
-    mask, causal = (KEEP, False) if masked else (None, True)
+    mask, causal = (MASK, False) if masked else (None, True)
     use({"*": "varlen"})
 
     found = attend(query, key, value, mask, causal=causal)
@@ -152,7 +152,7 @@ def test_rows_of_many_lengths_are_cut_as_the_kernel_wants_them(
 
 
 def test_the_length_decides() -> None:
-    """The longer of reader and read, up to each limit."""
+    """The larger of the query and key lengths counts, up to each limit."""
     use({"32": "plain", "128": "fused", "*": "plain"})
     wide = torch.empty(1, 1, 1, 8)
 
@@ -162,7 +162,7 @@ def test_the_length_decides() -> None:
 
 
 def test_without_a_choice_a_rule_decides() -> None:
-    """In bfloat16 on the CPU two products, elsewhere the fused kernel."""
+    """Two products in bfloat16 on the CPU, otherwise the fused kernel."""
     use({})
     assert core_for(torch.empty(1, 1, 1, 8), torch.empty(1, 1, 1, 8)) == "fused"
     half = torch.empty(1, 1, 1, 8, dtype=torch.bfloat16)

@@ -1,4 +1,4 @@
-"""The core of attention: two ways to compute it, one result."""
+"""Attention dispatch: all backends compute the same function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from weft.blocks.kernels.attention_backends import plain_attend
 from weft.blocks.kernels.attention_dispatch import attend
 
-KEEP = torch.tensor([[True, False, True, True], [True, True, True, False]])
+MASK = torch.tensor([[True, False, True, True], [True, True, True, False]])
 
 
 def three(length: int = 4) -> tuple[Tensor, Tensor, Tensor]:
@@ -24,9 +24,9 @@ def three(length: int = 4) -> tuple[Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("masked", [False, True], ids=["no mask", "mask"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_two_products_give_what_the_fused_kernel_gives(*, masked: bool, causal: bool) -> None:
-    """The way that is fast in bfloat16 on the CPU computes the same function."""
+    """The plain backend, used in bfloat16 on the CPU, computes the same function."""
     query, key, value = three()
-    mask = KEEP[:, None, None, :] if masked else None
+    mask = MASK[:, None, None, :] if masked else None
 
     found = plain_attend(query, key, value, mask, causal=causal, dropout=0.0)
 
@@ -36,7 +36,7 @@ def test_two_products_give_what_the_fused_kernel_gives(*, masked: bool, causal: 
     expected = F.scaled_dot_product_attention(query, key, value, attn_mask=both)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(
-        attend(query, key, value, KEEP if masked else None, causal=causal),
+        attend(query, key, value, MASK if masked else None, causal=causal),
         expected,
         rtol=0,
         atol=1e-12,
@@ -44,7 +44,7 @@ def test_two_products_give_what_the_fused_kernel_gives(*, masked: bool, causal: 
 
 
 def test_scores_are_divided_by_the_root_of_the_width() -> None:
-    """Section 3.2.1, one query on two keys of width 4: scores 8 / 2 and 0 / 2."""
+    """Section 3.2.1, one query and two keys of width 4: scores 8 / 2 and 0 / 2."""
     query = torch.tensor([2.0, 2.0, 0.0, 0.0]).view(1, 1, 1, 4)
     key = torch.tensor([[2.0, 2.0, 0.0, 0.0], [0.0, 0.0, 3.0, 3.0]]).view(1, 1, 2, 4)
     value = torch.tensor([[1.0], [0.0]]).view(1, 1, 2, 1)
@@ -74,7 +74,7 @@ def test_scores_without_a_scale_are_the_dot_products() -> None:
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_a_row_that_may_read_nothing_gives_zeros(*, causal: bool) -> None:
-    """Both ways give zeros and a finite slope, never NaN."""
+    """Both backends give zeros and finite gradients, never NaN."""
     mask = torch.tensor([[False] * 4, [False, True, True, True]])
     for way in (attend, _plainly):
         query, key, value = (tensor.requires_grad_() for tensor in three())
@@ -88,19 +88,19 @@ def test_a_row_that_may_read_nothing_gives_zeros(*, causal: bool) -> None:
 
 
 def test_half_precision_takes_the_plain_way_to_the_same_result() -> None:
-    """bfloat16 keeps 8 bits, so shares of values near 1 agree to about 1 %."""
+    """bfloat16 has 8 bits, so weighted sums of values near 1 agree to about 1 %."""
     query, key, value = three()
 
-    found = attend(query.bfloat16(), key.bfloat16(), value.bfloat16(), KEEP, causal=True)
+    found = attend(query.bfloat16(), key.bfloat16(), value.bfloat16(), MASK, causal=True)
 
     assert found.dtype == torch.bfloat16
-    expected = attend(query, key, value, KEEP, causal=True)
+    expected = attend(query, key, value, MASK, causal=True)
     torch.testing.assert_close(found.double(), expected, rtol=0.03, atol=0.03)
 
 
 @pytest.mark.parametrize("way", ["fused", "plain"])
 def test_dropout_keeps_the_mean(way: str) -> None:
-    """Weights are 1/4 each, dropped half of the time and doubled else: the mean is the share."""
+    """Weights are 1/4 each, dropped half of the time and doubled otherwise: same mean."""
     query, key = torch.zeros(2, 1, 1, 2000, 4)
     key, value = key[:, :, :4], torch.eye(4).view(1, 1, 4, 4)
 
@@ -108,7 +108,7 @@ def test_dropout_keeps_the_mean(way: str) -> None:
     found = ours(query, key, value, None, dropout=0.5)
 
     assert set(found.unique().tolist()) == {0.0, 0.5}
-    # 8000 draws of 0 or 1/2: a deviation of the mean is 0.25 / sqrt(8000) = 0.0028.
+    # 8000 draws of 0 or 1/2: the standard deviation of the mean is 0.25 / sqrt(8000) = 0.0028.
     assert found.mean().item() == pytest.approx(0.25, abs=5 * 0.0028)
 
 

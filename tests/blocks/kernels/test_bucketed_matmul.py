@@ -1,4 +1,4 @@
-"""Rows: products in parts are the products, and there are few sizes of parts."""
+"""Products in parts of rows: the values are exact, and there are few part sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HALF = torch.bfloat16
 
 
 def test_parts_hold_all_rows_and_their_sizes_are_few() -> None:
-    """For every number of rows up to 20,000: few parts, little filling, a short list of sizes."""
+    """For up to 20,000 rows: few parts, little padding, a short list of sizes."""
     sizes: set[int] = set()
     for count in range(1, 20_000):
         found = list(parts(count))
@@ -29,14 +29,14 @@ def test_parts_hold_all_rows_and_their_sizes_are_few() -> None:
         assert len(found) <= 4
         assert sum(found[:-1]) < count
         sizes |= set(found)
-    # Multiples of 32 up to 512, and 16 for each of the six powers beyond.
+    # Multiples of 32 up to 512, and 16 sizes for each of the six larger powers of two.
     assert len(sizes) <= 512 // SMALLEST + 6 * STEPS
 
 
 def learned(
     compute: Callable[[Tensor, Tensor, Tensor | None], Tensor], inputs: tuple[Any, ...]
 ) -> list[Tensor]:
-    """Return what a map gives and its gradients, under autocast as in a training."""
+    """Return the output and the gradients of a map, under autocast as in training."""
     leaves = [None if one is None else one.clone().requires_grad_() for one in inputs]
     with torch.autocast("cpu", HALF):
         y = compute(*leaves)  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ def learned(
 def test_values_and_gradients_are_those_of_exact_products(
     shape: tuple[int, ...], kind: torch.dtype, *, biased: bool
 ) -> None:
-    """To the rounding of bfloat16, against products in float64 of the rounded operands."""
+    """Up to bfloat16 rounding, against float64 products of the rounded operands."""
     torch.manual_seed(1)
     x, weight = torch.randn(*shape, 24, dtype=kind), torch.randn(20, 24) / 5
     bias = torch.randn(20) if biased else None
@@ -74,7 +74,7 @@ def test_values_and_gradients_are_those_of_exact_products(
 
 
 def test_rows_go_in_parts_only_where_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not for few rows, in float32, on another device, or while a graph is compiled."""
+    """Not for few rows, in float32, on another device, or in compiled graphs."""
     seen: list[torch.Size] = []
     inner = product._IN_PARTS
 
@@ -97,7 +97,7 @@ def test_rows_go_in_parts_only_where_that_helps(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_a_compiled_map_has_one_graph_for_few_rows_and_many() -> None:
-    """The question how many there are must not become part of the graph."""
+    """The check of the number of rows must not become part of the graph."""
     layer, graphs = LinearMap(6, 4), list[torch.fx.GraphModule]()
 
     def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
@@ -112,14 +112,14 @@ def test_a_compiled_map_has_one_graph_for_few_rows_and_many() -> None:
 
 
 class Info(ctypes.Structure):
-    """What glibc says of its memory."""
+    """Memory statistics of glibc."""
 
-    # In glibc's order; what is allocated is in uordblks and in hblkhd.
+    # In the order of glibc; allocated bytes are in uordblks and in hblkhd.
     _fields_ = [(f"field_{at}", ctypes.c_size_t) for at in range(10)]
 
 
 def in_use() -> int:
-    """Return the bytes that are allocated."""
+    """Return the number of allocated bytes."""
     libc = ctypes.CDLL(None)
     libc.mallinfo2.restype = Info
     info = libc.mallinfo2()
@@ -133,14 +133,14 @@ def in_use() -> int:
     reason="needs glibc and oneDNN",
 )
 def test_new_numbers_of_rows_take_no_memory_once_their_parts_are_known() -> None:
-    """Each was a shape of its own, and a linear map kept machine code for its three products."""
+    """Before, each number was a new shape with machine code for the three products of a map."""
     layer = LinearMap(64, 64)
 
     def update(count: int) -> None:
         with torch.autocast("cpu", HALF):
             layer(torch.randn(count, 64)).sum().backward()
 
-    # Their parts are multiples of 32, and 32.
+    # The sizes of their parts are multiples of 32, and 32.
     for count in (*range(512, 769, 32), 513):
         update(count)
     before = in_use()

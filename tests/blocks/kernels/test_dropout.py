@@ -1,7 +1,7 @@
-"""Dropout: a cheap mask that is still fair, exact in its scale and independent.
+"""Dropout: the fast mask is fair, exact in its scale and independent.
 
-Counts of N draws with probability q lie within 5 deviations, sqrt(N q (1 - q)): for
-the seeds fixed here that is a fact, and for a fair mask it fails once in two million.
+Counts of N draws with probability q must lie within 5 standard deviations sqrt(N q (1 - q)).
+They do for the fixed seeds used here; for a fair mask, this fails once in two million.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ N = 80_000
 
 
 def close(count: int, draws: int, probability: float) -> bool:
-    """Say whether a count lies within 5 deviations of its mean."""
+    """Return whether a count lies within 5 standard deviations of its mean."""
     deviation = math.sqrt(draws * probability * (1 - probability))
     return abs(count - draws * probability) <= 5 * deviation
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.3, 0.5, 0.9])
 def test_the_share_that_is_dropped_is_the_one_asked_for(dropout: float) -> None:
-    """Within what chance allows."""
+    """Within the expected random deviation."""
     torch.manual_seed(1)
 
     found = mask(torch.empty(N), dropout)
@@ -33,7 +33,7 @@ def test_the_share_that_is_dropped_is_the_one_asked_for(dropout: float) -> None:
 
 @pytest.mark.parametrize("dropout", [0.1, 0.25, 0.5])
 def test_what_is_kept_is_scaled_so_that_the_mean_is_exact(dropout: float) -> None:
-    """Probabilities are multiples of 1/65536; the scale belongs to the rounded one."""
+    """Probabilities are multiples of 1/65536; the scale matches the rounded probability."""
     found = mask(torch.empty(1000), dropout)
 
     rounded = round(dropout * 65536) / 65536
@@ -43,18 +43,18 @@ def test_what_is_kept_is_scaled_so_that_the_mean_is_exact(dropout: float) -> Non
 
 
 def test_the_mean_is_kept() -> None:
-    """The sum over many elements is the sum without dropout, within chance."""
+    """The sum over many elements equals the sum without dropout, within random deviation."""
     torch.manual_seed(2)
     block = Dropout(0.3).train()
 
     found = block(torch.ones(N)).mean().item()
 
-    # Each number is 0 or 1 / 0.7: its variance is 0.3 / 0.7.
+    # Each element is 0 or 1 / 0.7, so its variance is 0.3 / 0.7.
     assert found == pytest.approx(1.0, abs=5 * math.sqrt(0.3 / 0.7 / N))
 
 
 def test_the_four_elements_of_one_draw_are_fair_and_independent() -> None:
-    """One 64-bit number decides four: each as asked, and each pair as two coins."""
+    """One 64-bit number decides four elements; each is fair, and pairs are independent."""
     torch.manual_seed(3)
     dropped = (mask(torch.empty(N), 0.3) == 0).view(-1, 4)
     draws = N // 4
@@ -68,7 +68,7 @@ def test_the_four_elements_of_one_draw_are_fair_and_independent() -> None:
 
 @pytest.mark.parametrize("lag", [1, 2, 3, 4, 5, 8])
 def test_neighbours_are_independent(lag: int) -> None:
-    """Whatever stands between two elements, both are dropped in p^2 of the cases."""
+    """For any distance between two elements, both are dropped in p^2 of the cases."""
     torch.manual_seed(4)
     dropped = mask(torch.empty(N), 0.5) == 0
 
@@ -79,7 +79,7 @@ def test_neighbours_are_independent(lag: int) -> None:
 
 @pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 5), (0, 4)])
 def test_any_shape_and_kind_is_taken(shape: tuple[int, ...]) -> None:
-    """Sizes that are no multiple of four, and none at all."""
+    """Sizes that are not a multiple of four, and an empty tensor."""
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         found = Dropout(0.5).train()(torch.ones(shape, dtype=dtype))
 
@@ -89,7 +89,7 @@ def test_any_shape_and_kind_is_taken(shape: tuple[int, ...]) -> None:
 
 
 def test_a_transposed_input_is_masked_in_place() -> None:
-    """Each number keeps its own place and value, or is zero."""
+    """Each element keeps its position and value, or is zero."""
     x = torch.arange(1.0, 13.0).view(3, 4).T
 
     found = Dropout(0.5).train()(x)
@@ -98,7 +98,7 @@ def test_a_transposed_input_is_masked_in_place() -> None:
 
 
 def test_the_slope_is_the_mask() -> None:
-    """What was dropped learns nothing; what was kept learns by its scale."""
+    """The gradient is zero for dropped elements and scaled for the others."""
     x = torch.ones(100, requires_grad=True)
 
     found = Dropout(0.5).train()(x)
@@ -108,7 +108,7 @@ def test_the_slope_is_the_mask() -> None:
 
 
 def test_evaluation_and_probability_zero_return_the_input_itself() -> None:
-    """No copy, no random number."""
+    """No copy, and no random number is drawn."""
     x = torch.ones(5)
     before = torch.get_rng_state()
 
@@ -118,6 +118,6 @@ def test_evaluation_and_probability_zero_return_the_input_itself() -> None:
 
 
 def test_the_smallest_and_largest_probabilities_stay_finite() -> None:
-    """One that rounds to 0 drops nothing; one that rounds to 1 still divides by something."""
+    """A probability rounded to 0 drops nothing; one rounded to 1 causes no division by zero."""
     assert (mask(torch.empty(100), 1e-9) == 1).all()
     assert mask(torch.empty(100), 1 - 1e-9).isfinite().all()

@@ -1,4 +1,4 @@
-"""Products: another kernel, the same numbers."""
+"""Matrix products: another kernel gives the same values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ needs_onednn = pytest.mark.skipif(not product.has_onednn(), reason="this torch h
 
 @pytest.fixture(autouse=True)
 def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the choice as it was."""
+    """Restore the choice afterwards."""
     monkeypatch.setattr(product, "_chosen", "torch")
 
 
@@ -42,7 +42,7 @@ def test_values_and_gradients_are_those_of_torch(*, biased: bool) -> None:
 
 @needs_onednn
 def test_views_are_multiplied_too() -> None:
-    """A transposed input, and a gradient that is one number seen everywhere."""
+    """A transposed input, and an expanded gradient."""
     use_product("onednn")
     x = torch.randn(6, 90).t().requires_grad_()
     layer = LinearMap(6, 4)
@@ -57,7 +57,7 @@ def test_views_are_multiplied_too() -> None:
 @needs_onednn
 @pytest.mark.parametrize("rows", [2, 100])
 def test_few_rows_autocast_and_meta_tensors_go_the_usual_way(rows: int) -> None:
-    """The kernel is asked only for what it is good at."""
+    """Other cases use torch's kernel."""
     use_product("onednn")
     layer = LinearMap(6, 4)
     with torch.autocast("cpu", torch.bfloat16):
@@ -66,7 +66,7 @@ def test_few_rows_autocast_and_meta_tensors_go_the_usual_way(rows: int) -> None:
 
 
 def test_a_kernel_that_this_torch_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the choice stays what it was."""
+    """The choice does not change then."""
     monkeypatch.setattr(product, "has_onednn", lambda: False)
     with pytest.raises(ValueError, match="onednn"):
         use_product("onednn")

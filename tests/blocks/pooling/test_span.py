@@ -1,4 +1,4 @@
-"""Span scores against a loop over spans, and vectors of words against loops over words."""
+"""Span scores against a loop over spans, and word vectors against loops over words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDTH, HIDDEN, LABELS = 6, 5, 3
 
 
 def drawn_score() -> SpanScore:
-    """Return a block whose weights are all drawn."""
+    """Return a block with random weights."""
     block = SpanScore(WIDTH, HIDDEN, LABELS).double()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -22,7 +22,7 @@ def drawn_score() -> SpanScore:
 
 
 def by_hand(block: SpanScore, x: np.ndarray, i: int, j: int) -> np.ndarray:
-    """Score one span of x [T, D] from the definition, in numpy."""
+    """Score one span of x [T, D] according to the definition, in numpy."""
     weights = {name: value.detach().numpy() for name, value in block.named_parameters()}
     half, nothing = WIDTH // 2, np.zeros(WIDTH // 2)
     forward = [nothing, *x[:, :half]]
@@ -35,7 +35,7 @@ def by_hand(block: SpanScore, x: np.ndarray, i: int, j: int) -> np.ndarray:
 
 
 def test_every_span_is_scored_as_the_definition_says() -> None:
-    """Differences of what looks back and of what looks ahead; below the diagonal zeros."""
+    """Scores come from boundary differences; entries below the diagonal are zeros."""
     block, length = drawn_score(), 4
     x = torch.randn(1, length, WIDTH, dtype=torch.float64)
 
@@ -48,7 +48,7 @@ def test_every_span_is_scored_as_the_definition_says() -> None:
 
 
 def test_padding_is_as_beyond_the_end() -> None:
-    """Spans of a short row are those of the row alone, whatever stands behind it."""
+    """The spans of a padded row equal those of the row without padding."""
     block = drawn_score()
     x = torch.randn(1, 5, WIDTH, dtype=torch.float64)
     mask = torch.tensor([[True, True, True, False, False]])
@@ -61,7 +61,7 @@ def test_padding_is_as_beyond_the_end() -> None:
 @pytest.mark.parametrize("pool", ["max", "mean"])
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_a_word_is_what_its_windows_give(pool: str, kernel: int) -> None:
-    """Each word by itself, in loops; a word without parts is zeros."""
+    """Each word separately, in loops; a word without parts gives zeros."""
     block = WordConvolution(4, 3, kernel, pool).double()
     block.initialize(torch.Generator().manual_seed(1))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Counted positions: the waves of a count that is made by hand."""
+"""Counted positions: encodings of counts by hand."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ COUNTS = [
     ([3, 5, 9, 6, 2], [-1, 0, 0, 1, 1]),
     ([4, 4, 4, 8, 0], [0, 1, 2, 2, 2]),
 ]
-"""Ids, and how many of them up to each are 4 to 7, less one: by hand."""
+"""Ids, and how many ids up to each are from 4 to 7, minus one: by hand."""
 
 
 @pytest.mark.parametrize(("ids", "counts"), COUNTS)
 def test_the_waves_are_those_of_the_count(ids: list[int], counts: list[int]) -> None:
-    """The count of a position has its own id in it."""
+    """The count of a position includes its own id."""
     x = torch.randn(1, len(ids), 8)
 
     found = CountedPosition(below=8, first=4, start=-1)(x, torch.tensor([ids]))
@@ -28,7 +28,7 @@ def test_the_waves_are_those_of_the_count(ids: list[int], counts: list[int]) -> 
 
 @pytest.mark.parametrize("parts", [(1, 1, 1, 1, 1), (3, 2), (1, 4)])
 def test_steps_count_on_row_by_row(parts: tuple[int, ...]) -> None:
-    """One at a time or several, each row has its own count."""
+    """One at a time or several; each row has its own count."""
     module = CountedPosition(below=8, first=4, start=-1)
     ids = torch.tensor([row for row, _ in COUNTS])
     x = torch.zeros(2, 5, 8)
@@ -57,7 +57,7 @@ def test_steps_count_on_row_by_row(parts: tuple[int, ...]) -> None:
     ],
 )
 def test_what_cannot_be_is_refused(params: dict[str, int], width: int, message: str) -> None:
-    """An odd width, and a range without ids."""
+    """An odd width, and an empty range of ids."""
     given = COUNTED_POSITION.params.model_validate(params)
 
     with pytest.raises(ValueError, match=message):

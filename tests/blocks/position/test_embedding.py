@@ -1,4 +1,4 @@
-"""Embedding: a frozen table stays, whoever else reads it."""
+"""Embedding: a frozen table does not change in training, including tied weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft.specs.load import loaded
 
 
 def graph(*, frozen: bool, tie: list[str] | None = None) -> Graph:
-    """Return words to scores: two tables, the first perhaps frozen, and a map to words."""
+    """Return a spec from words to scores: two tables, the first optionally frozen, and a map."""
     table = {"use": "embedding@1", "in": {"ids": "words"}}
     spec: dict[str, Any] = {
         "format": 2,
@@ -44,7 +44,7 @@ def graph(*, frozen: bool, tie: list[str] | None = None) -> Graph:
 
 
 def trained(model: nn.Module, updates: int = 3) -> torch.optim.Optimizer:
-    """Train on random words with decay and clipping, and return the optimizer."""
+    """Train on random words with weight decay and clipping, and return the optimizer."""
     settings = OptimizerSettings(type="adamw", weight_decay=0.1, clip=0.5)
     optimizer = make_optimizer(model, settings)
     set_rate(optimizer, 0.1)
@@ -71,7 +71,7 @@ def trained(model: nn.Module, updates: int = 3) -> torch.optim.Optimizer:
     ids=["alone", "tied, first", "tied, second", "tied, last"],
 )
 def test_a_frozen_table_stays_and_the_rest_moves(tie: list[str] | None, still: set[str]) -> None:
-    """Bit for bit, with decay and clipping, whichever owner of a tied table says so."""
+    """Bit for bit, with weight decay and clipping, whichever owner of a tied table is frozen."""
     model = build(graph(frozen=True, tie=tie))
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
 
@@ -82,7 +82,7 @@ def test_a_frozen_table_stays_and_the_rest_moves(tie: list[str] | None, still: s
 
 
 def test_a_table_that_is_not_frozen_moves() -> None:
-    """Else the test above could not fail."""
+    """Otherwise the test above could not fail."""
     model = build(graph(frozen=False))
     before = model.state_dict()["table.weight"].clone()
 
@@ -92,7 +92,7 @@ def test_a_table_that_is_not_frozen_moves() -> None:
 
 
 def test_freezing_changes_neither_counts_nor_draws() -> None:
-    """The parameters are the same, in number and value; only training differs."""
+    """The parameters are equal in number and value; only training differs."""
     frozen, free = graph(frozen=True), graph(frozen=False)
 
     assert frozen.parameters() == free.parameters() == 28 + 28 + 8 + 35 + 35
@@ -101,7 +101,7 @@ def test_freezing_changes_neither_counts_nor_draws() -> None:
 
 
 def test_an_optimizer_remembers_nothing_of_a_frozen_table() -> None:
-    """What it writes can be read back, and has no moments that never change."""
+    """Its state can be saved and loaded, and has no moments for frozen weights."""
     model = build(graph(frozen=True))
     optimizer = trained(model)
 

@@ -1,4 +1,4 @@
-"""Positions: the waves of section 3.5 by hand, and the learned table."""
+"""Position encodings: the sinusoids of section 3.5 by hand, and the learned table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.blocks.position.position_module import (
 
 @pytest.mark.parametrize("d_model", [2, 8, 512])
 def test_waves_follow_the_formula_of_the_paper(d_model: int) -> None:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) its cosine; computed in float64."""
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same; in float64."""
     positions = [0, 1, 2, 7, 100, 511]
 
     found = sinusoids(torch.tensor(positions), d_model)
@@ -33,7 +33,7 @@ def test_waves_follow_the_formula_of_the_paper(d_model: int) -> None:
 
 
 def test_waves_of_the_first_positions_by_hand() -> None:
-    """With d = 4 the two angles at position p are p and p / 100."""
+    """With d = 4, the two angles at position p are p and p / 100."""
     found = sinusoids(torch.arange(2), 4)
 
     expected = [[0.0, 1.0, 0.0, 1.0], [0.841471, 0.540302, 0.00999983, 0.99995]]
@@ -42,7 +42,7 @@ def test_waves_of_the_first_positions_by_hand() -> None:
 
 @pytest.mark.parametrize("shift", [1, 5, 40])
 def test_a_shift_is_a_linear_map(shift: int) -> None:
-    """PE(pos + k) = M(k) PE(pos), with M a rotation of each pair that knows k alone."""
+    """PE(pos + k) = M(k) PE(pos), where M is a rotation of each pair that depends only on k."""
     d_model = 16
     positions = torch.arange(100)
     angles = [shift / 10000 ** (2 * i / d_model) for i in range(d_model // 2)]
@@ -56,7 +56,7 @@ def test_a_shift_is_a_linear_map(shift: int) -> None:
 
 
 def test_wavelengths_run_from_two_pi_towards_ten_thousand_times_that() -> None:
-    """A geometric progression: the last of d/2 waves is one step short of 10000 * 2 pi."""
+    """A geometric progression: the last of d/2 wavelengths is one step below 10000 * 2 pi."""
     d_model = 512
     first = sinusoids(torch.ones(1), d_model)[0].double()
 
@@ -71,7 +71,7 @@ def test_wavelengths_run_from_two_pi_towards_ten_thousand_times_that() -> None:
 
 
 def test_the_released_code_put_all_sines_first() -> None:
-    """There d/2 - 1 steps separate the waves, so the longest is 10000 * 2 pi exactly."""
+    """There are d/2 - 1 steps between the wavelengths, so the longest is exactly 10000 * 2 pi."""
     found = sinusoids(torch.tensor([3]), 6, "concatenated")
 
     angles = [3.0, 3 / 100, 3 / 10000]
@@ -89,7 +89,7 @@ def test_halves_are_the_waves_of_the_paper_in_another_order() -> None:
 
 
 def test_waves_are_added_to_each_sequence() -> None:
-    """The module adds; it neither scales nor replaces."""
+    """The encodings are added without scaling."""
     x = torch.randn(2, 5, 8)
 
     found = SinusoidalPosition()(x)
@@ -111,7 +111,7 @@ def test_learned_positions_are_rows_of_a_table() -> None:
 
 
 def test_input_longer_than_the_table_is_refused() -> None:
-    """The message says how far the table goes, at once and step by step alike."""
+    """The message names the size of the table, in `forward` and in `step`."""
     block = LearnedPosition(d_model=3, max_length=4)
 
     with pytest.raises(
@@ -125,7 +125,7 @@ def test_input_longer_than_the_table_is_refused() -> None:
 
 
 def test_dropout_falls_on_the_sum() -> None:
-    """Section 5.4: dropout on the sums of embeddings and positions, not on either alone."""
+    """Section 5.4: dropout applies to the sums of embeddings and encodings."""
     torch.manual_seed(0)
     x = torch.randn(2, 50, 8)
     block = SinusoidalPosition(dropout=0.5).train()
@@ -133,13 +133,13 @@ def test_dropout_falls_on_the_sum() -> None:
     found = block(x)
 
     whole = SinusoidalPosition()(x)
-    kept = found != 0
-    assert 0.4 < kept.float().mean().item() < 0.6
-    torch.testing.assert_close(found[kept], 2 * whole[kept])
+    unmasked = found != 0
+    assert 0.4 < unmasked.float().mean().item() < 0.6
+    torch.testing.assert_close(found[unmasked], 2 * whole[unmasked])
 
 
 def test_each_step_adds_the_waves_of_its_number() -> None:
-    """Equation 7 of the Universal Transformer: the first step is 1, for all positions alike."""
+    """Equation 7 of the Universal Transformer: the first step is 1, for all positions."""
     x, block = torch.zeros(2, 3, 8), StepPosition()
 
     first, clock = block(x, torch.zeros(2, 3, 8))

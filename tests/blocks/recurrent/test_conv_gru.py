@@ -1,4 +1,4 @@
-"""Convolutional recurrence against loops that follow the papers' formulas."""
+"""Convolutional GRU against loops that follow the formulas of the papers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def convolved(weight: torch.Tensor, x_LD: Array, here: int) -> Array:
-    """Return sum_k W_k x_{here + k} around the middle of the kernel, zeros beyond the ends."""
+    """Return sum_k W_k x_{here + k} for a centered kernel, with zeros beyond the ends."""
     kernel = weight.double().detach().numpy()
     total = np.zeros(kernel.shape[0])
     for k in range(kernel.shape[2]):
@@ -59,7 +59,7 @@ def next_state(unit: ConvGRU, state_LD: Array, tape_LE: Array | None = None) -> 
 
 
 def drawn(model: nn.Module) -> None:
-    """Draw every weight of a module, in double precision."""
+    """Draw every weight of a module, in float64."""
     generator = torch.Generator().manual_seed(1)
     model.double()
     with torch.no_grad():
@@ -68,7 +68,7 @@ def drawn(model: nn.Module) -> None:
 
 
 def test_the_unit_is_the_formula() -> None:
-    """Kaiser and Sutskever 2016, section 2, written as a loop."""
+    """Kaiser and Sutskever 2016, section 2, as a loop."""
     unit = ConvGRU(4, 3)
     drawn(unit)
     x = torch.randn(2, 6, 4, dtype=torch.float64)
@@ -79,7 +79,7 @@ def test_the_unit_is_the_formula() -> None:
 
 
 def test_what_is_not_kept_is_as_if_the_sequence_ended_there() -> None:
-    """Padding is zero before and after every unit, so a stack may go on with it."""
+    """Padding is zero before and after every unit, so units can be stacked."""
     unit = ConvGRU(4, 5)
     drawn(unit)
     x = torch.randn(2, 6, 4, dtype=torch.float64)
@@ -92,7 +92,7 @@ def test_what_is_not_kept_is_as_if_the_sequence_ended_there() -> None:
 
 
 def test_the_decoder_is_the_formula_on_a_state_that_grows() -> None:
-    """Kaiser and Bengio 2016, section 3.1; a state has as many positions as are alive."""
+    """Kaiser and Bengio 2016, section 3.1; the state has as many positions as are active."""
     decoder = ConvGRUDecoder(4, 3, 3, 2)
     drawn(decoder)
     x = torch.randn(1, 6, 3, dtype=torch.float64)
@@ -113,7 +113,7 @@ def test_the_decoder_is_the_formula_on_a_state_that_grows() -> None:
 
 
 def test_the_decoder_reads_the_same_however_far_the_memory_is_padded() -> None:
-    """And however many steps there will be."""
+    """The result does not depend on the number of later steps either."""
     decoder = ConvGRUDecoder(4, 3, 3, 1)
     drawn(decoder)
     x = torch.randn(2, 9, 3, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Recurrences against torch's own, and rows of padding against rows run alone."""
+"""Recurrent networks against torch's, and padded rows against rows without padding."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from weft.blocks.recurrent.recurrent_module import GRU, LSTM, RNN
 PAIRS = {"rnn": (RNN, nn.RNN), "gru": (GRU, nn.GRU), "lstm": (LSTM, nn.LSTM)}
 EVERY = pytest.mark.parametrize("name", PAIRS)
 DIRECTIONS = pytest.mark.parametrize("direction", ["forward", "backward", "both"])
-KEEP = torch.tensor([[1, 1, 1, 1, 0, 0], [0, 1, 0, 1, 1, 0], [0, 0, 0, 0, 0, 0]]).bool()
-"""Padding behind, padding anywhere, and nothing else."""
+MASK = torch.tensor([[1, 1, 1, 1, 0, 0], [0, 1, 0, 1, 1, 0], [0, 0, 0, 0, 0, 0]]).bool()
+"""No padding, padding at the end, padding anywhere."""
 
 
 def made(name: str, direction: str = "forward", *, bias: bool = True) -> Any:
-    """Return one of ours, drawn, in float64."""
+    """Return one of our blocks with random weights, in float64."""
     ours = PAIRS[name][0](4, 5, direction, bias=bias)
     ours.initialize(torch.Generator().manual_seed(1))
     return ours.double()
@@ -31,7 +31,7 @@ def made(name: str, direction: str = "forward", *, bias: bool = True) -> Any:
 @DIRECTIONS
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
 def test_it_is_torchs(name: str, direction: str, *, bias: bool) -> None:
-    """With torch's weights under torch's names, less the number of the layer."""
+    """With torch's weights under torch's names, without the layer number."""
     ours = made(name, direction, bias=bias)
     both = direction == "both"
     theirs = PAIRS[name][1](4, 5, bias=bias, batch_first=True, bidirectional=both).double()
@@ -47,48 +47,48 @@ def test_it_is_torchs(name: str, direction: str, *, bias: bool) -> None:
 @EVERY
 @DIRECTIONS
 def test_padding_is_as_if_it_were_not_there(name: str, direction: str) -> None:
-    """Each row gives at its kept positions what these give alone, and zeros elsewhere."""
+    """Each row equals its unmasked positions run separately, with zeros elsewhere."""
     ours = made(name, direction)
     x = torch.randn(3, 6, 4, dtype=torch.float64)
 
-    found = ours(x, KEEP)
+    found = ours(x, MASK)
 
-    for row, mask in enumerate(KEEP):
+    for row, mask in enumerate(MASK):
         if mask.any():
             alone = ours(x[row : row + 1, mask])[0]
             torch.testing.assert_close(found[row, mask], alone, rtol=0, atol=1e-12)
-    assert found[~KEEP].abs().max() == 0
+    assert found[~MASK].abs().max() == 0
 
 
 @EVERY
 @DIRECTIONS
 def test_padding_takes_no_part_in_learning(name: str, direction: str) -> None:
-    """Each weight's gradient is the sum over rows run alone; the gradient of padding is 0."""
+    """Gradients of weights are sums over rows run separately; the gradient of padding is 0."""
     ours = made(name, direction)
     x = torch.randn(3, 6, 4, dtype=torch.float64, requires_grad=True)
     weights = list(ours.parameters())
 
-    gradient, *found = torch.autograd.grad(ours(x, KEEP).square().sum(), [x, *weights])
+    gradient, *found = torch.autograd.grad(ours(x, MASK).square().sum(), [x, *weights])
 
-    alone = [ours(x[r : r + 1, mask]).square().sum() for r, mask in enumerate(KEEP) if mask.any()]
+    alone = [ours(x[r : r + 1, mask]).square().sum() for r, mask in enumerate(MASK) if mask.any()]
     expected = torch.autograd.grad(torch.stack(alone).sum(), weights)
     torch.testing.assert_close(found, list(expected), rtol=0, atol=1e-12)
-    assert gradient[~KEEP].abs().max() == 0
-    assert gradient[KEEP].abs().min() > 0
+    assert gradient[~MASK].abs().max() == 0
+    assert gradient[MASK].abs().min() > 0
 
 
 @EVERY
 def test_a_step_that_is_not_kept_leaves_the_state(name: str) -> None:
-    """Steps over padding give zeros, and the next kept one goes on from the last."""
+    """Steps over padding give zeros, and the next unmasked step continues from the last one."""
     ours = made(name)
     x = torch.randn(3, 6, 4, dtype=torch.float64)
     state = ours.begin(Capacity(3, 1, 6, torch.float64, torch.device("cpu")))
 
     steps = [
-        ours.step(x[:, t : t + 1], KEEP[:, t : t + 1], state=state, position=t) for t in range(6)
+        ours.step(x[:, t : t + 1], MASK[:, t : t + 1], state=state, position=t) for t in range(6)
     ]
 
-    torch.testing.assert_close(torch.cat(steps, 1), ours(x, KEEP), rtol=0, atol=1e-12)
+    torch.testing.assert_close(torch.cat(steps, 1), ours(x, MASK), rtol=0, atol=1e-12)
     assert all(value[2].abs().max() == 0 for value in state.carried.values())
 
 
@@ -109,7 +109,7 @@ def test_gru_by_hand() -> None:
 
 
 def test_the_formula_counts_a_cell_run_by_hand() -> None:
-    """Torch's counter does not see inside the fused LSTM, but it sees every cell."""
+    """Torch's counter does not see inside the fused LSTM, but it does count cells."""
     ours = LSTM(4, 5)
     ours.initialize(torch.Generator().manual_seed(1))
     state = ours.begin(Capacity(3, 1, 6, torch.float32, torch.device("cpu")))
@@ -126,13 +126,13 @@ def test_the_formula_counts_a_cell_run_by_hand() -> None:
 @EVERY
 @pytest.mark.parametrize("given", [torch.float32, torch.bfloat16], ids=str)
 def test_autocast_reaches_the_recurrence(name: str, given: torch.dtype) -> None:
-    """Weights and inputs meet in autocast's precision, whichever the input comes in."""
+    """Weights and inputs are cast to the autocast dtype, whatever the dtype of the input."""
     ours = made(name, "both").float()
     x = torch.randn(3, 6, 4)
-    whole = ours(x, KEEP)
+    whole = ours(x, MASK)
 
     with torch.autocast("cpu", torch.bfloat16):
-        half: Tensor = ours(x.to(given), KEEP)
+        half: Tensor = ours(x.to(given), MASK)
         state = ours.begin(Capacity(3, 1, 6, torch.bfloat16, torch.device("cpu")))
         stepped = ours.step(x[:, :1].to(given), state=state, position=0)
 
@@ -143,7 +143,7 @@ def test_autocast_reaches_the_recurrence(name: str, given: torch.dtype) -> None:
 @EVERY
 @torch.no_grad()
 def test_compiling_around_it_makes_two_graphs_for_all_lengths(name: str) -> None:
-    """One before and one after: the recurrence stays torch's kernel, no position written out."""
+    """One before and one after: the recurrence stays a call of torch's kernel, not unrolled."""
     ours = made(name, "both")
 
     def around(x: Tensor) -> Tensor:

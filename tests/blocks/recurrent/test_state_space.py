@@ -1,4 +1,4 @@
-"""State space: chunks against the recurrence, position by position."""
+"""Mamba-2: chunked computation against the recurrence, position by position."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ D, HEADS, STATE, INSIDE = 6, 4, 3, 12
 
 
 def drawn(groups: int = 1, chunk: int = 4, kernel: int = 4) -> Mamba2:
-    """Return a block with every weight drawn, in double precision."""
+    """Return a block with random weights, in float64."""
     generator = torch.Generator().manual_seed(1)
     block = Mamba2(D, HEADS, STATE, 2, groups, kernel, chunk, 1e-5).double()
     with torch.no_grad():
@@ -24,7 +24,7 @@ def drawn(groups: int = 1, chunk: int = 4, kernel: int = 4) -> Mamba2:
 
 
 def by_loop(block: Mamba2, x_TD: Tensor, groups: int) -> Tensor:
-    """Run the paper's recurrence over one sequence: no chunk, no batch, one head at a time."""
+    """Run the paper's recurrence over one sequence, without chunks or batches, head by head."""
     z, near, dt = (x_TD @ block.inner.weight.T).split(
         (INSIDE, INSIDE + 2 * groups * STATE, HEADS), -1
     )
@@ -56,7 +56,7 @@ def by_loop(block: Mamba2, x_TD: Tensor, groups: int) -> Tensor:
 @pytest.mark.parametrize("groups", [1, 2, 4])
 @pytest.mark.parametrize("length", [1, 3, 4, 11, 12])
 def test_chunks_are_the_recurrence(groups: int, length: int) -> None:
-    """Whether or not the length is a multiple of the chunk's."""
+    """For lengths that are and are not a multiple of the chunk size."""
     block, x = drawn(groups), torch.randn(2, length, D, dtype=torch.float64)
 
     wanted = torch.stack([by_loop(block, row, groups) for row in x])
@@ -66,7 +66,7 @@ def test_chunks_are_the_recurrence(groups: int, length: int) -> None:
 
 @torch.no_grad()
 def test_the_chunk_changes_no_result() -> None:
-    """One position at a time, or all at once."""
+    """For chunks of one position up to the complete sequence."""
     x = torch.randn(2, 10, D, dtype=torch.float64)
 
     whole = drawn(chunk=10)(x)
@@ -77,7 +77,7 @@ def test_the_chunk_changes_no_result() -> None:
 
 @torch.no_grad()
 def test_padding_before_and_after_is_as_if_it_were_not_there() -> None:
-    """Nothing is written, nothing decays, and the convolution reads zeros."""
+    """Masked positions do not update or decay the state, and the convolution reads zeros."""
     block, x = drawn(), torch.randn(2, 12, D, dtype=torch.float64)
     mask = torch.zeros(2, 12, dtype=torch.bool)
     mask[:, 3:10] = True
@@ -86,7 +86,7 @@ def test_padding_before_and_after_is_as_if_it_were_not_there() -> None:
 
 
 def test_fresh_weights_lie_where_the_papers_say() -> None:
-    """Decays from 1 to 16, and time steps from 0.001 to 0.1 where the input says nothing."""
+    """Decays from 1 to 16, and time steps from 0.001 to 0.1 for zero input."""
     block = Mamba2(64, 32, 16, 2, 1, 4, 16, 1e-5)
     with torch.no_grad():
         block.initialize(torch.Generator().manual_seed(3))
@@ -99,7 +99,7 @@ def test_fresh_weights_lie_where_the_papers_say() -> None:
 
 @torch.no_grad()
 def test_a_long_decay_is_forgotten_and_not_infinite() -> None:
-    """Differences of logarithms are masked before they are raised, so none overflows."""
+    """Differences of logarithms are masked before the exponential, so none overflows."""
     block = drawn(chunk=64)
     block.decay.fill_(6.0)
     block.time_bias.fill_(8.0)

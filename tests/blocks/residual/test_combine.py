@@ -1,4 +1,4 @@
-"""Adding, joining and masks from lengths, by hand."""
+"""Sums, concatenation and masks from lengths, by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.specs.load import loaded
 
 
 def test_two_values_are_added_or_joined() -> None:
-    """Number by number, and end to end."""
+    """Element by element, and concatenated."""
     x, z = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 5.0]])
 
     assert Add()(x, z).tolist() == [[4.0, 7.0]]
@@ -34,7 +34,7 @@ def test_lengths_become_a_mask() -> None:
 
 @pytest.mark.parametrize("length", [2, 5])
 def test_unfolding_adds_position_by_position_and_zeros_past_the_end(length: int) -> None:
-    """Whichever of the two is longer; what is not kept is zero too."""
+    """Whichever of the two is longer; masked positions are zero, too."""
     memory = torch.tensor([[[1.0], [2.0], [4.0]]])
     mask = torch.tensor([[True, False, True]])
     x = torch.full((1, length, 1), 10.0)
@@ -67,7 +67,7 @@ def test_widths_add_up_in_a_graph() -> None:
 
 
 def test_lengths_for_a_mask_name_the_adapter() -> None:
-    """The way out is the block that stands between."""
+    """The finding suggests the adapter block as a fix."""
     read = {**SPEC["nodes"]["read"], "in": {"x": "join.y", "mask": "lengths"}}
     nodes = {"join": SPEC["nodes"]["join"], "read": read}
     _, findings = analyse(loaded({**SPEC, "nodes": nodes}).form, registry())

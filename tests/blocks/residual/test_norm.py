@@ -1,4 +1,4 @@
-"""Norms: the formulas by hand, with the number that keeps them finite."""
+"""Norms against the formulas by hand, including eps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_follows_the_formula() -> None:
 
 @pytest.mark.parametrize("eps", [1e-6, 0.25])
 def test_eps_is_added_to_the_variance(eps: float) -> None:
-    """(-1, 1) / 1000 has variance 1e-6: inside the root, eps decides the size."""
+    """(-1, 1) / 1000 has variance 1e-6: eps inside the root determines the result."""
     found = LayerNorm(2, eps=eps)(torch.tensor([-1e-3, 1e-3]))
 
     size = 1e-3 / math.sqrt(1e-6 + eps)
@@ -34,7 +34,7 @@ def test_eps_is_added_to_the_variance(eps: float) -> None:
 
 
 def test_a_constant_vector_gives_the_shift() -> None:
-    """No deviation is no division by zero."""
+    """A variance of zero causes no division by zero."""
     block = LayerNorm(3, eps=1e-6)
     nn.init.constant_(block.bias, 7.0)
 
@@ -42,7 +42,7 @@ def test_a_constant_vector_gives_the_shift() -> None:
 
 
 def test_starts_as_a_plain_normalisation() -> None:
-    """Scale 1 and shift 0, whatever stood there."""
+    """Scale 1 and shift 0, whatever the previous values."""
     block = LayerNorm(3, eps=1e-6)
     with torch.no_grad():
         block.weight.fill_(9.0)
@@ -55,7 +55,7 @@ def test_starts_as_a_plain_normalisation() -> None:
 
 
 def test_rms_norm_follows_the_formula() -> None:
-    """(1, 5, -7, 5) has mean square 100 / 4 and no mean is taken off; then the scale."""
+    """(1, 5, -7, 5) has mean square 100 / 4, and no mean is subtracted; then the scale."""
     block = RMSNorm(4, eps=1e-6)
     with torch.no_grad():
         block.weight.copy_(torch.tensor([1.0, 2.0, 1.0, -1.0]))
@@ -67,7 +67,7 @@ def test_rms_norm_follows_the_formula() -> None:
 
 
 def test_rms_norm_is_torchs() -> None:
-    """Same scale, same eps: same vectors and slopes."""
+    """Same scale and eps give the same vectors and gradients."""
     ours, theirs = RMSNorm(6, eps=0.1).double(), nn.RMSNorm(6, eps=0.1, dtype=torch.float64)
     nn.init.normal_(ours.weight)
     theirs.load_state_dict(ours.state_dict())
@@ -84,7 +84,7 @@ def test_rms_norm_is_torchs() -> None:
 
 @pytest.mark.parametrize("eps", [1e-6, 0.25])
 def test_eps_is_added_to_the_mean_square(eps: float) -> None:
-    """(-1, 1) / 1000 has mean square 1e-6: inside the root, eps decides the size."""
+    """(-1, 1) / 1000 has mean square 1e-6: eps inside the root determines the result."""
     found = RMSNorm(2, eps=eps)(torch.tensor([-1e-3, 1e-3]))
 
     size = 1e-3 / math.sqrt(1e-6 + eps)
@@ -92,7 +92,7 @@ def test_eps_is_added_to_the_mean_square(eps: float) -> None:
 
 
 def test_rms_norm_of_mixed_precision_is_in_full_precision() -> None:
-    """Numbers of 8 bits come in, the weight has 24: nothing is lost, and torch does not warn."""
+    """bfloat16 input with a float32 weight: no precision is lost, and torch does not warn."""
     block = RMSNorm(64, eps=1e-6)
     x = torch.randn(5, 64).bfloat16()
 
@@ -104,7 +104,7 @@ def test_rms_norm_of_mixed_precision_is_in_full_precision() -> None:
 
 
 def test_rms_norm_starts_with_scale_one() -> None:
-    """Whatever stood there."""
+    """Whatever the previous values."""
     block = RMSNorm(3, eps=1e-6)
     nn.init.constant_(block.weight, 9.0)
 

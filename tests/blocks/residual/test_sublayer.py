@@ -1,4 +1,4 @@
-"""Wiring: the residual path in both orders, and the linear map."""
+"""Sub-layers on a residual path in all orders, and the linear map, by hand."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from weft.graphs.checker.check import analyse
 from weft.specs.load import loaded
 
 NO_PORTS: dict[str, tuple[str, ...]] = {"f": (), "g": ()}
-"""Wires that two slots take besides their input."""
+"""Additional wires of two slots."""
 
 
 class Tenfold(nn.Module):
-    """Ten times x, plus what comes by another wire."""
+    """Ten times x, plus the value of another wire."""
 
     def forward(self, x: Tensor, more: float = 0.0) -> Tensor:
         """Compute it."""
         return 10 * x + more
 
     def begin(self, capacity: Capacity, more: float = 0.0) -> State:
-        """Remember the other wire."""
+        """Return the decoding state: the other wire."""
         return State(fixed={"more": torch.full((capacity.sentences,), more)})
 
     def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
@@ -40,7 +40,7 @@ class Tenfold(nn.Module):
 
 
 def test_post_order_norms_the_sum() -> None:
-    """By norm(x + f(x)): (1, 3) + (10, 30) = (11, 33), of mean 22 and deviation 11."""
+    """Compute norm(x + f(x)): (1, 3) + (10, 30) = (11, 33), with mean 22 and deviation 11."""
     block = Sublayer(2, "post", eps=1e-6, f=Tenfold())
 
     found = block(torch.tensor([1.0, 3.0]))
@@ -50,7 +50,7 @@ def test_post_order_norms_the_sum() -> None:
 
 
 def test_pre_order_norms_what_enters_and_adds_to_what_was() -> None:
-    """By x + f(norm(x)): (1, 3) has mean 2 and deviation 1, so f gives (-10, 10)."""
+    """Compute x + f(norm(x)): (1, 3) has mean 2 and deviation 1, so f returns (-10, 10)."""
     block = Sublayer(2, "pre", eps=1e-6, f=Tenfold())
 
     found = block(torch.tensor([1.0, 3.0]))
@@ -61,7 +61,7 @@ def test_pre_order_norms_what_enters_and_adds_to_what_was() -> None:
 
 @pytest.mark.parametrize("order", ["post", "pre"])
 def test_other_wires_go_to_the_sublayer(order: str) -> None:
-    """A cross-attention's memory passes through untouched, at once and step by step."""
+    """Another wire, such as a memory, is passed on unchanged, in `forward` and in `step`."""
     block = Sublayer(2, order, f=Tenfold())
     x = torch.tensor([[[1.0, 3.0]]])
     capacity = Capacity(1, 1, 1, torch.float32, torch.device("cpu"))
@@ -86,7 +86,7 @@ def test_dropout_falls_on_the_sublayer_and_never_on_the_path_around(order: str) 
 
 
 def test_sandwich_order_norms_before_and_after() -> None:
-    """By x + norm2(f(norm1(x))): with unit weights the norms give (-1, 1) twice."""
+    """Compute x + norm2(f(norm1(x))): with unit weights, both norms return (-1, 1)."""
     block = Sublayer(2, "sandwich", eps=1e-6, f=Tenfold())
     with torch.no_grad():
         block.after.weight.copy_(torch.tensor([2.0, 3.0]))
@@ -97,7 +97,7 @@ def test_sandwich_order_norms_before_and_after() -> None:
 
 
 def test_rezero_begins_as_the_path_alone() -> None:
-    """By x + alpha f(x), no norm: alpha starts at 0; at 1/2, f = 10 x gives 6 x."""
+    """Compute x + alpha f(x), without a norm: alpha starts at 0; with 1/2, f = 10 x gives 6 x."""
     block = Sublayer(2, norm="none", residual="rezero", f=Tenfold())
     x = torch.tensor([[1.0, 3.0]])
 
@@ -111,7 +111,7 @@ def test_rezero_begins_as_the_path_alone() -> None:
 
 
 def test_layer_scale_has_a_number_for_each_place() -> None:
-    """By x + lambda * f(norm(x)), started at a small number: f gives (-10, 10) here."""
+    """Compute x + lambda * f(norm(x)), with a small initial lambda; f returns (-10, 10)."""
     block = Sublayer(2, "pre", residual="layer_scale", residual_start=1e-5, f=Tenfold())
 
     block.initialize(torch.Generator())
@@ -125,7 +125,7 @@ def test_layer_scale_has_a_number_for_each_place() -> None:
 
 
 def test_a_dropped_path_adds_nothing_to_a_whole_row() -> None:
-    """With probability 3/4; the rows that are left add four times as much: 1 + 4 * 10."""
+    """With probability 3/4; the remaining rows add four times as much: 1 + 4 * 10."""
     torch.manual_seed(0)
     block = Sublayer(2, norm="none", drop_path=0.75, f=Tenfold()).train()
 
@@ -134,13 +134,13 @@ def test_a_dropped_path_adds_nothing_to_a_whole_row() -> None:
     rows = found.flatten(1)
     assert set(rows.unique().tolist()) == {1.0, 41.0}
     assert torch.equal(rows.amin(1), rows.amax(1))
-    # A deviation of the share of 4000 rows is sqrt(3/16 / 4000) = 0.0068.
+    # The standard deviation of the share of 4000 rows is sqrt(3/16 / 4000) = 0.0068.
     assert (rows[:, 0] > 1).float().mean().item() == pytest.approx(0.25, abs=5 * 0.0068)
     assert set(block.eval()(torch.ones(2, 2)).unique().tolist()) == {11.0}
 
 
 def test_two_sublayers_read_the_same_and_add_up() -> None:
-    """By x + f(norm(x)) + g(norm(x)): with f = g = 10 x, twenty times the normed."""
+    """Compute x + f(norm(x)) + g(norm(x)): with f = g = 10 x, the norm is added twenty times."""
     block = ParallelSublayer(4, f=Tenfold(), g=Tenfold(), ports=NO_PORTS, stepping=())
     x = torch.randn(3, 4)
 
@@ -150,7 +150,7 @@ def test_two_sublayers_read_the_same_and_add_up() -> None:
 
 
 def test_each_of_two_sublayers_takes_its_wires() -> None:
-    """`more` goes to the one that has such a port, at once and step by step, for every beam."""
+    """`more` is passed to the slot with such a port, in `forward` and `step`, for every beam."""
     ports = {"f": (), "g": ("more",)}
     block = ParallelSublayer(
         2, norm="none", f=nn.Identity(), g=Tenfold(), ports=ports, stepping=("g",)
@@ -165,7 +165,7 @@ def test_each_of_two_sublayers_takes_its_wires() -> None:
 
 
 def side_by_side(wires: dict[str, str]) -> dict[str, Any]:
-    """Return a spec of attention beside a feed-forward, with these wires."""
+    """Return a spec of attention in parallel with a feed-forward, with these wires."""
     return {
         "format": 2,
         "name": "one",
@@ -195,7 +195,7 @@ def side_by_side(wires: dict[str, str]) -> dict[str, Any]:
 
 
 def test_a_wire_goes_to_the_slot_that_has_a_port_for_it() -> None:
-    """A template in the other slot does not know it; one that no slot knows is a mistake."""
+    """A template in the other slot ignores it; a wire without a port in any slot is an error."""
     graph, findings = analyse(loaded(side_by_side({"mask": "mask"})).form, registry())
     assert findings == []
     assert graph is not None
@@ -216,7 +216,7 @@ def test_a_wire_goes_to_the_slot_that_has_a_port_for_it() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_one_graph_serves_every_size(compiles_once: Callable[[nn.Module], None]) -> None:
-    """Two slots, a wire for one of them: compiled without a break, and not again."""
+    """Two slots, a wire for one of them: compiled without graph breaks, and only once."""
     read, feed = Attention(8, 8, 2, 4, 4, causal=True), FeedForward(8, 16)
     ports = {"f": ("mask",), "g": ()}
     block = ParallelSublayer(
@@ -239,7 +239,7 @@ def test_linear_is_x_w_transposed_plus_b() -> None:
 
 @pytest.mark.parametrize(("scale", "factor"), [("none", 1.0), ("sqrt", 2.0)])
 def test_embeddings_are_rows_times_the_root_of_the_width(scale: str, factor: float) -> None:
-    """Section 3.4: with d = 4 the factor is 2."""
+    """Section 3.4: with d = 4, the factor is 2."""
     block = Embedding(3, 4, scale)
     with torch.no_grad():
         block.weight.copy_(torch.arange(12.0).view(3, 4))
@@ -251,14 +251,14 @@ def test_embeddings_are_rows_times_the_root_of_the_width(scale: str, factor: flo
 
 
 def test_fresh_weights_have_the_spread_that_the_paper_names() -> None:
-    """Embeddings N(0, 1/d), so scaled ones have variance 1; Xavier within sqrt(6 / (in + out))."""
+    """Embeddings N(0, 1/d), scaled to variance 1; Xavier within sqrt(6 / (in + out))."""
     generator = torch.Generator().manual_seed(1)
     embedding, linear = Embedding(400, 64, "sqrt"), Linear(50, 100)
 
     embedding.initialize(generator)
     linear.initialize(generator)
 
-    # 25600 draws: a deviation of the measured spread is 0.125 / sqrt(2 * 25600) = 0.00055.
+    # 25600 draws: the measured spread has a deviation of 0.125 / sqrt(2 * 25600) = 0.00055.
     assert embedding.weight.std().item() == pytest.approx(1 / 8, abs=5 * 0.00055)
     bound = math.sqrt(6 / 150)
     assert 0.99 * bound < linear.weight.abs().max().item() <= bound

@@ -1,4 +1,4 @@
-"""Convolution: uses whose ports or behaviour differ from the examples'."""
+"""Variants of convolutions whose ports or behavior differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.blocks.convolution.convolution import (
 )
 from weft.graphs.ir.block_type import BlockType
 
-KEPT = {"x": "f[B T 8]", "mask": "mask[B T]"}
+MASKED = {"x": "f[B T 8]", "mask": "mask[B T]"}
 
 VARIANTS: dict[str, BlockType] = {
     "convolution, dilated": replace(
@@ -21,11 +21,11 @@ VARIANTS: dict[str, BlockType] = {
 }
 for _block in (CONVOLUTION, SEPARABLE_CONVOLUTION, GATED_CONVOLUTION):
     VARIANTS |= {
-        f"{_block.name}, centred": replace(
+        f"{_block.name}, centered": replace(
             _block, example={"d_out": 6, "kernel": 3, "bias": False}
         ),
-        f"{_block.name}, causal and kept": replace(_block, example_inputs=KEPT),
-        f"{_block.name}, centred and kept": replace(
-            _block, example={"d_out": 6, "kernel": 5, "dilation": 2}, example_inputs=KEPT
+        f"{_block.name}, causal and masked": replace(_block, example_inputs=MASKED),
+        f"{_block.name}, centered and masked": replace(
+            _block, example={"d_out": 6, "kernel": 5, "dilation": 2}, example_inputs=MASKED
         ),
     }

@@ -1,4 +1,4 @@
-"""Feed-forward: uses whose ports or behaviour differ from the examples'."""
+"""Variants of feed-forward blocks whose ports or behavior differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Audio and images: uses whose ports or behaviour differ from the examples'."""
+"""Variants of audio and image blocks whose ports or behavior differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixture of experts: uses whose ports or behaviour differ from the examples'."""
+"""Variants of mixtures of experts whose ports or behavior differ."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.blocks.feed_forward.mixture_of_experts import MIXTURE_OF_EXPERTS
 from weft.graphs.ir.block_type import BlockType
 
 VARIANTS: dict[str, BlockType] = {
-    "mixture, no keep": replace(
+    "mixture, no mask": replace(
         MIXTURE_OF_EXPERTS,
         example={"experts": 3, "d_ff": 10, "activation": "gelu", "bias": False},
         example_inputs={"x": "f[B T 8]"},

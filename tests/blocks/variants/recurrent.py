@@ -1,4 +1,4 @@
-"""Recurrent: uses whose ports or behaviour differ from the examples'."""
+"""Variants of recurrent blocks whose ports or behavior differ."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from weft.blocks.recurrent.conv_gru import CONV_GRU, CONV_GRU_DECODER
 from weft.blocks.recurrent.recurrent import GRU, LSTM, RNN
 from weft.graphs.ir.block_type import BlockType
 
-KEPT = {"x": "f[B T 8]", "mask": "mask[B T]"}
+MASKED = {"x": "f[B T 8]", "mask": "mask[B T]"}
 
 VARIANTS: dict[str, BlockType] = {}
 for _block in (RNN, GRU, LSTM):
     VARIANTS |= {
-        f"{_block.name}, kept": replace(_block, example_inputs=KEPT),
+        f"{_block.name}, masked": replace(_block, example_inputs=MASKED),
         f"{_block.name}, backward": replace(
-            _block, example={"d_hidden": 6, "direction": "backward"}, example_inputs=KEPT
+            _block, example={"d_hidden": 6, "direction": "backward"}, example_inputs=MASKED
         ),
         f"{_block.name}, both": replace(
             _block, example={"d_hidden": 6, "direction": "both", "bias": False}
         ),
-        f"{_block.name}, both and kept": replace(
-            _block, example={"d_hidden": 6, "direction": "both"}, example_inputs=KEPT
+        f"{_block.name}, both and masked": replace(
+            _block, example={"d_hidden": 6, "direction": "both"}, example_inputs=MASKED
         ),
     }
 VARIANTS |= {
-    "conv_gru, no keep": replace(CONV_GRU, example={"kernel": 1}, example_inputs={"x": "f[B T 8]"}),
-    "conv_gru_decoder, no keep": replace(
+    "conv_gru, no mask": replace(CONV_GRU, example={"kernel": 1}, example_inputs={"x": "f[B T 8]"}),
+    "conv_gru_decoder, no mask": replace(
         CONV_GRU_DECODER,
         example={"kernel": 5, "cells": 1},
         example_inputs={"x": "f[B T 6]", "memory": "f[B S 8]"},

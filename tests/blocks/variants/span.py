@@ -1,4 +1,4 @@
-"""Span scores, words and pointers: uses whose ports or behaviour differ from the examples'."""
+"""Variants of span scores, word vectors and pointers whose ports or behavior differ."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WORDS = {"x": "f[B T S 8]"}
 READ = {"x": "f[B T 8]", "memory": "f[B S 6]", "ids": "ids:9[B S]"}
 
 VARIANTS: dict[str, BlockType] = {
-    "pointer_head, no keep": replace(POINTER_HEAD, example_inputs=READ),
-    "span_score, no keep": replace(SPAN_SCORE, example_inputs={"x": "f[B T 8]"}),
-    "word_convolution, no keep": replace(
+    "pointer_head, no mask": replace(POINTER_HEAD, example_inputs=READ),
+    "span_score, no mask": replace(SPAN_SCORE, example_inputs={"x": "f[B T 8]"}),
+    "word_convolution, no mask": replace(
         WORD_CONVOLUTION, example={"d_out": 6, "kernel": 1}, example_inputs={"x": "f[B T 8]"}
     ),
     "word_convolution, mean": replace(

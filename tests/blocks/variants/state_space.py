@@ -1,4 +1,4 @@
-"""State space: uses whose ports or behaviour differ from the examples'."""
+"""Variants of state space blocks whose ports or behavior differ."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft.blocks.recurrent.state_space import MAMBA2
 from weft.graphs.ir.block_type import BlockType
 
 VARIANTS: dict[str, BlockType] = {
-    "mamba2, groups and no keep": replace(
+    "mamba2, groups and no mask": replace(
         MAMBA2,
         example={"heads": 6, "groups": 2, "d_state": 5, "expand": 3, "kernel": 2, "chunk": 3},
         example_inputs={"x": "f[B T 8]"},

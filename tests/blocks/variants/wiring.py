@@ -1,4 +1,4 @@
-"""Embedding, positions and wiring: uses whose ports or behaviour differ from the examples'."""
+"""Variants of embedding, position and residual blocks whose ports or behavior differ."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.blocks.residual.combine import MASK_TO_BIAS
 from weft.blocks.residual.sublayer import LINEAR, PARALLEL_SUBLAYER, SUBLAYER
 from weft.graphs.ir.block_type import BlockType
 
-KEPT = {"x": "f[B T 8]", "mask": "mask[B T]"}
+MASKED = {"x": "f[B T 8]", "mask": "mask[B T]"}
 CROSSED = {"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"}
 CROSS = {"f": {"use": "attention@1", "params": {"heads": 2}}}
 PAST = {"f": {"use": "attention@1", "params": {"heads": 2, "causal": True}}}
@@ -38,15 +38,15 @@ FREE = {
     "scale",
     "pool",
 }
-"""Blocks that multiply no matrices: look-ups, positions, norms, dropout."""
+"""Blocks without matrix products: look-ups, positions, norms, dropout."""
 
 VARIANTS: dict[str, BlockType] = {
-    "mask_to_bias, itself": replace(MASK_TO_BIAS, example_inputs=KEPT),
+    "mask_to_bias, itself": replace(MASK_TO_BIAS, example_inputs=MASKED),
     "activation, tanh": replace(ACTIVATION, example={"activation": "tanh"}),
     "pool, first": replace(POOL, example={"kind": "first"}),
     "pool, last": replace(POOL, example={"kind": "last"}),
     "pool, max": replace(POOL, example={"kind": "max"}),
-    "pool, no keep": replace(POOL, example_inputs={"x": "f[B T 8]"}),
+    "pool, no mask": replace(POOL, example_inputs={"x": "f[B T 8]"}),
     "embedding, frozen": replace(EMBEDDING, example={"d_model": 8, "frozen": True}),
     "linear, no bias": replace(LINEAR, example={"d_out": 6, "bias": False}),
     "sinusoidal, halves": replace(SINUSOIDAL_POSITION, example={"form": "halves"}),
@@ -56,7 +56,7 @@ VARIANTS: dict[str, BlockType] = {
     "sublayer, post rms_norm": replace(SUBLAYER, example={"norm": "rms_norm"}),
     "sublayer, grouped": replace(
         SUBLAYER,
-        example_inputs=KEPT,
+        example_inputs=MASKED,
         example_fill={
             "f": {
                 "use": "grouped_query_attention@1",
@@ -72,7 +72,7 @@ VARIANTS: dict[str, BlockType] = {
     "sublayer, layer_scale": replace(
         SUBLAYER, example={"order": "pre", "residual": "layer_scale", "drop_path": 0.5}
     ),
-    "parallel_sublayer, kept": replace(PARALLEL_SUBLAYER, example_inputs=KEPT),
+    "parallel_sublayer, masked": replace(PARALLEL_SUBLAYER, example_inputs=MASKED),
     "parallel_sublayer, crossed": replace(
         PARALLEL_SUBLAYER,
         example={"norm": "rms_norm", "residual": "layer_scale"},
@@ -81,7 +81,7 @@ VARIANTS: dict[str, BlockType] = {
     ),
     "parallel_sublayer, two that remember": replace(
         PARALLEL_SUBLAYER,
-        example_inputs=KEPT,
+        example_inputs=MASKED,
         example_fill={**PAST, "g": {"use": "gru@1", "params": {"d_hidden": 8}}},
     ),
     "sublayer, crossed": replace(SUBLAYER, example_inputs=CROSSED, example_fill=CROSS),
