@@ -10,8 +10,7 @@
                             models may have tokenizer.json instead
     metrics.jsonl           the history of the run up to this update
 
-A checkpoint is written to a temporary folder and renamed, so a folder with the final name is
-complete.
+It is written to a temporary folder and then renamed, so the final folder is always complete.
 """
 
 from __future__ import annotations
@@ -249,11 +248,7 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
     folder = Path(folder)
     if not folder.is_dir():
         near = nearest(folder.name, [p.name for p in folder.parent.glob("*") if p.is_dir()])
-        help_ = (
-            f"did you mean '{folder.parent / near}'?"
-            if near
-            else "give the path of a checkpoint folder"
-        )
+        help_ = f"did you mean '{folder.parent / near}'?" if near else "give a checkpoint folder"
         raise InputError("no such checkpoint folder", place=str(folder), help=help_)
     tensors = "weights" if is_sharded(folder) else "weights.safetensors"
     for name in (tensors, "spec.json", "state.json"):
@@ -314,13 +309,11 @@ def _listed(lines: list[str]) -> str:
     return "".join(f"\n      {line}" for line in shown)
 
 
-def refuse_other_graph(
-    found: Graph, wanted: Graph, *, problem: str, place: str, help_: str
-) -> None:
+def refuse_other_graph(old: Graph, wanted: Graph, *, problem: str, place: str, help_: str) -> None:
     """Raise an error that lists the differences if two graphs differ.
 
     Args:
-        found: graph of a checkpoint.
+        old: graph of a checkpoint.
         wanted: expected graph.
         problem: problem for the error message.
         place: path of the checkpoint for the error message.
@@ -329,9 +322,9 @@ def refuse_other_graph(
     Raises:
         InputError: the fingerprints differ; the message lists up to `MOST_NAMED` differences.
     """
-    if fingerprint(found) == fingerprint(wanted):
+    if fingerprint(old) == fingerprint(wanted):
         return
-    lines = [str(row) for row in rows(diff(found, wanted).changes)]
+    lines = [str(row) for row in rows(diff(old, wanted).changes)]
     raise InputError(problem + _listed(lines), place=place, help=help_)
 
 
