@@ -27,7 +27,7 @@ import torch
 from weft.runtime.data.treebank.reader import read_file
 from weft.runtime.data.treebank.trees import Leaf, Tree, read_all
 from weft.runtime.metrics.evalb import COLLINS, score
-from weft.runtime.model.model import open_model
+from weft.runtime.model.opening import open_model
 from weft.runtime.tasks.parsing.measure import measure
 
 CONCRF: dict[str, Any] = {

@@ -1,87 +1,86 @@
-"""The library: every block type that a spec may name, in one list, in reading order.
+"""The registry: every block type that a spec may use, in one list, in reading order.
 
-A new block is one new line here.  Installed packages add theirs through the
-`weft.blocks` entry-point group; a spec can never name code.
+A new block is one new line here.  A contract is loaded when a spec uses it, so opening a model
+loads the files of its own blocks only.  Installed packages add blocks through the `weft.blocks`
+entry-point group; a spec can never name code.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 from importlib.metadata import entry_points
 
 from ..graphs.ir.block_type import BlockType, Registry, Role
-from .attention.additive import ADDITIVE_ATTENTION
-from .attention.block_sparse import BLOCK_SPARSE_ATTENTION
-from .attention.dot_product import DOT_ATTENTION
-from .attention.linear import LINEAR_ATTENTION
-from .attention.multi_head import ATTENTION, GROUPED_QUERY_ATTENTION
-from .attention.pointer_generator import POINTER_HEAD
-from .convolution.char_cnn import WORD_CONVOLUTION
-from .convolution.convolution import CONVOLUTION, GATED_CONVOLUTION, SEPARABLE_CONVOLUTION
-from .feed_forward.elementwise import ACTIVATION, GATE, SCALE
-from .feed_forward.feed_forward import FEED_FORWARD, GATED_FEED_FORWARD
-from .feed_forward.mixture_of_experts import MIXTURE_OF_EXPERTS
-from .frontend.audio import DOWNSAMPLE_CONVOLUTION, LOG_MEL
-from .frontend.image import PATCH_EMBEDDING
-from .pooling.pool import POOL, PREPEND
-from .pooling.span import SPAN_SCORE
-from .position.copy_position import COUNTED_POSITION
-from .position.embedding import EMBEDDING
-from .position.position import LEARNED_POSITION, SINUSOIDAL_POSITION, STEP_POSITION
-from .recurrent.conv_gru import CONV_GRU, CONV_GRU_DECODER
-from .recurrent.recurrent import GRU, LSTM, RNN
-from .recurrent.state_space import MAMBA2
-from .residual.combine import ADD, CONCATENATE, LENGTHS_TO_MASK, MASK_TO_BIAS, UNFOLD
-from .residual.norm import LAYER_NORM, RMS_NORM
-from .residual.sublayer import DROPOUT, LINEAR, PARALLEL_SUBLAYER, SUBLAYER
 
-STANDARD: tuple[BlockType, ...] = (
-    EMBEDDING,
-    SINUSOIDAL_POSITION,
-    LEARNED_POSITION,
-    STEP_POSITION,
-    COUNTED_POSITION,
-    ATTENTION,
-    GROUPED_QUERY_ATTENTION,
-    ADDITIVE_ATTENTION,
-    LINEAR_ATTENTION,
-    BLOCK_SPARSE_ATTENTION,
-    DOT_ATTENTION,
-    FEED_FORWARD,
-    GATED_FEED_FORWARD,
-    MIXTURE_OF_EXPERTS,
-    CONVOLUTION,
-    SEPARABLE_CONVOLUTION,
-    GATED_CONVOLUTION,
-    DOWNSAMPLE_CONVOLUTION,
-    LOG_MEL,
-    PATCH_EMBEDDING,
-    RNN,
-    GRU,
-    LSTM,
-    CONV_GRU,
-    CONV_GRU_DECODER,
-    MAMBA2,
-    LAYER_NORM,
-    RMS_NORM,
-    SUBLAYER,
-    PARALLEL_SUBLAYER,
-    LINEAR,
-    DROPOUT,
-    ACTIVATION,
-    SCALE,
-    GATE,
-    ADD,
-    CONCATENATE,
-    LENGTHS_TO_MASK,
-    MASK_TO_BIAS,
-    UNFOLD,
-    PREPEND,
-    POOL,
-    WORD_CONVOLUTION,
-    SPAN_SCORE,
-    POINTER_HEAD,
-)
+STANDARD = {
+    "embedding@1": ".position.embedding:EMBEDDING",
+    "sinusoidal_position@1": ".position.position:SINUSOIDAL_POSITION",
+    "learned_position@1": ".position.position:LEARNED_POSITION",
+    "step_position@1": ".position.position:STEP_POSITION",
+    "counted_position@1": ".position.copy_position:COUNTED_POSITION",
+    "attention@1": ".attention.multi_head:ATTENTION",
+    "grouped_query_attention@1": ".attention.multi_head:GROUPED_QUERY_ATTENTION",
+    "additive_attention@1": ".attention.additive:ADDITIVE_ATTENTION",
+    "linear_attention@1": ".attention.linear:LINEAR_ATTENTION",
+    "block_sparse_attention@1": ".attention.block_sparse:BLOCK_SPARSE_ATTENTION",
+    "dot_attention@1": ".attention.dot_product:DOT_ATTENTION",
+    "feed_forward@1": ".feed_forward.feed_forward:FEED_FORWARD",
+    "gated_feed_forward@1": ".feed_forward.feed_forward:GATED_FEED_FORWARD",
+    "mixture_of_experts@1": ".feed_forward.mixture_of_experts:MIXTURE_OF_EXPERTS",
+    "convolution@1": ".convolution.convolution:CONVOLUTION",
+    "separable_convolution@1": ".convolution.convolution:SEPARABLE_CONVOLUTION",
+    "gated_convolution@1": ".convolution.convolution:GATED_CONVOLUTION",
+    "downsample_convolution@1": ".frontend.audio:DOWNSAMPLE_CONVOLUTION",
+    "log_mel@1": ".frontend.audio:LOG_MEL",
+    "patch_embedding@1": ".frontend.image:PATCH_EMBEDDING",
+    "rnn@1": ".recurrent.recurrent:RNN",
+    "gru@1": ".recurrent.recurrent:GRU",
+    "lstm@1": ".recurrent.recurrent:LSTM",
+    "conv_gru@1": ".recurrent.conv_gru:CONV_GRU",
+    "conv_gru_decoder@1": ".recurrent.conv_gru:CONV_GRU_DECODER",
+    "mamba2@1": ".recurrent.state_space:MAMBA2",
+    "layer_norm@1": ".residual.norm:LAYER_NORM",
+    "rms_norm@1": ".residual.norm:RMS_NORM",
+    "sublayer@1": ".residual.sublayer:SUBLAYER",
+    "parallel_sublayer@1": ".residual.sublayer:PARALLEL_SUBLAYER",
+    "linear@1": ".residual.sublayer:LINEAR",
+    "dropout@1": ".residual.sublayer:DROPOUT",
+    "activation@1": ".feed_forward.elementwise:ACTIVATION",
+    "scale@1": ".feed_forward.elementwise:SCALE",
+    "gate@1": ".feed_forward.elementwise:GATE",
+    "add@1": ".residual.combine:ADD",
+    "concatenate@1": ".residual.combine:CONCATENATE",
+    "lengths_to_mask@1": ".residual.combine:LENGTHS_TO_MASK",
+    "mask_to_bias@1": ".residual.combine:MASK_TO_BIAS",
+    "unfold@1": ".residual.combine:UNFOLD",
+    "prepend@1": ".pooling.pool:PREPEND",
+    "pool@1": ".pooling.pool:POOL",
+    "word_convolution@1": ".convolution.char_cnn:WORD_CONVOLUTION",
+    "span_score@1": ".pooling.span:SPAN_SCORE",
+    "pointer_head@1": ".attention.pointer_generator:POINTER_HEAD",
+}
+"""Key of a shipped block to `file:name` of its `BlockType`, relative to this folder."""
+
+
+def load_block(path: str) -> BlockType:
+    """Return the block type at `file:name`.
+
+    Raises:
+        TypeError: there is something else.
+    """
+    file, _, name = full_path(path).partition(":")
+    block = getattr(importlib.import_module(file), name)
+    if not isinstance(block, BlockType):
+        msg = f"'{path}' is not a BlockType"
+        raise TypeError(msg)
+    return block
+
+
+@functools.cache
+def standard() -> tuple[BlockType, ...]:
+    """Return every shipped block type."""
+    return tuple(map(load_block, STANDARD.values()))
 
 
 def module_path(block: BlockType) -> str:
@@ -96,7 +95,7 @@ def full_path(path: str) -> str:
 
 def key_for(role: Role) -> str:
     """Return the key of the standard block that plays a role, such as `linear@1`."""
-    return next(block.key for block in STANDARD if block.role == role)
+    return next(block.key for block in standard() if block.role == role)
 
 
 @functools.cache
@@ -107,4 +106,5 @@ def registry() -> Registry:
     is then a full path, `package.file:Class`.
     """
     added = [point.load() for point in entry_points(group="weft.blocks")]
-    return Registry([*STANDARD, *added])
+    shipped = {key: functools.partial(load_block, path) for key, path in STANDARD.items()}
+    return Registry(added, shipped)

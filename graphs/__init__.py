@@ -1,1 +1,1 @@
-"""What a spec means: expansion, wiring, types, drawing."""
+"""Graphs of specs: representation, checker, analyses, costs, diffs and drawings."""

@@ -16,7 +16,8 @@ from .compile.roofline import full_speed, peak_flops
 from .data.prepare import Prepared, prepare
 from .data.prepare import Report as PrepareReport
 from .data.symbols import SYMBOLS, Symbols
-from .model.model import Adapted, Model, ensemble, open_model
+from .model.model import Adapted, Model
+from .model.opening import ensemble, open_model
 from .profiling.report import write
 from .profiling.summary import Profile
 from .spec.check import graph_of

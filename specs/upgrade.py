@@ -9,7 +9,7 @@ leave unknown parts unchanged; the reader and the checker report what is wrong w
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from pydantic import ValidationError
@@ -58,18 +58,22 @@ Blocks = Mapping[str, tuple[str, Upgrader]]
 """Key of an older block to the next key and the upgrader between the two."""
 
 
-def older_blocks(known: Iterable[Versioned], *, registered: bool = False) -> Blocks:
+def older_blocks(
+    known: Iterable[Versioned], *, registered: bool = False, keys: Collection[str] | None = None
+) -> Blocks:
     """Return the older blocks whose uses can be upgraded.
 
     Args:
-        known: the registered blocks.
+        known: the registered blocks, or at least those that can upgrade a use.
         registered: include older blocks that are still registered, to reach the newest version.
+        keys: keys of all registered blocks; those of `known` when left out.
     """
     blocks = {block.key: block for block in known}
+    names = blocks.keys() if keys is None else keys
     found: dict[str, tuple[str, Upgrader]] = {}
     for block in blocks.values():
         before = f"{block.name}@{block.major - 1}"
-        if block.upgrade is not None and (registered or before not in blocks):
+        if block.upgrade is not None and (registered or before not in names):
             found[before] = (block.key, block.upgrade)
     return found
 

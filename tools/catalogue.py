@@ -14,7 +14,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weft.blocks.registry import STANDARD
+from weft.blocks.registry import standard
 from weft.graphs.draw.diagram import diagram
 from weft.graphs.draw.render import write_picture
 from weft.graphs.ir.block_type import BlockType
@@ -104,7 +104,7 @@ def _word(part: Part) -> str:
 def page() -> str:
     """Return the text of the catalogue."""
     all_ = systems()
-    lines = [HEAD, f"{len(all_)} systems from {len(STANDARD)} blocks.\n"]
+    lines = [HEAD, f"{len(all_)} systems from {len(standard())} blocks.\n"]
     titles = {"models": "Models", "variants": "Variants"}
     for folder, title in titles.items():
         lines += [
@@ -115,7 +115,7 @@ def page() -> str:
             "",
         ]
     lines += ["## Blocks\n", "| block | what it computes | source |", "|---|---|---|"]
-    lines += [_block_row(block) for block in STANDARD]
+    lines += [_block_row(block) for block in standard()]
     lines += ["\n## Pictures\n"]
     for system in all_:
         if system.drawn:

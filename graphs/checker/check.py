@@ -52,7 +52,8 @@ def analyse(
 ) -> tuple[Graph | None, list[Finding]]:
     """Return the graph of a spec, or None and every finding."""
     findings: list[Finding] = []
-    spec, overrides = upgrade_uses(spec, overrides or {}, older_blocks(registry))
+    older = older_blocks(registry.later_majors(), keys=registry.keys())
+    spec, overrides = upgrade_uses(spec, overrides or {}, older)
     try:
         graph = _analyse(spec, registry, overrides or {}, source, findings)
     except TooManyFindingsError:

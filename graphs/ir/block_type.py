@@ -1,13 +1,13 @@
-"""Signatures: what a block promises about its ports, axes, weights and memory.
+"""Block types: the ports, axes, weights and costs that a block declares, without torch.
 
-A block type is a contract that needs no torch.  The module that computes it is
-named by a string which only our own registry resolves, never a spec.
+The module that computes a block is named by a string that only the registry resolves; a spec
+can never name code.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -17,16 +17,18 @@ from ...specs.findings import nearest
 from .value_type import ValueType, parse_type
 
 Behavior = Literal["pointwise", "causal", "full"]
-"""How an output position depends on input positions along one axis: on the same
-one, on none later, or on any."""
+"""How an output position depends on the input positions along an axis.
+
+`pointwise`: on the same position.  `causal`: on the same and earlier positions.  `full`: on any.
+"""
 
 Arguments = Mapping[str, Any]
-"""What a module's constructor takes: sizes that were inferred, and params."""
+"""Arguments of a module's constructor: inferred sizes and params."""
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A named place on a block where a wire ends or begins."""
+    """A named input or output of a block, where a wire ends or begins."""
 
     name: str
     type: ValueType
@@ -36,32 +38,32 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place inside a block where another block stands."""
+    """A place inside a block that another block fills."""
 
     name: str
     input: Port
-    """What the block gives to the slot's block, under this name."""
+    """The value that the block passes to the slot's block, under this name."""
     output: Port
-    """What it takes back; this name must be an output of the slot's block."""
+    """The value that it receives back; the slot's block must have an output of this name."""
     doc: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Ports of one use of a block, given its params and which ports are wired."""
+    """Ports of one use of a block, given its params and the names of its wired ports."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     slots: tuple[Slot, ...] = ()
     same: Mapping[str, str] = field(default_factory=dict)
-    """Axis names that stand for another one, such as s for t when nothing else gives s."""
+    """Axis names that default to another, such as `s` to `t` if no port determines `s`."""
     behavior: Mapping[str, Behavior] = field(default_factory=dict)
-    """Axis name to behaviour; names not listed are pointwise."""
+    """Axis name to behavior; names not listed are pointwise."""
     by_row: bool = False
-    """Whether what happens to a position depends on the row it is in, though ports say `...`."""
+    """Whether the result at a position depends on its row of the batch, although ports use `...`."""
 
     def slot(self, name: str) -> Slot:
-        """Return the slot of a name.
+        """Return the slot with a name.
 
         Raises:
             KeyError: there is no such slot.
@@ -80,50 +82,50 @@ def port(name: str, text: str, doc: str = "") -> Port:
 
 
 class NoParams(BaseModel, frozen=True, extra="forbid"):
-    """The params of a block that has none."""
+    """The params of a block without params."""
 
 
 def merged(params: BaseModel, sizes: Arguments) -> dict[str, Any]:
-    """Return the usual constructor arguments: inferred sizes, then params."""
+    """Return the default constructor arguments: inferred sizes, then params."""
     return {**sizes, **params.model_dump()}
 
 
 def no_weights(_: Arguments) -> dict[str, tuple[int, ...]]:
-    """Return the weights of a block that has none."""
+    """Return no weights, for a block without parameters."""
     return {}
 
 
 def no_flops(_: Arguments, __: Mapping[str, int]) -> int:
-    """Return the work of a block that multiplies no matrices."""
+    """Return 0, the FLOPs of a block without matrix products."""
     return 0
 
 
 def once(_: Arguments, __: Mapping[str, int]) -> int:
-    """Return the steps, or the applications, of a block that needs one."""
+    """Return 1, for a block that needs one sequential operation or one application."""
     return 1
 
 
 def never(_: Arguments, __: Mapping[str, int]) -> int:
-    """Return the applications of a block that leads from some positions to some others only."""
+    """Return 0, for a block that never connects all positions, however often it is applied."""
     return 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Division:
-    """How processes can share one block's work: each has some of its heads, or of its width.
+    """How processes can divide one block's work: each computes some of its heads, or of its width.
 
-    Each computes its part of what the entering maps give, and what the leaving maps make of
-    the parts is added up over the processes.  What the block drops must lie in between.
+    Each process computes its part of the outputs of the `enter` maps; the outputs of the `leave`
+    maps are summed over the processes.  Any dropout of the block must be between the two.
     """
 
     parts: Mapping[str, int]
-    """What is divided, and how many there are, such as `{"heads": 8}`; all must divide."""
+    """Divided dimensions and their sizes, such as `{"heads": 8}`; all sizes must be divisible."""
     counted: tuple[str, ...] = ()
-    """Those of them that the module keeps as an attribute."""
+    """The parts whose size the module stores as an attribute."""
     enter: tuple[str, ...]
-    """Linear maps of the module whose results are divided."""
+    """Linear maps of the module whose outputs are divided."""
     leave: tuple[str, ...]
-    """Linear maps that read divided results."""
+    """Linear maps of the module whose inputs are divided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,11 +136,11 @@ class Prunable:
     """
 
     rows: Mapping[str, Literal["heads", "kv_heads"]]
-    """Linear map to the heads that its output rows are divided among."""
+    """Linear map to the heads among which its output rows are divided."""
     columns: tuple[str, ...] = ()
     """Weights whose input columns are divided among the heads."""
     last_axis: tuple[str, ...] = ()
-    """Parameters whose last axis is one entry for each head."""
+    """Parameters whose last axis has one entry for each head."""
 
 
 Family = Literal[
@@ -152,7 +154,7 @@ Family = Literal[
     "convolution",
     "other",
 ]
-"""What a block is mostly for: it decides the color of its box in a picture."""
+"""The main purpose of a block; it decides the color of its box in diagrams."""
 
 Role = Literal[
     "",
@@ -175,131 +177,149 @@ Exporters to engines with a fixed architecture recognize blocks by it.
 
 
 def unlimited(_: Arguments) -> int | None:
-    """Return the longest sequence of a block that takes sequences of any length: None."""
+    """Return None, the maximum sequence length of a block that takes any length."""
     return None
 
 
 def undivided(_: Arguments) -> Division | None:
-    """Return how a block is divided that stays whole."""
+    """Return None, for a block whose work cannot be divided."""
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockType:
-    """A kind of block: everything about it but the arithmetic."""
+    """A kind of block: everything about it except its computation."""
 
     name: str
     major: int = 1
-    """Version; it rises when an old spec would mean something else.  A template has 0."""
+    """Version; raised when the meaning of existing specs would change.  A template has 0."""
     doc: str
     """One sentence, then the formula."""
     source: str
     """Paper and section."""
     title: str = ""
-    """What pictures call it; its name with spaces when empty."""
+    """Name in diagrams; if empty, the block's name with spaces."""
     family: Family = "other"
-    """What it is mostly for."""
+    """Its main purpose."""
     mixes: str | None = None
-    """What it brings to a system in the catalogue, such as `sound`; None where that follows from
-    its title, empty where it is not worth a mention."""
+    """How the catalogue lists it among the parts of a system, such as `sound`; None to derive that
+    from its title, empty to omit it."""
     bands: Callable[[Any], tuple[tuple[str, ...], tuple[str, ...]]] | None = None
-    """For a block with slots: from its params to the bands that a picture draws around the block
+    """For a block with slots: from its params to the bands that a diagram draws around the block
     in its slot, below it (before) and above it (after)."""
     adapts: tuple[str, str] | None = None
-    """Kinds of a value that it turns into another, such as `("mask", "bias")`: findings suggest
+    """Kinds of value that it converts from and to, such as `("mask", "bias")`: findings suggest
     it for a wire that does not fit.  `("f", "f")` changes a width."""
     role: Role = ""
     """The part that it plays in a standard Transformer layer."""
     stands_in: str = ""
-    """A block to swap it for where only standard layers are known, as `weft swap --use` takes
-    it; `{name}` is a constructor argument."""
+    """Replacement where only standard layers are supported, as `weft swap --use` takes it;
+    `{name}` is replaced by a constructor argument."""
     params: type[BaseModel] = NoParams
     signature: Callable[[Any, frozenset[str]], Signature]
-    """From params and the names of the wired ports to the ports."""
+    """Ports, from the params and the names of the wired ports."""
     arguments: Callable[[Any, Arguments], dict[str, Any]] = merged
-    """From params and inferred sizes to constructor arguments; ValueError if they clash.
+    """Constructor arguments, from params and inferred sizes; raises ValueError if they conflict.
 
-    Sizes are those of the last axes of `f` ports and of kinds that count something."""
+    The sizes are those of the last axes of `f` ports and of kinds with a size, such as `ids`."""
     weights: Callable[[Arguments], Mapping[str, tuple[int, ...]]] = no_weights
     """Shape of every parameter, by its name in the module."""
     flops: Callable[[Arguments, Mapping[str, int]], int] = no_flops
-    """Floating-point operations of one `forward`, slots aside, from the constructor
-    arguments and the sizes of the signature's axis names, `...` being their product.
+    """Floating-point operations of one `forward`, without its slots, from the constructor
+    arguments and the sizes of the signature's axis names (`...`: the product of its axes).
 
-    Matrix products alone, as torch's own counter counts them: a multiplication and the
-    addition after it are 2; biases, norms, activations, softmax and look-ups are 0; a
-    masked score (causal, window, padding) counts like any other.
+    Only matrix products count, as in torch's own counter: a multiplication and the addition
+    after it are 2; biases, norms, activations, softmax and look-ups are 0; a masked score
+    (causal, window, padding) counts like any other.
     """
     sequential: Callable[[Arguments, Mapping[str, int]], int] = once
-    """Operations of one `forward`, slots aside, that must happen one after another however
-    much could run at once; arguments as of `flops`.  A recurrence has one a position.
+    """Operations of one `forward`, without its slots, that must run one after another however
+    many could run in parallel; arguments as for `flops`.  A recurrence has one per position.
     """
     hops: Callable[[Arguments, Mapping[str, int]], int] = once
-    """How often the block must be applied, each time to what it gave, until a signal has come
-    from every position to all on one side of it at least, or to all; 0 if that never comes.
-    A window needs many; a dilated kernel leaves gaps.  Arguments as of `flops`.
+    """How often the block must be applied, each time to its own output, until every position
+    has reached all positions, or all on one side of it; 0 if that never happens.  A window needs
+    many applications; a dilated kernel leaves gaps.  Arguments as for `flops`.
     """
     division: Callable[[Arguments], Division | None] = undivided
-    """How processes can share its work, from the constructor arguments; None if they cannot."""
+    """How processes can divide its work, from the constructor arguments; None if they cannot."""
     module: str
     """`file:Class` of the module that computes it."""
     steps: bool = False
-    """Whether the module has `begin` and `step` of its own for decoding."""
+    """Whether the module has its own `begin` and `step` for decoding."""
     prunable: Prunable | None = None
     """Which axes of its weights shrink when heads are removed; None if heads cannot be removed."""
     max_length: Callable[[Arguments], int | None] = unlimited
-    """From constructor arguments to the longest sequence that it takes; None for any length."""
+    """Maximum sequence length, from the constructor arguments; None for any length."""
     loops: bool = False
-    """Whether its `forward` loops over positions in Python, which exporters cannot keep."""
+    """Whether its `forward` loops over positions in Python, which exporters cannot represent."""
     onnx_form: str = ""
-    """`method=file:function` where the ONNX export replaces a method of its module by a function of
-    the module and the method's arguments that torch's exporter can follow; `file` as of `module`.
-    """
+    """`method=file:function`: the ONNX export replaces the method of its module by the function,
+    which takes the module and the method's arguments and which torch's exporter can trace; `file`
+    as in `module`."""
     is_linear_map: bool = False
-    """Whether it gives x W^T + b of its only port, from `weight` and `bias` or None: the loss of
-    a graph that ends so may take the map into itself."""
+    """Whether it computes x W^T + b of its only port, from `weight` and `bias` (or None): the loss
+    of a graph that ends in such a map can be fused with it."""
     example: Mapping[str, Any] = field(default_factory=dict)
     """Smallest useful params."""
     example_inputs: Mapping[str, str] = field(default_factory=dict)
     """Types of values that fit the ports with those params."""
     example_fill: Mapping[str, Any] = field(default_factory=dict)
-    """What stands in the slots of the example."""
+    """Blocks in the slots of the example."""
     upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    """From a use record of the previous major to one of this; `specs/upgrade.py` calls it."""
+    """Converts a use record of the previous major version to this one; called by
+    `specs/upgrade.py`."""
 
     @property
     def key(self) -> str:
-        """The name by which a spec uses the block: `name@major`, or that of a template."""
+        """The name by which a spec uses the block: `name@major`, or the name of a template."""
         return f"{self.name}@{self.major}" if self.major else self.name
 
 
 class Registry:
     """The block types that a spec may name."""
 
-    def __init__(self, blocks: Iterable[BlockType]) -> None:
+    def __init__(
+        self,
+        blocks: Iterable[BlockType],
+        lazy: Mapping[str, Callable[[], BlockType]] | None = None,
+    ) -> None:
         """Index the blocks by key.
 
+        Args:
+            blocks: block types.
+            lazy: key to what loads a block type; they come before the others.
+
         Raises:
-            ValueError: two blocks have one key.
+            ValueError: two blocks have the same key.
         """
-        self._blocks: dict[str, BlockType] = {}
+        self._blocks: dict[str, BlockType | Callable[[], BlockType]] = dict(lazy or {})
         for block in blocks:
             if block.key in self._blocks:
-                msg = f"two blocks are called '{block.key}'"
+                msg = f"two blocks have the key '{block.key}'"
                 raise ValueError(msg)
             self._blocks[block.key] = block
 
     def get(self, key: str) -> BlockType | None:
         """Return the block type of a key, or None."""
-        return self._blocks.get(key)
+        found = self._blocks.get(key)
+        if found is None or isinstance(found, BlockType):
+            return found
+        self._blocks[key] = block = found()
+        return block
 
     def keys(self) -> list[str]:
-        """Return every key in the order of registration."""
+        """Return every key, in the order of registration."""
         return list(self._blocks)
 
-    def __iter__(self) -> Any:
-        """Walk the block types in the order of registration."""
-        return iter(self._blocks.values())
+    def __iter__(self) -> Iterator[BlockType]:
+        """Yield the block types in the order of registration."""
+        return (block for key in self.keys() if (block := self.get(key)) is not None)
+
+    def later_majors(self) -> list[BlockType]:
+        """Return the block types whose major is above 1: only these can upgrade older uses."""
+        keys = [key for key in self._blocks if not key.endswith("@1")]
+        return [block for key in keys if (block := self.get(key)) is not None]
 
     def suggest(self, key: str) -> str:
         """Return the key most likely meant by an unknown one, or ``""``."""

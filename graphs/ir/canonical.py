@@ -1,9 +1,8 @@
-"""Canonical: a graph written back as a spec in which nothing is left to work out.
+"""Canonical form: a graph written as a spec with all expressions and defaults resolved.
 
-Every expression has its value, every default stands there (save those of params that a
-block got later), keys are in order.  Two
-specs with the same canonical form compute the same function of the same weights, so
-its hash is the fingerprint that checkpoints carry.
+Expressions are replaced by their values, defaults are written out (except those of params that
+were added to a block later), and keys are sorted.  Two specs with the same canonical form compute
+the same function of the same weights, so its hash is the fingerprint that checkpoints store.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ REPEAT_KEYS = ("repeat", "carry", "collect", "share")
 
 
 def canonical(graph: Graph) -> dict[str, Any]:
-    """Return the full form of a graph's spec; expanding it again changes nothing."""
+    """Return the canonical form of a graph; checking it gives the same form again."""
     names = _template_names(graph)
     spec = graph.spec
     full: dict[str, Any] = {"format": FORMAT, "name": spec.name, "doc": spec.doc}
@@ -40,22 +39,22 @@ def canonical(graph: Graph) -> dict[str, Any]:
 
 
 def fingerprint(graph: Graph) -> str:
-    """Return the SHA-256 of what a graph computes; the spec's name and doc do not count."""
+    """Return the SHA-256 of a graph's canonical form, without the spec's name and doc."""
     return fingerprint_of(canonical(graph))
 
 
 def fingerprint_of(form: Json) -> str:
-    """Return the fingerprint of a canonical form, whichever format it was written in."""
+    """Return the fingerprint of a canonical form, in whichever spec format it was written."""
     full = {key: value for key, value in form.items() if key not in ("name", "doc")}
     text = json.dumps(full, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _template_names(graph: Graph) -> dict[int, str]:
-    """Return a name for each distinct inside of a template, by its identity.
+    """Return a name for each distinct template body, by its identity.
 
-    A generic template may be used with several types; each becomes its own template,
-    numbered in the order of the paths that use it.
+    A generic template that is used with several types becomes several templates, numbered in
+    the order of the paths that use them.
     """
     names: dict[int, str] = {}
     bodies = [
@@ -127,17 +126,17 @@ def scope_of(form: Json, template: str) -> Json:
 
 
 def is_part(record: Json) -> bool:
-    """Say whether a node is one registered block: those have a version."""
+    """Return whether a record is a registered block: only their keys contain a version."""
     return "@" in record.get("use", "")
 
 
 def stack_of(record: Json) -> Json:
-    """Return the use of a template in one form, whether it repeats or not."""
+    """Return the use of a template in one form, repeated or not."""
     block = record.get("block", record.get("use"))
     given = {key: record[key] for key in REPEAT_KEYS if key in record}
     return {"block": block, "instead": record.get("instead", {}), **given}
 
 
 def numbered(stack: Json) -> bool:
-    """Say whether paths below a use of a template name the copy."""
+    """Return whether paths below a use of a template contain copy numbers."""
     return "repeat" in stack and not stack.get("share", False)

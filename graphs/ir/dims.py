@@ -1,8 +1,8 @@
-"""Axes: how long a dimension is: a number, an axis of the graph, or linear arithmetic of axes.
+"""Axis arithmetic: the length of a dimension is a number or a linear combination of graph axes.
 
-`T+1` is what a start token makes of `T`, `2*S` what a stack of frames makes of `S`.
-An axis is a whole-number combination of graph axes and 1, in one normal form, so that
-`1+T` and `T+1` are one and the same text; numbers are `int`.
+For example, a start token turns `T` into `T+1`, and stacked frames give `2*S`. An axis is a
+combination of graph axes and 1 with integer factors, in a normal form, so that `1+T` and `T+1`
+are the same text; a plain number is an `int`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Mapping
 
 Axis = int | str
-"""A number, or the normal form of a combination: `T`, `T+1`, `2*S`, `S+T-1`; or a free name."""
+"""A number, the normal form of a combination (`T`, `T+1`, `2*S`, `S+T-1`), or a free name."""
 
 LARGEST = 10**9
-"""Largest factor or summand."""
+"""Largest factor or constant."""
 MOST_TERMS = 8
-"""Axes that one combination may hold."""
+"""Maximum number of axes in one combination."""
 _TERM = re.compile(r"(?P<sign>[+-]?)(?:(?P<factor>\d+)\*?)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)?")
 _LONGEST = 100
 
@@ -25,14 +25,14 @@ Terms = Mapping[str, int]
 
 
 class AxisError(ValueError):
-    """A text is no linear combination of axes, or is one that no dimension can have."""
+    """A text is not a linear combination of axes, or exceeds the limits."""
 
 
 def terms_of(axis: Axis) -> dict[str, int]:
     """Return an axis as name to factor, the constant under `""`.
 
     Raises:
-        AxisError: not linear arithmetic.
+        AxisError: the text is not a linear combination of axes, or exceeds the limits.
 
     >>> terms_of("2*S+1")
     {'S': 2, '': 1}
@@ -57,13 +57,13 @@ def terms_of(axis: Axis) -> dict[str, int]:
         msg = f"'{axis[:_LONGEST]}' is not an axis, such as T, T+1 or 2*S"
         raise AxisError(msg)
     if any(abs(factor) > LARGEST for factor in terms.values()):
-        msg = f"'{axis}' is beyond {LARGEST:,}"
+        msg = f"'{axis}' has a factor or constant larger than {LARGEST:,}"
         raise AxisError(msg)
     return {name: factor for name, factor in terms.items() if factor}
 
 
 def axis_of(terms: Terms) -> Axis:
-    """Return the normal form: axes in order of name, then the constant.
+    """Return the normal form: axes in alphabetical order, then the constant.
 
     >>> axis_of({"": 1, "T": 1})
     'T+1'
@@ -82,12 +82,12 @@ def axis_of(terms: Terms) -> Axis:
 
 
 def is_arithmetic(axis: Axis) -> bool:
-    """Say whether an axis is more than one name or one number."""
+    """Return whether an axis is a combination rather than a single name or number."""
     return isinstance(axis, str) and not axis.isidentifier() and axis != "..."
 
 
 def names_of(axis: Axis) -> frozenset[str]:
-    """Return the names in an axis; `...` is none.
+    """Return the names in an axis; `...` is not a name.
 
     >>> sorted(names_of("2*S+T-1"))
     ['S', 'T']
@@ -98,7 +98,7 @@ def names_of(axis: Axis) -> frozenset[str]:
 
 
 def replaced(axis: Axis, values: Callable[[str], Axis | None]) -> Axis:
-    """Return an axis with names replaced by what they stand for; None leaves a name.
+    """Return an axis with its names substituted; where `values` returns None, the name stays.
 
     >>> replaced("t+1", {"t": "2*S"}.get)
     '2*S+1'
@@ -116,7 +116,7 @@ def replaced(axis: Axis, values: Callable[[str], Axis | None]) -> Axis:
 
 
 def solve(wanted: Axis, given: Axis, free: str) -> Axis | None:
-    """Return what a free name must stand for so that `wanted` is `given`; None if nothing.
+    """Return the value of a free name for which `wanted` equals `given`; None if there is none.
 
     >>> solve("t+1", "T+1", "t")
     'T'
@@ -132,11 +132,11 @@ def solve(wanted: Axis, given: Axis, free: str) -> Axis | None:
 
 
 def evaluate(axis: Axis, sizes: Mapping[str, int]) -> int:
-    """Return how long an axis is.
+    """Return the length of an axis.
 
     Args:
-        axis: in the graph's names.
-        sizes: name to length.
+        axis: a number, or a combination of graph axes.
+        sizes: axis name to length.
 
     Raises:
         KeyError: a name has no size.

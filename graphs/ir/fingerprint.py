@@ -1,7 +1,7 @@
-"""Digests: a short hash for each node of a graph, to say later which node was changed.
+"""Node digests: a short hash of each node of a graph, to find out later which nodes changed.
 
-A fingerprint says that two graphs differ; where only one of them is at hand, the
-digests that were kept of the other say at which nodes.
+A fingerprint shows only that two graphs differ. If the digests of one graph were stored, they
+show at which nodes another graph differs from it, although the first graph is not available.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from .canonical import Json, canonical, is_part, numbered, scope_of, stack_of
 from .graph import Graph
 
 ROOT = "the spec itself"
-"""What stands for inputs, outputs, axes, ties and the step."""
+"""Key of the digest of the inputs, outputs, axes, ties and step."""
 _LENGTH = 12
 
 
 def digests(graph: Graph) -> dict[str, str]:
-    """Return a hash of what a graph has at each path, templates once."""
+    """Return a hash for each path of a graph; templates are visited once."""
     form = canonical(graph)
     own = {key: form.get(key) for key in ("axes", "inputs", "outputs", "tie", "step")}
     return {ROOT: _hash(own), **dict(_walk(form, "", "", set()))}
 
 
 def changed_paths(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the paths at which two graphs differ, by their digests."""
+    """Return the paths at which two graphs differ, given their digests."""
     return [path for path in dict.fromkeys([*now, *before]) if before.get(path) != now.get(path)]
 
 
 def _walk(form: Json, template: str, place: str, seen: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield path and hash of what is in a template, once."""
+    """Yield the path and hash of each node of a template that has not been visited."""
     if template in seen:
         return
     seen.add(template)
@@ -50,7 +50,7 @@ def _walk(form: Json, template: str, place: str, seen: set[str]) -> Iterator[tup
 
 
 def _inside(record: Json, path: str) -> Iterator[tuple[str, str]]:
-    """Yield what stands before the nodes of each template in a node, and its name."""
+    """Yield the path prefix and the name of each template that a node uses."""
     if is_part(record):
         for slot, inner in record.get("fill", {}).items():
             yield from _inside(inner, f"{path}/{slot}")

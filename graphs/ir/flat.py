@@ -32,7 +32,7 @@ _Value = tuple[str, str, ValueType]
 
 
 def _wire(flat: nx.DiGraph, value: _Value, vertex: str, port: str) -> None:
-    """Add one wire; a second one between the same blocks joins the first's list."""
+    """Add one wire; all wires between the same two vertices share one edge."""
     source, given, type_ = value
     wire = {"port": port, "value": given, "type": type_}
     if flat.has_edge(source, vertex):

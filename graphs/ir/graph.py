@@ -22,7 +22,7 @@ from .value_type import ValueType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One use of a registered block: that of a node, or that in a slot of another block."""
+    """One use of a registered block: as a node, or in a slot of another block."""
 
     block: BlockType
     params: BaseModel
@@ -30,7 +30,7 @@ class Part:
     """Arguments of the module's constructor, except the modules in its slots."""
     signature: Signature
     inputs: Mapping[str, ValueType]
-    """Types of the wired ports, those passed on to slots included."""
+    """Types of the wired ports, including those passed on to slots."""
     outputs: Mapping[str, ValueType]
     axes: Mapping[str, Any]
     """The axis or size that each axis name of the signature is bound to."""
@@ -48,7 +48,7 @@ class Part:
             yield from filling.bodies(f"{below}{slot}/")
 
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of every parameter by name, those of its slots included."""
+        """Return the shape of every parameter by name, slots included."""
         own = dict(self.block.weights(self.arguments))
         for slot, filling in self.fill.items():
             own |= {f"{slot}.{name}": shape for name, shape in filling.weights().items()}
@@ -61,7 +61,7 @@ class Part:
 
     @property
     def steps(self) -> bool:
-        """Whether decoding calls `begin` and `step` of this block, or of one in its slots."""
+        """Whether decoding calls `begin` and `step` of this block or of a block in its slots."""
         return self.block.steps or any(filling.steps for filling in self.fill.values())
 
 
@@ -80,7 +80,7 @@ class TemplatePart:
 
     @property
     def outputs(self) -> Mapping[str, ValueType]:
-        """Types of the outputs; a slot takes the only one."""
+        """Types of the outputs; in a slot, exactly one."""
         return self.body.gives()
 
     @property
@@ -98,7 +98,7 @@ class TemplatePart:
 
 
 Filling = Part | TemplatePart
-"""What can stand in a slot."""
+"""A block or template that fills a slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ class BlockNode(_Placed):
         return self.part.weights()
 
     def parameters(self) -> int:
-        """Return the number of parameters; tied ones are counted at every place."""
+        """Return the number of parameters; a tied one counts at each place that it has."""
         return sum(map(prod, self.part.weights().values()))
 
 
@@ -171,13 +171,13 @@ class TemplateNode(_Placed):
         return self.body.weights()
 
     def parameters(self) -> int:
-        """Return the number of parameters; tied ones are counted at every place."""
+        """Return the number of parameters; a tied one counts at each place that it has."""
         return self.body.parameters()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatNode(_Placed):
-    """A node that is several copies of a template in a row."""
+    """A node that applies several copies of a template in sequence."""
 
     body: Scope
     """The inside of the template."""
@@ -190,7 +190,7 @@ class RepeatNode(_Placed):
     share: bool = False
     """Whether the copies share one set of weights, whose paths have no copy number."""
     instead: Mapping[int, Scope] = field(default_factory=dict)
-    """Copies that are another template than `body`, by number."""
+    """Copies that use another template than `body`, by number."""
 
     @property
     def steps(self) -> bool:
@@ -206,7 +206,7 @@ class RepeatNode(_Placed):
         """Yield the distinct scopes: path below the node, scope, number of copies.
 
         The path is empty where the copies share their weights, `*.` for the copies of `body`,
-        and `4.` for a copy that is another template.
+        and `4.` for a copy that uses another template.
         """
         if self.share:
             yield "", self.body, 1
@@ -250,7 +250,7 @@ class RepeatNode(_Placed):
         }
 
     def parameters(self) -> int:
-        """Return the number of parameters; tied ones are counted at every place."""
+        """Return the number of parameters; a tied one counts at each place that it has."""
         return sum(count * body.parameters() for _, body, count in self.insides())
 
 
@@ -264,14 +264,14 @@ class Scope:
     name: str
     inputs: Mapping[str, ValueType]
     outputs: Mapping[str, str]
-    """Port to the value that it gives."""
+    """Output port to the value that it returns."""
     nodes: tuple[Node, ...]
-    """In an order in which they can run."""
+    """In topological order."""
     doc: str = ""
     _types: Mapping[str, ValueType] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Note the type of every value, so that asking for one costs nothing."""
+        """Index the type of every value for `type_of`."""
         types = dict(self.inputs)
         for node in self.nodes:
             types |= {f"{node.name}.{port}": type_ for port, type_ in node.outputs.items()}
@@ -286,7 +286,7 @@ class Scope:
         }
 
     def parameters(self) -> int:
-        """Return the number of parameters; tied ones are counted at every place."""
+        """Return the number of parameters; a tied one counts at each place that it has."""
         return sum(node.parameters() for node in self.nodes)
 
     def shape_of(self, path: str) -> tuple[int, ...] | None:
@@ -323,9 +323,9 @@ class Graph:
     name: str
     doc: str
     spec: Spec
-    """The spec as it was checked, overrides applied."""
+    """The spec as it was checked, with overrides applied."""
     source: str
-    """The file it came from, as the user named it."""
+    """File of the spec, as the user named it."""
     params: Mapping[str, Any]
     """Values of the spec's params."""
     root: Scope
@@ -335,7 +335,7 @@ class Graph:
     outputs: Mapping[str, ValueType]
 
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """Return every parameter that exists once: ties count with their first path."""
+        """Return the shape of every distinct parameter; tied ones have only their first path."""
         all_ = self.root.weights()
         again = {path for group in self.ties for path in group[1:]}
         return {path: shape for path, shape in all_.items() if path not in again}

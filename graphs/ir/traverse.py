@@ -1,13 +1,13 @@
 """Traversal: every walk over the nodes and blocks of a graph, with one notation for paths.
 
-A path names nodes from the root, separated by dots, as a patch selects them:
+A path names nodes from the root, separated by dots, in the notation of patch selections:
 
     decoder.3.self_attention      a node in copy 3 of a repeat
     decoder.*.self_attention      the same node in all copies of `decoder`
     decoder.*.self_attention/f    the block in slot `f` of that node
 
-The path of a module, and of a parameter in the state_dict, has a dot in place of the slash and
-no number for copies that share their weights.
+The path of a module, and of a parameter in the state_dict, has a dot in place of the slash, and
+no copy number where copies share their weights.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .graph import (
 Copies = Literal["folded", "weights", "each"]
 """How a walk treats the copies of a repeat.
 
-`folded`: copies of one template are visited once, at `*`.  `weights`: a visit for each set of
-weights, so copies that share theirs are visited once.  `each`: every copy is visited.
+`folded`: the copies of a template are visited once, at `*`.  `weights`: one visit for each set of
+weights, so copies that share their weights are visited once.  `each`: every copy is visited.
 """
 Piece = tuple[Literal["name", "index", "slot"], str]
 """One piece of a path."""
@@ -40,13 +40,13 @@ Piece = tuple[Literal["name", "index", "slot"], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """One stop of a walk: a node, a copy of a repeat, or what stands in a slot."""
+    """One step of a walk: a node, a copy of a repeat, or the block or template in a slot."""
 
     pieces: tuple[Piece, ...]
     module: str
-    """Path of its module; that of the first one where several are folded."""
+    """Path of its module; of the first copy where several are folded."""
     node: Node
-    """The node; for a copy the repeat, for a slot the node around it."""
+    """The node; for a copy, its repeat; for a slot, the node that contains it."""
     part: Filling | None = None
     """The block of a block node, or the block or template in a slot."""
     body: Scope | None = None
@@ -54,13 +54,13 @@ class Visit:
     runs: int = 1
     """How often it runs in one forward pass."""
     sets: int = 1
-    """How many sets of its weights there are; fewer than `runs` where copies share them."""
+    """Number of sets of its weights; less than `runs` where copies share weights."""
     parent: Visit | None = None
-    """The visit around this one."""
+    """The enclosing visit."""
 
     @property
     def path(self) -> str:
-        """Where it is, as a patch selects it."""
+        """Its path, as a patch selects it."""
         return path_of(self.pieces)
 
     @property
@@ -70,7 +70,7 @@ class Visit:
 
     @property
     def folded(self) -> str:
-        """Its path with `*` for copies of the repeat's own template, in any walk."""
+        """Its path with `*` for copies of the repeat's own template, in every kind of walk."""
         return path_of(self._folded())
 
     def _folded(self) -> tuple[Piece, ...]:
@@ -83,7 +83,7 @@ class Visit:
 
 
 def path_of(pieces: tuple[Piece, ...]) -> str:
-    """Return the path of some pieces.
+    """Join pieces into a path.
 
     >>> path_of((("name", "decoder"), ("index", "3"), ("name", "attention"), ("slot", "f")))
     'decoder.3.attention/f'
@@ -92,11 +92,11 @@ def path_of(pieces: tuple[Piece, ...]) -> str:
 
 
 def visits(scope: Scope, copies: Copies = "folded") -> Iterator[Visit]:
-    """Walk everything below a scope, each visit before those inside it.
+    """Walk everything below a scope, parents before children.
 
     Args:
         scope: the root of a graph, or the inside of a template.
-        copies: how the copies of a repeat are visited.
+        copies: how to visit the copies of a repeat.
     """
     return _in_scope(scope, None, "", copies)
 
@@ -147,7 +147,7 @@ def _in_scope(scope: Scope, parent: Visit | None, module: str, copies: Copies) -
 
 
 def _in_copies(node: RepeatNode, around: Visit, copies: Copies) -> Iterator[Visit]:
-    """Walk the copies of a repeat; copies with one set of weights have no number in paths."""
+    """Walk the copies of a repeat; copies that share weights have no number in paths."""
     if node.share and copies != "each":
         inside = Visit(
             pieces=around.pieces,
@@ -165,9 +165,9 @@ def _in_copies(node: RepeatNode, around: Visit, copies: Copies) -> Iterator[Visi
     else:
         found = [(str(index), body, 1) for index, body in node.copies()]
     for index, body, count in found:
-        first = next((i for i, one in node.copies() if one is body), 0) if index == "*" else index
+        first = next((i for i, copy in node.copies() if copy is body), 0) if index == "*" else index
         module = around.module if node.share else f"{around.module}.{first}"
-        copy = Visit(
+        visit = Visit(
             pieces=(*around.pieces, ("index", index)),
             module=module,
             node=node,
@@ -176,8 +176,8 @@ def _in_copies(node: RepeatNode, around: Visit, copies: Copies) -> Iterator[Visi
             sets=around.sets * count,
             parent=around,
         )
-        yield copy
-        yield from _in_scope(body, copy, f"{module}.", copies)
+        yield visit
+        yield from _in_scope(body, visit, f"{module}.", copies)
 
 
 def _in_slots(part: Part, around: Visit, copies: Copies) -> Iterator[Visit]:
@@ -200,7 +200,7 @@ def _in_slots(part: Part, around: Visit, copies: Copies) -> Iterator[Visit]:
 
 
 def walk(scope: Scope) -> Iterator[tuple[str, Node]]:
-    """Yield the path of every node below a scope and the node; templates are visited once."""
+    """Yield every node below a scope with its path; templates are visited once."""
     for visit in visits(scope):
         if visit.kind == "name":
             yield visit.path, visit.node
@@ -209,8 +209,8 @@ def walk(scope: Scope) -> Iterator[tuple[str, Node]]:
 def placed(scope: Scope) -> Iterator[tuple[str, BlockNode, int, int]]:
     """Yield every block node below a scope; templates are visited once.
 
-    Returns:
-        Its path, the node, how often it runs, and how many sets of its weights there are.
+    Yields:
+        Path, node, number of runs in one forward pass, and number of sets of weights.
     """
     for visit in visits(scope):
         if visit.kind == "name" and isinstance(visit.node, BlockNode):
@@ -220,10 +220,10 @@ def placed(scope: Scope) -> Iterator[tuple[str, BlockNode, int, int]]:
 def owned_parts(scope: Scope) -> Iterator[tuple[str, str, Part]]:
     """Yield every block below a scope, slots included, once for each set of weights.
 
-    Blocks inside a template in a slot are left out.
+    Blocks inside a template in a slot are omitted.
 
-    Returns:
-        Its path in the state_dict, its path as a patch selects it, and the block.
+    Yields:
+        Path in the state_dict, path as a patch selects it, and the block.
     """
     for visit in visits(scope, "weights"):
         if isinstance(visit.part, Part) and not in_slot_template(visit):
@@ -231,7 +231,7 @@ def owned_parts(scope: Scope) -> Iterator[tuple[str, str, Part]]:
 
 
 def in_slot_template(visit: Visit) -> bool:
-    """Return whether a visit is inside a template that stands in a slot."""
+    """Return whether a visit is inside a template that fills a slot."""
     around = visit.parent
     while around is not None:
         if isinstance(around.part, TemplatePart):
@@ -249,7 +249,7 @@ def fillings(part: Filling, below: str = "") -> Iterator[tuple[str, Filling]]:
 
 
 def position_limits(graph: Graph) -> list[int]:
-    """Return the longest sequence of every block that takes a limited number of positions."""
+    """Return the maximum sequence length of each block that has one."""
     limits = (part.block.max_length(part.arguments) for _, _, part in owned_parts(graph.root))
     return [limit for limit in limits if limit is not None]
 
@@ -263,7 +263,7 @@ class WeightLocation:
     folded: str
     """The same with `*` for the copies of a repeat's own template."""
     line: str
-    """`folded`, and behind a slash the slots in which the parameter's block stands."""
+    """`folded`, then the slots that lead to the parameter's block, each after a slash."""
 
 
 def find_weight(scope: Scope, weight: str) -> WeightLocation:

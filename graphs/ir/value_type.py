@@ -1,8 +1,8 @@
-"""Shapes: the type of a value, `kind[axes]`, and how a port takes one.
+"""Value types, written `kind[axes]`, and how a value is matched to a port.
 
-A value's axes are rigid: a graph axis such as `T`, never equal to another, a
-number, or linear arithmetic such as `T+1`.  A port's axes may also be lower-case
-names, which unify afresh at each node, and a leading `...`, which stands for any axes.
+An axis of a value is fixed: a graph axis such as `T`, which never equals another graph axis, a
+number, or a linear combination such as `T+1`.  An axis of a port may also be a lower-case name,
+which is bound anew at each node, or a leading `...`, which stands for any number of axes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .dims import Axis, AxisError, axis_of, is_arithmetic, names_of, replaced, s
 KINDS: Mapping[str, str] = {
     "f": "activations; their precision is the run's policy",
     "ids": "integers below the size",
-    "logits": "unnormalised scores of `size` classes",
+    "logits": "unnormalized scores of `size` classes",
     "logp": "log-probabilities of `size` classes",
     "mask": "bool; true may be attended",
     "bias": "additive float mask",
@@ -26,14 +26,14 @@ KINDS: Mapping[str, str] = {
     "pos": "positions",
     "score": "scores",
     "label": "class labels below the size",
-    "loss": "what a graph adds to the loss it is trained with; decoding leaves it out",
+    "loss": "a term that training adds to its loss; decoding omits it",
 }
-"""Every kind of value, and what it means."""
+"""Every kind of value, and its meaning."""
 SIZED = frozenset({"ids", "logits", "logp", "label"})
 """Kinds that carry a size, written `kind:size`."""
 
 Bound = dict[str, Any]
-"""What a port's names stand for: an axis, or a tuple of them for `...`."""
+"""Bindings of a port's names: each to an axis, `...` to a tuple of axes."""
 
 _TYPE = re.compile(
     r"\s*(?P<kind>[a-z]+)(?::(?P<size>[^\[\]]+))?\[(?P<axes>[^\[\]]*)\](?P<optional>\?)?\s*"
@@ -41,7 +41,7 @@ _TYPE = re.compile(
 
 
 _PLAIN = re.compile(r"[1-9][0-9]{0,8}")
-"""A size that needs no arithmetic."""
+"""A size that is a plain number."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -71,16 +71,16 @@ class Misfit:
     problem: str
     """One clause for the finding's first line."""
     detail: str
-    """What the port wanted, told with what its names stand for."""
+    """The type that the port takes, with the bindings of its names."""
 
 
 class TypeTextError(ValueError):
-    """A type in a spec cannot be read; `code` says which finding it is."""
+    """A type in a spec cannot be parsed; `code` is the code of the finding."""
 
     def __init__(
         self, code: str, problem: str, *, word: str = "", known: tuple[str, ...] = ()
     ) -> None:
-        """Keep the code, and the word to look up among the known ones."""
+        """Store the code of the finding, and the unknown word with the known ones."""
         self.code, self.word, self.known = code, word, known
         super().__init__(problem)
 
@@ -88,18 +88,18 @@ class TypeTextError(ValueError):
 def parse_type(
     text: str, params: Mapping[str, Any], axes: Mapping[str, str] | None = None
 ) -> tuple[ValueType, bool]:
-    """Read a type such as `f[B S 4*d_model]` or `mask[b s]?`.
+    """Parse a type such as `f[B S 4*d_model]` or `mask[b s]?`.
 
     Args:
         text: the type.
-        params: values of the names that may stand in sizes.
-        axes: the graph's axes, upper case; None lets any through.
+        params: values of the names that sizes may contain.
+        axes: the graph's axes, upper case; None accepts any.
 
     Returns:
         The type, and whether it is optional.
 
     Raises:
-        TypeTextError: not a type.
+        TypeTextError: the text is not a type.
     """
     found = _TYPE.fullmatch(text)
     if found is None:
@@ -112,7 +112,7 @@ def parse_type(
         raise TypeTextError("T01", f"kind '{kind}' {wants}: '{text}'")
     size = None if found["size"] is None else _axis(found["size"].strip(), params, axes)
     if "..." in found["axes"].split()[1:]:
-        raise TypeTextError("T01", f"'...' stands only before the other axes: '{text}'")
+        raise TypeTextError("T01", f"'...' may only precede the other axes: '{text}'")
     words = found["axes"].split()
     known = {word: _axis(word, params, axes) for word in dict.fromkeys(words)}
     return (
@@ -148,7 +148,7 @@ def _axis(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) 
 
 
 def _arithmetic(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) -> Axis:
-    """Return the normal form of a size that holds an axis or a free name, such as `T+1`."""
+    """Return the normal form of a size that contains an axis or a free name, such as `T+1`."""
 
     def sized(found: re.Match[str]) -> str:
         name = found[0]
@@ -171,7 +171,7 @@ def _is_free(name: str) -> bool:
 
 
 def free_names(type_: ValueType) -> set[str]:
-    """Return the lower-case names of a port's type, those that unify, and `...`."""
+    """Return the names of a port's type that are bound at each node: lower-case names and `...`."""
     parts = [*type_.axes, *([] if type_.size is None else [type_.size])]
     names = {name for part in parts for name in names_of(part) if _is_free(name)}
     return names | ({"..."} & {*map(str, parts)})
@@ -180,69 +180,69 @@ def free_names(type_: ValueType) -> set[str]:
 def fit(
     wanted: ValueType, given: ValueType, bound: Bound, origin: Mapping[str, str]
 ) -> Bound | Misfit:
-    """Match a value against a port, learning what the port's names stand for.
+    """Match a value against a port, binding the port's free names.
 
     Args:
         wanted: the port's type; its lower-case names are free.
         given: the value's type.
-        bound: what earlier ports of the node settled; not changed.
-        origin: name to the port that settled it, for the message.
+        bound: bindings from earlier ports of the node; not changed.
+        origin: name to the port that bound it, for the message.
 
     Returns:
-        `bound` extended by the names that this port settles, or the misfit.
+        `bound` extended by the names that this port binds, or the misfit.
     """
     if wanted.kind != given.kind:
         return Misfit("T02", f"kind is {given.kind}, not {wanted.kind}", str(wanted))
     want_axes, give_axes = wanted.axes, given.axes
-    learnt = dict(bound)
+    bindings = dict(bound)
     if want_axes[:1] == ("...",):
         rest = len(want_axes) - 1
         if len(give_axes) >= rest:
             lead = give_axes[: len(give_axes) - rest]
-            known = learnt.setdefault("...", lead)
+            known = bindings.setdefault("...", lead)
             if known != lead:
                 return Misfit(
                     "T03",
                     f"leading axes are {_axes(lead)}, not {_axes(known)}"
                     f" (from '{origin.get('...', '?')}')",
-                    _explain(wanted, learnt),
+                    _explain(wanted, bindings),
                 )
             want_axes, give_axes = want_axes[1:], give_axes[len(give_axes) - rest :]
     if len(want_axes) != len(give_axes):
         problem = f"{len(given.axes)} axes, not {len(wanted.axes)}"
-        return Misfit("T04", problem, _explain(wanted, learnt))
+        return Misfit("T04", problem, _explain(wanted, bindings))
     pairs = [(want, give, "axis") for want, give in zip(want_axes, give_axes, strict=True)]
     if wanted.size is not None and given.size is not None:
         pairs.append((wanted.size, given.size, "size"))
     for want, give, what in pairs:
-        known = _matched(want, give, learnt)
+        known = _matched(want, give, bindings)
         if known != give:
             free = any(map(_is_free, names_of(want)))
             name = f"{what} '{want}' is {known}" if free else f"{what} is {known}"
             if free and known == want:
                 name = f"{what} is '{want}'"
-            settled = f" (from '{origin[str(want)]}')" if free and str(want) in origin else ""
-            return Misfit("T03", f"{name}{settled} but {give}", _explain(wanted, bound))
-    return learnt
+            source = f" (from '{origin[str(want)]}')" if free and str(want) in origin else ""
+            return Misfit("T03", f"{name}{source} but {give}", _explain(wanted, bound))
+    return bindings
 
 
-def _matched(want: Axis, give: Axis, learnt: Bound) -> Axis:
-    """Return what a port's axis is here, learning the one name in it that may be unknown."""
+def _matched(want: Axis, give: Axis, bindings: Bound) -> Axis:
+    """Return a port's axis at this node, binding its free name if only one is unbound."""
     if isinstance(want, int):
         return want
-    known = replaced(want, learnt.get)
+    known = replaced(want, bindings.get)
     open_ = [name for name in names_of(known) if _is_free(name)] if isinstance(known, str) else []
     if len(open_) != 1:
         return known
     value = solve(known, give, open_[0]) if is_arithmetic(known) else give
     if value is None or (isinstance(value, int) and value < 1 and is_arithmetic(known)):
         return known
-    learnt[open_[0]] = value
+    bindings[open_[0]] = value
     return give
 
 
 def substitute(type_: ValueType, bound: Bound) -> ValueType:
-    """Return a port's type with its names replaced by what they stand for."""
+    """Return a port's type with its names replaced by their bindings."""
     axes: list[Axis] = []
     for axis in type_.axes:
         value = bound.get("...", axis) if axis == "..." else replaced(axis, bound.get)
@@ -256,7 +256,7 @@ def _axes(axes: tuple[Axis, ...]) -> str:
 
 
 def _explain(wanted: ValueType, bound: Bound) -> str:
-    """Write a port's type and what its settled names stand for."""
+    """Describe a port's type with the bindings of its names."""
     known = [
         f"{name} is {_axes(bound[name]) if isinstance(bound[name], tuple) else bound[name]}"
         for name in dict.fromkeys(_words(wanted))
@@ -266,6 +266,6 @@ def _explain(wanted: ValueType, bound: Bound) -> str:
 
 
 def _words(type_: ValueType) -> list[str]:
-    """Return the names in a type in order, `...` among them."""
+    """Return the names in a type in order, `...` included."""
     parts = [*type_.axes, *([] if type_.size is None else [type_.size])]
     return [name for part in parts for name in (sorted(names_of(part)) or [str(part)])]

@@ -30,10 +30,7 @@ from torch import Tensor, nn
 
 from ...blocks.registry import registry
 from ...graphs.checker.check import check
-from ...graphs.diff.diff import diff
-from ...graphs.diff.text import rows
 from ...graphs.ir.canonical import canonical, fingerprint, fingerprint_of
-from ...graphs.ir.fingerprint import changed_paths, digests
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, nearest
 from ...specs.form import Spec
@@ -41,7 +38,6 @@ from ...specs.reader import parse, read_json, read_text
 from ...specs.upgrade import RUN_FORMATS, upgrade_format
 from ..codegen.build import build_empty, tie
 from ..data.hub import HUB
-from .sharded import read_shards
 
 FORMAT = 1
 """Version of the folder's layout."""
@@ -125,29 +121,6 @@ def save(folder: Path, contents: Contents) -> Path:
     return folder
 
 
-def migrated(checkpoint: Checkpoint, folder: Path) -> Path:
-    """Write an open checkpoint of any format to a folder in the current format.
-
-    The optimizer state and the metrics are copied if the checkpoint has them.
-
-    Raises:
-        InputError: the disk is full or the folder cannot be written.
-    """
-    before = checkpoint.folder
-    resumable = is_sharded(before) or (before / "optimizer.safetensors").is_file()
-    metrics = before / "metrics.jsonl"
-    contents = Contents(
-        graph=checkpoint.graph,
-        weights=checkpoint.weights,
-        run=checkpoint.run,
-        state=checkpoint.state,
-        tokenizers=checkpoint.tokenizers,
-        optimizer=checkpoint.optimizer() if resumable else None,
-        metrics=metrics if metrics.is_file() else None,
-    )
-    return save(folder, contents)
-
-
 def new_folder(folder: Path, size: int = 0) -> Path:
     """Make an empty temporary folder for a checkpoint; pass it to `finish` when it is filled.
 
@@ -188,6 +161,8 @@ def _write_tensors(folder: Path, contents: Contents) -> None:
 
 
 def _write_text(folder: Path, contents: Contents) -> None:
+    from ...graphs.ir.fingerprint import digests
+
     state = {
         **contents.state,
         "format": FORMAT,
@@ -298,6 +273,8 @@ def _tokenizer_files(folder: Path) -> list[Path]:
 
 def _changed_nodes(state: Mapping[str, Any], graph: Graph) -> list[str]:
     """Return the nodes that changed since a checkpoint was written, if it stores node digests."""
+    from ...graphs.ir.fingerprint import changed_paths, digests
+
     before = state.get("nodes")
     return changed_paths(before, digests(graph)) if isinstance(before, dict) else []
 
@@ -324,6 +301,9 @@ def refuse_other_graph(old: Graph, wanted: Graph, *, problem: str, place: str, h
     """
     if fingerprint(old) == fingerprint(wanted):
         return
+    from ...graphs.diff.diff import diff
+    from ...graphs.diff.text import rows
+
     lines = [str(row) for row in rows(diff(old, wanted).changes)]
     raise InputError(problem + _listed(lines), place=place, help=help_)
 
@@ -347,6 +327,8 @@ def tensors_in(folder: Path, name: str) -> dict[str, Tensor]:
         InputError: a file is damaged or cut off.
     """
     if is_sharded(folder):
+        from .sharded import read_shards
+
         return read_shards(folder / name)
     return read_tensors(folder / f"{name}.safetensors")
 

@@ -23,9 +23,6 @@ from torch import Tensor, nn
 
 from ...blocks.kernels.decode_state import State
 from ..codegen.build import program_of
-from ..system.cache import store, stored
-from .autotune import machine_key
-from .torch_compile import graphs_made, ready_compiler
 
 CompileChoice = Literal["auto", "on", "off"]
 """`off` never compiles, `on` compiles at once, `auto` compiles if a measurement shows a gain."""
@@ -189,6 +186,8 @@ class Steps:
             if measured is None:
                 self._settle("plain", compiled.failure)
                 return
+            from ..system.cache import store
+
             store(_file(key), asdict(measured))
         if measured is None:
             return
@@ -216,6 +215,8 @@ class _Compiled:
 
     def __init__(self, model: nn.Module) -> None:
         """Make a model that shares everything with `model`; the first step compiles it."""
+        from .torch_compile import ready_compiler
+
         ready_compiler()
         self.failure = ""
         """Reason why steps run uncompiled after all; empty if they do not."""
@@ -230,10 +231,12 @@ class _Compiled:
             kind: torch.compile(kind.step, dynamic=True, backend=BACKEND) for kind in kinds
         }
         # Imported with the first compiled model, because the import takes seconds.
-        from torch._dynamo.exc import TorchDynamoException  # noqa: PLC0415
-        from torch._inductor.exc import InductorError  # noqa: PLC0415
+        from torch._dynamo.exc import TorchDynamoException
+        from torch._inductor.exc import InductorError
 
         self._errors = (TorchDynamoException, InductorError)
+        from .torch_compile import graphs_made
+
         self._graphs_before = graphs_made()
         self._model: Any = self._relinked(model, {})
 
@@ -255,6 +258,8 @@ class _Compiled:
     def step(self, moving: Mapping[str, Tensor], state: Any, position: int) -> dict[str, Tensor]:
         """Run one step, compiled unless compiling has failed."""
         outputs: dict[str, Tensor] = self._model.step(**moving, state=state, position=position)
+        from .torch_compile import graphs_made
+
         graphs = graphs_made() - self._graphs_before
         if graphs > GRAPHS * len(self._functions):
             self.failure = f"every new shape is compiled, {graphs} graphs so far"
@@ -334,6 +339,8 @@ def _key(model: nn.Module, rows: int) -> str:
     """Return a cache key of everything that a measurement depends on; rows by power of two."""
     parameter = next(model.parameters())
     half = torch.is_autocast_enabled(parameter.device.type)
+    from .autotune import machine_key
+
     machine = machine_key(parameter.device, half=half)
     return f"{program_of(model).fingerprint[:16]}-{machine}-{rows.bit_length()}"
 
@@ -345,6 +352,8 @@ def _file(key: str) -> str:
 
 def _cached(key: str) -> Measured | None:
     """Return a cached measurement, or None if there is no valid one."""
+    from ..system.cache import stored
+
     try:
         found = Measured(**stored(_file(key)))
         valid = min(float(found.plain), float(found.compiled)) > 0 and float(found.compiling) >= 0

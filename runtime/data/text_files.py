@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from ...specs.findings import InputError, did_you_mean
-from .corpora import fetched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,6 +116,8 @@ def pair_paths(files: Files, root: str | Path) -> list[tuple[Path, Path]]:
         InputError: as for `resolve`, or a named corpus cannot be fetched.
     """
     if files.mtdata:
+        from .corpora import fetched
+
         return fetched(files)
     return [
         (resolve(root, source), resolve(root, target))

@@ -8,34 +8,28 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from torch import nn
-
-from ...graphs.diff.weight_transfer import WeightTransfer
-from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
-from ...specs.load import LoadedSpec, load
-from ...specs.reader import parse
-from ..analysis.alignment import Alignment, aligned, check_inputs
-from ..analysis.attention_weights import AttentionMaps, maps_of, refuse_other_length
-from ..checkpoint.checkpoint import Checkpoint, Contents, open_checkpoint, save, weights_of
-from ..checkpoint.prune import pruned
-from ..checkpoint.tokenizers import ends_of, prompts_of, special_tokens_of, tokenizers_of
-from ..checkpoint.transfer import adapted
-from ..compile.decode_compile import Steps, use_steps
-from ..data.treebank.sentences import words_of
-from ..decode.decode import Request, SpecialTokens, check_ids, decode_ids
-from ..decode.generate import Continuation, GenerateSettings, check_generates, generate_with
-from ..decode.score import Scored, score_pairs
-from ..decode.settings import Hypothesis, SearchSettings, search_settings
-from ..decode.translate import BUFFER, TranslationRequest, Translator, Warn
-from ..spec.check import graph_of
-from ..tasks import translation
-from ..tasks.parsing.parse import Parse, Parser, Sentence
-from ..tasks.parsing.task import Parsing
-from ..tasks.registry import sizes_of, task_of
-from ..tasks.translation import Translation
+from ..decode.translate import BUFFER
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ...graphs.diff.weight_transfer import WeightTransfer
+    from ...graphs.ir.graph import Graph
+    from ...specs.load import LoadedSpec
+    from ..analysis.alignment import Alignment
+    from ..analysis.attention_weights import AttentionMaps
+    from ..checkpoint.checkpoint import Checkpoint
+    from ..decode.decode import SpecialTokens
+    from ..decode.generate import Continuation
+    from ..decode.score import Scored
+    from ..decode.settings import Hypothesis, SearchSettings
+    from ..decode.translate import TranslationRequest, Translator, Warn
+    from ..tasks.parsing.parse import Parse, Parser, Sentence
+    from ..tasks.parsing.task import Parsing
+    from ..tasks.translation import Translation
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +53,7 @@ class Model:
         Raises:
             InputError: it has no tokenizers, or does not translate.
         """
-        if isinstance(self.task, Parsing):
+        if self.task is not None and self.task.parses:
             raise InputError(
                 "the checkpoint is a parser, not a translation model",
                 place=str(self.checkpoint.folder),
@@ -89,13 +83,13 @@ class Model:
         return self._parsing().parser(self.module, self.search, half=self.half, others=self.others)
 
     def _parsing(self) -> Parsing:
-        if not isinstance(self.task, Parsing):
+        if self.task is None or not self.task.parses:
             raise InputError(
                 "the checkpoint does not parse: its run has another task",
                 place=str(self.checkpoint.folder),
                 help='train a run with "task": "parsing", such as parsing-craft',
             )
-        return self.task
+        return cast("Parsing", self.task)
 
     def with_constraint(self, *, constrained: bool) -> Model:
         """Return a parser whose outputs are constrained to trees over the words, or not.
@@ -116,6 +110,8 @@ class Model:
         Raises:
             InputError: the model does not parse.
         """
+        from ..data.treebank.sentences import words_of
+
         given = (words_of(one) if isinstance(one, str) else one for one in sentences)
         return list(self.parser.parse(given))
 
@@ -160,6 +156,10 @@ class Model:
                 the vocabulary.
             SpecError: a setting is wrong.
         """
+        from ...specs.reader import parse
+        from ..checkpoint.tokenizers import ends_of
+        from ..decode.generate import GenerateSettings, generate_with
+
         wanted = parse(GenerateSettings, settings, "generate")
         ends = ends_of(self.checkpoint) if eos is None else {eos} if isinstance(eos, int) else eos
         return generate_with(
@@ -176,6 +176,9 @@ class Model:
         Raises:
             InputError: as for `generate`, or there is no tokenizer.
         """
+        from ..checkpoint.tokenizers import prompts_of
+        from ..decode.generate import check_generates
+
         check_generates(self.graph)
         tokenizer = prompts_of(self.checkpoint)
         found = self.generate([tokenizer.prompt(one) for one in prompts], **settings)
@@ -195,6 +198,9 @@ class Model:
             InputError: the model is not an encoder-decoder over ids, a source is empty or has ids
                 outside the vocabulary, or the checkpoint does not define the special tokens.
         """
+        from ..checkpoint.tokenizers import special_tokens_of
+        from ..decode.decode import Request, check_ids, decode_ids
+
         check_ids(self.graph, sources)
         known = special_tokens_of(self.checkpoint) if special_tokens is None else special_tokens
         if not sources:
@@ -205,6 +211,8 @@ class Model:
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[Scored]:
         """Return the probability of each output given its source, token by token."""
+        from ..decode.score import score_pairs
+
         return list(score_pairs(self._reader(), pairs))
 
     def adapt(self, spec: LoadedSpec | str | Path, *, seed: int = 1) -> Adapted:
@@ -219,16 +227,24 @@ class Model:
             InputError: the spec has another vocabulary, or does not fit the task.
             SpecError: the spec has errors; all of them are listed.
         """
+        from ...specs.load import LoadedSpec, load
+        from ..checkpoint.tokenizers import tokenizers_of
+        from ..checkpoint.transfer import adapted
+        from ..spec.check import graph_of
+        from ..tasks.registry import sizes_of, task_of
+        from ..tasks.translation import vocabulary_params
+        from .opening import ready
+
         loaded = spec if isinstance(spec, LoadedSpec) else load(spec)
         tokenizers = tokenizers_of(self.checkpoint)
         sizes = sizes_of(self.checkpoint.run, *tokenizers)
-        params = translation.vocabulary_params(loaded.overrides, sizes, loaded.form.params)
+        params = vocabulary_params(loaded.overrides, sizes, loaded.form.params)
         graph = graph_of(replace(loaded, overrides=params))
         task_of(self.checkpoint.run, *tokenizers).check(graph)
         made, weight_transfer = adapted(self.checkpoint, graph, seed)
-        ready = _ready(made, self.search, _device(self.module), half=self.half)
+        other = ready(made, self.search, _device(self.module), half=self.half)
         return Adapted(
-            ready.checkpoint, ready.module, self.search, self.half, ready.task, weight_transfer
+            other.checkpoint, other.module, self.search, self.half, other.task, weight_transfer
         )
 
     def attention(
@@ -243,6 +259,9 @@ class Model:
         Raises:
             InputError: the lists differ in length, or a source is empty.
         """
+        from ..analysis.alignment import check_inputs
+        from ..analysis.attention_weights import maps_of
+
         check_inputs(self.graph)
         given = self.translate(sources) if targets is None else targets
         reader = self._reader()
@@ -261,6 +280,9 @@ class Model:
         Raises:
             InputError: the lists differ in length, or no attention reads the source.
         """
+        from ..analysis.alignment import Alignment, aligned
+        from ..analysis.attention_weights import refuse_other_length
+
         reader = self._reader()
         reads, writes = reader.source, reader.target
         given = self.translate(sources) if targets is None else targets
@@ -289,8 +311,11 @@ class Model:
             InputError: a path is not an attention, a head does not exist, or no head would be left.
             SpecError: the spec has errors without these heads.
         """
+        from ..checkpoint.prune import pruned
+        from .opening import ready
+
         device = _device(self.module)
-        return _ready(pruned(self.checkpoint, heads), self.search, device, half=self.half)
+        return ready(pruned(self.checkpoint, heads), self.search, device, half=self.half)
 
     def save(self, folder: Path | str) -> Path:
         """Write a checkpoint, which can be opened and trained further like any other.
@@ -298,6 +323,8 @@ class Model:
         Raises:
             InputError: the folder cannot be written.
         """
+        from ..checkpoint.checkpoint import Contents, save, weights_of
+
         checkpoint = self.checkpoint
         weights = weights_of(self.module, checkpoint.graph)
         contents = Contents(
@@ -318,75 +345,5 @@ class Adapted(Model):
     """Which weights were carried over, and from where; the others are newly initialized."""
 
 
-def open_model(
-    folder: Path | str,
-    *,
-    search: Mapping[str, Any] | None = None,
-    device: str = "cpu",
-    precision: str = "float32",
-    steps: Steps | None = None,
-) -> Model:
-    """Open a checkpoint folder, which is self-contained.
-
-    Args:
-        folder: a checkpoint folder, such as `outputs/demo/averaged`.
-        search: overrides of the run's search settings, such as `{"beam": 5}`.
-        device: device of the model.
-        precision: `float32` or `bfloat16`.
-        steps: how decoding steps are run; default: not compiled.
-
-    Raises:
-        InputError: the checkpoint is incomplete, or its tokenizer does not match the model.
-    """
-    checkpoint = open_checkpoint(folder)
-    settings = search_settings({**checkpoint.run.get("search", {}), **(search or {})})
-    model = _ready(checkpoint, settings, device, half=precision == "bfloat16")
-    if steps is not None:
-        use_steps(model.module, steps)
-    return model
-
-
-def _ready(checkpoint: Checkpoint, search: SearchSettings, device: str, *, half: bool) -> Model:
-    """Build the module of a checkpoint and return its model."""
-    task = _task_of(checkpoint)
-    return Model(checkpoint, checkpoint.build(device), search, half, task)
-
-
-def _task_of(checkpoint: Checkpoint) -> Translation | None:
-    """Return the task of a checkpoint; None if it reads and writes only ids.
-
-    Raises:
-        InputError: it needs a tokenizer that is missing or does not match the model.
-    """
-    inputs = checkpoint.graph.inputs
-    parses = checkpoint.run.get("task") == "parsing"
-    both = {"source", "target"} <= inputs.keys() and inputs["source"].kind == "ids"
-    for_text = both or parses
-    imported = "imported" in checkpoint.state and "tokenizer.model" not in checkpoint.tokenizers
-    if not for_text or imported:
-        return None
-    task = task_of(checkpoint.run, *tokenizers_of(checkpoint))
-    task.check(checkpoint.graph)
-    return task
-
-
 def _device(module: nn.Module) -> str:
     return str(next(module.parameters()).device)
-
-
-def ensemble(first: Model, others: Sequence[Model]) -> Model:
-    """Return a model that translates with the mean of several models' probabilities.
-
-    Its graph, weights and settings are those of the first model.
-
-    Raises:
-        InputError: the models have different tokenizers.
-    """
-    for other in others:
-        if other.checkpoint.tokenizers != first.checkpoint.tokenizers:
-            raise InputError(
-                "the tokenizer differs from that of the ensemble's first model",
-                place=str(other.checkpoint.folder),
-                help="train the models on data prepared with one tokenizer",
-            )
-    return replace(first, others=tuple(other.module for other in others))

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..analysis.alignment import aligned, check_inputs
-from ..analysis.attention_weights import maps_of_ids
 from ..decode.output import output_records
 from ..decode.settings import Hypothesis
 from ..decode.translate import LONGEST_SOURCE
@@ -59,6 +57,9 @@ def text_records(
     ]
     if not (wanted.alignment or wanted.attention):
         return records
+    from ..analysis.alignment import aligned, check_inputs
+    from ..analysis.attention_weights import maps_of_ids
+
     check_inputs(model.graph)
     tokenizers = translator.source, target
     sources = [ids[:LONGEST_SOURCE] for ids in translator.source.encode_many(list(texts))]

@@ -2,37 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...graphs.ir.graph import Graph
-from ...graphs.passes.output_projection import head_of
 from ...specs.findings import InputError, did_you_mean
-from ..data.prepare import Prepared
-from ..data.readers import Parallel, Reading
-from ..data.settings import TokenizerSettings
-from ..data.symbols import Vocabulary
-from ..data.treebank.reader import TreeReading
-from ..data.treebank.settings import ParsingSettings
-from ..train.run import LossSettings, Run
-from .mask_predict import MaskPredict
-from .parsing.chart_task import ChartParsing
-from .parsing.tags_task import TagParsing
-from .parsing.task import Parsing
-from .translation import Translation
 
-TASKS: Mapping[str, type[Translation]] = {
-    "translation": Translation,
-    "mask_predict": MaskPredict,
-    "parsing": Parsing,
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ...graphs.ir.graph import Graph
+    from ..data.prepare import Prepared
+    from ..data.readers import Reading
+    from ..data.settings import TokenizerSettings
+    from ..data.symbols import Vocabulary
+    from ..train.run import Run
+    from .parsing.task import Parsing
+    from .translation import Translation
+
+
+def _translation() -> type[Translation]:
+    from .translation import Translation
+
+    return Translation
+
+
+def _mask_predict() -> type[Translation]:
+    from .mask_predict import MaskPredict
+
+    return MaskPredict
+
+
+def _sequence() -> type[Parsing]:
+    from .parsing.task import Parsing
+
+    return Parsing
+
+
+def _chart() -> type[Parsing]:
+    from .parsing.chart_task import ChartParsing
+
+    return ChartParsing
+
+
+def _tags() -> type[Parsing]:
+    from .parsing.tags_task import TagParsing
+
+    return TagParsing
+
+
+TASKS: Mapping[str, Callable[[], type[Translation]]] = {
+    "translation": _translation,
+    "mask_predict": _mask_predict,
+    "parsing": _sequence,
 }
-"""Task class for each value of `task` in a run; `parsing` is resolved further by `DECODERS`."""
-DECODERS: Mapping[str, type[Parsing]] = {
-    "sequence": Parsing,
-    "chart": ChartParsing,
-    "tags": TagParsing,
+"""What loads the task class of each value of `task`; `DECODERS` says which kind of `parsing`."""
+DECODERS: Mapping[str, Callable[[], type[Parsing]]] = {
+    "sequence": _sequence,
+    "chart": _chart,
+    "tags": _tags,
 }
-"""Task class for each value of `parsing.decoder` in a run."""
+"""What loads the task class of each value of `parsing.decoder`."""
 
 
 def task_of(run: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> Translation:
@@ -50,11 +78,15 @@ def task_of(run: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> T
     if name not in TASKS:
         help_ = did_you_mean(str(name), TASKS)
         raise InputError(f"no task '{name}'", place="run.json#/task", help=help_)
+    from ..train.loss import LossSettings
+
     loss = LossSettings(**run.get("loss", {}))
     if name != "parsing":
-        return TASKS[name](source, target, loss)
+        return TASKS[name]()(source, target, loss)
+    from ..data.treebank.settings import ParsingSettings
+
     parsing = ParsingSettings(**run.get("parsing", {}))
-    return DECODERS[parsing.decoder](source, target, loss, parsing=parsing)
+    return DECODERS[parsing.decoder]()(source, target, loss, parsing=parsing)
 
 
 def sizes_of(run: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> dict[str, int]:
@@ -66,26 +98,34 @@ def sizes_of(run: Mapping[str, Any], source: Vocabulary, target: Vocabulary) -> 
         target: vocabulary of the target side.
     """
     if run.get("task") == "parsing":
+        from ..data.treebank.settings import ParsingSettings
+
         parsing = ParsingSettings(**run.get("parsing", {}))
-        return DECODERS[parsing.decoder].sizes(source, target)
-    return Translation.sizes(source, target)
+        return DECODERS[parsing.decoder]().sizes(source, target)
+    return _translation().sizes(source, target)
 
 
 def make_task(run: Run, prepared: Prepared, graph: Graph) -> Translation:
     """Return the task of a run with its prepared data, including the graph's auxiliary losses."""
+    from ...graphs.passes.output_projection import head_of
+
     losses = tuple(name for name, type_ in graph.outputs.items() if type_.kind == "loss")
     tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
     head = head_of(graph, "logits")
     if run.task == "parsing":
-        kind = DECODERS[run.parsing.decoder]
+        kind = DECODERS[run.parsing.decoder]()
         return kind(*tokenizers, run.loss, losses, head, parsing=run.parsing)
-    return TASKS[run.task](*tokenizers, run.loss, losses, head)
+    return TASKS[run.task]()(*tokenizers, run.loss, losses, head)
 
 
 def reading_of(run: Run) -> Reading:
     """Return the reader of a run's files."""
+    from ..data.readers import Parallel
+
     if run.task != "parsing":
         return Parallel()
+    from ..data.treebank.reader import TreeReading
+
     return TreeReading(run.parsing, pieces=tokenizer_of(run).target == "pieces")
 
 

@@ -8,26 +8,30 @@ added to the loss.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
 
-from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
-from ..data.batches import Batch, in_order, pad_rows
-from ..data.prepare import Prepared
-from ..data.settings import BatchSettings
-from ..data.shards.corpus import Corpus
-from ..data.symbols import Symbols, Vocabulary
-from ..decode.settings import SearchSettings
+from ..data.symbols import Symbols
 from ..decode.translate import Translator
-from ..train.device import Place
-from ..train.loss import LossSums, with_auxiliary
-from ..train.run import LossSettings, Run
-from ..train.transforms.fused_linear_cross_entropy import run_and_compare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from torch import Tensor, nn
+
+    from ...graphs.ir.graph import Graph
+    from ..data.batches import Batch
+    from ..data.prepare import Prepared
+    from ..data.settings import BatchSettings
+    from ..data.shards.corpus import Corpus
+    from ..data.symbols import Vocabulary
+    from ..decode.settings import SearchSettings
+    from ..train.device import Place
+    from ..train.loss import LossSettings, LossSums
+    from ..train.run import Run
 
 INPUTS = {"source": "ids", "source_mask": "mask", "target": "ids"}
 """Required inputs of the spec and their kinds."""
@@ -126,7 +130,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
 
     Source: Post 2018 (sacreBLEU); Popovic 2015 (chrF).
     """
-    import sacrebleu  # noqa: PLC0415 - slow to import, and not needed for translation
+    import sacrebleu
 
     metrics: dict[str, Any] = {
         "bleu": sacrebleu.BLEU(),
@@ -143,6 +147,9 @@ def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
 @dataclass(frozen=True, slots=True)
 class Translation:
     """Translation task, used by the training loop."""
+
+    parses: ClassVar[bool] = False
+    """Whether its outputs are trees."""
 
     source: Vocabulary
     target: Vocabulary
@@ -188,6 +195,9 @@ class Translation:
 
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:
         """Return the loss of a batch, summed over target tokens."""
+        from ..train.loss import with_auxiliary
+        from ..train.transforms.fused_linear_cross_entropy import run_and_compare
+
         outputs, sums = run_and_compare(
             model,
             self.head,
@@ -216,12 +226,16 @@ class Translation:
 
     def batches(self, corpus: Corpus, settings: BatchSettings) -> Iterable[Batch]:
         """Return the batches of a corpus, from short to long."""
+        from ..data.batches import in_order
+
         return in_order(corpus, settings, self.target.pad, self.target.eos)
 
     def text_batches(
         self, sources: Sequence[str], targets: Sequence[str], rows: int = 32
     ) -> Iterable[Batch]:
         """Return batches of plain text, without pairs that have an empty side."""
+        from ..data.batches import Batch, pad_rows
+
         pairs = [
             (source, target)
             for source, target in zip(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from ...specs.findings import InputError
-from .run import Run
+
+if TYPE_CHECKING:
+    from .run import Run
 
 
 @dataclass(frozen=True, slots=True)

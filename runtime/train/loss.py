@@ -18,13 +18,28 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from ..data.settings import Settings
 
 _CACHED = 2**20
 """Logits per chunk on a CPU: 4 MB, so that all passes but the first hit the cache."""
 _QUEUED = 2**26
 """Logits per chunk on other devices: few kernel launches, but no second copy of all logits."""
+
+
+class LossSettings(Settings):
+    """Settings of the loss."""
+
+    smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Label smoothing: probability mass taken from the target token and spread over others."""
+    spread: Literal["vocabulary", "others"] = "vocabulary"
+    """Tokens that share the smoothing mass: all V tokens (torch), or the V - 1 tokens other than
+    the target (tensor2tensor, fairseq)."""
+    auxiliary: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
+    """Weight of the outputs of kind `loss`, such as the load balancing of experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

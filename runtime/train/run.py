@@ -19,6 +19,7 @@ from ..data.settings import BatchSettings, DataSettings, Settings, TokenizerSett
 from ..data.treebank.settings import ParsingSettings
 from ..decode.settings import SearchSettings
 from .distributed.settings import ParallelSettings
+from .loss import LossSettings
 from .optimize import OptimizerSettings
 from .schedule import Noam, Schedule
 
@@ -26,18 +27,6 @@ FOLDER = "runs"
 """Folder of `specs/` that contains the shipped runs."""
 
 Positive = Annotated[int, Field(ge=1)]
-
-
-class LossSettings(Settings):
-    """Settings of the loss."""
-
-    smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
-    """Label smoothing: probability mass taken from the target token and spread over others."""
-    spread: Literal["vocabulary", "others"] = "vocabulary"
-    """Tokens that share the smoothing mass: all V tokens (torch), or the V - 1 tokens other than
-    the target (tensor2tensor, fairseq)."""
-    auxiliary: float = Field(default=0.01, ge=0.0, allow_inf_nan=False)
-    """Weight of the outputs of kind `loss`, such as the load balancing of experts."""
 
 
 class EvaluateSettings(Settings):

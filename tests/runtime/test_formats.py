@@ -10,7 +10,7 @@ import pytest
 import torch
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.cli.main import main
-from weft.runtime.model.model import open_model
+from weft.runtime.model.opening import open_model
 from weft.runtime.train.run import load_run
 from weft.specs.findings import InputError
 from weft.specs.reader import SHIPPED

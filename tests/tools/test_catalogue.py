@@ -18,7 +18,7 @@ from catalogue import (
     systems,
     write,
 )
-from weft.blocks.registry import STANDARD
+from weft.blocks.registry import standard
 from weft.runtime.spec.check import graph_of
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -47,7 +47,7 @@ def test_every_link_of_the_page_leads_somewhere() -> None:
 
     assert set(re.findall(r"\]\(#(.*?)\)", text)) == headings
     assert all((DOCS / path).exists() for path in re.findall(r"\]\((\.\./.*?)\)", text))
-    assert all(f"| `{block.key}` |" in text for block in STANDARD)
+    assert all(f"| `{block.key}` |" in text for block in standard())
 
 
 @pytest.mark.parametrize(

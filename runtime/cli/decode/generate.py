@@ -14,7 +14,7 @@ from ... import api
 from ...checkpoint.tokenizers import prompts_of
 from ...data.hub import Prompts
 from ...decode.generate import Continuation, check_generates
-from ..train.evaluate import placed, steps_for
+from ..opened import placed, steps_for
 from .translate import utf8_lines
 
 _NAMES = ("max_new", "temperature", "top_k", "top_p", "min_p", "seed", "samples")

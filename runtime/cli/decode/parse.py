@@ -14,8 +14,8 @@ from ...data.treebank.draw import draw_tree
 from ...data.treebank.sentences import raw_words_of, words_of
 from ...data.treebank.trees import pretty
 from ...tasks.parsing.parse import Parse
+from ..opened import opened, warn
 from ..progress import Counter
-from ..train.evaluate import opened, warn
 from ..train.evaluate_trees import constrained
 from .translate import utf8_lines
 

@@ -11,8 +11,8 @@ from argparse import Namespace
 from pydantic import ValidationError
 
 from ....specs.findings import InputError
+from ..opened import opened
 from ..options.decode import LIMITS
-from ..train.evaluate import opened
 
 PACKAGES = {"fastapi", "uvicorn", "prometheus_client", "starlette"}
 
@@ -26,9 +26,9 @@ def serve(options: Namespace) -> int:
     """
     try:
         # Only this command needs these packages.
-        from ...serve.limits import Limits  # noqa: PLC0415
-        from ...serve.server import bound, serve_until_told  # noqa: PLC0415
-        from ...serve.service import Service  # noqa: PLC0415
+        from ...serve.limits import Limits
+        from ...serve.server import bound, serve_until_told
+        from ...serve.service import Service
     except ModuleNotFoundError as error:
         if error.name not in PACKAGES:
             raise

@@ -6,21 +6,20 @@ import io
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
 from itertools import tee
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ....graphs.draw.render import check_suffix
 from ....specs.findings import InputError
-from ... import api
-from ...analysis.attention_page import SUFFIXES, groups_of, write_attention
-from ...data.text_files import read_lines
-from ...decode.settings import Hypothesis
 from ...decode.translate import TranslationRequest
-from ...model.records import Details, text_records
-from ..progress import Counter
-from ..train.evaluate import opened, two_sides, warn
+from ..opened import opened, two_sides, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ...decode.settings import Hypothesis
+    from ...model.model import Model
+    from ..progress import Counter
 
 _LINE_ENDS = str.maketrans("\n\r", "  ")
 """Replaces line ends inside an output; a model may generate them as bytes."""
@@ -37,14 +36,13 @@ def translate(options: Namespace) -> None:
     model = opened(options)
     interactive = options.interactive
     buffer = 1 if interactive else max(1, options.buffer)
-    details = Details(alignment=options.alignment, attention=options.attention)
-    as_json = options.json or details.alignment or details.attention
+    as_json = options.json or options.alignment or options.attention
     lines = _prompted() if interactive else utf8_lines(sys.stdin.buffer, _EMPTY)
     out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n")
     shows = options.progress or (
         sys.stderr.isatty() and not interactive and not sys.stdout.isatty()
     )
-    counter = Counter("lines translated") if shows else None
+    counter = _counter() if shows else None
     try:
         # `tee` buffers at most the lines that are read ahead.
         read, kept = tee(_requests(lines, options.prefix, options.include))
@@ -53,7 +51,7 @@ def translate(options: Namespace) -> None:
         )
         for number, (found, request) in enumerate(zip(hypotheses, kept, strict=True), 1):
             if as_json:
-                [record] = text_records(model, [request.text], [found], details)
+                [record] = _records(options, model, request, found)
                 out.write(json.dumps({"line": number, **record}, ensure_ascii=False) + "\n")
             else:
                 _write_plain(out, model, found, scores=model.translator.search.nbest > 1)
@@ -66,8 +64,23 @@ def translate(options: Namespace) -> None:
         out.detach()
 
 
+def _counter() -> Counter:
+    from ..progress import Counter
+
+    return Counter("lines translated")
+
+
+def _records(
+    options: Namespace, model: Model, request: TranslationRequest, found: list[Hypothesis]
+) -> list[dict[str, Any]]:
+    from ...model.records import Details, text_records
+
+    details = Details(alignment=options.alignment, attention=options.attention)
+    return text_records(model, [request.text], [found], details)
+
+
 def _write_plain(
-    out: io.TextIOWrapper, model: api.Model, found: list[Hypothesis], *, scores: bool
+    out: io.TextIOWrapper, model: Model, found: list[Hypothesis], *, scores: bool
 ) -> None:
     """Write the best output as one line, or with `scores` a line of score and text for each."""
     if not found:
@@ -108,6 +121,8 @@ def _requests(
     lines: Iterable[str], prefix: str | None, include: str | None
 ) -> Iterator[TranslationRequest]:
     """Yield each line with the prefix and the phrases required of its translation."""
+    from ...data.text_files import read_lines
+
     begins = None if prefix is None else read_lines(prefix)
     holds = None if include is None else read_lines(include)
     for number, line in enumerate(lines, 1):
@@ -161,6 +176,9 @@ def attend(options: Namespace) -> None:
     Raises:
         InputError: the sentence is empty or too long, or the file cannot be written.
     """
+    from ....graphs.draw.render import check_suffix
+    from ...analysis.attention_page import SUFFIXES, groups_of, write_attention
+
     out = Path(options.out)
     check_suffix(out, SUFFIXES)
     model = opened(options)

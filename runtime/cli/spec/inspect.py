@@ -79,8 +79,8 @@ def blocks(options: Namespace) -> None:
             print(json.dumps([_described(block) for block in known], indent=2))
             return
         width = max(map(len, known.keys()))
-        for block in known:
-            print(f"{block.key:{width}}  {block.doc.partition(';')[0].rstrip('.')}")
+        for each in known:
+            print(f"{each.key:{width}}  {each.doc.partition(';')[0].rstrip('.')}")
         return
     block = known.get(options.name) or known.get(known.suggest(options.name))
     if block is None or options.name not in (block.key, block.name):

@@ -27,7 +27,7 @@ _WIDEST = 120
 def schema(options: Namespace) -> None:
     """Print or write the JSON Schema of a spec file, or of a run file."""
     if options.run:
-        from ...train.run_schema import run_schema  # noqa: PLC0415 - loads torch
+        from ...train.run_schema import run_schema
 
         _give(as_text(run_schema()), options.out)
         return
@@ -49,7 +49,7 @@ def migrate(options: Namespace) -> None:
     if not isinstance(value, dict):
         parse(Spec, value, str(path))
     if _is_run(value):
-        from ...train.run import Run  # noqa: PLC0415 - loads torch
+        from ...train.run import Run
 
         made, changes = upgrade_format(value, RUN_FORMATS)
         parse(Run, made, str(path), RUN_FORMATS)
@@ -82,7 +82,8 @@ def _migrate_checkpoint(folder: Path, out: str | None) -> None:
         )
     if Path(out).exists():
         raise InputError("the folder exists already", place=out, help="name a new folder")
-    from ...checkpoint.checkpoint import migrated, open_checkpoint  # noqa: PLC0415 - loads torch
+    from ...checkpoint.checkpoint import open_checkpoint
+    from ...checkpoint.migrate import migrated
 
     print(migrated(open_checkpoint(folder), Path(out)))
 

@@ -13,91 +13,18 @@ from ....specs.findings import InputError
 from ... import api
 from ...checkpoint.average import average_weights
 from ...checkpoint.checkpoint import Contents, open_checkpoint, refuse_other_graph, save
-from ...compile.decode_compile import CompileChoice, Steps
 from ...data.settings import DataSettings
-from ...data.text_files import read_lines, read_parallel
+from ...data.text_files import read_parallel
 from ...tasks import translation
-from ...tasks.parsing.task import Parsing
 from ...tasks.registry import task_of
-from ...train.device import prefers_bfloat16
-from ..options.search import search_of
+from ..opened import opened, two_sides, warn
 from .evaluate_trees import evaluate_trees, one_file
-
-
-def opened(options: Namespace, work: float = 0.0) -> api.Model:
-    """Open the checkpoint, or the ensemble, of a command with search options.
-
-    Args:
-        options: parsed options of the command.
-        work: expected decoding time in seconds, as far as it is known.
-
-    Raises:
-        InputError: a checkpoint cannot be opened, or the options conflict.
-    """
-    device, precision = placed(options)
-    search = search_of(options)
-    first, *others = (
-        api.open_model(
-            folder,
-            search=search,
-            device=device,
-            precision=precision,
-            steps=steps_for(options, work),
-        )
-        for folder in (options.checkpoint, *options.ensemble)
-    )
-    return api.ensemble(first, others) if others else first
-
-
-def steps_for(options: Namespace, work: float = 0.0) -> Steps:
-    """Return how decoding steps run; the choice is logged to stderr."""
-    choice: CompileChoice = getattr(options, "compile", "off")
-    return Steps(choice, work=work, log=lambda text: print(text, file=sys.stderr, flush=True))
-
-
-def placed(options: Namespace) -> tuple[str, str]:
-    """Return device and precision from a command's options.
-
-    Raises:
-        InputError: the device is not available.
-    """
-    import torch  # noqa: PLC0415 - importing torch would delay --help
-
-    wanted = options.device
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if wanted == "auto" else wanted
-    if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("no CUDA device is available", place="--device", help="use --device cpu")
-    precision = options.precision
-    if precision == "auto":
-        precision = "bfloat16" if prefers_bfloat16(torch.device(device)) else "float32"
-    return device, precision
-
-
-def warn(line: int, problem: str) -> None:
-    """Print a warning about one input line."""
-    print(f"warning: line {line}: {problem}", file=sys.stderr)
-
-
-def two_sides(source: str, target: str) -> tuple[list[str], list[str]]:
-    """Return the lines of a text and of its translation.
-
-    Raises:
-        InputError: a file cannot be read, or the files differ in length.
-    """
-    sources, targets = list(read_lines(source)), list(read_lines(target))
-    if len(sources) != len(targets):
-        raise InputError(
-            f"{len(sources)} source lines for {len(targets)} target lines",
-            place=f"{source}, {target}",
-            help="line n of one file must belong to line n of the other",
-        )
-    return sources, targets
 
 
 def evaluate(options: Namespace) -> None:
     """Print BLEU, chrF and perplexity of one text or of the run's test sets."""
     model = opened(options)
-    if isinstance(model.task, Parsing):
+    if model.task is not None and model.task.parses:
         evaluate_trees(options, model)
         return
     if options.trees or options.prm or options.each or options.constrained is not None:

@@ -53,7 +53,7 @@ def train(options: Namespace) -> int:
         )
     if not is_main_process():
         return _code(result)
-    from ...train.reporting.plot import plot_curves  # noqa: PLC0415 - slow to load
+    from ...train.reporting.plot import plot_curves
 
     curves = folder / "curves.png"
     plot_curves(folder / "metrics.jsonl", curves)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -26,6 +26,8 @@ from .parse import Parser, SequenceParser
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsing(Translation):
     """Sequence parsing task."""
+
+    parses: ClassVar[bool] = True
 
     parsing: ParsingSettings
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
-from weft.blocks.registry import STANDARD, registry
+from weft.blocks.registry import registry, standard
 from weft.graphs.checker.check import check
 from weft.graphs.draw.diagram import diagram as draw_dot
 from weft.graphs.draw.diagram import draw
@@ -315,7 +315,7 @@ def test_parts_that_the_picture_has_no_words_for_are_named_by_their_key() -> Non
     }
     nodes = {**TOY["nodes"], "mix": node}
     nodes["stack"] = {**nodes["stack"], "in": {"x": "mix.y"}}
-    graph = toy(Registry([*STANDARD, mixer_block]), nodes=nodes)
+    graph = toy(Registry([*standard(), mixer_block]), nodes=nodes)
 
     source = draw_dot(graph).source
     said = label(source, "node/mix")

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from weft.blocks.kernels.decode_state import Capacity, State
-from weft.blocks.registry import STANDARD
+from weft.blocks.registry import standard
 from weft.graphs.checker.check import check
 from weft.graphs.ir.block_type import BlockType, Port, Registry, Signature, Slot
 from weft.graphs.ir.graph import Graph
@@ -88,7 +88,7 @@ def graph_with(f: dict[str, Any], g: dict[str, Any]) -> Graph:
         },
         "step": {"axis": "T"},
     }
-    return check(loaded(value).form, Registry([*STANDARD, WRAPPER]))
+    return check(loaded(value).form, Registry([*standard(), WRAPPER]))
 
 
 def batch(seed: int = 0) -> dict[str, Tensor]:

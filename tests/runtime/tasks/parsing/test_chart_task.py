@@ -16,11 +16,12 @@ from weft.runtime.data.batches import Batch
 from weft.runtime.data.symbols import Symbols
 from weft.runtime.data.treebank.settings import ParsingSettings
 from weft.runtime.data.treebank.trees import Leaf, read_trees
-from weft.runtime.model.model import open_model
+from weft.runtime.model.opening import open_model
 from weft.runtime.tasks.parsing.chart_task import LEAST, ChartParsing
 from weft.runtime.tasks.parsing.measure import measure
 from weft.runtime.tasks.parsing.words import Words
-from weft.runtime.train.run import LossSettings, Run
+from weft.runtime.train.loss import LossSettings
+from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
 from ...decode.parsing.test_cky import trees

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from weft.runtime import api
-from weft.runtime.model.model import open_model
+from weft.runtime.model.opening import open_model
 from weft.runtime.tasks.parsing.measure import measure
 from weft.runtime.train.run import Run
 

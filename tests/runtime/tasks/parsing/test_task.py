@@ -17,7 +17,7 @@ from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.data.treebank.linearization import LINEARIZATIONS
 from weft.runtime.data.treebank.trees import Leaf, Tree
 from weft.runtime.decode.parsing.tree_repair import Repairs
-from weft.runtime.model.model import open_model
+from weft.runtime.model.opening import open_model
 from weft.runtime.tasks.parsing.measure import measure, measured
 from weft.runtime.tasks.parsing.parse import Parse, symbols_of
 from weft.runtime.train.run import Run, load_run, spec_of

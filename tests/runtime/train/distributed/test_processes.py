@@ -56,7 +56,10 @@ def test_packed_rows_are_shared_too(bench: Bench) -> None:
     """Losses agree for data parallelism, FSDP and tensor parallelism."""
     one = bench.train("unpadded", 0, padding="unpadded")
 
-    for name, settings in (("unpadded_fsdp", {"parallel__data": "fsdp"}), ("unpadded_tensor", TENSOR)):
+    for name, settings in (
+        ("unpadded_fsdp", {"parallel__data": "fsdp"}),
+        ("unpadded_tensor", TENSOR),
+    ):
         found = curve(bench.train(name, 2, padding="unpadded", **settings))
         assert [loss for *_, loss in found] == pytest.approx(
             [loss for *_, loss in curve(one)], abs=1e-5

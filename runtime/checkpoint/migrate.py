@@ -1,0 +1,33 @@
+"""Rewrite a checkpoint in today's format."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .checkpoint import Checkpoint, Contents, is_sharded, save
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def migrated(checkpoint: Checkpoint, folder: Path) -> Path:
+    """Write an open checkpoint of any format to a folder in the current format.
+
+    The optimizer state and the metrics are copied if the checkpoint has them.
+
+    Raises:
+        InputError: the disk is full or the folder cannot be written.
+    """
+    before = checkpoint.folder
+    resumable = is_sharded(before) or (before / "optimizer.safetensors").is_file()
+    metrics = before / "metrics.jsonl"
+    contents = Contents(
+        graph=checkpoint.graph,
+        weights=checkpoint.weights,
+        run=checkpoint.run,
+        state=checkpoint.state,
+        tokenizers=checkpoint.tokenizers,
+        optimizer=checkpoint.optimizer() if resumable else None,
+        metrics=metrics if metrics.is_file() else None,
+    )
+    return save(folder, contents)
