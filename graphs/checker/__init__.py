@@ -1,1 +1,1 @@
-"""The checker: a spec becomes a typed graph, or a list of findings."""
+"""The checker: turn a spec into a typed graph, or into a list of findings."""

@@ -1,4 +1,4 @@
-"""Uses: which block a use names, a block choice followed, and its params."""
+"""Uses: resolve the block that a use names, and validate its params."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _CHOICE_KEYS = ("use", "params")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A use as written: its block, and its params with the place of each."""
+    """A use as written: its block, and its params with the pointer of each."""
 
     block: BlockType
     texts: Mapping[str, Any]
-    """Params as they stand at the use; those that a block choice gives are left out."""
+    """Params as written at the use, without those of a block choice."""
     params: dict[str, Any]
     places: dict[str, str]
     chosen: bool
@@ -34,7 +34,7 @@ class Written:
 
 
 def read_use(checker: Checker, use: Use, at: str) -> Written | None:
-    """Return the block that a use names and its params, a block choice followed."""
+    """Return the block that a use names, directly or by a block choice, and its params."""
     params = checker.values.resolve(use.params, at + pointer("params"))
     if params is MISSING:
         return None
@@ -58,7 +58,7 @@ def read_use(checker: Checker, use: Use, at: str) -> Written | None:
 
 
 def template_named(checker: Checker, use: Use) -> str:
-    """Return the template that a use names, a block choice followed, or ``""``."""
+    """Return the template that a use names, directly or by a block choice, or ``""``."""
     if use.use in checker.templates:
         return use.use
     name = use.use[1:].strip() if is_expression(use.use) else ""
@@ -71,7 +71,7 @@ def template_named(checker: Checker, use: Use) -> str:
 
 
 def refuse_params(checker: Checker, use: Use, name: str, at: str) -> None:
-    """Report params or slots that are given to a template, which has none."""
+    """Report params or slots of a use of a template, which takes none."""
     if use.params or use.fill:
         what = "params" if use.params else "fill"
         checker.report(
@@ -83,10 +83,10 @@ def refuse_params(checker: Checker, use: Use, name: str, at: str) -> None:
 
 
 def _is_choice(checker: Checker, key: str, choice: Any, at: str, home: str) -> bool:
-    """Say whether a param's value chooses a block, reporting it when it does not.
+    """Return whether the value of a param is a block choice, and report it if it is not.
 
     Args:
-        checker: what the scopes share.
+        checker: the state that the scopes share.
         key: the expression that reads the param.
         choice: its value.
         at: JSON Pointer of the expression.
@@ -119,7 +119,7 @@ def _is_choice(checker: Checker, key: str, choice: Any, at: str, home: str) -> b
 
 
 def _report_unknown_block(checker: Checker, key: str, at: str) -> None:
-    """Report a name that is no block's, and excuse the template that it most likely meant."""
+    """Report an unknown block, and mark the template that it most likely meant as used."""
     near = checker.registry.suggest(key)
     if near.partition("@")[0] == key.partition("@")[0]:
         help_ = f"did you mean '{near}'?"
@@ -131,10 +131,10 @@ def _report_unknown_block(checker: Checker, key: str, at: str) -> None:
 
 
 def validated(checker: Checker, written: Written, at: str) -> BaseModel | None:
-    """Return a block's params in their form, or report each that is wrong.
+    """Return a block's validated params, or report each that is wrong.
 
-    An unknown param is reported and left out, or taken for the missing one that it is
-    most like, so that the rest of the use is still checked.
+    An unknown param is reported; its value is then ignored, or used for the most similar missing
+    param, so that the other params are still checked.
     """
     block, places = written.block, dict(written.places)
     fields = block.params.model_fields
@@ -153,10 +153,10 @@ def validated(checker: Checker, written: Written, at: str) -> BaseModel | None:
     if holds_missing(values):
         return None
     try:
-        # From JSON text, strictly: a text is no number there, and a flag no probability.
+        # Strict JSON validation: a string is not a number, and a boolean is not a probability.
         return block.params.model_validate_json(json.dumps(values, default=str), strict=True)
     except ValidationError as errors:
-        # An unknown param like no other may be the missing one under another name.
+        # An unknown param that is not similar to any may be the missing one under another name.
         lost = any(not nearest(name, fields) for name in unknown) and not written.chosen
         for error in errors.errors():
             if not (lost and error["type"] == "missing"):
@@ -172,7 +172,7 @@ def _report_param(
     places: Mapping[str, str],
     at: str,
 ) -> None:
-    """Report one param that is missing or has no right value."""
+    """Report one param that is missing or has an invalid value."""
     name = str(error["loc"][0]) if error["loc"] else ""
     if error["type"] == "missing" and len(error["loc"]) == 1:
         checker.report(

@@ -1,4 +1,4 @@
-"""Parts: one use of a registered block, typed, with what stands in its slots."""
+"""Parts: type one use of a registered block, and the blocks in its slots."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def infer_part(
     wires_at: str,
     passed: frozenset[str] = frozenset(),
 ) -> Part | None:
-    """Type one use of a registered block, and what stands in its slots.
+    """Type one use of a registered block, and the blocks in its slots.
 
     Args:
-        checker: what the scopes share.
+        checker: the state that the scopes share.
         use: the use as written.
         given: port to what it reads.
         at: JSON Pointer of the use.
-        wires_at: JSON Pointer of the wires, which are the node's.
-        passed: wires that another block of the node takes, so not unknown here.
+        wires_at: JSON Pointer of the wires, which belong to the node.
+        passed: wires that another block of the node takes, which are not unknown here.
 
     Returns:
-        The part; None when something is wrong with it, which is then reported.
+        The part; None if something is wrong with it, which is reported.
     """
     written = read_use(checker, use, at)
     params = validated(checker, written, at) if written else None
@@ -97,9 +97,9 @@ def infer_part(
 
 
 def _widths(signature: Signature, bound: Bound) -> dict[str, int]:
-    """Return the sizes that weights may depend on: widths of vectors, and what ids stay below.
+    """Return the sizes that weights may depend on: widths of vectors, and sizes of kinds.
 
-    How many vectors there are is no such size, even where it is a number, as of patches.
+    The number of vectors is not such a size, even if it is constant, as for patches.
     """
     names = set[str]()
     for port_ in signature.inputs:
@@ -110,7 +110,7 @@ def _widths(signature: Signature, bound: Bound) -> dict[str, int]:
 
 
 def _report_clash(checker: Checker, use: Use, block: BlockType, error: ValueError, at: str) -> None:
-    """Report params that do not go with the sizes, unless a requirement already said so."""
+    """Report params that do not fit the sizes, unless a requirement on them was reported."""
     reads = {word for text in use.params.values() if is_expression(text) for word in words_in(text)}
     if reads & checker.values.doubtful:
         return
@@ -118,7 +118,7 @@ def _report_clash(checker: Checker, use: Use, block: BlockType, error: ValueErro
         if (block.key, str(error)) in checker.clashes:
             return
         checker.clashes.add((block.key, str(error)))
-    problem, *help_ = error.args or ("the params do not go with the sizes",)
+    problem, *help_ = error.args or ("the params do not fit the sizes",)
     checker.report(
         code="P02",
         at=at + pointer("params") if use.params else at,
@@ -128,7 +128,7 @@ def _report_clash(checker: Checker, use: Use, block: BlockType, error: ValueErro
 
 
 def _report_unsized(checker: Checker, block: BlockType, name: str, bound: Bound, at: str) -> None:
-    """Report an axis of the graph where a block needs a number; a free word stays silent."""
+    """Report a graph axis where a block needs a number; unbound names are not reported."""
     axis = bound.get(name)
     if isinstance(axis, str) and axis[:1].isupper():
         checker.report(
@@ -140,7 +140,7 @@ def _report_unsized(checker: Checker, block: BlockType, name: str, bound: Bound,
 
 
 def _look_into(checker: Checker, use: Use, at: str) -> None:
-    """Report what is wrong in the slots of a use that cannot itself be typed."""
+    """Report errors in the slots of a use that cannot itself be typed."""
     for slot, inner in use.fill.items():
         here = at + pointer("fill", slot)
         written = read_use(checker, inner, here)
@@ -149,7 +149,7 @@ def _look_into(checker: Checker, use: Use, at: str) -> None:
         _look_into(checker, inner, here)
 
 
-def _infer_fill(  # noqa: PLR0913, PLR0917 - what `infer_part` knows
+def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
     checker: Checker,
     use: Use,
     block: BlockType,
@@ -160,9 +160,9 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - what `infer_part` knows
     wires_at: str,
     passed: frozenset[str],
 ) -> dict[str, Filling] | None:
-    """Type the blocks in the slots of a use; None when one could not be.
+    """Type the blocks in the slots of a use; None if one cannot be typed.
 
-    What is `passed` may go to another slot, so a block that has no port for it is silent.
+    The wires in `passed` may belong to another slot, so they need no port here.
     """
     names = [slot.name for slot in slots]
     unknown = [name for name in use.fill if name not in names]
@@ -224,7 +224,7 @@ def _all_taken(
     wires_at: str,
     passed: frozenset[str],
 ) -> dict[str, Filling] | None:
-    """Report wires for which none of several slots has a port; None when there are some."""
+    """Return the slots, or None after reporting wires for which no slot has a port."""
     known = frozenset[str]().union(*map(_taken, fill.values()))
     unknown = [name for name in inner if name not in known and name not in passed]
     for name in unknown:
@@ -241,11 +241,11 @@ def _all_taken(
 def _infer_filling(
     checker: Checker, use: Use, given: Reads, at: str, wires_at: str, passed: frozenset[str]
 ) -> Filling | None:
-    """Type what stands in a slot: a registered block, or a template."""
+    """Type the registered block or the template in a slot."""
     name = template_named(checker, use)
     if not name:
         part = infer_part(checker, use, given, at, wires_at, passed)
-        if part is None or _gives_one(checker, part.key, part.outputs, at):
+        if part is None or _has_one_output(checker, part.key, part.outputs, at):
             return part
         return None
     refuse_params(checker, use, name, at)
@@ -255,24 +255,24 @@ def _infer_filling(
     if body is None:
         return None
     types = body.gives()
-    if not _gives_one(checker, f"template '{name}'", types, at):
+    if not _has_one_output(checker, f"template '{name}'", types, at):
         return None
     inputs = {port_: read.type for port_, read in given.items() if isinstance(read, Given)}
     return TemplatePart(body=body, inputs=inputs)
 
 
-def _gives_one(checker: Checker, what: str, types: Mapping[str, ValueType], at: str) -> bool:
-    """Say whether what stands in a slot gives one value, reporting it if there are more."""
+def _has_one_output(checker: Checker, what: str, types: Mapping[str, ValueType], at: str) -> bool:
+    """Return whether a block in a slot has at most one output, and report it if it has more."""
     if len(types) <= 1:
         return True
-    way = "leave one output, or use the template as a node"
+    help_ = "remove outputs until one is left, or use the template as a node"
     if not what.startswith("template"):
-        way = f"use {what} as a node, and write out what stands around it: dropout@1, add@1, a norm"
+        help_ = f"use {what} as a node, and write out the path around it: dropout@1, add@1, a norm"
     checker.report(
         code="W11",
         at=at,
-        problem=f"{what} gives {len(types)} values, and a slot takes one",
+        problem=f"{what} has {len(types)} outputs, and a slot takes one",
         evidence=(f"outputs {', '.join(types)}",),
-        help=way,
+        help=help_,
     )
     return False

@@ -1,4 +1,4 @@
-"""Check: a spec and a registry become a graph, or all that is wrong with it."""
+"""Check: turn a spec into a typed graph, or report everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def check(
     Args:
         spec: the spec as written.
         registry: the blocks that it may name.
-        overrides: values of params that win over the spec's own.
-        source: the file's name, for findings.
+        overrides: values of params that replace the spec's own.
+        source: name of the file, for findings.
 
     Raises:
-        SpecError: everything that is wrong, in one run.
+        SpecError: the spec is wrong; the error contains all findings.
     """
     graph, findings = analyse(spec, registry, overrides, source=source)
     if graph is None:
@@ -50,7 +50,7 @@ def check(
 def analyse(
     spec: Spec, registry: Registry, overrides: Mapping[str, Any] | None = None, *, source: str = ""
 ) -> tuple[Graph | None, list[Finding]]:
-    """Return the graph of a spec, or None and every finding."""
+    """Return the graph of a spec and no findings, or None and all findings."""
     findings: list[Finding] = []
     older = older_blocks(registry.later_majors(), keys=registry.keys())
     spec, overrides = upgrade_uses(spec, overrides or {}, older)
@@ -68,7 +68,7 @@ def _analyse(
     source: str,
     findings: list[Finding],
 ) -> Graph | None:
-    """Return the graph, which is not whole when there are findings."""
+    """Return the graph, which is incomplete if there are findings."""
     report = make_report(findings, source)
     check_names(spec, report)
     params, values = evaluate_params(spec, overrides, report)
@@ -108,7 +108,7 @@ def _analyse(
 
 
 def _check_step(graph: Graph, spec: Spec, report: Report) -> None:
-    """Report what keeps a graph from being decoded along its step axis."""
+    """Report why a graph cannot be decoded along its step axis."""
     axis = graph.step_axis
     if axis not in spec.axes:
         report(
@@ -123,12 +123,12 @@ def _check_step(graph: Graph, spec: Spec, report: Report) -> None:
         report(
             code="D01",
             at="/step/axis",
-            problem=f"axis '{axis}' is no time, so nothing can be decoded along it",
-            help=f"name an axis of time: {', '.join(times)}" if times else "remove 'step'",
+            problem=f"axis '{axis}' is not a time axis, so the graph cannot be decoded along it",
+            help=f"name a time axis: {', '.join(times)}" if times else "remove 'step'",
         )
         return
     for obstacle in find_obstacles(graph):
-        # An input whose type cannot be read may be the one that moves.
+        # An input whose type cannot be parsed may be the one with the step axis.
         if obstacle.at != "/step/axis" or graph.inputs.keys() == spec.inputs.keys():
             report(
                 code="D01",
@@ -139,8 +139,8 @@ def _check_step(graph: Graph, spec: Spec, report: Report) -> None:
 
 
 def _check_unused(checker: Checker, spec: Spec) -> None:
-    """Report templates and params that nothing uses, and look into those templates."""
-    # What a param chooses as written is there to be used, though another is set from outside.
+    """Report templates and params that nothing uses, and check the inside of those templates."""
+    # A template that a param chooses in the file counts as used, even if an override replaces it.
     choices = [value.get("use") for value in spec.params.values() if isinstance(value, dict)]
     for name in unused_templates(spec, checker.values.known):
         given = {
@@ -168,7 +168,7 @@ def _check_unused(checker: Checker, spec: Spec) -> None:
 
 
 def _inputs(checker: Checker, spec: Spec) -> dict[str, ValueType | None]:
-    """Return the types of a spec's inputs; they may hold no free names."""
+    """Return the types of a spec's inputs, which may not contain free names."""
     types: dict[str, ValueType | None] = {}
     for name, text in spec.inputs.items():
         at = pointer("inputs", name)
@@ -178,8 +178,8 @@ def _inputs(checker: Checker, spec: Spec) -> dict[str, ValueType | None]:
             checker.report(
                 code="T01",
                 at=at,
-                problem=f"input '{name}' of the whole spec cannot be optional",
-                help="drop the '?'",
+                problem=f"input '{name}' of the spec cannot be optional",
+                help="remove the '?'",
             )
         free = sorted(free_names(read[0])) if read else []
         for word in free:
@@ -187,7 +187,7 @@ def _inputs(checker: Checker, spec: Spec) -> dict[str, ValueType | None]:
                 checker.report(
                     code="T01",
                     at=at,
-                    problem=f"input '{name}' of the whole spec must name its axes",
+                    problem=f"input '{name}' of the spec must name its axes",
                     help="write them out instead of '...'",
                 )
             else:

@@ -1,9 +1,9 @@
-"""Decode: which values move along the step axis, and whether a graph can be stepped.
+"""Decodability: which values depend on the step axis, and whether a graph can be decoded along it.
 
-Binding-time analysis: an input with the step axis is *moving*, and so is all that
-depends on it; the rest is *fixed*, computed once before the first step.  A moving
-node must look at no later position, so each block says for each axis whether it is
-pointwise, causal or full.
+Binding-time analysis: an input with the step axis is *moving*, and so is every value that depends
+on it; all other values are *fixed* and computed once, before the first step.  A moving node must
+not read later positions, so each block declares for each axis whether it is pointwise, causal or
+full.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..ir.value_type import ValueType
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """A node that keeps a graph from being decoded step by step."""
+    """A node that prevents decoding step by step, and the reason."""
 
     at: str
     problem: str
@@ -29,10 +29,10 @@ def moving_values(scope: Scope, moving_inputs: frozenset[str]) -> frozenset[str]
 
     Args:
         scope: the root or the inside of a template.
-        moving_inputs: which of its inputs move.
+        moving_inputs: the inputs that move.
 
     Returns:
-        Names of values: inputs, and `node.port` of nodes.
+        Names of values: inputs, and outputs of nodes as `node.port`.
     """
     moving = set(moving_inputs)
     for node in scope.nodes:
@@ -42,10 +42,10 @@ def moving_values(scope: Scope, moving_inputs: frozenset[str]) -> frozenset[str]
 
 
 def moving_ports(node: Node, moving: frozenset[str]) -> frozenset[str]:
-    """Return the ports of a node through which moving values enter.
+    """Return the ports of a node that read moving values.
 
-    What a repeat carries moves from the second copy on if anything in it moves, so
-    it counts as moving from the first.
+    If any input of a repeat moves, its carried values move from the second copy on, so they
+    count as moving from the first.
     """
     ports = {port for port, value in node.wires.items() if value in moving}
     carried = node.carry if isinstance(node, RepeatNode) else ()
@@ -58,7 +58,7 @@ def root_moving(graph: Graph) -> frozenset[str]:
 
 
 def find_obstacles(graph: Graph) -> Iterator[Obstacle]:
-    """Yield every node that looks ahead along the step axis, or turns it away."""
+    """Yield every node that reads later positions of the step axis, or drops the axis."""
     axis = graph.step_axis
     if axis is None:
         return
@@ -72,7 +72,7 @@ def find_obstacles(graph: Graph) -> Iterator[Obstacle]:
 def _in_scope(scope: Scope, starts: frozenset[str], axis: str) -> list[Obstacle]:
     """Return the obstacles of a scope.
 
-    What an obstacle gives counts as fixed, so that nothing is blamed for reading it.
+    The outputs of an obstacle count as fixed, so that the nodes that read them are not reported.
     """
     moving, found = set(starts), list[Obstacle]()
     for node in scope.nodes:
@@ -82,7 +82,7 @@ def _in_scope(scope: Scope, starts: frozenset[str], axis: str) -> list[Obstacle]
         inside = list[Obstacle]()
         if isinstance(node, BlockNode):
             inside = list(_in_part(node.part, ports, axis, node.at))
-            inside = inside or list(_turned_away(node.part, axis, node.at))
+            inside = inside or list(_without_axis(node.part, axis, node.at))
         else:
             carried = moving_ports(node, frozenset(moving))
             for starts_inside in dict.fromkeys((ports, carried)):
@@ -123,11 +123,11 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
         yield from _in_part(inner, inside, axis, f"{at}/fill/{slot}")
 
 
-def _turned_away(part: Part, axis: str, at: str) -> Iterator[Obstacle]:
-    """Yield outputs that are not one for each position of the axis; losses need not be."""
+def _without_axis(part: Part, axis: str, at: str) -> Iterator[Obstacle]:
+    """Yield the outputs that do not have the step axis; losses need not have it."""
     for port, type_ in part.outputs.items():
         if not _has(type_, axis) and type_.kind != "loss":
-            problem = f"output '{port}' of {part.block.key} depends on {axis} but has not that axis"
+            problem = f"output '{port}' of {part.block.key} depends on {axis} but lacks that axis"
             yield Obstacle(at, problem, f"keep {axis} until the output")
 
 

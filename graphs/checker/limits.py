@@ -1,4 +1,4 @@
-"""Limits: how large a spec may become, worked out before anything is expanded."""
+"""Limits: check how large a spec becomes, before anything is expanded."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from ...specs.form import RepeatNode, Spec, Use, UseNode
 from .params import Report, Values
 
 MOST_COPIES = 10_000
-"""Copies that one repeat may have."""
+"""Maximum number of copies of one repeat."""
 MOST_NODES = 100_000
-"""Nodes that a spec may have once its repeats are written out."""
+"""Maximum number of nodes of a spec with its repeats expanded."""
 DEEPEST = 32
-"""Templates that may stand inside one another."""
+"""Maximum nesting depth of templates."""
 
 
 def copies(count: Any) -> int | None:
-    """Return the number of copies that a repeat asks for, or None if it is none."""
+    """Return a number of copies, or None if it is not valid."""
     whole = isinstance(count, int) and not isinstance(count, bool)
     return count if whole and 1 <= count <= MOST_COPIES else None
 
 
 def template_graph(spec: Spec, params: Mapping[str, Any]) -> nx.DiGraph:
-    """Return which template uses which; ``""`` is the spec itself.
+    """Return the graph of which template uses which; ``""`` is the spec itself.
 
     Args:
         spec: the spec as written.
-        params: values of its params, for the blocks that they choose.
+        params: values of its params, some of which may choose templates.
     """
     uses = nx.DiGraph()
     uses.add_nodes_from(["", *spec.blocks])
@@ -43,20 +43,21 @@ def template_graph(spec: Spec, params: Mapping[str, Any]) -> nx.DiGraph:
 
 
 def unused_templates(spec: Spec, params: Mapping[str, Any]) -> list[str]:
-    """Return the templates that nothing uses; what only those use is not among them."""
+    """Return the templates that nothing uses, except those that only unused templates use."""
     uses = template_graph(spec, params)
     uses.remove_nodes_from({"", *nx.descendants(uses, "")})
-    knots = nx.condensation(uses)
-    return sorted(min(knots.nodes[knot]["members"]) for knot in knots if knots.in_degree(knot) == 0)
+    cycles = nx.condensation(uses)
+    first = (cycle for cycle in cycles if cycles.in_degree(cycle) == 0)
+    return sorted(min(cycles.nodes[cycle]["members"]) for cycle in first)
 
 
 def within_limits(spec: Spec, values: Values, report: Report) -> bool:
-    """Say whether a spec may be expanded, reporting what is too large."""
+    """Return whether a spec may be expanded, and report what is too large or too deep."""
     uses = template_graph(spec, values.known)
-    for knot in list(nx.strongly_connected_components(uses)):
-        # A template that contains itself has its own finding; here it ends the chain.
+    for cycle in list(nx.strongly_connected_components(uses)):
+        # A template that contains itself has its own finding; here the cycle is cut.
         uses.remove_edges_from(
-            [(a, b) for a in knot for b in list(uses.successors(a)) if b in knot]
+            [(a, b) for a in cycle for b in list(uses.successors(a)) if b in cycle]
         )
     sizes: dict[str, int] = {}
     depths: dict[str, int] = {}
@@ -86,8 +87,8 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
         report(
             code="P06",
             at=pointer("nodes", largest),
-            problem=f"the spec has {_shown(total)} nodes written out, more than {MOST_NODES:,}",
-            evidence=(f"'{largest}' alone has {_shown(measured[largest][0])}",),
+            problem=f"the expanded spec has {_shown(total)} nodes, more than {MOST_NODES:,}",
+            evidence=(f"'{largest}' has {_shown(measured[largest][0])} of them",),
             help="repeat less often, or nest fewer repeats",
         )
     places = {pointer("nodes", key): depth for key, (_, depth) in measured.items()}
@@ -98,7 +99,7 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
         report(
             code="W06",
             at=deepest,
-            problem=f"templates stand {places[deepest]} deep inside one another",
+            problem=f"templates are nested {places[deepest]} levels deep",
             evidence=(f"at most {DEEPEST}",),
             help="use 'repeat' for copies in a row",
         )
@@ -106,7 +107,7 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
 
 
 def stand_ins(spec: Spec) -> frozenset[str]:
-    """Return the templates that single copies of a repeat are instead of its own."""
+    """Return the templates that replace single copies of a repeat."""
     scopes = [spec.nodes, *(template.nodes for template in spec.blocks.values())]
     nodes = [node for scope in scopes for node in scope.values()]
     return frozenset(
@@ -115,7 +116,7 @@ def stand_ins(spec: Spec) -> frozenset[str]:
 
 
 def _templates_of(node: Use | RepeatNode, params: Mapping[str, Any]) -> list[str]:
-    """Return every name that a node uses, in its slots too."""
+    """Return every name that a node uses, slots included."""
     if isinstance(node, RepeatNode):
         return [node.block, *node.instead.values()]
     chosen = params.get(node.use[1:].strip()) if is_expression(node.use) else None

@@ -1,4 +1,4 @@
-"""Params: the values that a spec's expressions stand for, overrides applied."""
+"""Params: apply overrides, evaluate expressions, and check requirements."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ Report = Callable[..., None]
 
 
 class Values:
-    """The values of a spec's params, and which of them something reads."""
+    """The values of a spec's params, and which of them are read."""
 
     def __init__(self, written: Mapping[str, Any], report: Report) -> None:
-        """Start with every param unknown; findings go to `report`."""
+        """Start with every param unknown; `report` is called with each finding."""
         self.written, self.known = written, dict.fromkeys(written, MISSING)
         self.read = set[str]()
         """Params that something reads, or was likely meant to read."""
         self.unclear = False
-        """Whether something reads a name that is like no param at all."""
+        """Whether something reads a name that is not similar to any param."""
         self.doubtful = set[str]()
-        """Params about which a requirement has already complained."""
+        """Params that occur in a requirement that was reported."""
         self.blamed = set[str]()
         """Pointers of params whose value has already been reported."""
         self._report = report
@@ -43,13 +43,13 @@ class Values:
     def resolve(self, value: Any, at: str, shown: str = "") -> Any:
         """Return a JSON value with every expression inside it evaluated.
 
-        A value that cannot be evaluated is reported and becomes `MISSING`.  A whole
-        number is an int however it is written.
+        A value that cannot be evaluated is reported and becomes `MISSING`.  A float that is a
+        whole number becomes an int.
 
         Args:
             value: any JSON value.
             at: its JSON Pointer.
-            shown: the words for it in findings, if not its own text.
+            shown: text that stands for the value in findings; by default, the value itself.
         """
         if isinstance(value, dict):
             return self._bounded(
@@ -75,28 +75,28 @@ class Values:
             self._report(
                 code="E01",
                 at=at,
-                problem=f"'{shown or value}' has no value: {error}",
-                help="an expression has numbers, params, + - * / // % ** and brackets",
+                problem=f"cannot evaluate '{shown or value}': {error}",
+                help="use numbers, params, + - * / // % ** and parentheses",
             )
         return MISSING
 
     def _bounded(self, value: Any, at: str) -> Any:
-        """Return a value that expressions have not made too large to be looked through."""
+        """Return an evaluated value, or report it if it has become too large."""
         if not larger(value, LARGEST_VALUE):
             return value
         self._report(
             code="S11",
             at=at,
             problem=f"the value is larger than {LARGEST_VALUE:,} characters and values",
-            help="a param is a number, a flag, a word or a block choice",
+            help="write a number, a boolean, a string or a block choice",
         )
         return MISSING
 
     def blame(self, value: Any, at: str) -> str | None:
-        """Return the pointer at which a wrong value stands, or None if that is reported.
+        """Return where to report a wrong value, or None if that was already reported.
 
         Args:
-            value: the value as written; if it is `=name`, the param is to blame.
+            value: the value as written; for `=name`, the pointer is that of the param.
             at: its JSON Pointer.
         """
         name = value[1:].strip() if is_expression(value) else ""
@@ -109,7 +109,7 @@ class Values:
         return home
 
     def place_of(self, name: str) -> str:
-        """Return the pointer of the param that gives another its value: `=name` is followed."""
+        """Return the pointer of the param that determines another's value, following `=name`."""
         for _ in self.written:
             text = self.written[name]
             if not is_expression(text) or text[1:].strip() not in self.written:
@@ -118,7 +118,7 @@ class Values:
         return pointer("params", name)
 
     def with_(self, more: Mapping[str, Any]) -> Values:
-        """Return these values and some more, all noted as this one notes them."""
+        """Return a copy with more values, which shares the records of reads and reports."""
         wider = copy(self)
         wider.known = {**self.known, **more}
         return wider
@@ -136,12 +136,12 @@ class Values:
 
 
 def _plain(value: Any) -> Any:
-    """Return a whole number as an int, and anything else as it is."""
+    """Return a float that is a whole number as an int, and any other value unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class _Missing:
-    """Stands for a value that could not be evaluated; its finding is already made."""
+    """Marks a value that could not be evaluated and was reported."""
 
     def __repr__(self) -> str:
         return "?"
@@ -151,7 +151,7 @@ MISSING: Any = _Missing()
 
 
 def holds_missing(value: Any) -> bool:
-    """Say whether a value, or anything inside it, could not be evaluated."""
+    """Return whether a value, or anything inside it, could not be evaluated."""
     if isinstance(value, dict):
         return any(map(holds_missing, value.values()))
     if isinstance(value, list | tuple):
@@ -166,11 +166,11 @@ def evaluate_params(
 
     Args:
         spec: the spec as written.
-        overrides: values from outside, which win over the spec's own.
-        report: takes findings: unknown overrides, cycles, expressions without value.
+        overrides: values that replace the spec's own.
+        report: called with findings: unknown overrides, cycles, invalid expressions.
 
     Returns:
-        The values, and the reader with which the rest of the spec is resolved.
+        The values by name, and the `Values` that resolve the rest of the spec.
     """
     for name in overrides:
         if name not in spec.params:
@@ -188,7 +188,7 @@ def evaluate_params(
 
 
 def _names_inside(value: Any) -> Iterator[str]:
-    """Walk the names that the expressions inside a JSON value read."""
+    """Yield the names that the expressions inside a JSON value read."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
@@ -199,38 +199,41 @@ def _names_inside(value: Any) -> Iterator[str]:
 
 
 def _order(written: Mapping[str, Any], report: Report) -> list[str]:
-    """Return the params so that each comes after those it reads."""
+    """Return the params in an order in which each follows the params that it reads."""
     reads = nx.DiGraph()
     reads.add_nodes_from(written)
     for name, value in written.items():
         reads.add_edges_from((other, name) for other in _names_inside(value) if other in written)
-    for knot in list(nx.strongly_connected_components(reads)):
-        first = min(knot)
-        if len(knot) > 1 or reads.has_edge(first, first):
-            names = ", ".join(f"'{name}'" for name in sorted(knot))
+    for cycle in list(nx.strongly_connected_components(reads)):
+        first = min(cycle)
+        if len(cycle) > 1 or reads.has_edge(first, first):
+            names = ", ".join(f"'{name}'" for name in sorted(cycle))
             report(
                 code="E04",
                 at=pointer("params", first),
-                problem=f"params read each other in a circle: {names}",
+                problem=f"params read each other in a cycle: {names}",
                 help="give one of them a plain value",
             )
-            reads.remove_nodes_from(knot)
+            reads.remove_nodes_from(cycle)
     return list(nx.lexicographical_topological_sort(reads))
 
 
 BUDGETS: Mapping[str, Callable[[Graph], int]] = {"parameters": Graph.parameters}
-"""What a requirement may read besides params: sizes of the whole graph."""
+"""Sizes of the complete graph, which requirements may read besides params."""
 
 
 def check_requirements(spec: Spec, values: Values, report: Report) -> None:
-    """Report every requirement of a spec's params that does not hold."""
+    """Report every requirement on a spec's params that does not hold."""
     for index, text in enumerate(spec.require):
         if not words_in(text) & BUDGETS.keys():
             _check_requirement(text, index, values, report)
 
 
 def check_budgets(spec: Spec, graph: Graph, values: Values, report: Report) -> None:
-    """Report every requirement that the size of a graph breaks, such as `parameters <= 70e6`."""
+    """Report every requirement on the size of a graph that does not hold.
+
+    An example of a requirement is `parameters <= 70e6`.
+    """
     for index, text in enumerate(spec.require):
         reads = words_in(text) & BUDGETS.keys()
         if reads:
@@ -248,7 +251,7 @@ def _check_requirement(text: str, index: int, values: Values, report: Report) ->
             code="E01",
             at=at,
             problem=f"'{text}' is {holds}, not a comparison",
-            help="write what must hold, such as 'd_model % heads == 0'",
+            help="write a comparison, such as 'd_model % heads == 0'",
         )
         return
     names = names_in(text)
@@ -256,7 +259,7 @@ def _check_requirement(text: str, index: int, values: Values, report: Report) ->
     given = ", ".join(f"{name} = {_shown(values.known[name])}" for name in names)
     help_ = "change one of these params" if names else "remove it: it reads no param"
     if names and BUDGETS.keys() >= set(names):
-        help_ = "make the model smaller ('weft show' says what is large), or the budget larger"
+        help_ = "make the model smaller ('weft show' lists the parameters), or raise the budget"
     report(
         code="E05",
         at=at,
@@ -272,23 +275,23 @@ def _shown(value: Any) -> str:
 
 
 _LONG = 1_000_000
-"""Numbers from here on are shown with separators."""
+"""Smallest number that is shown with thousands separators."""
 
 
 class TooManyFindingsError(Exception):
-    """There are so many findings that looking for more would help nobody."""
+    """Stops the check after too many findings."""
 
 
 def make_report(findings: list[Finding], source: str) -> Report:
-    """Return a reporter that adds findings of one file, each once.
+    """Return a function that adds findings of one file to a list, each once.
 
-    It raises `TooManyFindingsError` at more than `MOST`, the last one saying so.
+    Beyond `MOST` findings, it adds a last one that says so and raises `TooManyFindingsError`.
     """
     seen: set[tuple[str, str, str]] = set()
 
     def report(**fields: Any) -> None:
         finding = Finding(source=source, **fields)
-        # One mistake in a template that is used with several types is one mistake.
+        # A template that is used with several types is checked for each: report a mistake once.
         mistake = (finding.code, finding.at, finding.problem)
         if mistake in seen:
             return

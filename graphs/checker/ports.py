@@ -1,4 +1,4 @@
-"""Ports: match the wires of one node against what its block wants."""
+"""Ports: match the wires of a node against the ports of its block."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .params import Report, Values
 
 NO_ADAPTER = {
     ("bias", "mask"): "wire the mask from which the bias was made",
-    ("f", "mask"): "a mask is not made from activations: wire a mask input",
+    ("f", "mask"): "a mask cannot be made from activations: wire a mask input",
 }
-"""(given kind, wanted kind) to what to do where no block can turn one into the other."""
+"""(given kind, wanted kind) to the help where no block converts one into the other."""
 
 
 @dataclass(slots=True)
 class Checker:
-    """What every scope of one spec shares while it is typed."""
+    """State that all scopes of a spec share while they are typed."""
 
     registry: Registry
     values: Values
@@ -30,21 +30,21 @@ class Checker:
     templates: Mapping[str, Template]
     report: Report
     infer_template: Callable[..., Scope | None]
-    """Types the inside of a template for what is wired to it: (checker, name, given, at)."""
+    """Types the inside of a template for the values wired to it: (checker, name, given, at)."""
     stand_ins: frozenset[str] = frozenset()
-    """Templates that single copies of a repeat are instead of its own."""
+    """Templates that replace single copies of a repeat."""
     excused: set[str] = field(default_factory=set)
-    """Templates that a misspelt name most likely meant."""
+    """Templates that a misspelled name most likely meant."""
     wanted: list[ValueType] = field(default_factory=list)
-    """What the ports of the present scope take whose wires are missing or do not fit."""
+    """Types of the ports in the current scope whose wires are missing or do not fit."""
     clashes: set[tuple[str, str]] = field(default_factory=set)
-    """Blocks, and what was wrong with params that they share through the spec's."""
-    worked_out: int = 0
-    """Nodes of templates that have been typed."""
+    """Blocks and reported errors of params that several uses read from the spec's params."""
+    nodes_typed: int = 0
+    """Number of nodes of templates that have been typed."""
     inside: list[str] = field(default_factory=list)
     """Templates that are being typed, the outermost first."""
     typed: dict[Any, Any] = field(default_factory=dict)
-    """Template, types of its ports and unwired ports, to the scope made of them."""
+    """Template, types of its ports and unwired ports, to the resulting scope."""
     unknown_wires: set[str] = field(default_factory=set)
     """Pointers of wires to ports that do not exist."""
     absent_wires: dict[str, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Checker:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value on a wire: its type and the words that name it."""
+    """A value on a wire: its type, and its description in findings."""
 
     type: ValueType
     name: str
@@ -61,20 +61,20 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class NoOutput:
-    """A value that a node would have to give and does not."""
+    """A wire to an output that its node does not have."""
 
     node: str
     port: str
     known: tuple[str, ...]
-    """What it does give."""
+    """The outputs that the node has."""
 
 
 Reads = Mapping[str, Given | NoOutput | None]
-"""What each port reads: a value, None where its type is unknown, or one that is not there."""
+"""What each port reads: a value, None if its type is unknown, or an output that does not exist."""
 
 
 def report_no_output(checker: Checker, missing: NoOutput, at: str) -> None:
-    """Report that something reads an output which a node does not have."""
+    """Report a wire to an output that its node does not have."""
     known = [f"{missing.node}.{port_}" for port_ in missing.known]
     near = nearest(missing.port, missing.known)
     checker.report(
@@ -98,17 +98,17 @@ def fit_ports(
     """Match every wire of a node against its ports.
 
     Args:
-        checker: what the scopes share.
+        checker: the state that the scopes share.
         ports: the ports of the block or template.
         given: port to what it reads.
-        same: axis names that stand for another.
+        same: axis names that default to another.
         block: the block's name, for messages.
         at: JSON Pointer of the wires.
-        known: names already settled.
-        passed: wires that another block of the node takes, so not unknown here.
+        known: bindings of names that are already known.
+        passed: wires that another block of the node takes, which are not unknown here.
 
     Returns:
-        What the ports' names stand for; None when something does not fit or is unknown.
+        The bindings of the ports' names; None if a wire does not fit or is unknown.
     """
     by_name = {port_.name: port_ for port_ in ports}
     sound = all(port_.optional or port_.name in given for port_ in ports)
@@ -132,14 +132,14 @@ def fit_ports(
         if not isinstance(read, Given):
             sound = sound and port_.name not in given
             continue
-        learnt = fit(port_.type, read.type, bound, origin)
-        if isinstance(learnt, Misfit):
-            report_misfit(checker, learnt, port_, read, block, at + pointer(port_.name))
+        fitted = fit(port_.type, read.type, bound, origin)
+        if isinstance(fitted, Misfit):
+            report_misfit(checker, fitted, port_, read, block, at + pointer(port_.name))
             sound = False
             continue
-        for name in learnt.keys() - bound.keys():
+        for name in fitted.keys() - bound.keys():
             origin[name] = port_.name
-        bound = learnt
+        bound = fitted
         for alias, target in same.items():
             if target in bound and alias not in bound:
                 bound[alias] = bound[target]
@@ -150,12 +150,12 @@ def fit_ports(
 def report_unwired(
     checker: Checker, ports: Iterable[Port], given: Reads, block: str, at: str
 ) -> None:
-    """Report the ports of a node that must be wired and are not.
+    """Report the required ports of a node that are not wired.
 
-    A port stays silent when a wire to a port that does not exist most likely meant it.
+    A port is not reported if a wire to an unknown port most likely meant it.
 
     Args:
-        checker: what the scopes share.
+        checker: the state that the scopes share.
         ports: the ports of the block or template.
         given: port to what it reads.
         block: the block's name, for messages.
@@ -163,8 +163,8 @@ def report_unwired(
     """
     ports = tuple(ports)
     wires = at + pointer("in")
-    misspelt = [name for name in given if wires + pointer(name) in checker.unknown_wires]
-    meant = {nearest(name, [port_.name for port_ in ports]) for name in misspelt}
+    misspelled = [name for name in given if wires + pointer(name) in checker.unknown_wires]
+    meant = {nearest(name, [port_.name for port_ in ports]) for name in misspelled}
     for port_ in ports:
         if port_.optional or port_.name in given or port_.name in meant or "" in meant:
             continue
@@ -180,7 +180,7 @@ def report_unwired(
                     f"wanted {port_.type}",
                     f"template '{checker.inside[-1]}' makes it optional",
                 ),
-                help=f"wire '{name}' wherever the template is used, and drop its '?'",
+                help=f"wire '{name}' wherever the template is used, and remove its '?'",
             )
             continue
         checker.report(
@@ -195,11 +195,11 @@ def report_unwired(
 def report_misfit(
     checker: Checker, misfit: Misfit, port_: Port, read: Given, block: str, at: str
 ) -> None:
-    """Report a wire that does not fit: both sides, and the way out."""
+    """Report a wire that does not fit, with both types and how to fix it."""
     checker.wanted.append(port_.type)
     help_ = _adapter(checker, read.type.kind, port_.type.kind)
     if not help_ and port_.optional:
-        help_ = f"drop '{port_.name}', or wire a value of the wanted type"
+        help_ = f"remove '{port_.name}', or wire a value of the wanted type"
     elif not help_ and misfit.code == "T03" and read.type.kind == "f":
         block = _adapting(checker, "f", "f")
         help_ = "wire a value of the wanted type"
@@ -217,7 +217,7 @@ def report_misfit(
 
 
 def _adapter(checker: Checker, given: str, wanted: str) -> str:
-    """Return what to do about a value of another kind than the port takes; empty if unknown."""
+    """Return how to convert a value to the kind that the port takes; empty if unknown."""
     if (given, wanted) in NO_ADAPTER:
         return NO_ADAPTER[given, wanted]
     block = _adapting(checker, given, wanted) if given != wanted else ""
@@ -228,7 +228,7 @@ def _adapter(checker: Checker, given: str, wanted: str) -> str:
 
 
 def _adapting(checker: Checker, given: str, wanted: str) -> str:
-    """Return the block that turns one kind into another, with its article; empty if none does."""
+    """Return the block that converts one kind into another, with an article; empty if none."""
     for block in checker.registry:
         if block.adapts == (given, wanted):
             return f"{'an' if block.name[0] in 'aeiou' else 'a'} '{block.key}'"

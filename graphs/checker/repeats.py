@@ -1,8 +1,8 @@
-"""Repeats: copies of a template in a row, and what must hold of them.
+"""Repeats: check that the copies of a template in sequence fit together.
 
-What is carried leaves one copy and enters the next, so it may not change its type;
-what is collected is stacked along a new first axis; a copy that is another template
-must take and give the same.
+A carried value leaves one copy and enters the next, so its type must not change.  A collected
+value is stacked along a new first axis.  A copy that uses another template must take the same
+inputs and return the same types.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .ports import Checker
 
 
 def read_count(checker: Checker, node: form.RepeatNode, at: str) -> Any:
-    """Return how many copies a repeat asks for, or `MISSING` when that is reported."""
+    """Return the number of copies of a repeat, or `MISSING` if it is wrong and reported."""
     here = at + pointer("repeat")
     count = checker.values.resolve(node.repeat, here)
     if count is MISSING or copies(count) is not None:
@@ -32,19 +32,19 @@ def read_count(checker: Checker, node: form.RepeatNode, at: str) -> Any:
             at=where,
             problem=f"'repeat' is {count}, not a whole number from 1 to {MOST_COPIES:,}",
             evidence=(f"read at {here}",),
-            help="write how many copies there are, such as 6 or '=layers'",
+            help="write the number of copies, such as 6 or '=layers'",
         )
     return MISSING
 
 
 def fits_count(checker: Checker, node: form.RepeatNode, index: int, count: Any, at: str) -> bool:
-    """Say whether a repeat has a copy of its own with that number, reporting it if not."""
+    """Return whether a repeat has a separate copy with a number, and report it if not."""
     if node.share:
         checker.report(
             code="P07",
             at=at,
-            problem=f"copy {index} cannot be another template: all copies share their weights",
-            help="drop 'share', or patch every copy",
+            problem=f"copy {index} cannot use another template: all copies share their weights",
+            help="remove 'share', or patch every copy",
         )
         return False
     if count is not MISSING and index >= count:
@@ -53,7 +53,7 @@ def fits_count(checker: Checker, node: form.RepeatNode, index: int, count: Any, 
             at=at,
             problem=f"there is no copy {index}: the copies are 0 to {count - 1}",
             evidence=(f"repeat {count}  at {at.rpartition('/instead/')[0]}/repeat",),
-            help="name a copy that there is",
+            help="name an existing copy",
         )
         return False
     return True
@@ -68,15 +68,15 @@ def fit_repeat(
     others: Mapping[int, Scope],
     at: str,
 ) -> RepeatNode | None:
-    """Return a repeat whose copies fit together, reporting where they do not.
+    """Return the repeat if its copies fit together, and report where they do not.
 
     Args:
-        checker: what the scopes share.
+        checker: the state that the scopes share.
         key: the node's name.
         node: the repeat as written.
-        count: how many copies.
+        count: number of copies.
         body: the inside of its template.
-        others: the insides of copies that are another template.
+        others: the insides of copies that use another template, by number.
         at: JSON Pointer of the node.
     """
     sound = _carries(checker, node, body, at)
@@ -84,7 +84,7 @@ def fit_repeat(
     types = body.gives()
     for index, other in others.items():
         where = at + pointer("instead", index)
-        sound = _gives_alike(checker, node, types, other, where) and sound
+        sound = _returns_same(checker, node, types, other, where) and sound
     if not sound:
         return None
     if len(others) == count:
@@ -109,17 +109,17 @@ def fit_repeat(
 
 
 def _carries(checker: Checker, node: form.RepeatNode, body: Scope, at: str) -> bool:
-    """Report what is carried and is no port, or changes its type."""
+    """Return whether the carried ports are valid, and report those that are not."""
     name, types, ok = node.block, body.gives(), True
     for index, port in enumerate(node.carry):
         here = at + pointer("carry", index)
         if port not in types or port not in node.in_:
-            side = "output" if port not in types else "wired input"
+            side = "an output" if port not in types else "a wired input"
             checker.report(
                 code="N03",
                 at=here,
-                problem=f"carry '{port}' is no {side} of '{name}'",
-                help=did_you_mean(port, types if side == "output" else node.in_),
+                problem=f"carry '{port}' is not {side} of '{name}'",
+                help=did_you_mean(port, types if port not in types else node.in_),
             )
             ok = False
         elif types[port] != body.inputs[port]:
@@ -131,14 +131,14 @@ def _carries(checker: Checker, node: form.RepeatNode, body: Scope, at: str) -> b
                     f"enters {body.inputs[port]}  as input '{port}' of '{name}'",
                     f"leaves {types[port]}  as output '{port}', by {body.outputs[port]}",
                 ),
-                help=f"make '{name}' give back the type that it takes",
+                help=f"make '{name}' return the type that it takes",
             )
             ok = False
     if not node.carry and not node.collect:
         checker.report(
             code="W10",
             at=at,
-            problem="the repeat gives nothing: it neither carries nor collects",
+            problem="the repeat has no outputs: both 'carry' and 'collect' are empty",
             help="name an output of its template in 'carry' or 'collect'",
         )
         ok = False
@@ -146,7 +146,7 @@ def _carries(checker: Checker, node: form.RepeatNode, body: Scope, at: str) -> b
 
 
 def _collects(checker: Checker, node: form.RepeatNode, body: Scope, at: str) -> bool:
-    """Report what is collected and is no output, or is carried too."""
+    """Return whether the collected ports are valid, and report those that are not."""
     ok = True
     for index, port in enumerate(node.collect):
         here = at + pointer("collect", index)
@@ -154,7 +154,7 @@ def _collects(checker: Checker, node: form.RepeatNode, body: Scope, at: str) -> 
             checker.report(
                 code="N03",
                 at=here,
-                problem=f"collect '{port}' is no output of '{node.block}'",
+                problem=f"collect '{port}' is not an output of '{node.block}'",
                 help=did_you_mean(port, body.outputs),
             )
             ok = False
@@ -162,27 +162,27 @@ def _collects(checker: Checker, node: form.RepeatNode, body: Scope, at: str) -> 
             checker.report(
                 code="W10",
                 at=here,
-                problem=f"'{port}' is carried too, so one name would have two values",
+                problem=f"'{port}' is both carried and collected, so it would have two values",
                 help=f"give '{node.block}' a second output with the same value, and collect that",
             )
             ok = False
     return ok
 
 
-def _gives_alike(
+def _returns_same(
     checker: Checker, node: form.RepeatNode, types: Mapping[str, ValueType], other: Scope, at: str
 ) -> bool:
-    """Report outputs of another template that are not those of the rest of the copies."""
+    """Return whether a copy's own template has the output types of the other copies."""
     given, ok = other.gives(), True
     for port in (*node.carry, *node.collect):
         if port in types and given.get(port) != types[port]:
-            leaves = f"gives  {given[port]}" if port in given else f"'{other.name}' has no '{port}'"
+            leaves = f"given  {given[port]}" if port in given else f"'{other.name}' has no '{port}'"
             checker.report(
                 code="T07",
                 at=at,
-                problem=f"this copy does not give the '{port}' of the others",
+                problem=f"output '{port}' of this copy differs from that of the other copies",
                 evidence=(leaves, f"wanted {types[port]}  as output '{port}' of '{node.block}'"),
-                help=f"make '{other.name}' give back the types of '{node.block}'",
+                help=f"make '{other.name}' return the types of '{node.block}'",
             )
             ok = False
     return ok

@@ -1,7 +1,7 @@
-"""Names: which words a spec may not use, and which params its text reads.
+"""Reserved names: words that a spec may not use as names, and the names that its text reads.
 
-Names of nodes become attributes of modules, and names of ports become arguments of
-generated functions, so neither may take a word that already means something there.
+Names of nodes become attributes of modules, and names of ports become arguments of generated
+functions, so neither may be a word that is already in use there.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ MODULE_WORDS = frozenset(
     register_load_state_dict_pre_hook register_module register_parameter
     register_state_dict_post_hook register_state_dict_pre_hook requires_grad_ set_extra_state
     set_submodule share_memory state_dict to to_empty train type xpu zero_grad
-    """.split()  # noqa: SIM905 - one word a line would fill the page
+    """.split()  # noqa: SIM905 - one word per line would fill the page
 )
-"""Public attributes of `torch.nn.Module`, written down so that no torch is needed."""
+"""Public attributes of `torch.nn.Module`, listed so that the check does not need torch."""
 OWN_WORDS = frozenset({"begin", "step", "tie", "training"})
-"""Attributes that generated modules have besides."""
+"""Additional attributes of generated modules."""
 ARGUMENT_WORDS = frozenset(
     {"self", "room", "state", "position", "layer", "remembered", "nn", "torch", "zip", "range"}
 )
 """Variables of generated functions."""
 NODE_WORDS = MODULE_WORDS | OWN_WORDS | {"zip"}
-"""Words that no node may be called."""
+"""Words that may not be the name of a node."""
 _CONSTANTS = frozenset({"none", "true", "false"})
-"""Names whose class would be one of Python's constants."""
+"""Names whose class would be named like a constant of Python."""
 
 
 def check_names(spec: Spec, report: Report) -> None:
-    """Report every name that generated code could not bear."""
+    """Report every name that generated code could not use."""
     scopes = [("", spec.nodes, spec.inputs, spec.outputs)]
     for name, template in spec.blocks.items():
         at = pointer("blocks", name)
@@ -69,13 +69,13 @@ def _refuse(report: Report, what: str, name: str, at: str) -> None:
     report(
         code="N09",
         at=at,
-        problem=f"{what} '{name}' has the name of something that is there already",
+        problem=f"{what} '{name}' has a reserved name",
         help=f"give it another name, such as '{name}_{what}'",
     )
 
 
 def names_read(spec: Spec) -> frozenset[str]:
-    """Return every name that an expression or a type in a spec reads, sound or not."""
+    """Return every name that an expression or a type in a spec reads, valid or not."""
     texts = [*spec.require]
     types = [*spec.inputs.values()]
     texts += _expressions(spec.params)
@@ -83,7 +83,7 @@ def names_read(spec: Spec) -> frozenset[str]:
         types += template.inputs.values()
         texts += _of_nodes(template.nodes)
     texts += _of_nodes(spec.nodes)
-    # The kind at the head of a type is no name.
+    # The kind at the start of a type is not a name.
     texts += [re.sub(r"^\s*[a-z]+", "", text) for text in types]
     return frozenset().union(*map(words_in, texts))
 
@@ -104,7 +104,7 @@ def _of_use(use: Use) -> Iterator[str]:
 
 
 def _expressions(value: Any) -> Iterator[str]:
-    """Walk the expressions inside a JSON value."""
+    """Yield the expressions inside a JSON value."""
     if isinstance(value, dict):
         for inner in value.values():
             yield from _expressions(inner)

@@ -1,7 +1,7 @@
-"""Infer: wire and type the nodes of a scope, reporting every wire that does not fit.
+"""Scopes: wire, order and type the nodes of a scope, and report every wire that does not fit.
 
-A value that could not be typed is left out and the nodes that read it stay
-silent, so one mistake gives one finding.
+A value that could not be typed is omitted, and nothing is reported about the nodes that read it,
+so that one mistake gives one finding.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from .repeats import fit_repeat, fits_count, read_count
 from .wiring import report_unknown, report_unused
 
 MOST_TYPED = 4_000
-"""Nodes that are typed at most: those of a template once for each set of types of its ports."""
+"""Maximum number of typed nodes; a template counts once for each combination of port types."""
 TYPE_HELP = "a type is a kind and its axes, such as 'f[B S 512]' or 'ids:37000[B T]'"
 
 
 def type_of_text(checker: Checker, text: str, at: str) -> tuple[ValueType, bool] | None:
-    """Read a type of the spec, or report why it is none."""
+    """Parse a type of the spec, or report why it cannot be parsed."""
     values = checker.values.known
     if any(values.get(name) is MISSING for name in words_in(text)):
         return None
@@ -65,17 +65,17 @@ def infer_scope(
     """Wire, order and type the nodes of one scope.
 
     Args:
-        checker: what the scopes of the spec share.
+        checker: the state that the scopes of the spec share.
         name: the template's name, or the spec's.
         nodes: the nodes as written.
-        outputs: port to the value it gives, as written.
-        inputs: type of each input; None when it could not be known.
-        at: JSON Pointer of the record that holds `nodes` and `outputs`.
-        doc: what the scope is.
-        absent: optional inputs that are not wired; a wire that reads one is none.
+        outputs: output port to the value that it returns, as written.
+        inputs: type of each input; None if it is unknown.
+        at: JSON Pointer of the record that contains `nodes` and `outputs`.
+        doc: description of the scope.
+        absent: optional inputs that are not wired; wires that read them are ignored.
 
     Returns:
-        The scope; nodes that could not be typed are missing from it.
+        The scope, without the nodes that could not be typed.
     """
     absent = frozenset(absent)
     live = {key: _without(checker, absent, key, node, at) for key, node in nodes.items()}
@@ -110,15 +110,15 @@ def infer_scope(
             checker.report(
                 code="W01",
                 at=where,
-                problem=f"output '{port}' gives input '{value}', which is not wired",
-                help=f"wire '{value}' wherever the template is used, and drop its '?'",
+                problem=f"output '{port}' returns input '{value}', which is not wired",
+                help=f"wire '{value}' wherever the template is used, and remove its '?'",
             )
         elif _resolves(checker, value, nodes, inputs, values, gives, where):
             ends[port] = value
-    gone = dict.fromkeys(absent)
     if len(order) == len(nodes):
-        # Nodes in a circle have not been typed: one of them may mean what nothing reads.
-        report_unused(checker, nodes, outputs, {**gone, **inputs}, values, at)
+        # Nodes in a cycle have not been typed: one of them may read a value that seems unused.
+        names = {**dict.fromkeys(absent), **inputs}
+        report_unused(checker, nodes, outputs, names, values, at)
     checker.wanted = wanted
     known = {port: type_ for port, type_ in inputs.items() if type_ is not None}
     return Scope(name=name, inputs=known, outputs=ends, nodes=tuple(placed), doc=doc)
@@ -127,7 +127,7 @@ def infer_scope(
 def _without(
     checker: Checker, absent: frozenset[str], key: str, node: UseNode | RepeatNode, at: str
 ) -> UseNode | RepeatNode:
-    """Return a node without the wires that read an input which is not there."""
+    """Return a node without the wires that read an absent input."""
     cut = {port: value for port, value in node.in_.items() if value in absent}
     for port, value in cut.items():
         checker.absent_wires[at + pointer("nodes", key, "in", port)] = value
@@ -141,7 +141,7 @@ def _order(
     inputs: Mapping[str, ValueType | None],
     at: str,
 ) -> tuple[list[str], set[str]]:
-    """Return the nodes in an order in which they can run, and those that never can."""
+    """Return the nodes in topological order, and those with unknown or cyclic wires."""
     wiring, broken = nx.DiGraph(), set()
     wiring.add_nodes_from(nodes)
     for key, node in nodes.items():
@@ -155,18 +155,19 @@ def _order(
             else:
                 broken.add(key)
                 report_unknown(checker, value, nodes, inputs, here)
-    for knot in list(nx.strongly_connected_components(wiring)):
-        first = min(knot)
-        if len(knot) > 1 or wiring.has_edge(first, first):
-            names = ", ".join(f"'{name}'" for name in sorted(knot))
+    for cycle in list(nx.strongly_connected_components(wiring)):
+        first = min(cycle)
+        if len(cycle) > 1 or wiring.has_edge(first, first):
+            names = ", ".join(f"'{name}'" for name in sorted(cycle))
             checker.report(
                 code="W02",
                 at=at + pointer("nodes", first),
-                problem=f"nodes read each other in a circle: {names}",
-                help="cut one of these wires; a value that returns is a 'carry' of a repeat",
+                problem=f"nodes read each other in a cycle: {names}",
+                help="remove one of these wires; pass a value to the next copy of a repeat with"
+                " 'carry'",
             )
-            broken |= knot
-            wiring.remove_nodes_from(knot)
+            broken |= cycle
+            wiring.remove_nodes_from(cycle)
     return list(nx.lexicographical_topological_sort(wiring)), broken
 
 
@@ -175,7 +176,7 @@ def _reads(
     gives: Mapping[str, tuple[str, ...]],
     wires: Mapping[str, str],
 ) -> Reads:
-    """Return what each port reads; a node that gives nothing known leaves None."""
+    """Return what each port reads; None if the outputs of the node are unknown."""
     reads: dict[str, Given | NoOutput | None] = {}
     for port_, value in wires.items():
         source, _, out = value.partition(".")
@@ -196,7 +197,7 @@ def _resolves(
     gives: Mapping[str, tuple[str, ...]],
     at: str,
 ) -> bool:
-    """Say whether an output's value exists, reporting it when it does not."""
+    """Return whether the value of an output exists, and report it if it does not."""
     if value in values:
         return values[value] is not None
     source, dot, out = value.partition(".")
@@ -256,7 +257,7 @@ def infer_template(
     at: str,
     where: str = "",
 ) -> Scope | None:
-    """Type the inside of a local template for the values that one node wires to it."""
+    """Type the inside of a template for the values that one node wires to it."""
     template = checker.templates.get(name)
     if template is None:
         near = nearest(name, checker.templates)
@@ -280,8 +281,7 @@ def infer_template(
         report_unwired(checker, ports, given, name, at)
     types: dict[str, ValueType | None] = dict.fromkeys(template.inputs)
     for port_ in ports or ():
-        # A template keeps its own word: whatever is wrong outside, its ports have the
-        # types that it declares.
+        # Even if the wires do not fit, ports without free names have their declared types.
         if bound is not None:
             types[port_.name] = substitute(port_.type, bound)
         elif not free_names(port_.type):
@@ -293,7 +293,7 @@ def infer_template(
 
 
 def template_ports(checker: Checker, name: str) -> list[Port] | None:
-    """Return the ports of a template; None when one has no type."""
+    """Return the ports of a template; None if the type of one cannot be parsed."""
     at = pointer("blocks", name, "inputs")
     ports = []
     texts = checker.templates[name].inputs
@@ -305,23 +305,23 @@ def template_ports(checker: Checker, name: str) -> list[Port] | None:
 
 
 def _few_enough(checker: Checker, name: str, count: int) -> bool:
-    """Say whether so many more nodes may be typed; once they may not, that is reported."""
-    if checker.worked_out <= MOST_TYPED < checker.worked_out + count:
+    """Return whether `count` more nodes may be typed, and report when the limit is passed."""
+    if checker.nodes_typed <= MOST_TYPED < checker.nodes_typed + count:
         checker.report(
             code="P06",
             at=pointer("blocks", name),
             problem=f"templates are used with so many types that more than {MOST_TYPED:,} nodes"
-            " would have to be worked out",
+            " would have to be typed",
             help="use generic templates with fewer types",
         )
-    checker.worked_out += count
-    return checker.worked_out <= MOST_TYPED
+    checker.nodes_typed += count
+    return checker.nodes_typed <= MOST_TYPED
 
 
 def _typed_template(
     checker: Checker, name: str, types: Mapping[str, ValueType | None], absent: frozenset[str]
 ) -> Scope | None:
-    """Return the inside of a template for some types of its ports, working it out once."""
+    """Return the inside of a template for the given port types, which are typed only once."""
     key = (name, tuple(sorted(types.items(), key=itemgetter(0))), absent)
     if key in checker.typed:
         return cast("Scope | None", checker.typed[key])

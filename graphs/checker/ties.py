@@ -1,4 +1,4 @@
-"""Ties: parameters that are one tensor must exist and have one shape."""
+"""Ties: check that tied parameters exist and have the same shape."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ..ir.graph import BlockNode, RepeatNode, Scope
 from .params import Report
 
 _SUGGESTED = 2_000
-"""Nodes up to which every parameter is listed in search of the one that was meant."""
+"""Maximum number of nodes for which all parameters are searched for a suggestion."""
 EACH = "*"
-"""In a path, the number of every copy of a repeat."""
+"""In a path, stands for the number of every copy of a repeat."""
 
 
 def written_out(spec: Spec, root: Scope) -> tuple[tuple[str, ...], ...]:
-    """Return the groups of tied parameters, every copy named.
+    """Return the groups of tied parameters, with `*` expanded to every copy.
 
     Args:
-        spec: the spec as written, its ties sound.
+        spec: the spec as written, with valid ties.
         root: its scope.
     """
     groups = (tuple(copy for path in group for copy in _copies(root, path)) for group in spec.tie)
@@ -27,7 +27,7 @@ def written_out(spec: Spec, root: Scope) -> tuple[tuple[str, ...], ...]:
 
 
 def _copies(scope: Scope, path: str) -> Iterator[str]:
-    """Walk the paths that a path with `*` stands for; one that leads nowhere stays as it is."""
+    """Yield the paths that a path with `*` stands for; an unknown path is yielded unchanged."""
     name, _, rest = path.partition(".")
     node = next((node for node in scope.nodes if node.name == name), None)
     if EACH not in path.split(".") or node is None or isinstance(node, BlockNode):
@@ -42,13 +42,13 @@ def _copies(scope: Scope, path: str) -> Iterator[str]:
 
 
 def check_ties(spec: Spec, root: Scope, report: Report) -> None:
-    """Report tied paths that do not exist, stand twice, or have not one shape.
+    """Report tied paths that do not exist, occur twice, or have different shapes.
 
     Args:
         spec: the spec as written.
         root: its scope; nodes that could not be typed are missing, and paths below
-            them pass.
-        report: takes findings.
+            them are not checked.
+        report: called with findings.
     """
     untyped = spec.nodes.keys() - {node.name for node in root.nodes}
     seen: set[str] = set()
@@ -57,13 +57,13 @@ def check_ties(spec: Spec, root: Scope, report: Report) -> None:
         members = [
             (place, copy) for place, path in enumerate(group) for copy in _copies(root, path)
         ]
-        alone = len(group) < 2 and EACH not in "".join(group)  # noqa: PLR2004 - a tie has two ends
-        if alone:
+        single = len(group) < 2 and EACH not in "".join(group)  # noqa: PLR2004 - a tie has two ends
+        if single:
             report(
                 code="W09",
                 at=at,
                 problem="a group of fewer than two parameters ties nothing",
-                help="name the parameters that are one tensor, or remove the group",
+                help="name the parameters that share a tensor, or remove the group",
             )
         twice = None
         for place, path in members:
@@ -74,7 +74,7 @@ def check_ties(spec: Spec, root: Scope, report: Report) -> None:
                 code="W09",
                 at=at + pointer(twice[0]),
                 problem=f"parameter '{twice[1]}' is tied twice",
-                help="put all that is one tensor into one group",
+                help="put all parameters that share a tensor into one group",
             )
         shapes: dict[str, tuple[int, ...]] = {}
         unknown: set[int] = set()

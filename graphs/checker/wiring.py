@@ -1,4 +1,4 @@
-"""Wires: values that nothing gives, and nodes and inputs that nothing reads."""
+"""Wires: report wires to unknown values, and nodes and inputs that nothing reads."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .ports import Checker, Given
 def report_unknown(
     checker: Checker, value: str, nodes: Collection[str], inputs: Collection[str], at: str
 ) -> None:
-    """Report a value that no node and no input of a scope gives."""
+    """Report a wire to a value that no node or input of a scope provides."""
     source, dot, _ = value.partition(".")
     kind, near = _meant(value, nodes, inputs)
     if dot and source in inputs:
-        problem, help_ = f"'{source}' is an input, not a node", f"write '{source}' alone"
+        problem, help_ = f"'{source}' is an input, not a node", f"write only '{source}'"
     elif dot:
         problem, help_ = f"unknown node '{source}'", did_you_mean(source, nodes)
     elif source in nodes:
@@ -31,7 +31,10 @@ def report_unknown(
 
 
 def _meant(value: str, nodes: Collection[str], inputs: Collection[str]) -> tuple[str, str]:
-    """Return whether a value means a node or an input, and which; ``""`` for neither."""
+    """Return whether a value most likely means a node or an input, and which one.
+
+    Both are ``""`` if the value is not similar to the name of either.
+    """
     source, dot, _ = value.partition(".")
     sides = [("node", nodes), ("input", inputs)] if dot else [("input", inputs), ("node", nodes)]
     for kind, names in sides:
@@ -54,14 +57,14 @@ def report_unused(
 ) -> None:
     """Report nodes and inputs that nothing reads.
 
-    What a misspelt wire most likely meant counts as read; if a wire is like nothing,
-    it may have meant anything, and this waits until it is mended.  So does a value that
-    would suit a port whose wire is missing or does not fit.
+    The value that a misspelled wire most likely meant counts as read.  If a wire is not similar
+    to any value, it may have meant each of them, so nothing is reported until it is fixed.  A
+    value that would fit a port whose wire is missing or wrong is not reported either.
 
     Args:
-        checker: what the scopes share.
+        checker: the state that the scopes share.
         nodes: the nodes as written.
-        outputs: port to the value it gives.
+        outputs: output port to the value that it returns.
         inputs: names of the scope's inputs.
         given: value to its type, where that is known.
         at: JSON Pointer of the scope.
@@ -70,20 +73,20 @@ def report_unused(
     read = {_meant(value, nodes, inputs) for value in values}
     if ("", "") in read:
         return
-    mine: dict[str, list[str]] = {}
+    by_source: dict[str, list[str]] = {}
     for name in given if checker.wanted else ():
-        mine.setdefault(name.partition(".")[0], []).append(name)
+        by_source.setdefault(name.partition(".")[0], []).append(name)
     for key, node in nodes.items():
         if isinstance(node, RepeatNode) and not (node.carry or node.collect):
-            continue  # it gives nothing that could be read, which is said
-        if ("node", key) not in read and not _suits(checker, mine.get(key, []), given):
+            continue  # it has no outputs, which W10 reports
+        if ("node", key) not in read and not _suits(checker, by_source.get(key, []), given):
             checker.report(
                 code="W03",
                 at=at + pointer("nodes", key),
                 problem=f"nothing reads node '{key}'",
                 help="wire one of its outputs, or remove it",
             )
-    # A copy that is another template takes the wires of all copies, read or not.
+    # A template that replaces a single copy gets the wires of all copies, and may ignore some.
     for key in () if checker.inside and checker.inside[-1] in checker.stand_ins else inputs:
         if ("input", key) not in read and not _suits(checker, [key], given):
             checker.report(
@@ -95,7 +98,7 @@ def report_unused(
 
 
 def _suits(checker: Checker, names: Iterable[str], given: Mapping[str, Given | None]) -> bool:
-    """Say whether one of some values may be what a port in this scope is waiting for."""
+    """Return whether one of some values may fit a port in this scope without a valid wire."""
     types = [value.type for name in names if (value := given.get(name)) is not None]
     if not types:
         return bool(checker.wanted)

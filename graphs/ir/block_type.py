@@ -60,7 +60,7 @@ class Signature:
     behavior: Mapping[str, Behavior] = field(default_factory=dict)
     """Axis name to behavior; names not listed are pointwise."""
     by_row: bool = False
-    """Whether the result at a position depends on its row of the batch, although ports use `...`."""
+    """Whether the result at a position depends on its row of the batch, though ports use `...`."""
 
     def slot(self, name: str) -> Slot:
         """Return the slot with a name.

@@ -122,7 +122,7 @@ LONG = "a" * 58
 MISSPELLED = {f"{LONG}{i}": {**NORMED, "in": {"x": f"{LONG}Z{i}.y"}} for i in range(FULL)}
 READERS = {key: {**NORMED, "in": {"x": "x"}, "params": {"eps": "=p"}} for key in many(900, "")}
 OPEN = {"inputs": many(900, "f[B T 1#]"), "outputs": {"x": "k0"}, "nodes": {}}
-CIRCLE = {**chain(NORMED)["nodes"], "n0": {**NORMED, "in": {"x": "n9.y"}}}
+CYCLE = {**chain(NORMED)["nodes"], "n0": {**NORMED, "in": {"x": "n9.y"}}}
 WIDE = chain(NORMED, 480)["nodes"]
 GENERIC = spec(
     blocks={"t": {"inputs": {"x": "f[... d]"}, "outputs": {"x": "n479.y"}, "nodes": WIDE}},
@@ -140,7 +140,7 @@ WRONG_TIES = [[f"n{i}.wei", f"n{i}.bia"] for i in range(FULL)]
 CASES: dict[str, tuple[Any, str]] = {
     "nodes in a row": (chain(LINEAR), ""),
     "nodes that nothing reads": (spec(nodes=dict.fromkeys(many(FULL, ""), LINEAR)), "W01"),
-    "nodes in a circle": (spec(nodes=CIRCLE), "W02"),
+    "nodes in a cycle": (spec(nodes=CYCLE), "W02"),
     "too many nodes": (chain(NORMED, 5_000), "S09"),
     "long names, all misspelled": (spec(nodes=MISSPELLED), "N02"),
     "types of many axes": ({**chain(NORMED), "inputs": {"x": AXES}}, ""),

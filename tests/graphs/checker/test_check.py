@@ -198,14 +198,14 @@ WHOLE = {
         f"  --> spec.json#{DECODER}/self_attention/in/mask\n"
         "      given  mask[B S]  by input mask\n"
         "      wanted mask[b s] where b is B, s is T here  by attention@1, port mask\n"
-        "  help: drop 'mask', or wire a value of the wanted type"
+        "  help: remove 'mask', or wire a value of the wanted type"
     ),
     "a carry that changes its width": (
         "error[T05]: carry 'x' changes its type from copy to copy\n"
         "  --> spec.json#/nodes/encoder/carry/0\n"
         "      enters f[B S 512]  as input 'x' of 'encoder_layer'\n"
         "      leaves f[B S 2048]  as output 'x', by widen.y\n"
-        "  help: make 'encoder_layer' give back the type that it takes"
+        "  help: make 'encoder_layer' return the type that it takes"
     ),
     "causal forgotten in the decoder": (
         "error[D01]: the graph cannot be decoded along T: attention@1 looks at later positions"
