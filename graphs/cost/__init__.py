@@ -1,1 +1,1 @@
-"""Costs: FLOPs, parameters and critical paths of a graph, from the formulas of its blocks."""
+"""Costs of a graph: FLOPs, parameters and critical paths, from the formulas of its blocks."""

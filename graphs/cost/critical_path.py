@@ -1,7 +1,7 @@
-"""Chain: what of a forward pass must happen one after another, and how far signals travel.
+"""Critical path: sequential operations of a forward pass, and path lengths between positions.
 
-The two columns of Vaswani et al. 2017, table 1, for any graph: sequential operations,
-from `BlockType.sequential`, and path length, from `BlockType.hops`.
+These are two columns of Vaswani et al. 2017, table 1, for any graph: sequential operations, from
+`BlockType.sequential`, and path length, from `BlockType.hops`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from .flops import check_sizes, sizes_in
 
 
 def sequential(graph: Graph, sizes: Mapping[str, int]) -> int:
-    """Return the length of the longest chain of operations, each of which waits for the last.
+    """Return the length of the longest chain of operations, each of which needs the previous one.
 
     Args:
-        graph: a checked graph; its pointwise blocks count as one operation each.
-        sizes: axis of the graph to how long it is.
+        graph: a checked graph; each pointwise block counts as one operation.
+        sizes: axis of the graph to its length.
 
     Raises:
         InputError: an axis has no size.
@@ -29,7 +29,7 @@ def sequential(graph: Graph, sizes: Mapping[str, int]) -> int:
 
 
 def part_sequential(part: Filling, sizes: Mapping[str, int]) -> int:
-    """Return the operations in a row of one block and of those in its slots, side by side."""
+    """Return the sequential operations of a block, plus the most of any block in its slots."""
     if isinstance(part, TemplatePart):
         starts = dict.fromkeys(part.body.inputs, 0)
         return max(_finish(part.body, starts, sizes).values(), default=0)
@@ -38,12 +38,12 @@ def part_sequential(part: Filling, sizes: Mapping[str, int]) -> int:
 
 
 def _finish(scope: Scope, starts: Mapping[str, int], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return after how many operations each output of a scope is there.
+    """Return after how many operations each output of a scope is available.
 
     Args:
         scope: the root of a graph or the inside of a template.
-        starts: the same of its inputs.
-        sizes: axis of the graph to how long it is.
+        starts: the same for its inputs.
+        sizes: axis of the graph to its length.
     """
     known = dict(starts)
     for node in scope.nodes:
@@ -67,17 +67,18 @@ def _finish_node(node: Node, reads: dict[str, int], sizes: Mapping[str, int]) ->
 
 
 def paths(part: Filling, sizes: Mapping[str, int]) -> dict[Axis, int]:
-    """Return how far a signal travels between two positions, by the axis they stand on.
+    """Return the maximum path length between two positions, by axis.
 
-    It is the longest of all shortest ways through as many applications of the block as
-    it takes, in operations: 1 for attention, n for a recurrence, about n / r for a window.
+    The path length is the number of operations on the shortest path between two positions,
+    through as many applications of the block as necessary: 1 for attention, n for a
+    recurrence, about n / r for a window.
 
     Args:
-        part: one block; of those in its slots the one that has the shortest way is added.
-        sizes: axis of the graph to how long it is.
+        part: one block; the shortest path length of the blocks in its slots is added.
+        sizes: axis of the graph to its length.
 
     Returns:
-        Only axes along which every position comes to be read.
+        Axis to path length, only for axes along which every position can be reached.
     """
     if isinstance(part, TemplatePart):
         return {}
@@ -96,7 +97,7 @@ def paths(part: Filling, sizes: Mapping[str, int]) -> dict[Axis, int]:
 
 
 def shortest_paths(graph: Graph, sizes: Mapping[str, int]) -> dict[Axis, int]:
-    """Return the path length along each axis, by the node that has the shortest one."""
+    """Return the path length along each axis, for the node with the shortest one."""
     shortest: dict[Axis, int] = {}
     for axis, length in _all_paths(graph, sizes):
         shortest[axis] = min(length, shortest.get(axis, length))

@@ -1,9 +1,8 @@
-"""Cost: how much work one forward pass of a graph is, from what its blocks say.
+"""FLOPs: floating-point operations of a forward pass, from the formulas of the blocks.
 
-Floating-point operations of the matrix products, as `BlockType.flops` counts them;
-training costs about three times as much.  Parameters are counted by the graph itself.
-Not here: all costs of every node in one list (`cost_table.py`), steps that follow one
-another (`chain.py`).
+Only matrix products count, as in `BlockType.flops`; training costs about three times as much.
+The graph itself counts parameters.  `table.py` lists all costs of every node, and
+`critical_path.py` counts sequential operations.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from ..ir.graph import Filling, Graph, Part, TemplatePart
 from ..ir.traverse import placed
 
 DEFAULT_LENGTH = 32
-"""Positions of every time axis, where nobody says how many."""
+"""Default length of every time axis."""
 
 
 def default_sizes(graph: Graph) -> dict[str, int]:
-    """Return sizes of a graph's axes: one sequence, of `DEFAULT_LENGTH` positions."""
+    """Return default sizes of a graph's axes: one sequence of `DEFAULT_LENGTH` positions."""
     return {
         axis: 1 if kind == "batch" else DEFAULT_LENGTH for axis, kind in graph.spec.axes.items()
     }
 
 
 def check_sizes(graph: Graph, sizes: Mapping[str, int]) -> None:
-    """Refuse sizes that leave out an axis.
+    """Check that every axis of a graph has a size.
 
     Raises:
         InputError: an axis has no size.
@@ -47,7 +46,7 @@ def flops(graph: Graph, sizes: Mapping[str, int]) -> int:
 
     Args:
         graph: a checked graph.
-        sizes: axis of the graph to how long it is, such as {"B": 1, "S": 32, "T": 32}.
+        sizes: axis of the graph to its length, such as {"B": 1, "S": 32, "T": 32}.
 
     Raises:
         InputError: an axis has no size.
@@ -56,15 +55,14 @@ def flops(graph: Graph, sizes: Mapping[str, int]) -> int:
 
 
 def flops_by_node(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the floating-point operations of every placed block, slots included.
+    """Return the floating-point operations of every block node, slots included.
 
     Args:
         graph: a checked graph.
-        sizes: axis of the graph to how long it is.
+        sizes: axis of the graph to its length.
 
     Returns:
-        Path to operations, copies of a repeat together under `decoder.*.feed_forward`,
-        as `walk` gives paths.
+        Path to operations; the copies of a repeat are summed, as in `decoder.*.feed_forward`.
 
     Raises:
         InputError: an axis has no size.
@@ -74,7 +72,7 @@ def flops_by_node(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def part_flops(part: Filling, sizes: Mapping[str, int]) -> int:
-    """Return the operations of one block and of those in its slots; templates are counted apart."""
+    """Return the operations of a block and those in its slots; templates count separately."""
     if isinstance(part, TemplatePart):
         return 0
     inside = sum(part_flops(inner, sizes) for inner in part.fill.values())
@@ -82,12 +80,12 @@ def part_flops(part: Filling, sizes: Mapping[str, int]) -> int:
 
 
 def sizes_in(part: Part, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return how long the axes of a block's signature are, `...` being a product."""
+    """Return the lengths of a block's axis names; `...` is the product of its axes."""
     return {name: _size(axis, sizes) for name, axis in part.axes.items()}
 
 
 def _size(axis: Any, sizes: Mapping[str, int]) -> int:
-    """Return how long an axis is, or how many places several axes have together."""
+    """Return the length of an axis, or the product of the lengths of several axes."""
     if isinstance(axis, tuple):
         return prod(_size(inner, sizes) for inner in axis)
     return evaluate(axis, sizes)

@@ -1,6 +1,6 @@
-"""Cost table: what every placed block costs, in one list.
+"""Cost table: parameters, FLOPs, activations and path lengths of every block of a graph.
 
-Not here: the memory of decoding, which needs the modules (`runtime/analysis/memory_cost.py`).
+The memory of decoding needs the modules: see `runtime/analysis/memory_cost.py`.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ WHOLE_BYTES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCost:
-    """What one placed block costs, copies of a repeat together, slots included."""
+    """Costs of one block node: all copies of a repeat together, slots included."""
 
     path: str
-    """Such as `decoder.*.feed_forward`, as `walk` gives it."""
+    """Path such as `decoder.*.feed_forward`, as `walk` yields it."""
     use: str
     runs: int
     """How often it runs in one forward pass."""
     parameters: int
-    """Those that are tied to an earlier weight are not counted again."""
+    """Number of parameters, without those tied to an earlier weight."""
     flops: int
     activation_bytes: int
-    """Bytes of what the block and those in its slots give."""
+    """Bytes of the outputs of the block and of the blocks in its slots."""
     sequential: int
-    """Operations in a row of one run."""
+    """Sequential operations of one run."""
     path_length: int
-    """Longest way between two positions in operations; 0 where none are mixed."""
+    """Longest path between two positions, in operations; 0 if it does not mix positions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostTable:
-    """What a graph costs at some sizes."""
+    """Costs of a graph for some sizes of its axes."""
 
     name: str
     sizes: Mapping[str, int]
@@ -54,20 +54,20 @@ class CostTable:
     sequential: int
     """Operations in the longest chain through the graph."""
     path_length: Mapping[str, int]
-    """Axis to the path length of the node that mixes its positions best."""
+    """Axis to the path length of the node with the shortest one."""
     nodes: tuple[NodeCost, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the table as plain data."""
         return asdict(self)
 
 
 def cost_table(graph: Graph, sizes: Mapping[str, int], float_bytes: int = 4) -> CostTable:
-    """Return what every node of a graph costs.
+    """Return the cost of every node of a graph.
 
     Args:
         graph: a checked graph.
-        sizes: axis of the graph to how long it is.
+        sizes: axis of the graph to its length.
         float_bytes: bytes of one activation.
 
     Raises:
@@ -102,7 +102,7 @@ def cost_table(graph: Graph, sizes: Mapping[str, int], float_bytes: int = 4) -> 
 
 
 def value_bytes(type_: ValueType, sizes: Mapping[str, int], float_bytes: int) -> int:
-    """Return the bytes of a value of a type."""
+    """Return the size in bytes of a value of a type."""
     places = prod(evaluate(axis, sizes) for axis in type_.axes)
     if type_.kind in ("ids", "label", "len", "pos"):
         return places * WHOLE_BYTES
@@ -113,7 +113,7 @@ def value_bytes(type_: ValueType, sizes: Mapping[str, int], float_bytes: int) ->
 
 
 def _parameters(part: Part) -> int:
-    """Return the parameters of one set of weights; templates in slots have rows of their own."""
+    """Return the parameters of one set of weights, without templates in slots (they have rows)."""
     return sum(
         sum(map(prod, inner.block.weights(inner.arguments).values())) for inner in _blocks(part)
     )
@@ -130,7 +130,7 @@ def _blocks(part: Part) -> Iterator[Part]:
 
 
 def _tied(graph: Graph) -> Counter[str]:
-    """Return how many parameters of each node count elsewhere."""
+    """Return how many parameters of each node are counted at another node."""
     tied: Counter[str] = Counter()
     for group in graph.ties:
         for weight in group[1:]:

@@ -1,4 +1,4 @@
-"""Apply: a difference and the canonical form that it starts from make the other one."""
+"""Apply a diff: make the new canonical form from the old one."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _KEYS = {
 
 
 def apply(difference: Diff | Json, old: Json) -> Json:
-    """Return the canonical form that a difference makes of another.
+    """Return the canonical form that results from applying a diff.
 
     Args:
         difference: a diff, or its JSON form.
-        old: the canonical form of the graph from which it starts.
+        old: the canonical form of the graph from which the diff starts.
     """
     data = difference.as_json() if isinstance(difference, Diff) else difference
     data, old = copy.deepcopy((data, old))
@@ -48,13 +48,13 @@ def apply(difference: Diff | Json, old: Json) -> Json:
 
 
 def _is_own(change: Json, origins: Mapping[str, Any]) -> bool:
-    """Say whether a template is made by this change, which may be told at other places too."""
+    """Return whether the new template of a change is made from the old template of the change."""
     before, after = change["scope"]
     return bool(origins.get(after) == before)
 
 
 def _rename(scope: Json, change: Json) -> None:
-    """Give a node or an input another name, and what reads it."""
+    """Rename a node or an input, and update the wires that read it."""
     part = "nodes" if "node" in change else "inputs"
     scope[part][change["to"]] = scope[part].pop(change["from"])
     now = {change["from"]: change["to"]}
@@ -65,7 +65,7 @@ def _rename(scope: Json, change: Json) -> None:
 
 
 def _record(scope: Json, change: Json) -> Json:
-    """Return the node of a change, or what stands in its slot."""
+    """Return the record of a change: a node, or the block in a slot."""
     name, *slots = change["node"].split("/")
     record: Json = scope["nodes"][name]
     for slot in slots:
@@ -74,7 +74,7 @@ def _record(scope: Json, change: Json) -> Json:
 
 
 def _set(record: Json, key: str, change: Json) -> None:
-    """Give a key its new value, or take it away."""
+    """Set a key to its new value, or remove it."""
     if "to" in change:
         record[key] = change["to"]
     else:
@@ -82,7 +82,7 @@ def _set(record: Json, key: str, change: Json) -> None:
 
 
 def _place(scope: Json, change: Json) -> None:
-    """Add or remove a node, or what stands in a slot."""
+    """Add or remove a node, or the block in a slot."""
     outer, _, name = change["node"].rpartition("/")
     if outer:
         _set(_record(scope, {"node": outer}).setdefault("fill", {}), name, change)
@@ -91,7 +91,7 @@ def _place(scope: Json, change: Json) -> None:
 
 
 def _replace(scope: Json, change: Json) -> None:
-    """Put another block or template in a node's place; wires and slots are told apart."""
+    """Replace the block or template of a node; wires and slots have changes of their own."""
     record, old, new = _record(scope, change), change["from"], change["to"]
     parts = is_part(old), is_part(new)
     if parts == (False, False):
@@ -145,11 +145,11 @@ _MAKE: Mapping[str, Callable[[Json, Json], None]] = {
     "step": lambda scope, change: _set(scope, "step", change),
     "spec": lambda scope, change: _set(scope, change["name"], change),
 }
-"""Kind of change to what makes it."""
+"""Kind of change to the function that applies it."""
 
 
 def _tidy(form: Json) -> Json:
-    """Return a canonical form with its keys in order and nothing empty."""
+    """Return a canonical form with ordered keys and without empty values."""
     scope = {**form, "nodes": _tidy_nodes(form["nodes"])}
     scope["blocks"] = {
         name: {
@@ -168,19 +168,19 @@ def _tidy_nodes(nodes: Json) -> Json:
 
 
 def _tidy_record(record: Json) -> Json:
-    """Return a node or what stands in a slot, its keys in order."""
-    whole = dict(record)
+    """Return the record of a node or slot with ordered keys."""
+    tidy = dict(record)
     for key in ("params", "in"):
-        if key in whole:
-            whole[key] = _sorted(whole[key])
-    if "instead" in whole:
-        whole["instead"] = dict(sorted(whole["instead"].items(), key=lambda each: int(each[0])))
-    if "fill" in whole:
-        whole["fill"] = {slot: _tidy_record(inner) for slot, inner in sorted(whole["fill"].items())}
+        if key in tidy:
+            tidy[key] = _sorted(tidy[key])
+    if "instead" in tidy:
+        tidy["instead"] = dict(sorted(tidy["instead"].items(), key=lambda each: int(each[0])))
+    if "fill" in tidy:
+        tidy["fill"] = {slot: _tidy_record(inner) for slot, inner in sorted(tidy["fill"].items())}
     return {
-        key: whole[key]
+        key: tidy[key]
         for key in _KEYS["node"]
-        if key in whole and (key == "in" or whole[key] not in ({}, []))
+        if key in tidy and (key == "in" or tidy[key] not in ({}, []))
     }
 
 

@@ -1,8 +1,7 @@
-"""Compare: two canonical forms become a list of changes, each with its path.
+"""Changes: compare two canonical forms, and list their differences with paths.
 
-Nodes are the same when their names are.  Templates are compared through where they
-are used, each pair once: the pair of names is the scope of the changes in it, and
-`("", "")` is the spec itself.
+Nodes are matched by name.  Templates are compared where they are used, and each pair only once:
+the pair of names is the scope of the changes in it, and `("", "")` is the spec itself.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ SPEC_KEYS = ("format", "name", "doc")
 
 
 class Absent(Enum):
-    """What stands for a value that is not there; null may be a value."""
+    """Marks a value that does not exist; null may be a value."""
 
     ABSENT = "absent"
 
@@ -48,26 +47,26 @@ ABSENT = Absent.ABSENT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One thing that is not as it was."""
+    """One difference between two graphs."""
 
     kind: Kind
     path: str
-    """Where, as a patch selects it; `` is the spec."""
+    """Path of the change, as a patch selects it; empty for the spec."""
     name: str = ""
     """The param, port, axis, input, output or key; the number of a copy for `template`."""
     before: Any = ABSENT
     after: Any = ABSENT
     scope: Pair = ("", "")
-    """The templates in which it is."""
+    """The old and the new template that contain it."""
     node: str = ""
-    """The node in its scope, and slots below it after `/`."""
+    """The node in its scope, followed by slots after `/`."""
     also: tuple[str, ...] = ()
-    """Other places of the same template, at which it is too."""
+    """Paths of the same change at the other places of the template."""
     follows: bool = False
-    """Whether it merely follows from renames."""
+    """Whether it only follows from renames."""
 
     def as_json(self) -> Json:
-        """Return it as plain data; `from` and `to` are left out for what is not there."""
+        """Return the change as plain data, without `from` or `to` if that value does not exist."""
         data: Json = {"kind": self.kind, "path": self.path}
         if self.before is not ABSENT:
             data["from"] = self.before
@@ -81,15 +80,15 @@ class Change:
 
 @dataclass(slots=True)
 class Comparison:
-    """Changes as they are found."""
+    """The state of a comparison: the changes found so far, and the templates compared."""
 
     old: Json
     new: Json
     changes: list[Change] = field(default_factory=list)
     places: dict[Pair, list[str]] = field(default_factory=dict)
-    """Compared templates to the paths that they stand before."""
+    """Compared templates to the path prefixes of their uses."""
     renames: dict[Pair, dict[str, str]] = field(default_factory=dict)
-    """Compared templates to the nodes that had another name: new name to old."""
+    """Compared templates to their renamed nodes: new name to old."""
 
     def found(self) -> list[Change]:
         """Return all changes, each with the other places of its template."""
@@ -102,7 +101,7 @@ class Comparison:
         return replace(change, also=also)
 
     def templates(self) -> Json:
-        """Return where each new template comes from: an old one's name, or all that it is."""
+        """Return the origin of each new template: an old template, or its complete content."""
         origins: Json = {}
         for old, new in self.places:
             if new:
@@ -132,7 +131,7 @@ def compare(old: Json, new: Json) -> Comparison:
 
 
 def former(found: Comparison, path: str) -> str:
-    """Return what a weight's path was before nodes were renamed."""
+    """Return the path of a weight before nodes were renamed."""
     pair, rest, was = ("", ""), path.split("."), list[str]()
     while rest:
         name = rest.pop(0)
@@ -161,7 +160,7 @@ def former(found: Comparison, path: str) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Say whether two JSON values are the same: 1 is neither 1.0 nor true."""
+    """Return whether two JSON values are the same; 1, 1.0 and true are all different."""
     if one is ABSENT or other is ABSENT:
         return one is other
     return one == other and json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
@@ -172,7 +171,7 @@ def _joined(place: str, node: str) -> str:
 
 
 def _both(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Walk the keys of two objects with the value of each."""
+    """Yield the keys of two objects, each with both values."""
     for key in sorted({*old, *new}):
         yield key, old.get(key, ABSENT), new.get(key, ABSENT)
 
@@ -187,7 +186,7 @@ def _changed(
 
 
 def _compare_scopes(found: Comparison, pair: Pair, place: str) -> None:
-    """Compare two templates, or the specs themselves, once."""
+    """Compare two templates, or the two specs, unless this pair has been compared."""
     if pair in found.places:
         found.places[pair].append(place)
         return
@@ -216,15 +215,15 @@ def _compare_scopes(found: Comparison, pair: Pair, place: str) -> None:
 def _compare_nodes(
     found: Comparison, pair: Pair, place: str, name: str, was: str, now: tuple[Names, Names]
 ) -> None:
-    """Compare a node with what it was.
+    """Compare a node with its old version.
 
     Args:
-        found: takes the changes.
-        pair: the templates that hold it.
-        place: what stands before its path.
-        name: its name, or that of a node that is gone.
-        was: its old name, the same for most.
-        now: old name to new name, of nodes and of inputs that were renamed.
+        found: collects the changes.
+        pair: the templates that contain it.
+        place: prefix of its path.
+        name: its name, or the name of a removed node.
+        was: its old name, usually the same.
+        now: old name to new name, for renamed nodes and for renamed inputs.
     """
     at: Json = {"path": place + name, "scope": pair, "node": name}
     old = scope_of(found.old, pair[0])["nodes"].get(was)
@@ -245,7 +244,7 @@ def _compare_nodes(
 
 
 def _compare_records(found: Comparison, old: Json, new: Json, at: Json) -> None:
-    """Compare what stands at a node or in a slot: a block, or a template."""
+    """Compare two records of a node or a slot: blocks or templates."""
     if is_part(old) and is_part(new):
         _compare_parts(found, old, new, at)
     elif is_part(old) or is_part(new):
@@ -258,7 +257,7 @@ def _compare_records(found: Comparison, old: Json, new: Json, at: Json) -> None:
 
 
 def _compare_parts(found: Comparison, old: Json, new: Json, at: Json) -> None:
-    """Compare two uses of registered blocks, and what stands in their slots."""
+    """Compare two uses of registered blocks, and the blocks in their slots."""
     params = old.get("params", {}), new.get("params", {})
     if old["use"] != new["use"]:
         before, after = (
@@ -280,7 +279,7 @@ def _compare_parts(found: Comparison, old: Json, new: Json, at: Json) -> None:
 
 
 def _compare_stacks(found: Comparison, old: Json, new: Json, at: Json) -> None:
-    """Compare two uses of templates: which, how often, and what is inside."""
+    """Compare two uses of templates: the templates, their copies, and their content."""
     for key in REPEAT_KEYS:
         before, after = old.get(key, ABSENT), new.get(key, ABSENT)
         found.changes += _changed("repeat", name=key, before=before, after=after, **at)
@@ -300,7 +299,7 @@ def _compare_stacks(found: Comparison, old: Json, new: Json, at: Json) -> None:
 
 
 def _compare_templates(found: Comparison, pair: Pair, inside: str, at: Json, index: str) -> None:
-    """Compare the templates of two uses, unless one has nothing of the other."""
+    """Compare the templates of two uses, unless they have nothing in common."""
     like = alike(found, pair)
     kind: Kind = "template" if like else "replaced"
     before, after = pair if like else ({"use": pair[0]}, {"use": pair[1]})
@@ -310,7 +309,7 @@ def _compare_templates(found: Comparison, pair: Pair, inside: str, at: Json, ind
 
 
 def alike(found: Comparison, pair: Pair) -> bool:
-    """Say whether two templates have anything in common but how they are used."""
+    """Return whether two templates have anything in common besides how they are used."""
     if pair[0] == pair[1] or pair in found.places:
         return True
     old, new = scope_of(found.old, pair[0]), scope_of(found.new, pair[1])

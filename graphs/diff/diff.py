@@ -1,8 +1,7 @@
-"""Diff: what changed between two graphs, whole enough to make one from the other.
+"""Diff: everything that changed between two graphs, enough to make one from the other.
 
-What differs is found in `compare.py`, what only has another name in `renames.py`; the
-new graph is made from the old one in `apply.py`; how it is told is in `diff_words.py`,
-how it is drawn in `diff_picture.py`.
+`changes.py` finds the changes and `renames.py` the renames; `apply.py` makes the new graph from
+the old one; `text.py` describes a diff, and `graphs/draw/diff.py` draws it.
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ class Diff:
     """Names of both specs."""
     fingerprints: tuple[str, str]
     changes: tuple[Change, ...]
-    """Everything, names and docs of the specs included."""
+    """All changes, including names and docs of the specs."""
     templates: Mapping[str, Any]
-    """New template to the old one that its changes begin from, or to all that it is."""
+    """New template to the old one from which its changes start, or to its complete content."""
     parameters: tuple[int, int]
-    """Before and after."""
+    """Number of parameters, before and after."""
     flops: tuple[int, int]
     """Floating-point operations of one forward pass, before and after."""
     sizes: Mapping[str, int]
-    """Sizes of the axes for which `flops` counts."""
+    """Sizes of the axes for `flops`."""
     weight_transfer: WeightTransfer
-    """Which weights of the old graph can begin the new one; renamed nodes keep theirs."""
+    """Which weights of the old graph can initialize the new one; renamed nodes retain theirs."""
 
     @property
     def equal(self) -> bool:
-        """Whether both compute the same function of the same weights."""
+        """Whether both graphs compute the same function of the same weights."""
         return self.fingerprints[0] == self.fingerprints[1]
 
     def render(self) -> str:
-        """Return it as a person would tell it, a line for each change, sizes below."""
+        """Return the diff as text: a line for each change, then totals."""
         return render(
             self.names,
             self.changes,
@@ -56,7 +55,7 @@ class Diff:
         )
 
     def as_json(self) -> Json:
-        """Return all of it as plain data, which `apply` takes too."""
+        """Return the diff as plain data, which `apply` accepts too."""
         return {
             "equal": self.equal,
             "old": {"name": self.names[0], "fingerprint": self.fingerprints[0]},
@@ -73,8 +72,8 @@ def diff(old: Graph, new: Graph) -> Diff:
     """Return what changed between two checked graphs.
 
     Args:
-        old: what there was.
-        new: what there is.
+        old: the old graph.
+        new: the new graph.
     """
     found = compare(canonical(old), canonical(new))
     sizes = default_sizes(old) | default_sizes(new)
@@ -91,7 +90,7 @@ def diff(old: Graph, new: Graph) -> Diff:
 
 
 def _weight_transfer(old: Graph, new: Graph, found: Comparison) -> WeightTransfer:
-    """Return which weights go on, those of renamed nodes included."""
+    """Return which weights carry over, including those of renamed nodes."""
     if not any(found.renames.values()):
         return weight_transfer(old, new)
     return weight_transfer(old, new, lambda path: former(found, path))

@@ -1,9 +1,8 @@
-"""Renames: nodes and inputs that have another name and are otherwise the same.
+"""Renames: find nodes and inputs that have another name and are otherwise the same.
 
-A node is the same as one that is gone when its block, params and slots are equal, and
-what it reads is the same.  Where several are, the one whose readers are alike is
-meant.  Both take one walk along the wires, so large graphs cost no more than reading
-them.
+A new node matches a removed one if its block, params, slots and wires are equal.  If several
+match, the one with matching readers is chosen.  Both comparisons walk the wires once, so their
+cost is linear in the size of the graph.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ Names = Mapping[str, str]
 
 
 def translated(value: str, nodes: Names, inputs: Names) -> str:
-    """Return a value, `node.port` or the name of an input, with what gives it renamed."""
+    """Return a value (`node.port`, or the name of an input) with its node or input renamed."""
     node, dot, port = value.partition(".")
     return f"{nodes.get(node, node)}.{port}" if dot else inputs.get(value, value)
 
 
 def wiring(scope: Json) -> nx.DiGraph:
-    """Return the nodes of a canonical scope, with an edge to each from what it reads."""
+    """Return the nodes of a canonical scope, with an edge from each node to its readers."""
     graph = nx.DiGraph()
     for name, record in scope["nodes"].items():
         graph.add_node(name)
@@ -39,12 +38,12 @@ def wiring(scope: Json) -> nx.DiGraph:
 
 
 def order(scope: Json) -> list[str]:
-    """Return the nodes of a canonical scope as the values flow."""
+    """Return the nodes of a canonical scope in topological order."""
     return list(nx.lexicographical_topological_sort(wiring(scope)))
 
 
 def in_order(old: Json, new: Json, names: Names) -> list[tuple[str, str]]:
-    """Return the nodes of both scopes as (name, old name), those that are gone in their place."""
+    """Return the nodes of both scopes as (name, old name), removed ones at their old place."""
     now = {was: name for name, was in names.items()}
     rows = [(name, names.get(name, name)) for name in order(new)]
     kept = {was for _, was in rows}
@@ -55,24 +54,25 @@ def in_order(old: Json, new: Json, names: Names) -> list[tuple[str, str]]:
             last = now.get(was, was)
         else:
             behind[last].append(was)
-    found = [(gone, gone) for gone in behind[""]]
+    found = [(removed, removed) for removed in behind[""]]
     for name, was in rows:
-        found += [(name, was), *((gone, gone) for gone in behind[name])]
+        found += [(name, was), *((removed, removed) for removed in behind[name])]
     return found
 
 
 def port_renames(old: Json, new: Json) -> dict[str, str]:
-    """Return the inputs of a scope that had another name, new name to old.
+    """Return the renamed inputs of a scope, new name to old.
 
-    They have one type, and the same ports read them; or no other input has that type.
+    The old and the new input have the same type, and either the same ports read them or no other
+    input has this type.
     """
     found: dict[str, str] = {}
-    gone = {name: type_ for name, type_ in old["inputs"].items() if name not in new["inputs"]}
-    come = {name: type_ for name, type_ in new["inputs"].items() if name not in old["inputs"]}
+    removed = {name: type_ for name, type_ in old["inputs"].items() if name not in new["inputs"]}
+    added = {name: type_ for name, type_ in new["inputs"].items() if name not in old["inputs"]}
     readers = _readers(old), _readers(new)
-    for name, type_ in come.items():
-        fits = [was for was, kind in gone.items() if kind == type_ and was not in found.values()]
-        rivals = [other for other, kind in come.items() if kind == type_]
+    for name, type_ in added.items():
+        fits = [was for was, kind in removed.items() if kind == type_ and was not in found.values()]
+        rivals = [other for other, kind in added.items() if kind == type_]
         alike = [was for was in fits if readers[0][was] and readers[0][was] == readers[1][name]]
         if len(alike) == 1:
             found[name] = alike[0]
@@ -84,31 +84,31 @@ def port_renames(old: Json, new: Json) -> dict[str, str]:
 def node_renames(
     old_form: Json, new_form: Json, old: Json, new: Json, ports: Names
 ) -> dict[str, str]:
-    """Return the nodes of a scope that had another name, new name to old.
+    """Return the renamed nodes of a scope, new name to old.
 
     Args:
-        old_form: the canonical form that holds the old scope.
-        new_form: the one that holds the new scope.
-        old: a scope.
-        new: what may have become of it.
-        ports: inputs of the scope that were renamed, new name to old.
+        old_form: the canonical form that contains the old scope.
+        new_form: the canonical form that contains the new scope.
+        old: the old scope.
+        new: the new scope.
+        ports: renamed inputs of the scope, new name to old.
     """
-    gone = old["nodes"].keys() - new["nodes"].keys()
-    come = new["nodes"].keys() - old["nodes"].keys()
-    if not gone or not come:
+    removed = old["nodes"].keys() - new["nodes"].keys()
+    added = new["nodes"].keys() - old["nodes"].keys()
+    if not removed or not added:
         return {}
     digests = _Digests(old_form), _Digests(new_form)
-    known = {name: name for name in new["nodes"] if name not in come}
+    known = {name: name for name in new["nodes"] if name not in added}
     below = digests[0].below(old, set(known)), digests[1].below(new, set(known))
     waiting: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in reversed(order(old)):
-        if name in gone:
+        if name in removed:
             key = digests[0].node(old["nodes"][name], {}, {})
             waiting[key, below[0][name]].append(name)
             waiting[key, ""].append(name)
     taken: set[str] = set()
     for name in order(new):
-        if name not in come:
+        if name not in added:
             continue
         key = digests[1].node(new["nodes"][name], known, ports)
         for fits in (waiting[key, below[1][name]], waiting[key, ""]):
@@ -122,7 +122,7 @@ def node_renames(
 
 
 def _readers(scope: Json) -> dict[str, set[tuple[str, str]]]:
-    """Return who reads each value's node or input: node and port."""
+    """Return the readers of each node or input, as (node, port)."""
     found: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for name, record in scope["nodes"].items():
         for port, value in record.get("in", {}).items():
@@ -134,18 +134,18 @@ class _Digests:
     """Hashes of nodes and templates that do not depend on their names."""
 
     def __init__(self, form: Json) -> None:
-        """Keep the canonical form that holds the templates."""
+        """Store the canonical form that contains the templates."""
         self.form = form
         self.templates: dict[str, str] = {}
 
     def node(self, record: Json, nodes: Names, inputs: Names) -> str:
-        """Return a hash of a node and of what it reads.
+        """Return a hash of a node and the values that it reads.
 
         Args:
             record: the node.
-            nodes: nodes that it may read, to the name that each is hashed with; those
-                left out keep their own.
-            inputs: the same of inputs.
+            nodes: nodes that it may read, to the name under which each is hashed; nodes that
+                are not listed are hashed under their own names.
+            inputs: the same for inputs.
         """
         wires = {
             port: translated(value, nodes, inputs) for port, value in record.get("in", {}).items()
@@ -153,7 +153,7 @@ class _Digests:
         return _hash([self.block(record), wires])
 
     def block(self, record: Json) -> str:
-        """Return a hash of what a node is, wires aside."""
+        """Return a hash of a node without its wires."""
         rest = {key: value for key, value in record.items() if key != "in"}
         for key in ("use", "block"):
             if key in rest and "@" not in rest[key]:
@@ -165,7 +165,7 @@ class _Digests:
         return _hash(rest)
 
     def template(self, name: str) -> str:
-        """Return a hash of what is in a template, whatever its nodes are called."""
+        """Return a hash of the content of a template, independent of the names of its nodes."""
         if name not in self.templates:
             body = self.form["blocks"][name]
             known: dict[str, str] = {}
@@ -176,7 +176,7 @@ class _Digests:
         return self.templates[name]
 
     def below(self, scope: Json, known: set[str]) -> dict[str, str]:
-        """Return a hash of who reads each node, and who reads those, up to known names."""
+        """Return a hash of the direct and indirect readers of each node, up to known names."""
         readers: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
         for name, record in scope["nodes"].items():
             for port, value in record.get("in", {}).items():

@@ -1,7 +1,7 @@
-"""Diff words: a difference as a person would tell it.
+"""Diff as text: one line for each change.
 
-Marks: `+` added, `-` removed, `~` changed, `>` moved: another wire or another name.
-Names come from strangers' files, so what cannot be printed is replaced.
+Marks: `+` added, `-` removed, `~` changed, `>` rewired or renamed.  Names come from untrusted
+files, so characters that are not printable are replaced.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from .weight_transfer import WeightTransfer
 
 MARKS = {"added": "+", "removed": "-", "rewired": ">", "renamed": ">"}
 _LONGEST = 100
-"""Characters that a value has at most in a line."""
+"""Maximum number of characters of a value in a line."""
 _PLACES = 2
-"""Other places of a change that a line names."""
+"""Maximum number of other places of a change that a line names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line: what happened at one path."""
+    """One line: the changes at one path."""
 
     mark: str
     path: str
-    said: str
+    text: str
 
     def __str__(self) -> str:
         """Return the line, not aligned with others."""
-        return f"{self.mark} {self.path}  {self.said}" if self.path else f"{self.mark} {self.said}"
+        return f"{self.mark} {self.path}  {self.text}" if self.path else f"{self.mark} {self.text}"
 
 
 def rows(changes: Iterable[Change]) -> list[Row]:
-    """Return a line for the changes of one kind at one path.
+    """Return a line for the changes with one mark at one path.
 
-    Changes of a spec's name or doc, and changes that only follow from a rename, are left out.
+    Changes of a spec's name or doc, and changes that only follow from a rename, are omitted.
     """
     found: dict[tuple[str, str], list[Row]] = {}
     for change in changes:
         if change.follows or change.kind == "spec":
             continue
-        for mark, said in told(change):
-            row = Row(mark, _clean(change.path) + _elsewhere(change), _clean(said))
+        for mark, text in describe(change):
+            row = Row(mark, _clean(change.path) + _elsewhere(change), _clean(text))
             found.setdefault((mark, row.path), []).append(row)
-    return [row for (_, path), told in found.items() for row in (_joined(told) if path else told)]
+    return [row for (_, path), same in found.items() for row in (_joined(same) if path else same)]
 
 
-def _joined(told: list[Row]) -> list[Row]:
-    """Return one line for what happened in one way at one path."""
-    return [replace(told[0], said=", ".join(row.said for row in told))]
+def _joined(lines: list[Row]) -> list[Row]:
+    """Return one line for several changes with the same mark and path."""
+    return [replace(lines[0], text=", ".join(row.text for row in lines))]
 
 
 def render(
@@ -64,39 +64,39 @@ def render(
     sizes: Mapping[str, int],
     transfer: WeightTransfer,
 ) -> str:
-    """Return a difference as text: a line for each change, and totals below.
+    """Return a diff as text: a line for each change, then totals.
 
     Args:
-        names: of both specs.
-        changes: from the old graph to the new one.
-        parameters: before and after.
-        flops: of one forward pass, before and after.
-        sizes: sizes of the axes for which `flops` counts.
+        names: names of both specs.
+        changes: changes from the old graph to the new one.
+        parameters: number of parameters, before and after.
+        flops: floating-point operations of one forward pass, before and after.
+        sizes: sizes of the axes for `flops`.
         transfer: which weights carry over.
     """
     lines = rows(changes)
     width = max((len(row.path) for row in lines), default=0)
     head = " -> ".join(map(_clean, names))
     body = [
-        f"{row.mark} {row.path:{width}}  {row.said}" if row.path else f"{row.mark} {row.said}"
+        f"{row.mark} {row.path:{width}}  {row.text}" if row.path else f"{row.mark} {row.text}"
         for row in lines
     ]
     if not body:
         only = "; only names and docs of the specs differ" if changes else ""
         body = [f"the same graph{only}"]
-    whole, carried = transfer.after, transfer.sizes()["carried"]
-    share = f" ({100 * carried / whole:.1f} %)" if whole else ""
+    total, carried = transfer.after, transfer.sizes()["carried"]
+    share = f" ({100 * carried / total:.1f} %)" if total else ""
     at = " ".join(f"{axis}={size}" for axis, size in sizes.items())
     totals = [
         f"parameters {_numbers(*parameters)}",
         f"FLOPs      {_numbers(*flops)}, one forward pass of {at}",
-        f"weights    {carried:,} of {whole:,} carried over{share}",
+        f"weights    {carried:,} of {total:,} carried over{share}",
     ]
     return "\n".join([head, "", *body, "", *totals]) + "\n"
 
 
 def _numbers(before: int, after: int) -> str:
-    """Write a number before and after, and by how much it grew.
+    """Format a number before and after, with the difference.
 
     >>> _numbers(63_082_496, 61_509_632)
     '63,082,496 -> 61,509,632 (-2.5 %)'
@@ -110,8 +110,8 @@ def _numbers(before: int, after: int) -> str:
     return f"{before:,} -> {after:,} ({grown})"
 
 
-def told(change: Change) -> Iterator[tuple[str, str]]:
-    """Yield the mark and the words of a change."""
+def describe(change: Change) -> Iterator[tuple[str, str]]:
+    """Yield the mark and the text of each line for a change."""
     mark = MARKS.get(change.kind, "~")
     before, after = change.before, change.after
     if change.kind in ("added", "removed"):
@@ -132,7 +132,7 @@ def told(change: Change) -> Iterator[tuple[str, str]]:
 
 
 def _valued(change: Change) -> Iterator[tuple[str, str]]:
-    """Yield the words for one value: a param, a port, an axis, how a template repeats."""
+    """Yield the lines for one value: a param, a port, an axis, or a key of a repeat."""
     before, after = change.before, change.after
     inner = change.kind in ("param", "repeat")
     name = change.name if inner else f"{change.kind} {change.name}"
@@ -144,7 +144,7 @@ def _valued(change: Change) -> Iterator[tuple[str, str]]:
     if before is ABSENT:
         yield "~" if inner else "+", f"{name} {_value(after)}"
     elif after is ABSENT:
-        yield "~" if inner else "-", f"{name} {'dropped, was ' if inner else ''}{_value(before)}"
+        yield "~" if inner else "-", f"{name} {'removed, was ' if inner else ''}{_value(before)}"
     else:
         yield "~", f"{name} {_value(before)} -> {_value(after)}"
 
@@ -155,15 +155,15 @@ def _arrow(before: Any, after: Any, absent: str) -> str:
 
 
 def _record(record: Json, reads: str) -> str:
-    """Say what a node is, and what it reads."""
-    stands = f"{record['repeat']} x {record['block']}" if "repeat" in record else record["use"]
-    holds = "".join(f" of {inner['use']}" for inner in record.get("fill", {}).values())
+    """Describe a node: its block, the blocks in its slots, and the values that it reads."""
+    block = f"{record['repeat']} x {record['block']}" if "repeat" in record else record["use"]
+    slots = "".join(f" of {inner['use']}" for inner in record.get("fill", {}).values())
     wires = ", ".join(dict.fromkeys(record.get("in", {}).values()))
-    return f"{stands}{holds}{f', {reads} {wires}' if wires else ''}"
+    return f"{block}{slots}{f', {reads} {wires}' if wires else ''}"
 
 
 def _replaced(before: Json, after: Json) -> str:
-    """Say which block stands for which, and the params that are not the same."""
+    """Describe a replaced block: both names, and the params that differ."""
     words = [f"use {_name(before)} -> {_name(after)}"]
     old, new = before.get("params", {}), after.get("params", {})
     for name, value in new.items():
@@ -174,7 +174,7 @@ def _replaced(before: Json, after: Json) -> str:
 
 
 def _name(record: Json) -> str:
-    """Return what stands at a node."""
+    """Return the block or template of a record."""
     return str(record.get("use", record.get("block")))
 
 
@@ -187,7 +187,7 @@ def _rewired(change: Change) -> str:
 
 
 def _ties(before: list[list[str]], after: list[list[str]]) -> Iterator[tuple[str, str]]:
-    """Yield the groups that come and go."""
+    """Yield the groups of tied parameters that were added or removed."""
     for mark, groups, others in (("-", before, after), ("+", after, before)):
         for group in groups:
             if group not in others:
@@ -197,7 +197,7 @@ def _ties(before: list[list[str]], after: list[list[str]]) -> Iterator[tuple[str
 
 
 def _elsewhere(change: Change) -> str:
-    """Name other places of the same template."""
+    """Name the other places of the same template."""
     if not change.also:
         return ""
     more = len(change.also) - _PLACES
@@ -206,7 +206,7 @@ def _elsewhere(change: Change) -> str:
 
 
 def _value(value: Any) -> str:
-    """Write a value as a spec does, words without quotes, cut to a line."""
+    """Write a value as in a spec, with strings unquoted, cut to one line."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 

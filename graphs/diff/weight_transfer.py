@@ -1,7 +1,7 @@
-"""Survival: which weights of one graph can begin another.
+"""Weight transfer: which weights of one graph can initialize another.
 
-A weight is known by its path.  Tied paths are one tensor: it feeds whichever of them
-the other graph still has, and where that unties them, each begins as a copy of it.
+A weight is identified by its path.  Tied paths are one tensor, which carries over to each of them
+that the other graph has; where the other graph unties them, each starts as a copy of it.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from ..ir.graph import Graph
 
 Shape = tuple[int, ...]
 _ROWS = 24
-"""Lines that one part of the table has at most."""
+"""Maximum number of lines in one part of the table."""
 _INDEX = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightTransfer:
-    """What becomes of the weights when one graph takes the place of another."""
+    """Which weights carry over when one graph replaces another."""
 
     carried: Mapping[str, Shape]
-    """Weights that both have in one shape, by their path in the new graph."""
+    """Weights that both graphs have in the same shape, by path in the new graph."""
     new: Mapping[str, Shape]
     """Weights that only the new graph has."""
     lost: Mapping[str, Shape]
     """Weights that only the old graph has."""
     reshaped: Mapping[str, tuple[Shape, Shape]]
-    """Weights that both have, in two shapes: the old one and the new one."""
+    """Weights that both graphs have, with the old and the new shape."""
     sources: Mapping[str, str]
-    """Carried path to the path under which the old weight is stored."""
+    """Path of each carried weight to the path under which the old weight is stored."""
     before: int
-    """Parameters of the old graph."""
+    """Number of parameters of the old graph."""
     after: int
-    """Parameters of the new graph."""
+    """Number of parameters of the new graph."""
 
     def sizes(self) -> dict[str, int]:
-        """Return how many parameters there were and are, and what becomes of them."""
+        """Return the number of parameters before, after, and in each part."""
         return {
             "before": self.before,
             "after": self.after,
@@ -52,7 +52,7 @@ class WeightTransfer:
         }
 
     def render(self) -> str:
-        """Return a short table: totals, and below them what does not survive."""
+        """Return a short table: totals, and the weights that do not carry over."""
         sizes = self.sizes()
         every = [*self.carried, *self.new, *self.reshaped]
         were = [*self.sources.values(), *self.lost, *self.reshaped]
@@ -62,23 +62,23 @@ class WeightTransfer:
             ("lost", self.before, {p: _text(shape) for p, shape in self.lost.items()}),
         )
         lines = [f"carried   {_share(sizes['carried'], self.after)}", *self._copies()]
-        for name, whole, rows in parts:
+        for name, total, rows in parts:
             if rows:
                 among = were if name == "lost" else every
-                lines += [f"{name:<9} {_share(sizes[name], whole)}", *_table(rows, among)]
+                lines += [f"{name:<9} {_share(sizes[name], total)}", *_table(rows, among)]
         return "\n".join(lines) + "\n"
 
     def _copies(self) -> list[str]:
-        """Return a line for each weight that goes on under another path, repeats folded."""
+        """Return a line for each weight that carries over to another path, repeats folded."""
         rows = {
-            path: f"begins as {_fold(source)[0]}"
+            path: f"copied from {_fold(source)[0]}"
             for path, source in self.sources.items()
             if path != source
         }
         return _table(rows, self.carried, counted=False) if rows else []
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
+        """Return everything as plain data."""
         parts = {"carried": self.carried, "new": self.new, "lost": self.lost}
         listed = {
             name: {path: list(shape) for path, shape in part.items()}
@@ -92,13 +92,13 @@ class WeightTransfer:
 def weight_transfer(
     old: Graph, new: Graph, former: Callable[[str], str] = lambda path: path
 ) -> WeightTransfer:
-    """Return which weights of a graph can begin another one.
+    """Return which weights of a graph can initialize another one.
 
     Args:
         old: the graph that has the weights.
-        new: the graph that wants them.
-        former: from a path in the new graph to what it was in the old one, where nodes
-            were renamed.
+        new: the graph to initialize.
+        former: maps a path in the new graph to the path in the old one, where nodes were
+            renamed.
     """
     before, after = old.weights(), new.weights()
     stored = {path: path for path in before}
@@ -133,7 +133,7 @@ def weight_transfer(
 
 
 def _size(shapes: Iterable[Shape]) -> int:
-    """Return how many parameters weights of these shapes have."""
+    """Return the total number of parameters of weights with these shapes."""
     return sum(map(prod, shapes))
 
 
@@ -145,52 +145,52 @@ def _change(old: Shape, now: Shape) -> str:
     return f"{_text(old)} -> {_text(now)}"
 
 
-def _share(part: int, whole: int) -> str:
-    """Say how much of the parameters a part is, such as `1,024 of 2,048 (50.0 %)`."""
-    share = f" ({100 * part / whole:.1f} %)" if whole else ""
-    return f"{part:,} of {whole:,} parameters{share}"
+def _share(part: int, total: int) -> str:
+    """Format a share of the parameters, such as `1,024 of 2,048 parameters (50.0 %)`."""
+    share = f" ({100 * part / total:.1f} %)" if total else ""
+    return f"{part:,} of {total:,} parameters{share}"
 
 
 def _table(rows: Mapping[str, str], among: Iterable[str], *, counted: bool = True) -> list[str]:
-    """Return a line for each weight, those that differ in their copy's number alone in one.
+    """Return a line for each weight; weights that differ only in their copy number share a line.
 
     Args:
-        rows: path to what is said of it.
-        among: every path, which decides whether some copies are all of them.
-        counted: whether to say of how many copies a line is.
+        rows: path to the text of its line.
+        among: every path, to find out whether a line covers all copies.
+        counted: whether to write the number of copies of a line.
     """
-    whole: dict[str, list[tuple[int, ...]]] = {}
+    copies: dict[str, list[tuple[int, ...]]] = {}
     for path in among:
         pattern, index = _fold(path)
-        whole.setdefault(_repeats(pattern), []).append(index)
+        copies.setdefault(_repeats(pattern), []).append(index)
     groups: dict[tuple[str, str], list[tuple[int, ...]]] = {}
-    for path, said in rows.items():
+    for path, text in rows.items():
         pattern, index = _fold(path)
-        groups.setdefault((pattern, said), []).append(index)
+        groups.setdefault((pattern, text), []).append(index)
     found = [
-        (_unfold(pattern, indices, whole.get(_repeats(pattern), indices)), len(indices), said)
-        for (pattern, said), indices in groups.items()
+        (_unfold(pattern, indices, copies.get(_repeats(pattern), indices)), len(indices), text)
+        for (pattern, text), indices in groups.items()
     ]
     width = max(len(path) for path, _, _ in found)
     lines = []
-    for path, count, said in found:
+    for path, count, text in found:
         times = f"{count} x " if counted and ("*" in path or count > 1) else ""
-        lines.append(f"  {path:{width}}  {times}{said}")
+        lines.append(f"  {path:{width}}  {times}{text}")
     return _cut(lines)
 
 
 def _fold(path: str) -> tuple[str, tuple[int, ...]]:
-    """Return a path with `*` for the numbers of copies, and those numbers."""
+    """Return a path with `*` for the copy numbers, and these numbers."""
     return _INDEX.sub("*", path), tuple(map(int, _INDEX.findall(path)))
 
 
 def _repeats(pattern: str) -> str:
-    """Return a pattern up to its last repeat, whose copies may hold different weights."""
+    """Return a pattern up to its last repeat, whose copies may have different weights."""
     return pattern[: pattern.rfind("*") + 1]
 
 
 def _unfold(pattern: str, some: list[tuple[int, ...]], every: list[tuple[int, ...]]) -> str:
-    """Write in a pattern which copies are meant, where they are not all of them.
+    """Write copy numbers into a pattern, unless all copies are meant.
 
     >>> _unfold("encoder.*.norm.weight", [(1,), (2,)], [(0,), (1,), (2,)])
     'encoder.1-2.norm.weight'
@@ -208,7 +208,7 @@ def _unfold(pattern: str, some: list[tuple[int, ...]], every: list[tuple[int, ..
 
 
 def _runs(numbers: list[int]) -> Iterator[str]:
-    """Write numbers, those in a row as `first-last`."""
+    """Format numbers, consecutive ones as `first-last`."""
     by_run = itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
     for _, run in by_run:
         row = [number for _, number in run]
@@ -216,5 +216,5 @@ def _runs(numbers: list[int]) -> Iterator[str]:
 
 
 def _cut(lines: list[str]) -> list[str]:
-    """Return lines, those beyond what a reader looks at counted."""
+    """Return at most `_ROWS` lines, followed by the number of omitted ones."""
     return lines if len(lines) <= _ROWS else [*lines[:_ROWS], f"  and {len(lines) - _ROWS} more"]

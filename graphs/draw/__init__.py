@@ -1,1 +1,1 @@
-"""Drawing: graphs and differences as diagrams and as text outlines."""
+"""Drawing: diagrams and text outlines of graphs, and diagrams of diffs."""

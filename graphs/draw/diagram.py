@@ -1,8 +1,7 @@
-"""Diagram: a graph as a picture, after Figure 1 of "Attention Is All You Need".
+"""Diagram: draw a graph in the style of Figure 1 of "Attention Is All You Need".
 
-Inputs stand at the bottom and the flow goes up; each template is a frame, drawn
-once and marked with how often it repeats.  What is drawn is in
-`diagram_picture.py`, what boxes say in `diagram_words.py`.
+Inputs are at the bottom and values flow upwards; each template is a frame, drawn once and marked
+with its number of copies.  `layout.py` decides what is drawn, and `labels.py` the text of boxes.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ from .layout import MASKS, Frame, Picture, fold, unfold
 from .render import check_suffix, write_picture
 
 Form = Literal["folded", "typed", "expanded"]
-"""Templates once; the same with types on the wires; every copy."""
+"""`folded`: each template once; `typed`: the same with types on wires; `expanded`: every copy."""
 
 FONT = "Helvetica,Arial,sans-serif"
 WIDTH = 174
-"""Points that a box is wide at least, so that a stack has straight sides."""
+"""Minimum width of a box in points, so that a stack has straight sides."""
 MOST_NAMED = 4
-"""Boxes that the heading names when they share a weight."""
+"""Maximum number of boxes with a shared weight that the heading names."""
 
 
 def diagram(graph: Graph, form: Form = "folded") -> graphviz.Digraph:
-    """Return the picture of a graph; equal graphs give equal text.
+    """Return the diagram of a graph; equal graphs give equal DOT text.
 
     Args:
-        graph: what to draw.
+        graph: the graph to draw.
         form: `folded` draws each template once, `typed` also writes the type on
             each wire, `expanded` draws every copy.
     """
@@ -57,10 +56,10 @@ def diagram(graph: Graph, form: Form = "folded") -> graphviz.Digraph:
 
 
 def draw(graph: Graph, out: Path, form: Form = "folded") -> Path:
-    """Write the picture of a graph; the suffix of the file says how.
+    """Write the diagram of a graph to a file; the suffix selects the format.
 
     Raises:
-        InputError: unknown suffix, no `dot` on this machine, or the file cannot be
+        InputError: the suffix is unknown, `dot` is not installed, or the file cannot be
             written.
     """
     check_suffix(Path(out))
@@ -103,7 +102,7 @@ def _write(picture: Picture, graph: Graph, *, typed: bool) -> graphviz.Digraph:
     for box, column in columns.items():
         dot.node(box, group=column)
     for (source, target), types in picture.wires.items():
-        # A mask has a line of its own beside what it goes with.
+        # Masks get a line of their own, besides the other values between the same boxes.
         masks = [type_ for type_ in types if type_.kind in MASKS]
         rest = [type_ for type_ in types if type_.kind not in MASKS]
         for drawn in filter(None, (rest, masks)):
@@ -120,10 +119,10 @@ def _write(picture: Picture, graph: Graph, *, typed: bool) -> graphviz.Digraph:
 
 
 def _weight(picture: Picture, source: str, target: str) -> str:
-    """Return how hard a wire pulls its ends together.
+    """Return the graphviz weight of a wire: how strongly it pulls its ends together.
 
-    A frame holds together before anything else.  Stacks of copies that are drawn
-    side by side pull nothing, or one would stand on top of the other.
+    Wires within a frame are the strongest.  Wires between stacks of expanded copies have no
+    weight; otherwise one stack would be drawn above the other instead of side by side.
     """
     frames = [end.removeprefix("node/").rpartition(".")[0] for end in (source, target)]
     if frames[0] == frames[1]:
@@ -133,7 +132,7 @@ def _weight(picture: Picture, source: str, target: str) -> str:
 
 
 def _columns(picture: Picture) -> dict[str, str]:
-    """Return the input over which each box stands: that of its first wire."""
+    """Return the input above which each box is placed: that of its first wire."""
     columns: dict[str, str] = {}
     for (source, target), types in picture.wires.items():
         if target not in columns and not _thin(types):
@@ -142,14 +141,14 @@ def _columns(picture: Picture) -> dict[str, str]:
 
 
 def _thin(types: Iterable[ValueType]) -> bool:
-    """Whether a wire only steers."""
+    """Return whether a wire carries only masks and similar values, and is drawn thin."""
     return all(type_.kind in MASKS for type_ in types)
 
 
 def _write_ends(
     dot: graphviz.Digraph, what: str, types: Mapping[str, ValueType], rank: str
 ) -> None:
-    """Write the inputs or the outputs, in one row."""
+    """Write the inputs or the outputs in one row."""
     with dot.subgraph() as row:
         row.attr(rank=rank)
         thick = [f"{what}/{name}" for name, type_ in types.items() if type_.kind not in MASKS]
@@ -181,13 +180,13 @@ def _write_frame(
         dot.node(stack, label=plain(short(words)), fontsize="11", margin="0.12,0.05", **look)
     for inner in frame.frames:
         with dot.subgraph(name=f"cluster_{inner.path}") as sub:
-            said = f'<font point-size="11.5">{markup(short(inner.title.replace("_", " ")))}</font>'
+            text = f'<font point-size="11.5">{markup(short(inner.title.replace("_", " ")))}</font>'
             if inner.copies is not None:
-                said += f'<br align="left"/><font point-size="15">× {inner.copies}</font>'
-            if inner.said:
-                said += f'<br align="left"/><font point-size="10">{markup(inner.said)}</font>'
+                text += f'<br align="left"/><font point-size="15">× {inner.copies}</font>'
+            if inner.note:
+                text += f'<br align="left"/><font point-size="10">{markup(inner.note)}</font>'
             sub.attr(
-                label=f'<{said}<br align="left"/>>',
+                label=f'<{text}<br align="left"/>>',
                 style="rounded,filled",
                 fillcolor=FRAME,
                 color=FRAME_EDGE,
@@ -200,15 +199,15 @@ def _write_frame(
 
 
 def _box(part: Part, notes: Iterable[str]) -> str:
-    """Return the box of a block: bands of its wrapper around what it computes."""
+    """Return the box of a block, with the bands of its wrapper around it."""
     words = words_of(part)
     detail = ", ".join(filter(None, (words.detail, *notes)))
-    said = markup(short(words.title))
+    label = markup(short(words.title))
     if detail:
-        said += f'<br/><font point-size="10" color="{DIM}">{markup(short(detail))}</font>'
+        label += f'<br/><font point-size="10" color="{DIM}">{markup(short(detail))}</font>'
     rows = [
         *(_band(text) for text in reversed(words.above)),
-        _row(said, COLORS[words.family], 6),
+        _row(label, COLORS[words.family], 6),
         *(_band(text) for text in reversed(words.below)),
     ]
     table = f'<table border="0" cellborder="1" cellspacing="2" color="{EDGE}">'
@@ -216,38 +215,37 @@ def _box(part: Part, notes: Iterable[str]) -> str:
 
 
 def _band(text: str) -> str:
-    """Return the row of a wrapper, thinner than what it wraps."""
-    said = f'<font point-size="11">{markup(short(text))}</font>'
-    return _row(said, COLORS["norm"], 2)
+    """Return the band of a wrapper, thinner than the row of the wrapped block."""
+    return _row(f'<font point-size="11">{markup(short(text))}</font>', COLORS["norm"], 2)
 
 
-def _row(said: str, color: str, padding: int) -> str:
+def _row(label: str, color: str, padding: int) -> str:
     """Return one rounded row of a box."""
     look = f'style="rounded" width="{WIDTH}" bgcolor="{color}" cellpadding="{padding}"'
-    return f"<tr><td {look}>{said}</td></tr>"
+    return f"<tr><td {look}>{label}</td></tr>"
 
 
 def _shared(graph: Graph) -> dict[str, list[str]]:
-    """Return what the box of a tied weight says, by its path in every form."""
-    said: dict[str, list[str]] = {}
+    """Return the notes on boxes with tied weights, by their paths in every form."""
+    notes: dict[str, list[str]] = {}
     for index, group in enumerate(graph.ties, start=1):
         words = "shared weight" + (f" {index}" if len(graph.ties) > 1 else "")
         for weight in group:
-            held = find_weight(graph.root, weight)
-            for path in (held.path, held.folded):
-                known = said.setdefault(path, [])
+            location = find_weight(graph.root, weight)
+            for path in (location.path, location.folded):
+                known = notes.setdefault(path, [])
                 if words not in known:
                     known.append(words)
-    return said
+    return notes
 
 
 def _heading(graph: Graph) -> str:
-    """Return the title: name, size, and what is one tensor."""
+    """Return the title: name, size, and the nodes that share one weight."""
     notes = [f"{count_words(graph.parameters())} parameters"]
     if len(graph.ties) == 1:
-        holders = [*dict.fromkeys(find_weight(graph.root, name).path for name in graph.ties[0])]
-        if 1 < len(holders) <= MOST_NAMED:
-            notes.append(f"{', '.join(holders[:-1])} and {holders[-1]} share one weight")
+        nodes = [*dict.fromkeys(find_weight(graph.root, name).path for name in graph.ties[0])]
+        if 1 < len(nodes) <= MOST_NAMED:
+            notes.append(f"{', '.join(nodes[:-1])} and {nodes[-1]} share one weight")
     lines = [
         f'<font point-size="20"><b>{markup(short(graph.name))}</b></font>',
         *(f'<font point-size="11" color="{DIM}">{markup(note)}</font>' for note in notes),

@@ -1,6 +1,6 @@
-"""Diff picture: two graphs as one diagram: green added, red removed, amber changed.
+"""Diff diagram: two graphs in one picture, with added parts green, removed red, changed amber.
 
-What is drawn is in `diff_union.py`.  Every text passes through `plain` or `markup`.
+`diff_merge.py` decides what is drawn.  Every text passes through `plain` or `markup`.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ LEGEND: dict[State, str] = {
     "changed": "changed",
     "same": "as before",
 }
-"""What a color means, as the picture says it."""
+"""Meaning of each color, as written in the picture."""
 _MOST_NOTES = 6
-"""Changes that one box tells."""
+"""Maximum number of changes that one box lists."""
 
 
 def draw_diff(old: Graph, new: Graph, difference: Diff, out: Path) -> Path:
-    """Write the picture of a difference; the suffix of the file says how.
+    """Write the diagram of a diff to a file; the suffix selects the format.
 
     Raises:
-        InputError: unknown suffix, no `dot` on this machine, or the file cannot be
+        InputError: the suffix is unknown, `dot` is not installed, or the file cannot be
             written.
     """
     return write_picture(diff_picture(old, new, difference), out)
 
 
 def diff_picture(old: Graph, new: Graph, difference: Diff) -> graphviz.Digraph:
-    """Return the picture of a difference; equal differences give equal text."""
+    """Return the diagram of a diff; equal diffs give equal DOT text."""
     union = unite(old, new, difference)
     dot = graphviz.Digraph(name=plain(f"{old.name} -> {new.name}"))
     look = {"fontname": FONT, "fontcolor": INK}
@@ -93,7 +93,7 @@ def diff_picture(old: Graph, new: Graph, difference: Diff) -> graphviz.Digraph:
 
 
 def _columns(union: Union) -> dict[str, str]:
-    """Return the input over which each box stands: that of its first wire in the new graph."""
+    """Return the input above which each box is placed: that of its first wire in the new graph."""
     columns: dict[str, str] = {}
     for (source, target), sides in union.wires.items():
         types = sides.get("new", [])
@@ -105,7 +105,7 @@ def _columns(union: Union) -> dict[str, str]:
 def _wire_look(
     source: str, target: str, state: State, sides: list[list[ValueType]]
 ) -> dict[str, str]:
-    """Return how a wire is drawn: masks thin, what is gone dashed."""
+    """Return the style of a wire: masks thin, removed wires dashed."""
     thin = all(type_.kind in MASKS for types in sides for type_ in types)
     width = {"same": 1.1, "added": 2.0, "removed": 1.6, "changed": 1.1}[state]
     look = {"color": LINE[state], "penwidth": f"{width * (0.6 if thin else 1):.2f}"}
@@ -117,17 +117,17 @@ def _wire_look(
 
 
 def _write_ends(dot: graphviz.Digraph, union: Union, what: str, rank: str) -> None:
-    """Write the inputs or the outputs, in one row."""
+    """Write the inputs or the outputs in one row."""
     ends = {box: end for box, end in union.ends.items() if box.startswith(f"{what}/")}
     with dot.subgraph() as row:
         row.attr(rank=rank)
         for left, right in itertools.pairwise(ends):
             row.edge(left, right, style="invis")
         for box, (word, type_, state, notes) in ends.items():
-            said = f'<font color="{_ink(state)}">{markup(short(word.replace("_", " ")))}</font>'
+            text = f'<font color="{_ink(state)}">{markup(short(word.replace("_", " ")))}</font>'
             row.node(
                 box,
-                label=f"<{said}{_notes(notes)}>",
+                label=f"<{text}{_notes(notes)}>",
                 shape="plaintext",
                 margin="0.08,0.03",
                 tooltip=plain(f"{what} {word}: {type_}"),
@@ -142,13 +142,13 @@ def _write_frame(dot: graphviz.Digraph, frame: Frame) -> None:
     for number, inner in enumerate(frame.frames):
         with dot.subgraph(name=f"cluster_{number}_{inner.state}_{inner.path}") as sub:
             title = markup(short(inner.title.replace("_", " ")))
-            said = f'<font point-size="11.5" color="{_ink(inner.state)}">{title}</font>'
+            text = f'<font point-size="11.5" color="{_ink(inner.state)}">{title}</font>'
             if inner.copies is not None:
-                said += f'<br align="left"/><font point-size="15">× {inner.copies}</font>'
+                text += f'<br align="left"/><font point-size="15">× {inner.copies}</font>'
             if inner.notes:
-                said += _notes(inner.notes, align=' align="left"')
+                text += _notes(inner.notes, align=' align="left"')
             sub.attr(
-                label=f'<{said}<br align="left"/>>',
+                label=f'<{text}<br align="left"/>>',
                 style="rounded,filled" + (",dashed" if inner.state == "removed" else ""),
                 fillcolor=PLACE[inner.state],
                 color=LINE[inner.state],
@@ -161,24 +161,24 @@ def _write_frame(dot: graphviz.Digraph, frame: Frame) -> None:
 
 
 def _box(box: Box) -> str:
-    """Return the box of a node: what it is, and what changed in it."""
+    """Return the box of a node: its name, its block, and the changes in it."""
     words = words_of(box.part)
     name = box.name.rpartition("/")[2].rpartition(".")[2].replace("_", " ")
-    said = f'<font color="{_ink(box.state)}">{markup(short(name))}</font>'
-    what = ", ".join(filter(None, (words.title, words.detail)))
-    said += f'<br/><font point-size="10" color="{DIM}">{markup(short(what))}</font>'
-    said += _notes(box.notes)
+    text = f'<font color="{_ink(box.state)}">{markup(short(name))}</font>'
+    block = ", ".join(filter(None, (words.title, words.detail)))
+    text += f'<br/><font point-size="10" color="{DIM}">{markup(short(block))}</font>'
+    text += _notes(box.notes)
     style = "rounded,dashed" if box.state == "removed" else "rounded"
     border = "1" if box.state == "same" else "2"
     return (
         f'<<table border="0" cellborder="{border}" cellspacing="2" color="{LINE[box.state]}">'
         f'<tr><td style="{style}" width="{WIDTH}" cellpadding="6" bgcolor="{FILL[box.state]}">'
-        f"{said}</td></tr></table>>"
+        f"{text}</td></tr></table>>"
     )
 
 
 def _notes(notes: Iterable[str], align: str = "") -> str:
-    """Return what changed, a line each."""
+    """Return the changes, one line for each."""
     lines = [*notes]
     if len(lines) > _MOST_NOTES:
         lines = [*lines[: _MOST_NOTES - 1], f"and {len(lines) - _MOST_NOTES + 1} more"]
@@ -191,7 +191,7 @@ def _notes(notes: Iterable[str], align: str = "") -> str:
 
 
 def _folded(text: str) -> list[str]:
-    """Break a line at its commas, so that no box becomes a banner."""
+    """Break a line at its commas, so that boxes do not become too wide."""
     lines = [""]
     for word in text.split(", "):
         joined = f"{lines[-1]}, {word}" if lines[-1] else word
@@ -203,12 +203,12 @@ def _folded(text: str) -> list[str]:
 
 
 def _ink(state: State) -> str:
-    """Return the color of the words of a box."""
+    """Return the text color of a box."""
     return DIM if state == "same" else INK
 
 
 def _heading(difference: Diff) -> str:
-    """Return the title: both names, the sizes, and what the colors mean."""
+    """Return the title: both names, the sizes, and a legend of the colors."""
     old, new = difference.parameters
     names = " → ".join(markup(short(name)) for name in difference.names)
     legend = "".join(

@@ -1,7 +1,7 @@
-"""Diff union: the boxes, frames and wires of two graphs in one picture.
+"""Diff merge: the boxes, frames and wires of two graphs in one picture.
 
-A node that both have is one box; templates are drawn once for each run of like copies
-of the new graph.  How it looks is decided in `diff_picture.py`.
+A node that both graphs have is one box; templates are drawn once for each run of equal copies in
+the new graph.  `diff.py` decides how it looks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 
 from ..diff.changes import Change
 from ..diff.diff import Diff
-from ..diff.text import told
+from ..diff.text import describe
 from ..ir.canonical import Json, canonical, scope_of
 from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope
 from ..ir.value_type import ValueType
@@ -28,16 +28,16 @@ class Box:
     """A node that is one block, in either graph or in both."""
 
     name: str
-    """In DOT."""
+    """Name in DOT."""
     part: Part
     state: State
     notes: list[str]
-    """What changed."""
+    """The changes, one line for each."""
 
 
 @dataclass(slots=True)
 class Frame:
-    """A template in its place, or the whole picture."""
+    """One use of a template, or the complete picture."""
 
     path: str
     title: str = ""
@@ -54,9 +54,9 @@ class Union:
 
     root: Frame
     wires: dict[tuple[str, str], dict[Side, list[ValueType]]] = field(default_factory=dict)
-    """The two ends to the types between them in each graph."""
+    """DOT names of the two ends to the types between them in each graph."""
     ends: dict[str, tuple[str, str, State, list[str]]] = field(default_factory=dict)
-    """Input or output, as named in DOT: its word, its type, what became of it, and notes."""
+    """DOT name of each input and output to its name, type, state and notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +68,16 @@ class _Here:
 
 
 _Value = tuple[str, ValueType]
-"""The box that gives a value, and its type."""
+"""The box that outputs a value, and the type of the value."""
 
 
 def unite(old: Graph, new: Graph, difference: Diff) -> Union:
-    """Return both graphs in one picture."""
+    """Merge two graphs into one picture."""
     return _Uniter(old, new, difference).unite()
 
 
 class _Uniter:
-    """Places what both graphs have, then draws the wires of each."""
+    """Places the nodes of both graphs, then draws the wires of each."""
 
     def __init__(self, old: Graph, new: Graph, difference: Diff) -> None:
         self.graphs: dict[Side, Graph] = {"old": old, "new": new}
@@ -88,9 +88,9 @@ class _Uniter:
             self.changes[change.scope, change.node.partition("/")[0]].append(change)
         self.union = Union(Frame(""))
         self.paths: dict[tuple[Side, str, str], str] = {}
-        """Prefix of a scope in the picture and node to the node's path in the picture."""
+        """Side, prefix of a scope in the picture, and node, to the node's path in the picture."""
         self.runs: dict[tuple[Side, str], list[tuple[str, Scope]]] = {}
-        """Path of a template in the picture to its frames' prefixes and scopes."""
+        """Side and path of a template in the picture to the prefix and scope of its frames."""
 
     def unite(self) -> Union:
         """Place and wire everything."""
@@ -106,7 +106,7 @@ class _Uniter:
         return self.union
 
     def _ends(self, what: Literal["input", "output"]) -> dict[tuple[Side, str], str]:
-        """Note the inputs or the outputs; return what each is called in DOT."""
+        """Add the inputs or the outputs, and return the DOT name of each."""
         names: dict[tuple[Side, str], str] = {}
         own = self.changes[("", ""), ""]
         now = {c.before: c.after for c in own if c.kind == "renamed"} if what == "input" else {}
@@ -118,17 +118,17 @@ class _Uniter:
                 known = self.union.ends.get(box)
                 state: State = "removed" if side == "old" else "same" if known else "added"
                 notes = [
-                    said
+                    text
                     for change in own
                     if change.kind in (what, "renamed") and change.name == word
-                    for mark, said in told(change)
+                    for mark, text in describe(change)
                     if mark in "~>" and side == "new"
                 ]
                 self.union.ends[box] = (word, str(type_), "changed" if notes else state, notes)
         return names
 
     def _place(self, frame: Frame, old: _Here | None, new: _Here | None, prefix: str) -> None:
-        """Put what two scopes have into a frame."""
+        """Place the nodes of two scopes in a frame."""
         for was, node in self._matched(old, new):
             name = node.name if node is not None else was.name if was is not None else ""
             path = prefix + name
@@ -148,7 +148,7 @@ class _Uniter:
     def _matched(
         self, old: _Here | None, new: _Here | None
     ) -> Iterator[tuple[Node | None, Node | None]]:
-        """Walk the nodes of two scopes, each with what it was."""
+        """Yield the nodes of two scopes as (old node, new node); None if there is none."""
         were = {node.name: node for node in old.scope.nodes} if old else {}
         pair = (old.name if old else "", new.name if new else "")
         kept = set()
@@ -169,7 +169,7 @@ class _Uniter:
         path: str,
         changes: list[Change],
     ) -> None:
-        """Put the box of a node, or the frames of a template."""
+        """Place the box of a node, or the frames of a template."""
         one = node or was
         if one is None:
             return
@@ -177,7 +177,7 @@ class _Uniter:
         wiring = all(change.kind == "rewired" for change in changes)
         if state == "same" and not wiring:
             state = "changed"
-        notes = [said for change in changes for said in self._said(change, path)]
+        notes = [text for change in changes for text in self._notes(change, path)]
         if isinstance(one, BlockNode):
             pair = (old.name if old else "", new.name if new else "")
             both = was is not None and node is not None
@@ -212,28 +212,28 @@ class _Uniter:
         body = node.instead.get(index, node.body) if isinstance(node, RepeatNode) else node.body
         return _Here(body, name)
 
-    def _said(self, change: Change, path: str) -> Iterator[str]:
-        """Yield what a box or a frame says of a change; wires are drawn instead."""
+    def _notes(self, change: Change, path: str) -> Iterator[str]:
+        """Yield the notes of a box or a frame on a change; changed wires are drawn instead."""
         if change.kind == "rewired":
             return
         slot = change.node.partition("/")[2]
-        for _, said in told(change):
+        for _, text in describe(change):
             copy = change.name if change.kind == "template" and change.name else ""
-            yield f"{slot or copy}: {said}" if (slot or copy) and path else said
+            yield f"{slot or copy}: {text}" if (slot or copy) and path else text
 
     def _within(self, path: str, pair: tuple[str, str]) -> Iterator[str]:
-        """Yield what changed inside the templates in a node's slots, which are not drawn."""
+        """Yield the changes inside templates in a node's slots, which are not drawn."""
         place = re.sub(r"\.\d+-\d+\.", ".*.", path) + "/"
         for change in self.every:
             at = next((each for each in (change.path, *change.also) if each.startswith(place)), "")
             if at and change.scope != pair:
-                for _, said in told(change):
-                    yield f"{at.removeprefix(place)}: {said}"
+                for _, text in describe(change):
+                    yield f"{at.removeprefix(place)}: {text}"
 
     def _trace(
         self, side: Side, scope: Scope, prefix: str, inputs: dict[str, _Value]
     ) -> dict[str, _Value]:
-        """Draw the wires of a scope of one graph; return who gives its outputs."""
+        """Draw the wires of a scope of one graph, and return the boxes of its outputs."""
         known = dict(inputs)
         for node in scope.nodes:
             path = self.paths[side, prefix, node.name]

@@ -1,7 +1,7 @@
-"""Diagram words: what a block is called in a picture, its color, and safe text.
+"""Labels: the text and color of a block's box, and escaping of text for graphviz.
 
-A name, a word among params or a doc may come from a stranger's file, so every text
-passes through `plain` or `markup` before it reaches graphviz.
+Names, params and docs may come from untrusted files, so every text passes through `plain` or
+`markup` before it reaches graphviz.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import graphviz
 from ..ir.graph import Filling, Part, TemplatePart
 
 LONGEST = 48
-"""Characters of one line in a picture; what is longer is cut."""
+"""Maximum number of characters in a line of a picture; longer text is cut."""
 
 INK = "#22262b"
 """Color of text and wires."""
@@ -51,23 +51,23 @@ _PHRASES: dict[str, str] = {
     "activation": "{}",
     "experts": "{} experts",
 }
-"""Param to how a picture says it, where that is not `name value`."""
+"""Param to its format in a picture, where that is not `name value`."""
 
 _QUIET = frozenset({"dropout", "eps", "bias", "causal", "order", "scale"})
-"""Params that a picture leaves out or shows in another way."""
+"""Params that a picture omits or shows in another way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What one box says."""
+    """The text of one box."""
 
     title: str
     detail: str
     family: str
     below: tuple[str, ...] = ()
-    """Bands of the wrapper where the flow enters, in the order of the flow."""
+    """Bands of the wrapper below the box, before the block, in the order of computation."""
     above: tuple[str, ...] = ()
-    """Bands of the wrapper where the flow leaves."""
+    """Bands of the wrapper above the box, after the block."""
 
 
 def plain(text: str) -> str:
@@ -86,12 +86,12 @@ def markup(text: str) -> str:
 
 
 def short(text: str) -> str:
-    """Return the text, cut to what a line holds."""
+    """Return the text, cut to the length of a line."""
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
 def _clean(text: str) -> str:
-    """Replace what no SVG may hold: control characters, halves of pairs."""
+    """Replace characters that SVG does not allow: control characters and lone surrogates."""
     return "".join(
         " " if char.isspace() else "�" if unicodedata.category(char) in ("Cc", "Cs", "Cn") else char
         for char in text
@@ -99,7 +99,7 @@ def _clean(text: str) -> str:
 
 
 def count_words(count: int) -> str:
-    """Return a number of parameters as a headline says it.
+    """Return a number of parameters in short form.
 
     >>> [count_words(n) for n in (63_082_496, 2_605_056, 512, 1_500_000_000)]
     ['63.1M', '2.6M', '512', '1.5B']
@@ -111,17 +111,17 @@ def count_words(count: int) -> str:
 
 
 def salient(part: Part) -> Iterator[tuple[str, Any]]:
-    """Yield the params that tell this use of a block from another, by name.
+    """Yield the params that distinguish this use of a block from others, by name.
 
-    Those are required ones, choices, and whatever is not its default; a head's
-    width only when the heads do not share the model's width evenly.
+    These are required params, choices, and params that differ from their defaults; the width of
+    a head only if it is not the model's width divided by the number of heads.
     """
     width = part.arguments.get("d_model")
     heads = part.arguments.get("heads")
     written = part.params.model_dump(mode="json")
     for name, info in type(part.params).model_fields.items():
         if name not in written:
-            continue  # a param that the block got later, at its default
+            continue  # a param that was added to the block later, at its default
         value = getattr(part.params, name)
         choice = get_origin(info.annotation) is Literal
         if not isinstance(value, bool | int | float | str):
@@ -134,10 +134,10 @@ def salient(part: Part) -> Iterator[tuple[str, Any]]:
 
 
 def words_of(part: Filling) -> Words:
-    """Return what the box of a block says.
+    """Return the text of a block's box.
 
-    A block with a slot is drawn as the block in its slot, with bands around it: the reader looks
-    for attention, not for the residual path around it.
+    A block with a slot is drawn as the block in its slot, with bands around it: readers look for
+    attention, not for the residual path around it.
     """
     if isinstance(part, TemplatePart):
         return Words(part.key.replace("_", " "), "", "other")
@@ -148,7 +148,7 @@ def words_of(part: Filling) -> Words:
     below, above = _bands(part)
     return Words(
         " + ".join([inner.title, *(other.title for other in others)]),
-        ", ".join(said for said in (inner.detail, *(other.detail for other in others)) if said),
+        ", ".join(text for text in (inner.detail, *(other.detail for other in others)) if text),
         inner.family,
         (*below, *inner.below),
         (*inner.above, *above),
@@ -162,17 +162,17 @@ def _title(part: Part) -> str:
 
 
 def _detail(part: Part) -> str:
-    """Return the second line: the params that matter."""
-    said: list[str] = []
+    """Return the second line: the distinguishing params."""
+    texts: list[str] = []
     for name, value in salient(part):
         default = type(part.params).model_fields[name].default
         if name in _QUIET or (value == default and name not in _PHRASES):
             continue
         if isinstance(value, bool):
-            said.append(name.replace("_", " ") if value else f"no {name.replace('_', ' ')}")
+            texts.append(name.replace("_", " ") if value else f"no {name.replace('_', ' ')}")
         else:
-            said.append(_PHRASES.get(name, name + " {}").replace("{}", str(value)))
-    return ", ".join(said)
+            texts.append(_PHRASES.get(name, name + " {}").replace("{}", str(value)))
+    return ", ".join(texts)
 
 
 def _bands(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -180,5 +180,5 @@ def _bands(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if part.block.bands is not None:
         return part.block.bands(part.params)
     order = getattr(part.params, "order", None)
-    said = [_title(part), *([f"{order} order"] if isinstance(order, str) else [])]
-    return (), (", ".join([*said, *([_detail(part)] if _detail(part) else [])]),)
+    texts = [_title(part), *([f"{order} order"] if isinstance(order, str) else [])]
+    return (), (", ".join([*texts, *([_detail(part)] if _detail(part) else [])]),)

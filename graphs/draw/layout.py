@@ -1,7 +1,7 @@
-"""Diagram picture: which boxes, frames and wires a diagram has, before they are DOT.
+"""Layout: the boxes, frames and wires of a diagram, before they are written as DOT.
 
-A DOT name is `node/`, `stack/`, `input/` or `output/` and the path in the graph; what looks
-how is decided in `diagram.py`.
+A DOT name is `node/`, `stack/`, `input/` or `output/`, followed by the path in the graph.
+`diagram.py` decides how everything looks.
 """
 
 from __future__ import annotations
@@ -14,57 +14,57 @@ from ..ir.graph import BlockNode, Graph, Part, RepeatNode, Scope, TemplateNode
 from ..ir.value_type import ValueType
 
 MASKS = frozenset({"mask", "bias", "len", "pos"})
-"""Kinds of values that steer other blocks; their wires are thin."""
+"""Kinds of values that mark positions, such as masks; their wires are thin."""
 
 _Value = tuple[str, ValueType]
-"""The box that gives a value, and its type."""
+"""The box that outputs a value, and the type of the value."""
 
 
 @dataclass(slots=True)
 class Frame:
-    """A template in its place, or the whole picture."""
+    """One use of a template, or the complete picture."""
 
     path: str
     title: str
     copies: int | None = None
-    said: str = ""
-    """What stands beside the number of copies."""
+    note: str = ""
+    """Text below the number of copies."""
     stacks: dict[str, str] = field(default_factory=dict)
-    """DOT names of what is collected directly in it, to the words for it."""
+    """DOT names of the collected outputs directly in it, to their labels."""
     boxes: list[str] = field(default_factory=list)
-    """DOT names of the boxes that lie directly in it."""
+    """DOT names of the boxes directly in it."""
     frames: list[Frame] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Picture:
-    """Boxes, frames and wires, before they are DOT."""
+    """Boxes, frames and wires, before they are written as DOT."""
 
     root: Frame
     unfolded: bool = False
     """Whether every copy is drawn."""
     notes: dict[str, list[str]] = field(default_factory=dict)
-    """DOT name of a box to what its second line says besides params."""
+    """DOT name of a box to the notes on its second line, after the params."""
     boxes: dict[str, Part] = field(default_factory=dict)
     """DOT name of a box to its block."""
     wires: dict[tuple[str, str], list[ValueType]] = field(default_factory=dict)
-    """The two ends to the types between them."""
+    """DOT names of the two ends to the types between them."""
 
     def wire(self, source: str, target: str, type_: ValueType) -> None:
-        """Draw a wire; a second one of the same type is the same line."""
+        """Draw a wire; wires of the same type between the same boxes are one line."""
         types = self.wires.setdefault((source, target), [])
         if type_ not in types:
             types.append(type_)
 
     def note(self, box: str, text: str) -> None:
-        """Add words to the second line of a box, once."""
-        words = self.notes.setdefault(box, [])
-        if text not in words:
-            words.append(text)
+        """Add a note to the second line of a box, once."""
+        notes = self.notes.setdefault(box, [])
+        if text not in notes:
+            notes.append(text)
 
 
 def fold(graph: Graph) -> Picture:
-    """Return a picture with each template once."""
+    """Return a picture that shows each template once."""
     picture = Picture(Frame("", graph.name))
     _place(picture, picture.root, graph.root, "")
     inputs = {name: (f"input/{name}", type_) for name, type_ in graph.inputs.items()}
@@ -74,7 +74,7 @@ def fold(graph: Graph) -> Picture:
 
 
 def unfold(graph: Graph) -> Picture:
-    """Return a picture with every copy."""
+    """Return a picture that shows every copy."""
     picture = Picture(Frame("", graph.name), unfolded=True)
     _place(picture, picture.root, graph.root, "")
     _wire_flat(picture, graph)
@@ -82,7 +82,7 @@ def unfold(graph: Graph) -> Picture:
 
 
 def _place(picture: Picture, frame: Frame, scope: Scope, prefix: str) -> None:
-    """Put a box for each block of a scope into its frame, and a frame for each template."""
+    """Place a box for each block of a scope in its frame, and a frame for each template."""
     for node in scope.nodes:
         path = prefix + node.name
         if isinstance(node, BlockNode):
@@ -95,14 +95,14 @@ def _place(picture: Picture, frame: Frame, scope: Scope, prefix: str) -> None:
 def _place_template(
     picture: Picture, frame: Frame, node: TemplateNode | RepeatNode, path: str
 ) -> None:
-    """Put the frames of a template: one for each run of equal copies, or one for every copy."""
-    said, repeated = "", isinstance(node, RepeatNode)
+    """Place the frames of a template: one for each run of equal copies, or one for every copy."""
+    note, repeated = "", isinstance(node, RepeatNode)
     if isinstance(node, RepeatNode):
-        said = "shared weights" if node.share else ""
+        note = "shared weights" if node.share else ""
         for port in node.collect:
             frame.stacks[f"stack/{path}/{port}"] = f"{node.repeat} {port} stacked"
         if picture.unfolded:
-            outer = Frame(path, node.body.name, node.repeat, said)
+            outer = Frame(path, node.body.name, node.repeat, note)
             frame.frames.append(outer)
             for index, body in node.copies():
                 copy = Frame(f"{path}.{index}", f"{path}.{index}")
@@ -110,7 +110,7 @@ def _place_template(
                 _place(picture, copy, body, f"{copy.path}.")
             return
     for below, body, count in node.runs():
-        stack = Frame(f"{path}.{below}".rstrip("."), body.name, count if repeated else None, said)
+        stack = Frame(f"{path}.{below}".rstrip("."), body.name, count if repeated else None, note)
         frame.frames.append(stack)
         _place(picture, stack, body, f"{stack.path}.")
 
@@ -118,7 +118,7 @@ def _place_template(
 def _wire_flat(picture: Picture, graph: Graph) -> None:
     """Draw the wires of every copy.
 
-    Masks that come from outside are said, not drawn: they go to nearly every box.
+    Masks among the inputs are notes in the boxes instead of wires: they go to nearly every box.
     """
     flat = flat_graph(graph)
 
@@ -141,7 +141,7 @@ def _wire_flat(picture: Picture, graph: Graph) -> None:
 def _wire_folded(
     picture: Picture, scope: Scope, prefix: str, inputs: Mapping[str, _Value]
 ) -> dict[str, _Value]:
-    """Draw the wires of a scope, templates once; return who gives its outputs."""
+    """Draw the wires of a scope, templates once, and return the boxes of its outputs."""
     known = dict(inputs)
     for node in scope.nodes:
         path = prefix + node.name
@@ -159,7 +159,7 @@ def _wire_folded(
 def _wire_template(
     picture: Picture, node: TemplateNode | RepeatNode, path: str, reads: dict[str, _Value]
 ) -> dict[str, _Value]:
-    """Draw the wires of a template, a run of like copies at a time."""
+    """Draw the wires of a template, once for each run of equal copies."""
     given, entered = dict[str, _Value](), dict(reads)
     carry, collect = (node.carry, node.collect) if isinstance(node, RepeatNode) else ((), ())
     for below, body, _ in node.runs():

@@ -1,4 +1,4 @@
-"""Outline: a graph as a tree of text: blocks, types, parameters, ties and axes."""
+"""Outline: a graph as a text table of nodes with types, parameters, FLOPs, ties and axes."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ class Line:
     """One line of an outline: a node, or the block in a slot of one."""
 
     depth: int
-    """How far it is indented; 0 at the root."""
+    """Indentation level; 0 at the root."""
     path: str
-    """Where it is, as a patch selects it: `decoder.*.self_attention/f`."""
+    """Path as a patch selects it: `decoder.*.self_attention/f`."""
     name: str
     use: str
     """The block's key, or the name of the template."""
     params: Mapping[str, Any]
-    """Params as the block takes them; empty for a template."""
-    said: str
-    """The params that matter, on one line."""
+    """Params of the block; empty for a template."""
+    shown: str
+    """The distinguishing params, on one line."""
     repeat: int | None
-    """Copies of a repeated template; None for anything else."""
+    """Number of copies of a repeated template; None for anything else."""
     inputs: Mapping[str, ValueType]
     outputs: Mapping[str, ValueType]
     weights: Mapping[str, tuple[int, ...]]
-    """Shapes of its own parameters, slots and nodes below it aside."""
+    """Shapes of its own parameters, without those of slots and nodes below it."""
     each: int
-    """Parameters of one of them, all below it included."""
+    """Number of parameters of one copy, including everything below it."""
     parameters: int
-    """Parameters of all its copies together."""
+    """Number of parameters of all its copies."""
     tied: int
-    """How many of `parameters` count elsewhere, because they are tied to others."""
+    """How many of `parameters` are counted elsewhere, because they are tied to others."""
     flops: int = 0
-    """Work of all its copies in one forward pass; 0 in slots, whose work is the node's."""
+    """FLOPs of all its copies in one forward pass; 0 in slots, which count for their node."""
 
 
 def outline(graph: Graph) -> list[Line]:
-    """Return the tree of a graph, a line for each node, templates once."""
+    """Return the tree of a graph, with a line for each node; templates are listed once."""
     tied: Counter[str] = Counter()
     shapes = graph.root.weights() if graph.ties else {}
     for group in graph.ties:
@@ -63,7 +63,7 @@ def outline(graph: Graph) -> list[Line]:
 
 
 def _above(line: str) -> Iterator[str]:
-    """Yield a line's path and those of the lines that it is indented under."""
+    """Yield the path of a line and the paths of the lines that it is indented under."""
     node, *slots = line.split("/")
     for count in range(len(slots), 0, -1):
         yield "/".join([node, *slots[:count]])
@@ -74,7 +74,7 @@ def _above(line: str) -> Iterator[str]:
 
 
 def _lines(graph: Graph, tied: Mapping[str, int]) -> Iterator[Line]:
-    """Yield the lines of a graph, without their work."""
+    """Yield the lines of a graph, without their FLOPs."""
     depths: dict[str, int] = {}
     scopes = {"": graph.root}
     for visit in visits(graph.root):
@@ -85,7 +85,7 @@ def _lines(graph: Graph, tied: Mapping[str, int]) -> Iterator[Line]:
         if visit.kind == "index" and not (
             isinstance(visit.node, RepeatNode) and visit.node.instead
         ):
-            depths[visit.path] = depths[around]  # copies that are all alike have no line
+            depths[visit.path] = depths[around]  # identical copies have no line of their own
             continue
         depths[visit.path] = depth
         yield _line(visit, scopes.get(around, graph.root), depth, tied)
@@ -95,21 +95,21 @@ def _line(visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int]) -> Li
     """Return the line of a visit.
 
     Args:
-        visit: what the line is about.
-        scope: the scope around it.
-        depth: how far the line is indented.
-        tied: path to the number of parameters that count elsewhere.
+        visit: the visit to describe.
+        scope: the enclosing scope.
+        depth: indentation level of the line.
+        tied: path to the number of parameters that are counted elsewhere.
     """
     node, part, repeat = visit.node, visit.part, None
     name = visit.pieces[-1][1]
     params: dict[str, Any] = {}
-    said, weights = "", dict[str, tuple[int, ...]]()
+    shown, weights = "", dict[str, tuple[int, ...]]()
     if part is not None:
         use, inputs, outputs = part.key, part.inputs, part.outputs
         each = sum(map(prod, part.weights().values()))
         total = each * visit.sets
         if isinstance(part, Part):
-            params, said = part.params.model_dump(), _said(part)
+            params, shown = part.params.model_dump(), _shown_params(part)
             weights = dict(part.block.weights(part.arguments))
     elif visit.kind == "index" and visit.body is not None:
         use, inputs, outputs = visit.body.name, visit.body.inputs, visit.body.gives()
@@ -133,7 +133,7 @@ def _line(visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int]) -> Li
         name=name,
         use=use,
         params=params,
-        said=said,
+        shown=shown,
         repeat=repeat,
         inputs=dict(inputs),
         outputs=dict(outputs),
@@ -144,8 +144,8 @@ def _line(visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int]) -> Li
     )
 
 
-def _said(part: Part) -> str:
-    """Return the params that matter, as a person would type them."""
+def _shown_params(part: Part) -> str:
+    """Return the distinguishing params as `name=value`."""
     words = (
         f"{name}={str(value).lower() if isinstance(value, bool) else value}"
         for name, value in salient(part)
@@ -166,7 +166,7 @@ def render(graph: Graph) -> str:
         rows.append(
             (
                 "  " * line.depth + line.name + times,
-                f"{line.use} {line.said}".rstrip(),
+                f"{line.use} {line.shown}".rstrip(),
                 f"{_types(line.inputs)} -> {_types(line.outputs)}",
                 f"{line.each:,}" if line.each and line.each != line.parameters else "",
                 f"{line.parameters:,}" if line.parameters else "",
@@ -192,16 +192,16 @@ def render(graph: Graph) -> str:
 
 
 _NUMBERS = 3
-"""Columns from here on are numbers, aligned to the right."""
+"""Index of the first numeric column; numeric columns are right-aligned."""
 
 
 def _types(types: Mapping[str, ValueType]) -> str:
-    """Write the types of some ports, each once."""
+    """Format the types of some ports, each once."""
     return ", ".join(dict.fromkeys(map(str, types.values()))) or "nothing"
 
 
 def _head(graph: Graph) -> list[str]:
-    """Return what comes before the table."""
+    """Return the lines before the table: doc, inputs and outputs."""
     doc = "".join(char if char.isprintable() else " " for char in graph.doc)
     ends = [("in", graph.inputs), ("out", graph.outputs)]
     rows = [(what, name, str(type_)) for what, types in ends for name, type_ in types.items()]
@@ -215,7 +215,7 @@ def _head(graph: Graph) -> list[str]:
 
 
 def _foot(graph: Graph) -> list[str]:
-    """Return what comes after the table: ties, axes, decoding."""
+    """Return the lines after the table: ties, axes, decoding, unpadding."""
     axes = ", ".join(f"{axis} {kind}" for axis, kind in graph.spec.axes.items())
     axis = graph.step_axis
     sizes = " ".join(f"{name}={size}" for name, size in default_sizes(graph).items())
@@ -224,19 +224,19 @@ def _foot(graph: Graph) -> list[str]:
         *(f"tied     {' = '.join(group)}" for group in graph.ties),
         f"axes     {axes}",
         f"decodes  {decodes}",
-        f"packs    {_packs(graph)}",
+        f"unpads   {_unpads(graph)}",
         f"MFLOP    of matrix products in one forward pass of {sizes}",
     ]
 
 
-def _packs(graph: Graph) -> str:
-    """Say which axes a training can pack, and which blocks see padding all the same."""
+def _unpads(graph: Graph) -> str:
+    """Describe which axes training can unpad, and which blocks still get padded inputs."""
     plan = plan_unpad(graph)
     if not plan.axes:
         return f"no: {plan.why}"
     padded = ", ".join(dict.fromkeys(around.block for around in plan.blocks.values()))
-    kept = "".join(f"; not {axis}: {why}" for axis, why in plan.padded.items())
-    return f"{' and '.join(plan.axes)} in training{f', but for {padded}' if padded else ''}{kept}"
+    rest = "".join(f"; not {axis}: {why}" for axis, why in plan.padded.items())
+    return f"{' and '.join(plan.axes)} in training{f', except in {padded}' if padded else ''}{rest}"
 
 
 def as_json(graph: Graph) -> dict[str, Any]:

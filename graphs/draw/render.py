@@ -1,4 +1,4 @@
-"""Diagram file: a picture in DOT becomes a file, whole or not at all."""
+"""Rendering: write a diagram to a file, atomically, with graphviz's `dot`."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from ...specs.files import write_beside
 from ...specs.findings import InputError
 
 SUFFIXES = ("svg", "png", "pdf", "dot")
-"""Files that can be written, by suffix."""
+"""Suffixes of the supported file formats."""
 LONGEST_RENDER = 300
-"""Seconds that `dot` may take."""
+"""Timeout of `dot`, in seconds."""
 
 
 def check_suffix(out: Path, suffixes: Sequence[str] = SUFFIXES) -> str:
-    """Return the suffix of a file to draw, without its dot.
+    """Return the suffix of an output file, without its dot.
 
     Raises:
-        InputError: nothing is drawn into such a file.
+        InputError: this file format is not supported.
     """
     suffix = out.suffix.removeprefix(".").lower()
     if suffix not in suffixes:
         known = ", ".join(f".{name}" for name in suffixes)
-        problem = f"cannot draw into a file that ends in '{out.suffix}'"
-        raise InputError(problem, place=str(out), help=f"end the name in one of {known}")
+        problem = f"cannot draw to a file with the suffix '{out.suffix}'"
+        raise InputError(problem, place=str(out), help=f"use one of {known}")
     return suffix
 
 
 def write_picture(picture: graphviz.Digraph, out: Path) -> Path:
-    """Write a picture beside its place and rename it; the suffix says how it is drawn.
+    """Write a diagram to a temporary file and rename it; the suffix selects the format.
 
     Raises:
-        InputError: unknown suffix, no `dot` on this machine, or the file cannot be
+        InputError: the suffix is unknown, `dot` is not installed, or the file cannot be
             written.
     """
     suffix = check_suffix(out)
@@ -57,18 +57,18 @@ def _render(picture: graphviz.Digraph, suffix: str, out: Path) -> bytes:
         )
     except FileNotFoundError as error:
         raise InputError(
-            "there is no program 'dot' to draw with",
+            "the program 'dot' is not installed",
             place=str(out),
             help="install graphviz (Debian: apt-get install graphviz), or write a .dot file,"
-            " which needs none",
+            " which does not need it",
         ) from error
     except subprocess.TimeoutExpired as error:
-        problem = f"'dot' was not done after {LONGEST_RENDER} seconds"
+        problem = f"'dot' did not finish within {LONGEST_RENDER} seconds"
         raise InputError(problem, place=str(out), help="write a .dot file instead") from error
     if done.returncode or not done.stdout:
-        words = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
         raise InputError(
-            f"'dot' could not draw: {words[-1]}", place=str(out), help="write a .dot file instead"
+            f"'dot' failed: {lines[-1]}", place=str(out), help="write a .dot file instead"
         )
     content: bytes = done.stdout
     return content

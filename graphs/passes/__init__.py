@@ -1,1 +1,1 @@
-"""Analyses and rewrites of a checked graph."""
+"""Analyses and transformations of a checked graph."""

@@ -1,4 +1,4 @@
-"""Head: the last map of a graph, where an output comes straight from one."""
+"""Output projection: find the linear map that computes an output of a graph."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from ..ir.graph import BlockNode, Graph
 
 
 def head_of(graph: Graph, output: str) -> str | None:
-    """Return the node of the graph that gives an output by a linear map alone.
+    """Return the name of the node that computes an output with a single linear map, else None.
 
-    Its block says by contract that it is one (`BlockType.projects`), and nothing else
-    reads what it gives; else None.
+    The block of the node must be a linear map (`BlockType.is_linear_map`), and nothing else may
+    read its output.
 
     Args:
         graph: a checked graph.

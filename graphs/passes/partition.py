@@ -1,7 +1,7 @@
-"""Halves: a graph cut in two, where some of its inputs come in.
+"""Partition: split a graph in two at the point where some of its inputs enter.
 
-What does not depend on them is the first half, computed once; the rest is the second,
-which may run again and again, as a decoder does that writes all words at once.
+The first part does not depend on these inputs and is computed once.  The second part may run
+repeatedly, as in a decoder that predicts all tokens at once.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _AXIS = re.compile(r"\b[A-Z][A-Za-z0-9]*\b")
 
 
 def halves(graph: Graph, later: Collection[str], registry: Registry) -> tuple[Graph, Graph]:
-    """Cut a graph where some inputs come in.
+    """Split a graph in two where some inputs enter.
 
-    Nodes keep their names, and so do parameters.  A value that the second half reads of
-    the first is called `NODE_PORT`, as an output of the one and an input of the other.
+    Nodes and parameters keep their names.  A value of the first part that the second part reads
+    is called `NODE_PORT`, as an output of the first and as an input of the second.
 
     Args:
-        graph: the whole.
-        later: inputs that the first half does not have.
+        graph: the graph to split.
+        later: inputs that the first part does not have.
         registry: the block types that the graph names.
 
     Returns:
-        The two halves; each keeps the outputs that it can give.
+        The two parts, each with the outputs that it can compute.
 
     Raises:
-        SpecError: one of them would be no graph, as when nothing depends on `later`.
+        SpecError: one of them would not be a graph, for example if nothing depends on `later`.
     """
     root, full = graph.root, canonical(graph)
     moving = moving_values(root, frozenset(later))
@@ -44,8 +44,8 @@ def halves(graph: Graph, later: Collection[str], registry: Registry) -> tuple[Gr
     read = {value for n in root.nodes if n.name in second for value in n.wires.values()}
     crossing = {v: v.replace(".", "_") for v in sorted(read - moving) if "." in v}
     nodes: Mapping[str, dict[str, Any]] = full["nodes"]
-    first_half = {name: node for name, node in nodes.items() if name not in second}
-    second_half = {
+    first_nodes = {name: node for name, node in nodes.items() if name not in second}
+    second_nodes = {
         name: {**node, "in": {port: crossing.get(v, v) for port, v in node["in"].items()}}
         for name, node in nodes.items()
         if name in second
@@ -54,12 +54,12 @@ def halves(graph: Graph, later: Collection[str], registry: Registry) -> tuple[Gr
     types = {name: str(root.type_of(value)) for value, name in crossing.items()}
     crossed = {name: value for value, name in crossing.items()}
     return (
-        _graph(full, registry, "first", first_half, full["inputs"], given | crossed),
+        _graph(full, registry, "first", first_nodes, full["inputs"], given | crossed),
         _graph(
             full,
             registry,
             "second",
-            second_half,
+            second_nodes,
             full["inputs"] | types,
             {port: value for port, value in full["outputs"].items() if value in moving},
         ),
@@ -69,19 +69,19 @@ def halves(graph: Graph, later: Collection[str], registry: Registry) -> tuple[Gr
 def _graph(
     full: Mapping[str, Any],
     registry: Registry,
-    half: str,
+    part: str,
     nodes: Mapping[str, dict[str, Any]],
     inputs: Mapping[str, str],
     outputs: Mapping[str, str],
 ) -> Graph:
-    """Return the graph of some of a full form's nodes, with nothing that they do not use."""
+    """Return the graph of some nodes of a canonical form, without unused inputs and axes."""
     read = {value for node in nodes.values() for value in node["in"].values()}
     kept = {name: type_ for name, type_ in inputs.items() if name in read}
     axes = {axis for type_ in kept.values() for axis in _AXIS.findall(type_)}
     used = set(_templates(nodes, full.get("blocks", {})))
     value = {
         "format": full["format"],
-        "name": f"{full['name']}-{half}",
+        "name": f"{full['name']}-{part}",
         "axes": {name: kind for name, kind in full["axes"].items() if name in axes},
         "inputs": kept,
         "outputs": outputs,
@@ -93,12 +93,12 @@ def _graph(
             if len(group := [path for path in paths if path.partition(".")[0] in nodes]) > 1
         ],
     }
-    source = f"{full['name']}, {half} half"
+    source = f"{full['name']}, {part} part"
     return check(parse(Spec, value, source), registry, source=source)
 
 
 def _templates(nodes: Mapping[str, Any], blocks: Mapping[str, Any]) -> Iterator[str]:
-    """Walk the templates that nodes use, and those inside them."""
+    """Yield the templates that nodes use, directly or inside other templates."""
     todo: list[Any] = list(nodes.values())
     while todo:
         record = todo.pop()

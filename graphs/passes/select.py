@@ -1,7 +1,7 @@
-"""Chosen: which modules of a checked graph a selection names, as a run file writes it.
+"""Selection: resolve a selection in a run file to modules of a checked graph.
 
-The language is that of patches (`specs/patches/select.py`); here it is followed through the
-expanded graph, so that single copies, and what stands in slots, have paths of their own.
+The notation is that of patches (`specs/patches/select.py`).  Here it is matched against the
+expanded graph, so that single copies and the blocks in slots have paths of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..ir.graph import Graph, Part, RepeatNode, Scope
 from ..ir.traverse import visits
 
 _Piece = tuple[Kind, str, int]
-"""One piece of a path: what it is, its name, its number."""
+"""One piece of a path: its kind, its name, its number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,13 @@ class _Place:
 
     pieces: tuple[_Piece, ...]
     modules: tuple[str, ...]
-    """Paths of the modules that it is: one, or all copies of a repeat."""
+    """Paths of its modules: one, or all copies of a repeat."""
     record: Mapping[str, Any]
-    """What brackets look at."""
+    """Record to which predicates in brackets are applied."""
 
     @property
     def text(self) -> str:
-        """The path as a selection of all copies writes it."""
+        """The path with `*` for copy numbers."""
         words = ("*" if kind == "index" else word for kind, word, _ in self.pieces)
         marks = ("/" if kind == "slot" else "." for kind, _, _ in self.pieces)
         return "".join(f"{mark}{word}" for mark, word in zip(marks, words, strict=True))[1:]
@@ -44,10 +44,10 @@ def chosen(graph: Graph, text: str, *, place: str = "") -> tuple[str, ...]:
     Args:
         graph: a checked graph.
         text: such as `encoder.*`, `decoder.0-2.feed_forward/f` or `**[use=attention@1]`.
-        place: where it stands, for the message.
+        place: where the selection is written, for the message.
 
     Raises:
-        InputError: it cannot be read, or names nothing; the nearest path is told.
+        InputError: it cannot be parsed or selects nothing; the help names the nearest path.
     """
     try:
         selection = read_selection(text)
@@ -55,7 +55,7 @@ def chosen(graph: Graph, text: str, *, place: str = "") -> tuple[str, ...]:
         raise InputError(f"{error}: '{text}'", place=place, help=error.help) from error
     if selection.target == "spec":
         raise InputError(
-            "'/' is the whole model", place=place, help="name its parts, such as 'encoder.*'"
+            "'/' selects the complete model", place=place, help="select parts, such as 'encoder.*'"
         )
     places = list(_places(graph))
     if selection.target == "templates":
@@ -67,10 +67,10 @@ def chosen(graph: Graph, text: str, *, place: str = "") -> tuple[str, ...]:
     if not kept:
         known = list(dict.fromkeys(each.text for each in places))
         bare = selection.path
-        why = f"'{text}' names nothing in '{graph.name}'"
+        problem = f"'{text}' selects nothing in '{graph.name}'"
         if found:
-            why += f": '{bare}' is there, but not as the brackets want it"
-        raise InputError(why, place=place, help=did_you_mean(bare, known))
+            problem += f": '{bare}' exists, but does not match the brackets"
+        raise InputError(problem, place=place, help=did_you_mean(bare, known))
     paths = {path for each in kept for path in each.modules}
     return tuple(path for path in sorted(paths) if not any(_inside(path, one) for one in paths))
 
@@ -80,7 +80,7 @@ def _inside(path: str, other: str) -> bool:
 
 
 def _places(graph: Graph) -> Iterator[_Place]:
-    """Yield everything that a selection can name, every copy included."""
+    """Yield everything that a selection can name, including every copy."""
     for visit in visits(graph.root, "each"):
         pieces = tuple(
             (kind, word, int(word) if kind == "index" else 0) for kind, word in visit.pieces
@@ -100,7 +100,7 @@ def _template(scope: Scope) -> dict[str, Any]:
 
 
 def _fits(segments: tuple[Segment, ...], pieces: tuple[_Piece, ...]) -> bool:
-    """Say whether a path is one that the segments describe."""
+    """Return whether a path matches the segments of a selection."""
 
     @functools.cache
     def from_(segment: int, piece: int) -> bool:

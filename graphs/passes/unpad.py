@@ -1,12 +1,12 @@
-"""Packing: which values of a graph can go without padding, and which blocks need it back.
+"""Unpadding: which values of a graph can omit their padding, and which blocks need it back.
 
-A batch of sentences `[B T ...]` is packed into `[R ...]`: the R positions that are no padding,
-one after the other.  A block whose ports say `...` takes any leading axes, so it takes packed
-rows as they are.  One whose ports name the axes looks at rows or at order: what it reads is
-padded for it, and what it gives is packed again.
+A batch of sentences `[B T ...]` is unpadded to `[R ...]`: the R non-padding tokens, one after the
+other.  A block whose ports use `...` takes any leading axes, so it takes unpadded tokens as they
+are.  A block whose ports name the axes depends on rows or on order: its inputs are padded again,
+and its outputs are unpadded.
 
-An axis stays padded where padding counts: a block that reads all positions is not told
-which of them to keep.
+An axis stays padded where padding would change the result: in a block that reads all positions
+without a mask.
 """
 
 from __future__ import annotations
@@ -21,58 +21,58 @@ from ..ir.traverse import Visit, visits
 from ..ir.value_type import ValueType
 
 PADDED = frozenset({"mask", "bias", "len"})
-"""Kinds that are never packed: they say what padding is."""
+"""Kinds that are never unpadded, because they mark the padding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where packed rows of a value stand when it is padded."""
+    """The position of the batch axis and the time axis in the padded form of a value."""
 
     axis: str
-    """The time axis that is packed together with the batch."""
+    """The time axis that is unpadded, merged with the batch axis."""
     dim: int
-    """Axes before the batch."""
+    """Number of axes before the batch axis."""
     rank: int
-    """Axes of the padded value; the packed one has one less."""
+    """Number of axes of the padded value; the unpadded value has one less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What is packed of the values around one block, or around the whole graph."""
+    """The unpadded values among the inputs and outputs of a block, or of the complete graph."""
 
     block: str
-    """The block's key; the name of the graph."""
+    """Key of the block, or name of the graph."""
     inputs: Mapping[str, Place]
     outputs: Mapping[str, Place | None]
-    """All outputs, in order; None for one that is not packed."""
+    """All outputs, in order; None for an output that is not unpadded."""
     ports: tuple[str, ...]
-    """The ports that generated code wires by position, in order."""
+    """The ports that generated code passes by position, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnpadPlan:
-    """How a graph is packed."""
+    """How a graph is unpadded."""
 
     axes: tuple[str, ...]
-    """The time axes that are packed; none where nothing can be."""
+    """The time axes that are unpadded; empty if there are none."""
     whole: Around
-    """Inputs that are packed to begin with, and outputs that are padded in the end."""
+    """The graph's inputs to unpad before it runs, and its outputs to pad afterwards."""
     masks: Mapping[str, str]
-    """Time axis to the input that says which of its positions are no padding, where one does."""
+    """Time axis to the input that masks its padding, for the axes that have such an input."""
     blocks: Mapping[str, Around]
-    """Path of a block's module to what is padded for it and packed after it."""
+    """Path of a module to the inputs that are padded for it and the outputs to unpad after it."""
     padded: Mapping[str, str]
-    """Axis that stays padded to the reason."""
+    """Each axis that stays padded to the reason."""
 
     @property
     def why(self) -> str:
-        """Why nothing is packed, in words."""
+        """Why nothing is unpadded."""
         reasons = "; ".join(dict.fromkeys(self.padded.values()))
-        return reasons or "no input has a batch axis and a time axis alone"
+        return reasons or "no input begins with a batch axis and a time axis"
 
 
 def plan_unpad(graph: Graph) -> UnpadPlan:
-    """Return how a graph is packed.
+    """Return how a graph is unpadded.
 
     Args:
         graph: a checked graph.
@@ -85,47 +85,47 @@ def plan_unpad(graph: Graph) -> UnpadPlan:
     for name, type_ in graph.inputs.items():
         if type_.kind == "mask" and len(type_.axes) == 2:  # noqa: PLR2004 - batch and time
             masks.setdefault(str(type_.axes[1]), name)
-    # An axis that no input has alone with the batch cannot be told from its padding.
-    places = _Packer(batches, times, times - padded.keys()).places(graph.inputs)
-    told = {place.axis for place in places.values() if place.dim == 0} | masks.keys()
-    packer = _Packer(batches, times, frozenset(told) - padded.keys())
+    # Padding can be found only for an axis of an input that begins with the batch and this axis.
+    places = _Planner(batches, times, times - padded.keys()).places(graph.inputs)
+    known = {place.axis for place in places.values() if place.dim == 0} | masks.keys()
+    planner = _Planner(batches, times, frozenset(known) - padded.keys())
     blocks = {}
     for visit in visits(graph.root, "weights"):
         if isinstance(visit.part, Part):
-            around = packer.around(visit.part, packer.padded_entry(visit))
+            around = planner.around(visit.part, planner.padded_entry(visit))
             if around is not None:
                 blocks[visit.module] = around
-    outputs = {name: packer.place(type_) for name, type_ in graph.outputs.items()}
-    axes = tuple(axis for axis in kinds if axis in packer.packed)
-    whole = Around(graph.name, packer.places(graph.inputs), outputs, tuple(graph.inputs))
+    outputs = {name: planner.place(type_) for name, type_ in graph.outputs.items()}
+    axes = tuple(axis for axis in kinds if axis in planner.unpadded)
+    whole = Around(graph.name, planner.places(graph.inputs), outputs, tuple(graph.inputs))
     return UnpadPlan(axes, whole, masks, blocks, padded)
 
 
 @dataclass(frozen=True, slots=True)
-class _Packer:
-    """Says what is packed."""
+class _Planner:
+    """Decides which values are unpadded, given the batch axes, time axes and unpadded axes."""
 
     batches: frozenset[str]
     times: frozenset[str]
-    packed: frozenset[str]
+    unpadded: frozenset[str]
 
     def place(self, type_: ValueType) -> Place | None:
-        """Return where packed rows of a value belong; None for one that is not packed."""
+        """Return where the batch and time axis of a value are; None if it is not unpadded."""
         axes = type_.axes
         long = [index for index, axis in enumerate(axes) if self.times & names_of(axis)]
-        if type_.kind in PADDED or len(long) != 1 or axes[long[0]] not in self.packed:
+        if type_.kind in PADDED or len(long) != 1 or axes[long[0]] not in self.unpadded:
             return None
         if long[0] == 0 or axes[long[0] - 1] not in self.batches:
             return None
         return Place(str(axes[long[0]]), long[0] - 1, len(axes))
 
     def places(self, types: Mapping[str, ValueType]) -> dict[str, Place]:
-        """Return the places of those that are packed."""
+        """Return the places of the values that are unpadded."""
         found = {name: self.place(type_) for name, type_ in types.items()}
         return {name: place for name, place in found.items() if place is not None}
 
-    def stands_apart(self, part: Part) -> bool:
-        """Say whether a block, slots aside, cannot take packed rows as they are."""
+    def needs_padding(self, part: Part) -> bool:
+        """Return whether a block, apart from its slots, cannot take unpadded tokens as they are."""
         if part.signature.by_row:
             return True
         wired = [(port, part.inputs[port.name]) for port in _wired(part)]
@@ -135,21 +135,21 @@ class _Packer:
         return any(places) and not (any_axes and all(places))
 
     def padded_entry(self, visit: Visit) -> str | None:
-        """Return the port of a slot's block by which padded values enter; None if there is none."""
+        """Return the port by which padded values enter a block in a slot; None if there is none."""
         around = visit.parent
         if visit.kind != "slot" or around is None or not isinstance(around.part, Part):
             return None
-        padded = self.padded_entry(around) is not None or self.stands_apart(around.part)
+        padded = self.padded_entry(around) is not None or self.needs_padding(around.part)
         return around.part.signature.slot(visit.pieces[-1][1]).input.name if padded else None
 
     def around(self, part: Part, entered: str | None) -> Around | None:
-        """Return what is done around a block; None where nothing is.
+        """Return what to pad and unpad around a block; None if there is nothing to do.
 
         Args:
             part: the block.
-            entered: the port by which padded values come in from the block around it.
+            entered: the port by which padded values enter from the enclosing block.
         """
-        if not self.stands_apart(part):
+        if not self.needs_padding(part):
             return None
         inputs = self.places(part.inputs)
         outputs = {name: self.place(type_) for name, type_ in part.outputs.items()}
@@ -163,7 +163,7 @@ class _Packer:
 
 
 def _wired(part: Part) -> Iterator[Port]:
-    """Yield the ports of a block that are wired, those of its slots aside."""
+    """Yield the wired ports of a block, without those of its slots."""
     return (port for port in part.signature.inputs if port.name in part.inputs)
 
 
@@ -177,9 +177,9 @@ def _reasons(graph: Graph) -> dict[str, str]:
         signature, where = part.signature, f"'{visit.module}' ({part.key})"
         everywhere = ""
         if any(port.type.kind == "loss" for port in signature.outputs):
-            everywhere = f"{where} counts padding in a loss of its own"
+            everywhere = f"{where} computes a loss that includes padding"
         elif signature.by_row and any(isinstance(one, TemplatePart) for one in part.fill.values()):
-            everywhere = f"{where} looks at rows, and a template stands in it"
+            everywhere = f"{where} depends on the rows of the batch and has a template in a slot"
         if everywhere:
             found |= dict.fromkeys(set(times) - found.keys(), everywhere)
         if any(port.type.kind in ("mask", "bias") for port in _wired(part)):
@@ -187,6 +187,6 @@ def _reasons(graph: Graph) -> dict[str, str]:
         for name, behavior in signature.behavior.items():
             for axis in times if behavior == "full" else ():
                 if axis in names_of(part.axes.get(name, 1)):
-                    why = f"{where} reads all of {axis} and is not told what is padding"
+                    why = f"{where} reads all of {axis} without a mask"
                     found.setdefault(axis, why)
     return found

@@ -78,7 +78,7 @@ def test_what_is_untied_begins_as_the_one_that_was_shared(edit: Edit, graph_of: 
     assert found.after - found.before == 2 * 37000 * 512
     assert found.sizes()["carried"] == untied.parameters()
     for name in EMBEDDINGS[1:]:
-        assert f"  {name:23}  begins as {EMBEDDINGS[0]}\n" in found.render()
+        assert f"  {name:23}  copied from {EMBEDDINGS[0]}\n" in found.render()
 
 
 def test_what_is_tied_anew_begins_as_the_first(edit: Edit, graph_of: GraphOf) -> None:
@@ -111,7 +111,7 @@ def test_a_tied_weight_goes_on_through_any_of_its_names(edit: Edit, graph_of: Gr
     assert found.sources["head.weight"] == "source_embedding.weight"
     assert found.new == {"words.weight": (37000, 512)}
     assert not found.lost
-    assert "  head.weight  begins as source_embedding.weight" in found.render()
+    assert "  head.weight  copied from source_embedding.weight" in found.render()
 
 
 def test_a_shape_that_only_a_later_name_has_goes_on(edit: Edit, graph_of: GraphOf) -> None:

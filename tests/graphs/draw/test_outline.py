@@ -185,11 +185,11 @@ def test_the_text_ends_with_ties_axes_and_decoding() -> None:
         "tied     source_embedding.weight = target_embedding.weight = head.weight",
         "axes     B batch, S time, T time",
         "decodes  step by step along T",
-        "packs    S and T in training, but for sinusoidal_position@1, attention@1",
+        "unpads   S and T in training, except in sinusoidal_position@1, attention@1",
         "MFLOP    of matrix products in one forward pass of B=1 S=32 T=32",
     ]
     assert "decodes  no" in render(tiny())
-    assert "packs    T in training\n" in render(tiny())
+    assert "unpads   T in training\n" in render(tiny())
     assert "tied" not in render(tiny())
 
 

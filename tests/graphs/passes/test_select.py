@@ -58,11 +58,11 @@ def test_copies_that_share_weights_are_one_module() -> None:
 @pytest.mark.parametrize(
     ("text", "problem", "help_"),
     [
-        ("encodr.*", "'encodr.*' names nothing in 'transformer-base'", "did you mean 'encoder.*'?"),
-        ("encoder.7", "'encoder.7' names nothing", ""),
-        ("encoder.*[use=linear@1]", "not as the brackets want it", ""),
+        ("encodr.*", "'encodr.*' selects nothing in 'transformer-base'", "did you mean 'encoder.*'?"),
+        ("encoder.7", "'encoder.7' selects nothing", ""),
+        ("encoder.*[use=linear@1]", "does not match the brackets", ""),
         ("encoder..f", "a segment is missing: 'encoder..f'", "write a path such as"),
-        ("/", "'/' is the whole model", "encoder.*"),
+        ("/", "'/' selects the complete model", "encoder.*"),
     ],
 )
 def test_a_selection_of_nothing_says_what_is_near(text: str, problem: str, help_: str) -> None:

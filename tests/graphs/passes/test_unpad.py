@@ -77,7 +77,7 @@ def test_an_axis_that_is_read_whole_needs_to_know_its_padding() -> None:
     with_mask = plan(kept, {"y": "f.y"}, {**IDS, "mask": "mask[B T]"})
 
     assert (without.axes, without.blocks) == ((), {})
-    assert without.why == "'f' (attention@1) reads all of T and is not told what is padding"
+    assert without.why == "'f' (attention@1) reads all of T without a mask"
     assert (with_mask.axes, with_mask.masks) == (("T",), {"T": "mask"})
     assert around(with_mask) == {"f": ({"x": T3}, {"y": T3})}
 

@@ -125,7 +125,7 @@ def test_a_run_says_what_it_recomputes_and_ends_the_same(
     left, right = (read_tensors(r.checkpoint / "weights.safetensors") for r in results)
     assert all(torch.equal(left[name], right[name]) for name in left)
     assert "activation checkpointing: 2 modules, from decoder.0" in messages
-    with pytest.raises(InputError, match="names nothing"):
+    with pytest.raises(InputError, match="selects nothing"):
         api.train(
             plain.model_copy(update={"activation_checkpointing": ("encoder.*", "decodr.*")}),
             out=tmp_path,
