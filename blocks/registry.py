@@ -1,8 +1,8 @@
-"""The registry: every block type that a spec may use, in one list, in reading order.
+"""Block registry: every block type that a spec may use, in the order of the documentation.
 
-A new block is one new line here.  A contract is loaded when a spec uses it, so opening a model
-loads the files of its own blocks only.  Installed packages add blocks through the `weft.blocks`
-entry-point group; a spec can never name code.
+To register a block, add a line here.  A block type is imported when a spec uses it, so opening a
+model imports only the files of its own blocks.  Installed packages add blocks through the
+`weft.blocks` entry-point group; a spec can never name code.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def load_block(path: str) -> BlockType:
     """Return the block type at `file:name`.
 
     Raises:
-        TypeError: there is something else.
+        TypeError: the object is not a `BlockType`.
     """
     file, _, name = full_path(path).partition(":")
     block = getattr(importlib.import_module(file), name)
@@ -89,7 +89,7 @@ def module_path(block: BlockType) -> str:
 
 
 def full_path(path: str) -> str:
-    """Return the full path of `file:name`; one that begins with a dot is relative to `blocks`."""
+    """Return the full path of `file:name`; a leading dot means relative to `blocks`."""
     return f"{__package__}{path}" if path.startswith(".") else path
 
 
@@ -100,10 +100,10 @@ def key_for(role: Role) -> str:
 
 @functools.cache
 def registry() -> Registry:
-    """Return the standard blocks and those of installed packages.
+    """Return the shipped blocks and those of installed packages.
 
-    An entry point of the group `weft.blocks` gives one `BlockType`, whose `module`
-    is then a full path, `package.file:Class`.
+    An entry point of the group `weft.blocks` loads one `BlockType`, whose `module` must be a
+    full path, `package.file:Class`.
     """
     added = [point.load() for point in entry_points(group="weft.blocks")]
     shipped = {key: functools.partial(load_block, path) for key, path in STANDARD.items()}

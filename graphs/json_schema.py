@@ -1,8 +1,8 @@
-"""Schema: the JSON Schema of a spec file, with which an editor completes and underlines.
+"""JSON Schema of spec files, with which editors complete and validate them.
 
-It is made of the forms in `specs/form.py` and of the registered blocks, so no key
-stands here that is not written there.  It knows form, params and ports; that wires
-fit and axes agree only the checker can say.
+It is generated from the records in `specs/form.py` and from the registered blocks, so keys are
+defined only there.  It covers keys, params and ports; only the checker can verify that wires fit
+and axes agree.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from .ir.block_type import BlockType, Registry, Signature
 from .ir.value_type import KINDS, SIZED
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
-"""The version of JSON Schema that is written."""
+"""The JSON Schema version of the output."""
 EXPRESSION = {"type": "string", "pattern": "^="}
-"""What may stand in place of any param's value."""
+"""Schema of an expression, which may replace the value of any param."""
 
 Schema = dict[str, Any]
 
 
 def schema(registry: Registry) -> Schema:
-    """Return the JSON Schema of a spec file: a whole spec, or the child of one.
+    """Return the JSON Schema of a spec file: a complete spec, or one that extends another.
 
     Args:
         registry: the blocks that a spec may name.
     """
-    whole = _tidied(Spec.model_json_schema())
-    found = {**whole.pop("$defs"), **_shared(registry)}
+    spec = _tidied(Spec.model_json_schema())
+    found = {**spec.pop("$defs"), **_shared(registry)}
     for form in (Spec, Template, UseNode, RepeatNode, Step):
-        _describe(whole if form is Spec else found[form.__name__], form)
+        _describe(spec if form is Spec else found[form.__name__], form)
     _describe(found["Use"], Use)
-    for record in (whole, found["Template"]):
+    for record in (spec, found["Template"]):
         _each(record["properties"]["inputs"], {"$ref": "#/$defs/type"})
-    _each(whole["properties"]["params"], {"$ref": "#/$defs/value"})
-    _each(whole["properties"]["blocks"], {"$ref": "#/$defs/block"})
+    _each(spec["properties"]["params"], {"$ref": "#/$defs/value"})
+    _each(spec["properties"]["blocks"], {"$ref": "#/$defs/block"})
     for name, ports in (("Use", False), ("UseNode", True)):
         found[name]["properties"]["use"] = _described({"$ref": "#/$defs/name"}, found[name], "use")
         found[name]["allOf"] = [{"$ref": f"#/$defs/{_key(b)}:use"} for b in registry] + [
@@ -52,8 +52,8 @@ def schema(registry: Registry) -> Schema:
         ]
     for block in registry:
         found |= _of_block(block)
-    whole["properties"] = {FOR_EDITORS: {"type": "string"}, **whole["properties"]}
-    found |= {"spec": whole, "child": _child(whole), "patch": _patch()}
+    spec["properties"] = {FOR_EDITORS: {"type": "string"}, **spec["properties"]}
+    found |= {"spec": spec, "child": _child(spec), "patch": _patch()}
     return {
         "$schema": DRAFT,
         "title": f"Weft spec, format {FORMAT}",
@@ -66,7 +66,7 @@ def schema(registry: Registry) -> Schema:
 
 
 def _shared(registry: Registry) -> Schema:
-    """Return what several places refer to: a type, a block's name, a value, a node."""
+    """Return the definitions used in several places: a type, a block's name, a value, a node."""
     kinds = "|".join(f"{kind}:[^\\[\\]]+" if kind in SIZED else kind for kind in KINDS)
     names = {"enum": registry.keys(), "enumDescriptions": [block.doc for block in registry]}
     template = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]{0,63}$"}
@@ -106,10 +106,10 @@ def _shared(registry: Registry) -> Schema:
 
 
 def _imported() -> Schema:
-    """Return the schema of a template that is a whole spec."""
+    """Return the schema of a template that is imported from a spec."""
     properties = {
-        "spec": {"type": "string", "description": "The spec: a shipped one, or one beside."},
-        "params": {"type": "object", "description": "Params of it that get other values."},
+        "spec": {"type": "string", "description": "A shipped spec, or one in the same folder."},
+        "params": {"type": "object", "description": "Params of that spec to override."},
         "doc": {"type": "string"},
     }
     return {"properties": properties, "additionalProperties": False}
@@ -120,7 +120,7 @@ def _block_without_use() -> Schema:
 
 
 def _key(block: BlockType) -> str:
-    """Return a block's key as a part of a pointer."""
+    """Return a block's key, escaped for a JSON Pointer."""
     return block.key.replace("~", "~0").replace("/", "~1")
 
 
@@ -137,8 +137,8 @@ def _of_block(block: BlockType) -> Schema:
     )
     required = params.pop("required", [])
     for name, value in params.get("properties", {}).items():
-        said = {word: value.pop(word) for word in ("description", "default") if word in value}
-        params["properties"][name] = {"anyOf": [value, EXPRESSION], **said}
+        kept = {word: value.pop(word) for word in ("description", "default") if word in value}
+        params["properties"][name] = {"anyOf": [value, EXPRESSION], **kept}
     params["description"] = f"{block.doc} {block.source}"
     both = _signatures(block)
     slots = {slot.name: slot for signature in both for slot in signature.slots}
@@ -173,24 +173,25 @@ def _of_block(block: BlockType) -> Schema:
 
 
 def _signatures(block: BlockType) -> list[Signature]:
-    """Return a block's ports with every port wired, and with none."""
+    """Return a block's signature with all ports wired, and with none wired."""
     params = block.params.model_validate(block.example)
     return [block.signature(params, frozenset(wired)) for wired in (block.example_inputs, ())]
 
 
-def _child(whole: Schema) -> Schema:
+def _child(spec: Schema) -> Schema:
     """Return the schema of a spec that extends another."""
-    properties = whole["properties"]
+    properties = spec["properties"]
     kept = {key: properties[key] for key in (FOR_EDITORS, "format", "name", "doc", "params")}
-    extends = {"type": "string", "description": "The parent: a shipped spec, or one beside."}
+    parent = "The parent: a shipped spec, or one in the same folder."
+    extends = {"type": "string", "description": parent}
     patch = {
         "type": "array",
         "items": {"$ref": "#/$defs/patch"},
-        "description": "Changes of the parent; their order carries nothing.",
+        "description": "Changes to the parent; their order does not matter.",
     }
     return {
         "type": "object",
-        "description": "A model that is another one, changed.",
+        "description": "A model derived from another one.",
         "properties": {**kept, "extends": extends, "blocks": properties["blocks"], "patch": patch},
         "required": ["format", "extends", "name"],
         "additionalProperties": False,
@@ -198,13 +199,13 @@ def _child(whole: Schema) -> Schema:
 
 
 def _patch() -> Schema:
-    """Return the schema of one patch: what it selects, and one action."""
+    """Return the schema of a patch: a selection and one action."""
     inserted = {
         "type": "object",
         "minProperties": 1,
         "maxProperties": 1,
         "additionalProperties": {"$ref": "#/$defs/node"},
-        "description": "The new node, by its name; the value it takes is '@'.",
+        "description": "The new node under its name; '@' is the value that it receives.",
     }
     named = {"properties": {"use": {"$ref": "#/$defs/name"}}}
     texts = {"type": "array", "items": {"type": "string"}, "minItems": 1}
@@ -215,19 +216,22 @@ def _patch() -> Schema:
             **named,
             "description": "Dotted keys to their values, such as 'params.heads'.",
         },
-        "replace": {"type": "object", **named, "description": "What stands there instead."},
+        "replace": {"type": "object", **named, "description": "The new record."},
         "insert_before": inserted,
         "insert_after": inserted,
-        "remove": {"anyOf": [{"const": True}, texts], "description": "All of it, or these keys."},
+        "remove": {
+            "anyOf": [{"const": True}, texts],
+            "description": "true for the complete record, or a list of keys.",
+        },
     }
     words = {
-        "select": "Which nodes: a path with * and **, and [key=value].",
-        "port": "The wire or output at which a node is inserted.",
-        "output": "What an inserted node gives in place of what it takes.",
-        "through": "The port whose value the readers of a removed node read instead.",
+        "select": "The nodes to change: a path with * and **, and [key=value].",
+        "port": "The wire or output at which the node is inserted.",
+        "output": "The output of the inserted node that replaces the value it receives.",
+        "through": "The port whose value the readers of the removed node read instead.",
     }
     texts_of = {key: {"type": "string", "description": doc} for key, doc in words.items()}
-    expect = {"type": "integer", "minimum": 1, "description": "How many there must be."}
+    expect = {"type": "integer", "minimum": 1, "description": "Number of places it must select."}
     return {
         "type": "object",
         "properties": {**texts_of, "expect": expect, **actions},
@@ -243,7 +247,7 @@ def _patch() -> Schema:
 
 
 def _tidied(value: Any) -> Any:
-    """Return pydantic's schema without titles, strict about names, nodes told apart by a key."""
+    """Return pydantic's schema without titles, with strict names, and a choice between nodes."""
     if isinstance(value, list):
         return [_tidied(inner) for inner in value]
     if not isinstance(value, dict):
@@ -261,29 +265,29 @@ def _tidied(value: Any) -> Any:
 
 
 def _each(record: Schema, inner: Schema) -> None:
-    """Let every value of an object have a schema."""
+    """Set the schema of every value of an object."""
     record["patternProperties"] = dict.fromkeys(record["patternProperties"], inner)
 
 
 def _described(inner: Schema, record: Schema, key: str) -> Schema:
-    """Return a schema for a key that keeps the description of the one before."""
-    said = record["properties"][key].get("description")
-    return {**inner, "description": said} if said else inner
+    """Return a new schema for a key, with the description of the previous one."""
+    description = record["properties"][key].get("description")
+    return {**inner, "description": description} if description else inner
 
 
 def _describe(record: Schema, form: type[BaseModel]) -> None:
-    """Add to each key what the form's own source says of it."""
+    """Add to each key the docstring of its field."""
     keys = {name: field.alias or name for name, field in form.model_fields.items()}
-    for name, text in _said_of_fields(form):
+    for name, text in _field_docs(form):
         if name in keys:
             record["properties"][keys[name]]["description"] = text
 
 
-def _said_of_fields(form: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Walk the fields of a form, parents' first, each with the text that stands below it."""
+def _field_docs(form: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a model, those of its bases first, each with the string below it."""
     for base in form.__bases__:
         if issubclass(base, BaseModel) and base is not BaseModel:
-            yield from _said_of_fields(base)
+            yield from _field_docs(base)
     [tree] = ast.parse(textwrap.dedent(inspect.getsource(form))).body
     lines = tree.body if isinstance(tree, ast.ClassDef) else []
     for field, below in itertools.pairwise(lines):
@@ -296,5 +300,5 @@ def _said_of_fields(form: type[BaseModel]) -> Iterator[tuple[str, str]]:
 
 
 def as_text(found: Mapping[str, Any]) -> str:
-    """Return a schema as the text of its file."""
+    """Return a schema as JSON text."""
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"

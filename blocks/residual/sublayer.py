@@ -1,4 +1,4 @@
-"""Wiring: what stands around and between the blocks that do the work."""
+"""Residual sub-layers, linear maps and dropout: block types."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from .norm import LAYER_NORM, LAYER_NORM_EPS, RMS_NORM
 
 
 class ResidualParams(Params):
-    """Params of what adds to a residual path."""
+    """Params of blocks with a residual path."""
 
     dropout: Probability = 0.0
-    """Probability of dropping a number of the sub-layer's output while training."""
+    """Dropout probability of the sub-layer's output."""
     eps: Epsilon = LAYER_NORM_EPS
-    """Added by the norm to what it takes the root of."""
+    """Term that the norm adds before it takes the square root."""
     norm: Annotated[Literal["layer_norm", "rms_norm", "none"], LATER] = "layer_norm"
-    """Which norm; `none` leaves numbers as they are."""
+    """Type of the norm; `none` omits it."""
     residual: Annotated[Literal["plain", "rezero", "layer_scale"], LATER] = "plain"
-    """`rezero` multiplies what is added by a learned number that starts at 0, `layer_scale` by
-    one for each place of the vector, that starts at `residual_start`."""
+    """Scale of the sub-layer's output.  `rezero` multiplies it by a learned scalar that starts at
+    0, `layer_scale` by a learned vector whose elements start at `residual_start`."""
     residual_start: Annotated[Number, LATER] = 0.1
-    """Where the numbers of `layer_scale` start; 0.1 to 18 layers, 1e-5 to 24, then 1e-6."""
+    """Initial value of `layer_scale`; 0.1 for up to 18 layers, 1e-5 for up to 24, then 1e-6."""
     drop_path: Annotated[Probability, LATER] = 0.0
-    """Probability of adding nothing to a row of the batch while training."""
+    """Probability, in training, of adding nothing to a row of the batch."""
 
 
 class OrderParams(Params):
-    """The param of `sublayer` that stands before the others."""
+    """The param of `sublayer` that comes before the others."""
 
     order: Literal["post", "pre", "sandwich"] = "post"
-    """`post`: norm(x + dropout(f(x))), the paper's. `pre`: x + dropout(f(norm(x))).
-    `sandwich`: x + dropout(norm(f(norm(x)))), the second norm called `after`."""
+    """`post`: norm(x + dropout(f(x))), as in the paper. `pre`: x + dropout(f(norm(x))).
+    `sandwich`: x + dropout(norm(f(norm(x)))), where the outer norm is named `after`."""
 
 
 class SublayerParams(ResidualParams, OrderParams):
@@ -49,16 +49,16 @@ class LinearParams(Params):
     """Params of `linear`."""
 
     d_out: Count
-    """Width of the result."""
+    """Width of the output."""
     bias: Flag = True
-    """Whether a bias is added."""
+    """Whether to add a bias."""
 
 
 class DropoutParams(Params):
     """Params of `dropout`."""
 
     dropout: Probability
-    """Probability of dropping a number while training."""
+    """Probability of dropping an element in training."""
 
 
 def _slot(name: str, doc: str) -> Slot:
@@ -69,8 +69,8 @@ def _slot(name: str, doc: str) -> Slot:
 def _sublayer_signature(params: SublayerParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("x", "f[... d_model]", "vectors"),),
-        outputs=(port("y", "f[... d_model]", "the same with what `f` adds"),),
-        slots=(_slot("f", "the sub-layer; it takes other wires"),),
+        outputs=(port("y", "f[... d_model]", "vectors with the output of `f` added"),),
+        slots=(_slot("f", "the sub-layer; it receives the other wires"),),
         by_row=params.drop_path > 0,
     )
 
@@ -88,7 +88,7 @@ def _sublayer_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]
 
 
 def _bands(params: ResidualParams) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what a picture draws before and after the block in the slot."""
+    """Return the bands that a diagram draws before and after the block in the slot."""
     norm = "RMS norm" if params.norm == "rms_norm" else "norm"
     add = "add" if params.residual == "plain" else "scale & add"
     order = params.order if isinstance(params, SublayerParams) else "pre"
@@ -120,10 +120,10 @@ SUBLAYER = BlockType(
 def _parallel_signature(params: ParallelSublayerParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("x", "f[... d_model]", "vectors"),),
-        outputs=(port("y", "f[... d_model]", "the same with what `f` and `g` add"),),
+        outputs=(port("y", "f[... d_model]", "vectors with the outputs of `f` and `g` added"),),
         slots=(
-            _slot("f", "one sub-layer; it takes the other wires that it has ports for"),
-            _slot("g", "the other, which reads the same as `f`"),
+            _slot("f", "one sub-layer; it receives the other wires that it has ports for"),
+            _slot("g", "the other sub-layer; it reads the same vectors as `f`"),
         ),
         by_row=params.drop_path > 0,
     )
@@ -185,7 +185,7 @@ LINEAR = BlockType(
 def _dropout_signature(_: DropoutParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("x", "f[...]", "vectors"),),
-        outputs=(port("y", "f[...]", "the same, some numbers dropped while training"),),
+        outputs=(port("y", "f[...]", "vectors with some elements dropped in training"),),
     )
 
 
@@ -196,7 +196,7 @@ def _dropout_arguments(params: DropoutParams, _: Mapping[str, Any]) -> dict[str,
 DROPOUT = BlockType(
     name="dropout",
     role="dropout",
-    doc="Drop numbers with a probability while training, and scale up the rest.",
+    doc="Drop elements with a probability in training, and scale up the rest.",
     source="Srivastava et al. 2014; Vaswani et al. 2017, section 5.4",
     params=DropoutParams,
     signature=_dropout_signature,

@@ -1,4 +1,4 @@
-"""Wiring: what stands around and between the blocks that do the work."""
+"""Residual sub-layers and linear maps: modules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .norm_module import LayerNorm, RMSNorm
 
 
 class Residual(nn.Module):
-    """The path around sub-layers: norms, dropout, and how much is added."""
+    """The residual path around sub-layers: norms, dropout, and the scale of the added output."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Residual(nn.Module):
         residual_start: float = 0.1,
         drop_path: float = 0.0,
     ) -> None:
-        """Make the norms, and what learns how much is added."""
+        """Create the norms and the learned scale."""
         super().__init__()
         self.pre, self.sandwich = order != "post", order == "sandwich"
         self.norm = _norm(norm, d_model, eps)
@@ -42,16 +42,16 @@ class Residual(nn.Module):
             self.gain = nn.Parameter(torch.empty(1 if residual == "rezero" else d_model))
 
     def initialize(self, generator: torch.Generator) -> None:  # noqa: ARG002 - the contract
-        """Start what is added at its share."""
+        """Set the learned scale to its initial value."""
         if self.gain is not None:
             nn.init.constant_(self.gain, self.start)
 
     def entered(self, x: Tensor) -> Tensor:
-        """Return what a sub-layer reads of x [..., D]."""
+        """Return the input of a sub-layer, [..., D], for x [..., D]."""
         return self.norm(x) if self.pre else x
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return x with what a sub-layer gave, both [..., D]; normed in post order."""
+        """Return x plus the output y of a sub-layer, both [..., D]; normalized in post order."""
         if self.sandwich:
             y = self.after(y)
         if self.gain is not None:
@@ -72,21 +72,21 @@ class Sublayer(Residual):
     """
 
     def __init__(self, d_model: int, order: str = "post", *, f: nn.Module, **path: Any) -> None:
-        """Keep the sub-layer `f` and make the path around it, with params of `Residual`."""
+        """Store the sub-layer `f` and create the path around it, with params of `Residual`."""
         super().__init__(d_model, order, **path)
         self.f: Any = f
 
     def forward(self, x: Tensor, **wires: Any) -> Tensor:
-        """Return x [..., D] with what `f` adds to it; other wires go to `f`."""
+        """Return x [..., D] plus the output of `f`, which receives the other wires."""
         return self.add(x, self.f(self.entered(x), **wires))
 
     def begin(self, capacity: Capacity, **wires: Any) -> State:
-        """Remember what `f` remembers."""
+        """Return the decoding state of `f`."""
         state: State = self.f.begin(capacity, **wires)
         return state
 
     def step(self, x: Tensor, *, state: State, position: int, **wires: Any) -> Tensor:
-        """Do what `forward` does for the next positions."""
+        """Compute `forward` for the next positions."""
         y = self.f.step(self.entered(x), state=state, position=position, **wires)
         return self.add(x, y)
 
@@ -107,12 +107,12 @@ class ParallelSublayer(Residual):
         stepping: Collection[str],
         **path: Any,
     ) -> None:
-        """Store both sub-layers and make the path around them.
+        """Store both sub-layers and create the path around them.
 
         Args:
             d_model: width of the vectors.
             f: one sub-layer.
-            g: the other.
+            g: the other sub-layer.
             ports: slot (`f`, `g`) to the wires that are passed on to its sub-layer.
             stepping: slots whose sub-layers have `begin` and `step`.
             **path: params of `Residual`.
@@ -131,7 +131,7 @@ class ParallelSublayer(Residual):
         )
 
     def begin(self, capacity: Capacity, **wires: Any) -> dict[str, State]:
-        """Return the state of each sub-layer; of one without `begin`, the wires that it reads."""
+        """Return the state of each sub-layer: its wires, if it has no `begin`."""
         states = {}
         for slot, inner in (("f", self.f), ("g", self.g)):
             own = self._own(slot, wires)
@@ -140,7 +140,7 @@ class ParallelSublayer(Residual):
         return states
 
     def step(self, x: Tensor, *, state: dict[str, State], position: int, **wires: Any) -> Tensor:
-        """Do what `forward` does, for the next positions."""
+        """Compute `forward` for the next positions."""
         read, both = self.entered(x), []
         for slot, inner in (("f", self.f), ("g", self.g)):
             own, before = self._own(slot, wires), state[slot]
@@ -166,7 +166,7 @@ def _norm(norm: str, d_model: int, eps: float) -> nn.Module:
 
 
 def _kept_rows(like: Tensor, drop_path: float) -> Tensor:
-    """Return, for each row of the first axis, zero with a probability, else its inverse."""
+    """Return a factor for each row: 0 with probability p = `drop_path`, otherwise 1 / (1 - p)."""
     shape = (like.size(0), *[1] * (like.dim() - 1))
     kept = like.new_empty(shape).bernoulli_(1.0 - drop_path)
     return kept / (1.0 - drop_path)
@@ -179,7 +179,7 @@ class Linear(LinearMap):
     """
 
     def __init__(self, d_in: int, d_out: int, *, bias: bool = True) -> None:
-        """Make the map, d_in to d_out."""
+        """Create the map from d_in to d_out features."""
         super().__init__(d_in, d_out, bias)
 
     def initialize(self, generator: torch.Generator) -> None:

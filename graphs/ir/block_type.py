@@ -288,7 +288,7 @@ class Registry:
 
         Args:
             blocks: block types.
-            lazy: key to what loads a block type; they come before the others.
+            lazy: key to a function that loads the block type; these come before `blocks`.
 
         Raises:
             ValueError: two blocks have the same key.
@@ -317,7 +317,7 @@ class Registry:
         return (block for key in self.keys() if (block := self.get(key)) is not None)
 
     def later_majors(self) -> list[BlockType]:
-        """Return the block types whose major is above 1: only these can upgrade older uses."""
+        """Return the block types with a major version above 1: only these can upgrade old uses."""
         keys = [key for key in self._blocks if not key.endswith("@1")]
         return [block for key in keys if (block := self.get(key)) is not None]
 

@@ -1,1 +1,1 @@
-"""Code generation: a graph becomes Python source and an `nn.Module`."""
+"""Code generation: turn a graph into Python source and an `nn.Module`."""

@@ -1,8 +1,8 @@
-"""Build: a graph becomes an `nn.Module` with weights drawn by name.
+"""Build: turn a graph into an `nn.Module`, with weights initialized by path.
 
-The generated source stands in `sys.modules` and `linecache` under a name made from
-its hash, so tracebacks show it and torch.compile finds it, and the same graph always
-gives the same classes.
+The generated source is registered in `sys.modules` and `linecache` under a name made from its
+hash, so that tracebacks show it, torch.compile finds it, and the same graph always gives the same
+classes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .module import Program, lower
 
 
 def build(graph: Graph, *, seed: int = 1, device: torch.device | str = "cpu") -> nn.Module:
-    """Return the module that computes a graph, with fresh weights.
+    """Return the module that computes a graph, with new weights.
 
     Args:
         graph: a checked graph.
-        seed: decides the weights, together with each one's path, and nothing else
-            does: the order of keys in the spec does not matter.
-        device: where the weights lie.
+        seed: seed of the weights; each weight depends only on the seed and its path, not on the
+            order of keys in the spec.
+        device: device of the weights.
     """
     model = build_empty(graph, device=device)
     initialize(model, seed)
@@ -36,7 +36,7 @@ def build(graph: Graph, *, seed: int = 1, device: torch.device | str = "cpu") ->
 
 
 def build_empty(graph: Graph, *, device: torch.device | str = "cpu") -> nn.Module:
-    """Return the module of a graph with weights that hold no meaning yet."""
+    """Return the module of a graph with uninitialized weights."""
     program = lower(graph)
     module = _module(program)
     with torch.device(device), _Unfilled():
@@ -45,10 +45,10 @@ def build_empty(graph: Graph, *, device: torch.device | str = "cpu") -> nn.Modul
 
 
 class _Unfilled(TorchFunctionMode):
-    """Leaves new weights as they are: torch's own layers would draw numbers for nothing."""
+    """Skips the initialization that torch's layers would do, because weights are set later."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do what is asked, but for functions of `torch.nn.init`."""
+        """Call the function, unless it is one of `torch.nn.init`."""
         del types
         named = kwargs or {}
         if getattr(func, "__module__", "") == nn.init.__name__:
@@ -57,14 +57,14 @@ class _Unfilled(TorchFunctionMode):
 
 
 def build_sharing(graph: Graph, owner: nn.Module) -> nn.Module:
-    """Return the module of a graph with the very parameters of another model.
+    """Return the module of a graph, sharing the parameters of another model.
 
     Args:
-        graph: its parameters are some of the other's, by path and shape.
-        owner: has them; what changes there changes here.
+        graph: a graph whose parameters are some of the owner's, by path and shape.
+        owner: the model that has the parameters; both models use the same tensors.
 
     Raises:
-        AttributeError: it has not all of them.
+        AttributeError: the owner does not have all of the parameters.
     """
     with torch.device("meta"):
         program = lower(graph)
@@ -76,16 +76,16 @@ def build_sharing(graph: Graph, owner: nn.Module) -> nn.Module:
 
 
 def tie(model: nn.Module) -> None:
-    """Make tied parameters one tensor again, after each got storage of its own."""
-    again = getattr(model, "tie", None)
-    if callable(again):
-        again()
+    """Make tied parameters one tensor again, after each was given storage of its own."""
+    tie_again = getattr(model, "tie", None)
+    if callable(tie_again):
+        tie_again()
 
 
 def initialize(model: nn.Module, seed: int) -> None:
-    """Draw every weight anew, each module from a generator of its own.
+    """Initialize every weight, with a separate generator for each module.
 
-    A tied weight is drawn by its first owner alone.
+    A tied weight is initialized only by its first owner.
     """
     seen: set[int] = set()
     for path, module in model.named_modules():
@@ -107,7 +107,7 @@ def _device(module: nn.Module) -> torch.device:
 
 
 def _seed(seed: int, path: str) -> int:
-    """Return a seed from the run's and a path: 63 bits of a hash."""
+    """Return a seed for a path, given the run's seed: 63 bits of a hash."""
     digest = hashlib.sha256(f"{seed}:{path}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -116,7 +116,7 @@ def program_of(model: nn.Module) -> Program:
     """Return the program from which a model was built.
 
     Raises:
-        TypeError: the model was not built by weft.
+        TypeError: the model was not built by Weft.
     """
     module = sys.modules.get(type(model).__module__)
     program = getattr(module, "__program__", None)
@@ -136,7 +136,7 @@ def _module(program: Program) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = file
     module.__program__ = program  # type: ignore[attr-defined]
-    # Our own source, made from a checked graph: names are identifiers, values literals.
+    # The source is generated from a checked graph: names are identifiers, values are literals.
     exec(compile(program.source, file, "exec"), module.__dict__)
     linecache.cache[file] = (
         len(program.source),

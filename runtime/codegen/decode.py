@@ -1,7 +1,7 @@
-"""Stepping: the text of `begin`, `step` and `read`, by binding-time analysis of a scope.
+"""Decoding methods: the source of `begin`, `step` and `read`, by binding-time analysis.
 
-What does not depend on the moving inputs runs once in `begin`, the rest in `step`; of that
-`read` leaves out what is only for the outputs.
+Nodes that do not depend on the moving inputs run once, in `begin`, and the others in `step`;
+`read` omits the nodes of `step` that only serve the outputs.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from ...graphs.ir.graph import Node, RepeatNode, Scope
 from .forward import call, given_ports, loop_lines, returned, run_lines, targets
 
 KEPT = "="
-"""With what names of fixed values begin in a state; all others are names of nodes."""
+"""Prefix of the keys of fixed values in a state; all other keys are names of nodes."""
 
 
 def kept_key(value: str, place: int | None) -> str:
-    """Return under which name a state keeps a fixed value.
+    """Return the key of a fixed value in a state.
 
     Args:
-        value: its name.
-        place: which of its axes is that of rows; None where it is the same for all.
+        value: name of the value.
+        place: index of its batch axis; None if it has no batch axis.
     """
     return f"{KEPT}{value}" if place is None else f"{KEPT}{value}@{place}"
 
 
 def kept_value(key: str) -> tuple[str, int | None]:
-    """Return the value, and its axis of rows, that `kept_key` made a name of."""
+    """Return the name and the batch axis of a value from its key: the inverse of `kept_key`."""
     value, _, place = key.removeprefix(KEPT).partition("@")
     return value, int(place) if place else None
 
@@ -41,15 +41,15 @@ def begin_text(
     batches: Collection[str],
     root: bool,
 ) -> str:
-    """Return the method that computes and keeps all that does not move.
+    """Return the source of `begin`, which computes and stores the values that do not move.
 
     Args:
         scope: the root or the inside of a template.
         names: value to local variable.
         moving: values that depend on moving inputs.
         moving_in: the moving inputs.
-        batches: the graph's batch axes, along which beams stand.
-        root: whether the scope is the whole graph.
+        batches: the graph's batch axes, along which values are repeated for each beam.
+        root: whether the scope is the complete graph.
     """
     fixed = [name for name in scope.inputs if name not in moving_in]
     needed = _fixed_needed(scope, moving, root=root)
@@ -92,7 +92,7 @@ def step_text(
     batches: Collection[str],
     root: bool,
 ) -> str:
-    """Return the method that moves a scope by the next positions; arguments as of `begin_text`."""
+    """Return the source of `step`, which computes the next positions; args as in `begin_text`."""
     moves = [name for name in scope.inputs if name in moving_in]
     lines = [f"    def step(self, {', '.join([*moves, 'state', 'position'])}):"]
     here = _texts_in_step(scope, names, moving, batches, root=root)
@@ -112,9 +112,9 @@ def step_text(
 def read_text(
     scope: Scope, names: Mapping[str, str], moving: frozenset[str], batches: Collection[str]
 ) -> str:
-    """Return the root's method that takes positions in and gives nothing, for prompts.
+    """Return the source of `read` of the root, which reads a prompt and returns nothing.
 
-    Only what changes the state is computed; arguments as of `begin_text`.
+    It computes only what changes the state; arguments as in `begin_text`.
     """
     moves = [name for name in scope.inputs if name in moving]
     here = _texts_in_step(scope, names, moving, batches, root=True)
@@ -137,7 +137,7 @@ def _texts_in_step(
     *,
     root: bool,
 ) -> dict[str, str]:
-    """Return the text of every value in `step`, where `begin`'s variables are not in sight."""
+    """Return the expression for every value in `step`, where fixed values are in the state."""
     keys = {
         value: kept_key(value, _rows_of(scope, value, batches))
         for value in _saved(scope, moving, root=root)
@@ -146,18 +146,18 @@ def _texts_in_step(
 
 
 def _rows_of(scope: Scope, value: str, batches: Collection[str]) -> int | None:
-    """Return which axis of a value is that of sentences, and so of rows."""
+    """Return the index of the batch axis of a value; None if it has none."""
     axes = scope.type_of(value).axes
     return next((i for i, axis in enumerate(axes) if axis in batches), None)
 
 
 def _fixed_outputs(scope: Scope, moving: frozenset[str], *, root: bool) -> list[str]:
-    """Return the values that a template gives at every step although they do not move."""
+    """Return the values that a template returns at every step although they do not move."""
     return [] if root else [v for v in scope.outputs.values() if v not in moving]
 
 
 def _fixed_needed(scope: Scope, moving: frozenset[str], *, root: bool) -> set[str]:
-    """Return the fixed values that the moving nodes need, and what those need in turn."""
+    """Return the fixed values that moving nodes need, directly or indirectly."""
     needed = set(_fixed_outputs(scope, moving, root=root))
     for node in reversed(scope.nodes):
         moves = bool(moving_ports(node, moving))
@@ -167,7 +167,7 @@ def _fixed_needed(scope: Scope, moving: frozenset[str], *, root: bool) -> set[st
 
 
 def _saved(scope: Scope, moving: frozenset[str], *, root: bool) -> list[str]:
-    """Return the fixed values that are read anew at every step."""
+    """Return the fixed values that are read at every step."""
     saved = dict.fromkeys(_fixed_outputs(scope, moving, root=root))
     for node in scope.nodes:
         ports = moving_ports(node, moving)
@@ -183,7 +183,7 @@ def _begin_call(target: str, wires: Mapping[str, str], names: Mapping[str, str])
 
 
 def _step_lines(node: Node, names: Mapping[str, str], ports: frozenset[str]) -> Iterable[str]:
-    """Write the lines that move a node by one position."""
+    """Yield the lines that run a node for the next positions."""
     pad = " " * 8
     if not node.steps:
         text = call(f"self.{node.name}", node, names, node.wires)

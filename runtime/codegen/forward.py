@@ -1,4 +1,4 @@
-"""Statements: the lines of generated methods that run nodes and give values back."""
+"""Statements: the lines of generated methods that run nodes and return values."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def variables(scope: Scope) -> dict[str, str]:
 
 
 def call(target: str, node: Node, names: Mapping[str, str], given: Mapping[str, str]) -> str:
-    """Return a call with required ports in order and the others by name.
+    """Return a call that passes required ports by position and the others by name.
 
     Args:
-        target: what is called.
+        target: the expression to call.
         node: the node, for the order of its ports.
         names: value to local variable.
         given: port to value, or to a Python expression when the value has no variable.
@@ -56,7 +56,7 @@ def call(target: str, node: Node, names: Mapping[str, str], given: Mapping[str, 
 
 
 def targets(node: Node, names: Mapping[str, str]) -> str:
-    """Return the variables that take what a node, or one copy of it, gives."""
+    """Return the variables that receive the outputs of a node, or of one copy of it."""
     ports = node.outputs if isinstance(node, BlockNode) else given_ports(node.body)
     collect = node.collect if isinstance(node, RepeatNode) else ()
     values = [_each(node, port) if port in collect else f"{node.name}.{port}" for port in ports]
@@ -64,12 +64,12 @@ def targets(node: Node, names: Mapping[str, str]) -> str:
 
 
 def given_ports(scope: Scope) -> list[str]:
-    """Return what a template gives, in the order in which its class returns it."""
+    """Return the outputs of a template, in the order in which its class returns them."""
     return sorted(scope.outputs)
 
 
 def run_lines(node: Node, names: Mapping[str, str], indent: str) -> Iterable[str]:
-    """Write the lines that run a node at once."""
+    """Yield the lines that run a node for all positions."""
     if not isinstance(node, RepeatNode):
         text = call(f"self.{node.name}", node, names, node.wires)
         yield f"{indent}{targets(node, names)} = {text}"
@@ -80,14 +80,14 @@ def run_lines(node: Node, names: Mapping[str, str], indent: str) -> Iterable[str
 def loop_lines(
     node: RepeatNode, names: Mapping[str, str], wires: Mapping[str, str], indent: str, *, step: bool
 ) -> Iterable[str]:
-    """Write the lines that run the copies of a repeat, one after the other.
+    """Yield the lines that run the copies of a repeat, one after the other.
 
     Args:
         node: the repeat.
         names: value to local variable.
-        wires: port to value; those that are carried follow the loop.
+        wires: port to value; carried ports are updated in the loop.
         indent: spaces before each line.
-        step: whether each copy moves by one position, with what it remembers.
+        step: whether each copy calls `step` with its state.
     """
     one = f"{node.name}.{{}}"
     for port in node.carry:
@@ -115,12 +115,12 @@ def loop_lines(
 
 
 def _each(node: Node, port: str) -> str:
-    """Return the name of the value that one copy gives to be collected."""
+    """Return the name of a collected output of one copy."""
     return f"{node.name}.{port}[]"
 
 
 def returned(scope: Scope, names: Mapping[str, str], ports: Iterable[str], *, root: bool) -> str:
-    """Return the line that gives the values of some outputs, at the root by name."""
+    """Return the line that returns some outputs; the root returns them by name."""
     if root:
         pairs = ", ".join(f'"{port}": {names[scope.outputs[port]]}' for port in ports)
         return f"        return {{{pairs}}}"
