@@ -7,6 +7,7 @@ PIP_ARGS ?=
 PYTHON ?=
 PYTEST_ARGS ?=
 FUZZ_SECONDS ?= 60
+FAST := not slow and not gpu
 BIN := .venv/bin
 READY := .venv/.installed
 export PIP_ARGS PYTHON
@@ -14,7 +15,7 @@ export PIP_ARGS PYTHON
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-gpu test-parity test-export fuzz lint check golden catalogue setup clean
+.PHONY: help demo test fast test-all test-gpu test-parity test-export fuzz lint check golden catalogue setup clean
 
 help: ## print this help
 	@echo "usage: make TARGET"
@@ -25,8 +26,13 @@ help: ## print this help
 demo: $(READY) ## generate a corpus, train a small translator on it and use it: 6 minutes on 2 cores
 	@$(BIN)/python examples/demo.py --out outputs/demo
 
-test: lint ## run the linters and the fast tests, as .ci/run does
-	@$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu" $(PYTEST_ARGS)
+test: lint ## linters, the fast tests, and branch coverage of specs/ and graphs/
+	@$(BIN)/pytest -n 2 --dist worksteal -m "$(FAST)" --cov=specs --cov=graphs --cov-branch \
+	  --cov-report=term:skip-covered --cov-fail-under=95 tests/specs tests/graphs
+	@$(BIN)/pytest -n 2 --dist worksteal -m "$(FAST)" --ignore=tests/specs --ignore=tests/graphs
+
+fast: $(READY) ## the fast tests alone, without coverage: under a minute on two quiet cores
+	@$(BIN)/pytest -n 2 --dist worksteal -m "$(FAST)" $(PYTEST_ARGS)
 
 test-all: lint ## run the linters and all tests that need no GPU: minutes
 	@$(BIN)/pytest -n 2 --dist worksteal -m "not gpu" --hypothesis-profile=thorough $(PYTEST_ARGS)
@@ -71,7 +77,7 @@ catalogue: $(READY) ## rewrite docs/catalogue.md with its pictures, and docs/run
 setup: $(READY) ## create .venv and install everything into it
 
 clean: ## remove generated files: .venv, caches, build and outputs/demo
-	rm -rf .venv build dist *.egg-info outputs/demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist *.egg-info outputs/demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt .ci/setup.sh

@@ -199,5 +199,6 @@ def seeds() -> Iterator[Path]:
     tests = Path(__file__).parents[1]
     yield from sorted((tests / "fuzz" / "seeds").glob("*.json"))
     yield tests / "golden" / "format-1" / "every-key.json"
+    yield tests / "golden" / "format-2" / "every-key.json"
     specs = tests.parent / "specs"
     yield from sorted([*specs.glob("models/*.json"), *specs.glob("variants/*.json")])

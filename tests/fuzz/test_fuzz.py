@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def _module() -> ModuleType:
     """Return `tests/fuzz/mutate.py`, which `make fuzz` also uses."""
-    path = Path(__file__).parents[1] / "fuzz" / "mutate.py"
+    path = Path(__file__).parent / "mutate.py"
     spec = importlib.util.spec_from_file_location("weft_fuzz_mutate", path)
     assert spec is not None
     assert spec.loader is not None
@@ -29,12 +29,14 @@ def _module() -> ModuleType:
 
 
 mutate = _module()
-SEEDS = {path.stem: path.read_text(encoding="utf-8") for path in mutate.seeds()}
+SEEDS = {
+    f"{path.parent.name}/{path.stem}": path.read_text(encoding="utf-8") for path in mutate.seeds()
+}
 MOST_CALLS = 3_000_000
 """Maximum number of function calls for one file: about a second of CPU time."""
 Count = Callable[[Callable[[], object]], int]
 often = settings(
-    max_examples=150,
+    max_examples=80,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
