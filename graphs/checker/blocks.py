@@ -37,7 +37,7 @@ def infer_part(
     Args:
         checker: the state that the scopes share.
         use: the use as written.
-        given: port to what it reads.
+        given: port to the value that it reads.
         at: JSON Pointer of the use.
         wires_at: JSON Pointer of the wires, which belong to the node.
         passed: wires that another block of the node takes, which are not unknown here.

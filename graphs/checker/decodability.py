@@ -100,11 +100,11 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
     own = list[Obstacle]()
     for name, stands_for in part.axes.items():
         if stands_for == axis and part.signature.behavior.get(name) == "full":
-            problem = f"{key} looks at later positions of {axis}"
+            problem = f"{key} reads later positions of {axis}"
             known = type(part.params).model_fields
-            ways = {"direction": "'direction': \"forward\"", "causal": "'causal': true"}
-            way = next((text for name, text in ways.items() if name in known), "")
-            given = f"give {key} the param {way}, or " if way else ""
+            fixes = {"direction": "'direction': \"forward\"", "causal": "'causal': true"}
+            fix = next((text for name, text in fixes.items() if name in known), "")
+            given = f"give {key} the param {fix}, or " if fix else ""
             help_ = f"{given}wire it to values without {axis}"
             own.append(Obstacle(at, problem, help_))
     for port in sorted(ports):

@@ -285,7 +285,7 @@ class TooManyFindingsError(Exception):
 def make_report(findings: list[Finding], source: str) -> Report:
     """Return a function that adds findings of one file to a list, each once.
 
-    Beyond `MOST` findings, it adds a last one that says so and raises `TooManyFindingsError`.
+    Beyond `MOST` findings, it adds a last one that states this and raises `TooManyFindingsError`.
     """
     seen: set[tuple[str, str, str]] = set()
 

@@ -100,7 +100,7 @@ def fit_ports(
     Args:
         checker: the state that the scopes share.
         ports: the ports of the block or template.
-        given: port to what it reads.
+        given: port to the value that it reads.
         same: axis names that default to another.
         block: the block's name, for messages.
         at: JSON Pointer of the wires.
@@ -157,7 +157,7 @@ def report_unwired(
     Args:
         checker: the state that the scopes share.
         ports: the ports of the block or template.
-        given: port to what it reads.
+        given: port to the value that it reads.
         block: the block's name, for messages.
         at: JSON Pointer of the node.
     """

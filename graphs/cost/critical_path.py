@@ -29,7 +29,7 @@ def sequential(graph: Graph, sizes: Mapping[str, int]) -> int:
 
 
 def part_sequential(part: Filling, sizes: Mapping[str, int]) -> int:
-    """Return the sequential operations of a block, plus the most of any block in its slots."""
+    """Return the sequential operations of a block plus the maximum over the blocks in its slots."""
     if isinstance(part, TemplatePart):
         starts = dict.fromkeys(part.body.inputs, 0)
         return max(_finish(part.body, starts, sizes).values(), default=0)

@@ -494,7 +494,7 @@ def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
 
 def test_what_gives_another_axis_is_not_decoded() -> None:
     """Positions of an output with another length do not correspond to input positions."""
-    with pytest.raises(SpecError, match=r"output 'y' of prepend@1 depends on T but has not"):
+    with pytest.raises(SpecError, match=r"output 'y' of prepend@1 depends on T but lacks"):
         graph_of(registry().get("prepend@1") or pytest.fail("gone"), steps=True)
 
 

@@ -203,7 +203,7 @@ def test_a_mask_of_the_step_axis_is_no_bias_while_decoding() -> None:
 
     _, findings = analyse(loaded(spec).form, registry())
 
-    assert "mask_to_bias@1 looks at later positions of T" in findings[0].problem
+    assert "mask_to_bias@1 reads later positions of T" in findings[0].problem
 
 
 @pytest.mark.slow

@@ -104,7 +104,7 @@ def test_a_pool_over_the_step_axis_is_told_without_a_param_it_has_not() -> None:
 
     assert [(f.problem, f.help) for f in findings] == [
         (
-            "the graph cannot be decoded along T: pool@1 looks at later positions of T",
+            "the graph cannot be decoded along T: pool@1 reads later positions of T",
             "wire it to values without T",
         )
     ]

@@ -208,7 +208,7 @@ WHOLE = {
         "  help: make 'encoder_layer' return the type that it takes"
     ),
     "causal forgotten in the decoder": (
-        "error[D01]: the graph cannot be decoded along T: attention@1 looks at later positions"
+        "error[D01]: the graph cannot be decoded along T: attention@1 reads later positions"
         " of T\n"
         f"  --> spec.json#{DECODER}/self_attention/fill/f\n"
         "  help: give attention@1 the param 'causal': true, or wire it to values without T"
