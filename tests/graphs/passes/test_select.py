@@ -58,7 +58,7 @@ def test_copies_that_share_weights_are_one_module() -> None:
 @pytest.mark.parametrize(
     ("text", "problem", "help_"),
     [
-        ("encodr.*", "'encodr.*' selects nothing in 'transformer-base'", "did you mean 'encoder.*'?"),
+        ("encodr.*", "'encodr.*' selects nothing in 'transformer-base'", "mean 'encoder.*'?"),
         ("encoder.7", "'encoder.7' selects nothing", ""),
         ("encoder.*[use=linear@1]", "does not match the brackets", ""),
         ("encoder..f", "a segment is missing: 'encoder..f'", "write a path such as"),
