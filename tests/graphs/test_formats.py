@@ -26,6 +26,13 @@ def keys_in(value: Any) -> set[str]:
     return set().union(*map(keys_in, value)) if isinstance(value, list) else set()
 
 
+def without_docs(value: Any) -> Any:
+    """Return a value with every `doc` key removed; the order of the other keys stays."""
+    if isinstance(value, dict):
+        return {key: without_docs(inner) for key, inner in value.items() if key != "doc"}
+    return [without_docs(inner) for inner in value] if isinstance(value, list) else value
+
+
 def test_format_1_opens_for_ever() -> None:
     """Sizes computed by hand; d is 8, with 2 heads of width 4, and 16 inside the maps."""
     spec = load(GOLDEN / "every-key.json")
@@ -63,15 +70,16 @@ def test_format_1_opens_for_ever() -> None:
     sorted(path for folder in FOLDERS for path in (GOLDEN / folder).glob("*.json")),
     ids=lambda path: path.stem,
 )
-def test_a_spec_that_format_1_shipped_is_todays(path: Path) -> None:
-    """The upgrade gives the currently shipped file, key by key, and the same graph."""
+def test_a_spec_shipped_in_format_1_upgrades_to_the_shipped_spec(path: Path) -> None:
+    """The upgrade gives the shipped file, key by key except for docs, and the same graph."""
     old = json.loads(path.read_text(encoding="utf-8"))
     shipped = SHIPPED / path.parent.name / path.name
+    today = json.loads(shipped.read_text(encoding="utf-8"))
 
     made, changes = upgrade_format(old)
 
     assert changes == ["/format: 1 is now 2"]
-    assert json.dumps(made) == json.dumps(json.loads(shipped.read_text(encoding="utf-8")))
+    assert json.dumps(without_docs(made)) == json.dumps(without_docs(today))
     graphs = [graph_of(load(one)) for one in (path, shipped)]
     assert fingerprint(graphs[0]) == fingerprint(graphs[1])
 

@@ -27,7 +27,7 @@ TRANSLATIONS = [
 
 @pytest.mark.parametrize("path", sorted((GOLDEN / "runs").glob("*.json")), ids=lambda p: p.stem)
 def test_a_run_of_format_1_is_the_shipped_run(path: Path) -> None:
-    """All settings are equal; only the demo's doc was reworded."""
+    """All settings are equal; only docs were reworded."""
     old, _ = load_run(path)
     new, _ = load_run(SHIPPED / "runs" / path.name)
 
