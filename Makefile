@@ -58,11 +58,12 @@ fuzz: $(READY) ## fuzz the loading of specs with atheris for FUZZ_SECONDS; crash
 	@$(BIN)/python tests/fuzz/fuzz_load.py outputs/fuzz/corpus -artifact_prefix=outputs/fuzz/crashes/ \
 	  -max_total_time=$(FUZZ_SECONDS) -max_len=400000 -timeout=20 -rss_limit_mb=600
 
-lint: $(READY) ## run ruff and mypy and check the import contracts
+lint: $(READY) ## run ruff and mypy, check the import contracts and refuse replaced words
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { echo "wrong format: run $(BIN)/ruff format"; exit 1; }
 	@$(BIN)/mypy --no-error-summary
 	@report=$$($(BIN)/lint-imports --no-logo 2>&1) || { echo "$$report"; exit 1; }
+	@$(BIN)/python tools/check_words.py
 	@echo "lint: no errors"
 
 check: test ## alias of test

@@ -5,7 +5,7 @@
 
 Transformer base, vocabulary 37,000, random weights, the end token suppressed.  `narrowed`:
 outputs are as long as their sources, 4 to 60 tokens, and finished sentences leave the batch.
-`foreseen`: outputs of 32 tokens with a forced prefix of 24.  `compiled`: steps of one length,
+`forced-prefix`: outputs of 32 tokens with a forced prefix of 24.  `compiled`: steps of one length,
 compiled by torch; compile time is reported separately.  Both variants take turns, and medians
 are reported.
 """
@@ -86,7 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="*", default=["narrowed", "foreseen", "compiled"])
+    parser.add_argument("--only", nargs="*", default=["narrowed", "forced-prefix", "compiled"])
     parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--sentences", type=int, nargs="*", default=[64])
     parser.add_argument("--beams", type=int, nargs="*", default=[1, 4])
@@ -113,10 +113,13 @@ def main() -> None:
                     {"full batch": swapped(run, active_rows, "NARROW", math.inf), "narrowed": run},
                     options.rounds,
                 )
-            if "foreseen" in options.only:
+            if "forced-prefix" in options.only:
                 run = decoding(model, begun, beam, options)
                 race(
-                    {"token by token": swapped(run, ids, "common", lambda *_: 0), "foreseen": run},
+                    {
+                        "token by token": swapped(run, ids, "common", lambda *_: 0),
+                        "forced-prefix": run,
+                    },
                     options.rounds,
                 )
             if "compiled" in options.only:

@@ -15,7 +15,7 @@ The following values are excluded because num2words 0.5 spells them wrongly or u
 
 - German thousands that end in 01 (101,000 gives "einhunderteinstausend");
 - negative decimals: those above -1 lose their sign, such as -0.7;
-- years before 1000 ("einshundert") and after 2099, which nobody says in this form;
+- years before 1000 ("einshundert") and after 2099, which are not said in this form;
 - parts of an amount that are zero ("two euro, zero cents" is said "two euro").
 
 German counts ending in "eins" are inflected before a noun, and "ein Euro" is inflected for case,

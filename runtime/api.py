@@ -25,7 +25,7 @@ from .tasks import translation
 from .tasks.registry import make_task, reading_of, sizes_of, tokenizer_of
 from .train.context import Listener, Result, TrainingContext
 from .train.device import Place, choose
-from .train.distributed.world import World, goes_on, world
+from .train.distributed.world import World, resumes_by_itself, world
 from .train.retention import checkpoints
 from .train.run import Run, load_run, spec_of
 
@@ -134,7 +134,7 @@ def train(
             report if here.is_main_process else None,
         )
         begun = bool(checkpoints(folder)) and not resume
-        resume = goes_on(folder, here, begun=begun) or resume
+        resume = resumes_by_itself(folder, here, begun=begun) or resume
         return Trainer(context, resume=resume).train()
 
 

@@ -25,7 +25,7 @@ class _Recurrent(nn.Module):
     """Base class of the recurrent networks, which differ only in their cell."""
 
     gates: ClassVar[int]
-    remembered: ClassVar[tuple[str, ...]] = ("hidden",)
+    state_names: ClassVar[tuple[str, ...]] = ("hidden",)
 
     def __init__(
         self, d_in: int, d_hidden: int, direction: str = "forward", *, bias: bool = True
@@ -68,7 +68,7 @@ class _Recurrent(nn.Module):
         return State(
             carried={
                 name: torch.zeros(shape, dtype=capacity.dtype, device=capacity.device)
-                for name in self.remembered
+                for name in self.state_names
             }
         )
 
@@ -82,13 +82,13 @@ class _Recurrent(nn.Module):
         """Process one position of every row, x [R, 1, D], with a mask [R, 1]."""
         weights = self._weights("")
         x_RD = x[:, 0].to(weights[0].dtype)
-        old = [state.carried[name].to(x_RD.dtype) for name in self.remembered]
+        old = [state.carried[name].to(x_RD.dtype) for name in self.state_names]
         new = self._cell(x_RD, old, weights)
         y_RH = new[0]
         if mask is not None:
             y_RH = y_RH.masked_fill(~mask, 0.0)
             new = [after.where(mask, before) for after, before in zip(new, old, strict=True)]
-        for name, value in zip(self.remembered, new, strict=True):
+        for name, value in zip(self.state_names, new, strict=True):
             state.carried[name].copy_(value)
         return y_RH[:, None]
 
@@ -114,7 +114,7 @@ class _Recurrent(nn.Module):
 
     def _scan(self, x: Tensor, weights: list[Tensor]) -> Tensor:
         """Run torch's fused kernel over x [B, T, D], starting from a state of zeros."""
-        start = [x.new_zeros(1, x.size(0), self.d_hidden) for _ in self.remembered]
+        start = [x.new_zeros(1, x.size(0), self.d_hidden) for _ in self.state_names]
         # One layer without dropout; cuDNN supports backward only in training mode.
         options = (self.bias, 1, 0.0, torch.is_grad_enabled(), False, True)
         with warnings.catch_warnings():
@@ -186,7 +186,7 @@ class LSTM(_Recurrent):
     """
 
     gates = 4
-    remembered = ("hidden", "cell")
+    state_names = ("hidden", "cell")
 
     def _kernel(
         self, x: Tensor, start: list[Tensor], weights: list[Tensor], options: _KernelArguments

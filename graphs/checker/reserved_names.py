@@ -33,7 +33,7 @@ MODULE_WORDS = frozenset(
 OWN_WORDS = frozenset({"begin", "step", "tie", "training"})
 """Additional attributes of generated modules."""
 ARGUMENT_WORDS = frozenset(
-    {"self", "room", "state", "position", "layer", "remembered", "nn", "torch", "zip", "range"}
+    {"self", "capacity", "state", "position", "layer", "layer_state", "nn", "torch", "zip", "range"}
 )
 """Variables of generated functions."""
 NODE_WORDS = MODULE_WORDS | OWN_WORDS | {"zip"}

@@ -21,7 +21,7 @@ from ..ir.graph import Graph
 _AXIS = re.compile(r"\b[A-Z][A-Za-z0-9]*\b")
 
 
-def halves(graph: Graph, later: Collection[str], registry: Registry) -> tuple[Graph, Graph]:
+def partition(graph: Graph, later: Collection[str], registry: Registry) -> tuple[Graph, Graph]:
     """Split a graph in two where some inputs enter.
 
     Nodes and parameters keep their names.  A value of the first part that the second part reads

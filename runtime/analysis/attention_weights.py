@@ -1,7 +1,7 @@
 """Record the attention weights of a model.
 
 A forward pass does not keep these weights, and fused kernels never materialize them.  While
-recording, each attention therefore recomputes its weights from its inputs with the plain
+recording, each attention therefore computes its weights again from its inputs with the plain
 formula; its outputs are unchanged.
 
 Axes: B sequences, H heads, T query positions, S key positions.

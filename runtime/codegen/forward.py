@@ -95,17 +95,17 @@ def loop_lines(
     for port in node.collect:
         yield f"{indent}{names[one.format(port)]} = []"
     inside = {p: one.format(p) if p in node.carry else value for p, value in wires.items()}
-    copies, remembered = f"self.{node.name}", f'state["{node.name}"]'
+    copies, states = f"self.{node.name}", f'state["{node.name}"]'
     if node.share and step:
-        yield f"{indent}for remembered in {remembered}:"
+        yield f"{indent}for layer_state in {states}:"
     elif node.share:
         yield f"{indent}for _ in range({node.repeat}):"
     elif step:
-        yield f"{indent}for layer, remembered in zip({copies}, {remembered}, strict=True):"
+        yield f"{indent}for layer, layer_state in zip({copies}, {states}, strict=True):"
     else:
         yield f"{indent}for layer in {copies}:"
     if step:
-        inside |= {"state": "remembered", "position": "position"}
+        inside |= {"state": "layer_state", "position": "position"}
     target = (copies if node.share else "layer") + (".step" if step else "")
     yield f"{indent}    {targets(node, names)} = {call(target, node, names, inside)}"
     for port in node.collect:

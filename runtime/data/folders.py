@@ -54,7 +54,7 @@ def building(folder: Path, marker: str) -> Iterator[Path]:
 def resuming(
     folder: Path, marker: str, key: str, log: Callable[[str], None]
 ) -> Iterator[tuple[Path, Path]]:
-    """Yield a hidden working folder that survives a kill, for one process at a time.
+    """Yield a hidden working folder that is kept after a kill, for one process at a time.
 
     The working folder `.NAME.work` is next to `folder`.  The next call with the same key
     finds it again; it is removed when the work is done or the input is wrong.

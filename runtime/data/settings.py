@@ -150,7 +150,7 @@ class FilterSettings(Settings):
     max_length: int = Field(default=250, ge=1)
     """Maximum number of tokens on each side, excluding the end token."""
     max_ratio: float | None = Field(default=None, ge=1.0)
-    """Maximum ratio of the longer side to the shorter side in tokens; None is no limit."""
+    """Maximum ratio of the longer side to the shorter side in tokens; None means no limit."""
     duplicates: Literal["keep", "drop"] = "keep"
     """With `drop`, only the first of the pairs with equal tokens on both sides is kept."""
 
@@ -176,7 +176,7 @@ class BatchSettings(Settings):
     tokens: int = Field(default=4096, ge=2)
     """Maximum number of tokens on each side, including padding and end tokens: rows * longest."""
     max_sentences: int | None = Field(default=None, ge=1)
-    """Maximum number of pairs in a batch; None is no limit."""
+    """Maximum number of pairs in a batch; None means no limit."""
     pool: int = Field(default=1000, ge=1)
     """Size of the random pools that are sorted by length, in batches.
 

@@ -66,7 +66,7 @@ class Request:
     """Forced prefix: tokens that the output must begin with."""
     include: Sequence[Sequence[int]] = ()
     """Non-empty phrases that the output must contain."""
-    room: int = 0
+    capacity: int = 0
     """Minimum length limit, including the end token; overrides smaller limits of the settings."""
 
 
@@ -152,7 +152,9 @@ def _limits(lengths_N: Tensor, requests: Sequence[Request], search: SearchSettin
     limits_N = (lengths_N * search.max_factor).long() + search.max_extra
     if search.max_length is not None:
         limits_N = limits_N.clamp(max=search.max_length)
-    needed = [max(len(one.begin) + sum(map(len, one.include)) + 1, one.room) for one in requests]
+    needed = [
+        max(len(one.begin) + sum(map(len, one.include)) + 1, one.capacity) for one in requests
+    ]
     return limits_N.maximum(torch.tensor(needed, device=limits_N.device))
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ...blocks.registry import registry
 from ...graphs.ir.graph import Graph
-from ...graphs.passes.partition import halves
+from ...graphs.passes.partition import partition
 from ...specs.findings import InputError
 from ..codegen.build import build_sharing, program_of
 from ..data.batches import pad_rows
@@ -122,7 +122,7 @@ class MaskPredictor(Translator):
     def _parts(self) -> tuple[nn.Module, nn.Module, Graph]:
         """The encoder, the decoder, and the decoder's graph."""
         graph = program_of(self.model).graph
-        first, second = halves(graph, LATER, registry())
+        first, second = partition(graph, LATER, registry())
         return build_sharing(first, self.model), build_sharing(second, self.model), second
 
     @torch.inference_mode()

@@ -233,7 +233,6 @@ class Model:
         from ..spec.check import graph_of
         from ..tasks.registry import sizes_of, task_of
         from ..tasks.translation import vocabulary_params
-        from .opening import ready
 
         loaded = spec if isinstance(spec, LoadedSpec) else load(spec)
         tokenizers = tokenizers_of(self.checkpoint)
@@ -312,7 +311,6 @@ class Model:
             SpecError: the spec has errors without these heads.
         """
         from ..checkpoint.prune import pruned
-        from .opening import ready
 
         device = _device(self.module)
         return ready(pruned(self.checkpoint, heads), self.search, device, half=self.half)
@@ -335,6 +333,33 @@ class Model:
             tokenizers=checkpoint.tokenizers,
         )
         return save(Path(folder), contents)
+
+
+def ready(checkpoint: Checkpoint, search: SearchSettings, device: str, *, half: bool) -> Model:
+    """Build the module of a checkpoint and return its model."""
+    task = _task_of(checkpoint)
+    return Model(checkpoint, checkpoint.build(device), search, half, task)
+
+
+def _task_of(checkpoint: Checkpoint) -> Translation | None:
+    """Return the task of a checkpoint; None if it reads and writes only ids.
+
+    Raises:
+        InputError: it needs a tokenizer that is missing or does not match the model.
+    """
+    from ..checkpoint.tokenizers import tokenizers_of
+    from ..tasks.registry import task_of
+
+    inputs = checkpoint.graph.inputs
+    parses = checkpoint.run.get("task") == "parsing"
+    both = {"source", "target"} <= inputs.keys() and inputs["source"].kind == "ids"
+    for_text = both or parses
+    imported = "imported" in checkpoint.state and "tokenizer.model" not in checkpoint.tokenizers
+    if not for_text or imported:
+        return None
+    task = task_of(checkpoint.run, *tokenizers_of(checkpoint))
+    task.check(checkpoint.graph)
+    return task
 
 
 @dataclass(frozen=True, slots=True)

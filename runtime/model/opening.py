@@ -9,17 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError
 from ..checkpoint.checkpoint import open_checkpoint
-from ..checkpoint.tokenizers import tokenizers_of
 from ..compile.decode_compile import use_steps
 from ..decode.settings import search_settings
-from ..tasks.registry import task_of
-from .model import Model
+from .model import Model, ready
 
 if TYPE_CHECKING:
-    from ..checkpoint.checkpoint import Checkpoint
     from ..compile.decode_compile import Steps
-    from ..decode.settings import SearchSettings
-    from ..tasks.translation import Translation
 
 
 def open_model(
@@ -48,30 +43,6 @@ def open_model(
     if steps is not None:
         use_steps(model.module, steps)
     return model
-
-
-def ready(checkpoint: Checkpoint, search: SearchSettings, device: str, *, half: bool) -> Model:
-    """Build the module of a checkpoint and return its model."""
-    task = _task_of(checkpoint)
-    return Model(checkpoint, checkpoint.build(device), search, half, task)
-
-
-def _task_of(checkpoint: Checkpoint) -> Translation | None:
-    """Return the task of a checkpoint; None if it reads and writes only ids.
-
-    Raises:
-        InputError: it needs a tokenizer that is missing or does not match the model.
-    """
-    inputs = checkpoint.graph.inputs
-    parses = checkpoint.run.get("task") == "parsing"
-    both = {"source", "target"} <= inputs.keys() and inputs["source"].kind == "ids"
-    for_text = both or parses
-    imported = "imported" in checkpoint.state and "tokenizer.model" not in checkpoint.tokenizers
-    if not for_text or imported:
-        return None
-    task = task_of(checkpoint.run, *tokenizers_of(checkpoint))
-    task.check(checkpoint.graph)
-    return task
 
 
 def ensemble(first: Model, others: Sequence[Model]) -> Model:

@@ -63,7 +63,7 @@ class Batcher(Generic[Key, Given, Made]):
         *,
         size: int,
         wait: float,
-        room: int,
+        capacity: int,
         callback: Callable[[int, float], None] | None = None,
     ) -> None:
         """Create the batcher; `running` starts its thread.
@@ -74,10 +74,10 @@ class Batcher(Generic[Key, Given, Made]):
                 argument may be called repeatedly for the sentences whose clients are gone.
             size: maximum batch size.
             wait: seconds to wait for more sentences if the batch is not full.
-            room: capacity of the queue, in sentences.
+            capacity: capacity of the queue, in sentences.
             callback: called after each batch with its size and its duration in seconds.
         """
-        self._work, self._size, self._wait, self._room = work, size, wait, room
+        self._work, self._size, self._wait, self._room = work, size, wait, capacity
         self._callback = callback
         self._changed = threading.Condition()
         self._waiting: dict[Key, deque[_Item[Key, Given, Made]]] = {}

@@ -74,7 +74,7 @@ class Service:
             self._translated,
             size=limits.batch,
             wait=limits.wait,
-            room=limits.queue,
+            capacity=limits.queue,
             callback=self.metrics.batch,
         )
 

@@ -27,7 +27,7 @@ from ...specs.findings import InputError
 from ..checkpoint.checkpoint import Contents, is_sharded, set_weights, tensors_in, weights_of
 from ..codegen.build import build_empty, program_of
 from .distributed.checkpoint import load_sharded, save_sharded
-from .distributed.dtensor import apart, clip, divided_as, here, whole
+from .distributed.dtensor import apart, clip, here, shards_like, whole
 from .distributed.settings import ParallelSettings
 from .distributed.tensor_parallel import divide
 from .distributed.world import World
@@ -205,7 +205,7 @@ class Engine:
             if part == "step":
                 spread[key] = tensor.reshape(())
             elif like is not None and tensor.shape == like.shape:
-                spread[key] = divided_as(tensor, like)
+                spread[key] = shards_like(tensor, like)
             else:
                 spread[key] = tensor
         load_optimizer_tensors(optimizer, self.model, spread)

@@ -10,7 +10,7 @@ from types import FrameType
 
 
 @contextmanager
-def asked_to_stop(stop: Callable[[int], None], *, again_after: float = 0.0) -> Iterator[None]:
+def stop_requested(stop: Callable[[int], None], *, again_after: float = 0.0) -> Iterator[None]:
     """Turn SIGINT and SIGTERM into a stop request; a second signal has its default effect.
 
     Args:

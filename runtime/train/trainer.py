@@ -39,7 +39,7 @@ from .reporting.history import History
 from .reporting.metrics_window import Window
 from .retention import checkpoints, differs, thin, write_mean
 from .schedule import learning_rate
-from .signals import asked_to_stop
+from .signals import stop_requested
 from .transforms.activation_checkpointing import checkpoint_activations_of_run
 from .transforms.kernel_choice import chosen_kernels
 from .transforms.unpad import unpad_for_run
@@ -150,7 +150,7 @@ class Trainer:
         if self._patience_is_out():
             self.stop_reason = f"no improvement for {state.stale} validations"
         again_after = 2.0 if self.world.size > 1 else 0.0
-        with asked_to_stop(self._stop, again_after=again_after), using(self.kernels):
+        with stop_requested(self._stop, again_after=again_after), using(self.kernels):
             while state.update < run.updates and not self.stop_reason:
                 micro_batches = self._next(work, window)
                 window.add(self._update(micro_batches), micro_batches)

@@ -167,7 +167,7 @@ CASES: dict[str, tuple[Any, str]] = {
     "deep templates": (nested(200, 1), "W06"),
     "templates that double": (doubling(30), "P06"),
     "templates that double and fit": (doubling(16), ""),
-    "deep templates that nobody uses": (spec(blocks=nested(900, 1)["blocks"]), "W06"),
+    "deep templates that are unused": (spec(blocks=nested(900, 1)["blocks"]), "W06"),
     "a generic template of many widths": (GENERIC, "P06"),
     "lists of lists through params": (
         spec(params={"k0": [0] * 10} | {f"k{i}": [f"=k{i - 1}"] * 2 for i in range(1, 40)}),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-ROOM = 1 << 22
+CAPACITY = 1 << 22
 """Hashes sorted at a time: 36 million pairs take nine rounds."""
 
 
@@ -72,7 +72,7 @@ def first_of_each(shards: Sequence[Path]) -> NDArray[np.bool_]:
     """
     sizes = [len(read_shard(path, only_hashes=True).hashes) for path in shards]
     mask = np.zeros(sum(sizes), dtype=np.bool_)
-    parts = max(1, -(-len(mask) // ROOM))
+    parts = max(1, -(-len(mask) // CAPACITY))
     for part in range(parts):
         found, places, start = [], [], 0
         for path, size in zip(shards, sizes, strict=True):

@@ -185,7 +185,7 @@ class ChartParser(WordParser):
 
     labels: Labels
 
-    def room(self, longest: int) -> int:
+    def capacity(self, longest: int) -> int:
         """Return the maximum batch size for sentences of at most `longest` words."""
         return SCORES // (longest**2 * len(self.labels.chains))
 

@@ -169,7 +169,7 @@ class SequenceParser:
         ]
         # The 3 further symbols are a bracket around the words and the end token.
         requests = [
-            Request([*ids, self.source.eos], room=least + 3)
+            Request([*ids, self.source.eos], capacity=least + 3)
             for (_, ids), least in zip(rows, needed, strict=True)
         ]
         constraint = partial(self._processor, sentences, words) if self.constrained else None

@@ -114,7 +114,7 @@ class TagParser(WordParser):
 
     sets: TagSets
 
-    def room(self, longest: int) -> int:
+    def capacity(self, longest: int) -> int:
         """Return the maximum batch size for sentences of at most `longest` words."""
         return WORDS // longest
 

@@ -76,7 +76,7 @@ class WordParser:
     half: bool
     """Whether matrix products run in bfloat16."""
 
-    def room(self, longest: int) -> int:
+    def capacity(self, longest: int) -> int:
         """Return the maximum batch size for sentences of at most `longest` words."""
         raise NotImplementedError
 
@@ -93,7 +93,9 @@ class WordParser:
         self, sentences: Iterable[Sentence], *, buffer: int = BUFFER, warn: Warn | None = None
     ) -> Iterator[Parse | None]:
         """Yield the parse of each sentence, in order; None for an empty sentence."""
-        return in_batches(sentences, self.source, self._batch, self.room, buffer=buffer, warn=warn)
+        return in_batches(
+            sentences, self.source, self._batch, self.capacity, buffer=buffer, warn=warn
+        )
 
     @torch.inference_mode()
     def _batch(self, sentences: Sequence[Sentence], ids: Sequence[list[int]]) -> list[Parse]:

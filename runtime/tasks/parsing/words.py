@@ -103,7 +103,7 @@ def in_batches(
     sentences: Iterable[Sentence],
     source: Vocabulary,
     parses: Callable[[Sequence[Sentence], Sequence[list[int]]], list[Parse]],
-    room: Callable[[int], int],
+    capacity: Callable[[int], int],
     *,
     buffer: int,
     warn: Warn | None,
@@ -114,7 +114,7 @@ def in_batches(
         sentences: the words of each sentence.
         source: source tokenizer.
         parses: parses a batch, given its words and piece ids.
-        room: maximum batch size as a function of the longest sentence's number of words.
+        capacity: maximum batch size as a function of the longest sentence's number of words.
         buffer: sentences to read ahead.
         warn: called for each sentence that is too long.
     """
@@ -124,7 +124,7 @@ def in_batches(
         waiting = by_length(chunk, source, warn, start)
         waiting.sort(key=lambda one: -len(chunk[one[0]]))
         while waiting:
-            count = max(1, room(len(chunk[waiting[0][0]])))
+            count = max(1, capacity(len(chunk[waiting[0][0]])))
             places, ids = zip(*waiting[:count], strict=True)
             waiting = waiting[count:]
             for place, parse in zip(places, parses([chunk[p] for p in places], ids), strict=True):

@@ -32,7 +32,7 @@ def whole(tensors: Mapping[str, Tensor], *, wanted: bool) -> dict[str, Tensor]:
     return found
 
 
-def divided_as(full: Tensor, like: Tensor) -> Tensor:
+def shards_like(full: Tensor, like: Tensor) -> Tensor:
     """Shard a tensor like another one; return it unchanged if the other one is not sharded.
 
     Every process must have the full tensor: nothing is communicated.

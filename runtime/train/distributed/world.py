@@ -180,7 +180,7 @@ def world(device: torch.device, settings: ParallelSettings) -> Iterator[World]:
         dist.destroy_process_group()
 
 
-def goes_on(folder: Path, world: World, *, begun: bool) -> bool:
+def resumes_by_itself(folder: Path, world: World, *, begun: bool) -> bool:
     """Return whether torchrun restarted this process, so that the run resumes automatically.
 
     torchrun restarts all processes when one has died, and when machines join or leave.  The

@@ -7,7 +7,7 @@ import torch
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
-from weft.graphs.passes.partition import halves
+from weft.graphs.passes.partition import partition
 from weft.runtime.codegen.build import build, build_sharing
 from weft.specs.findings import SpecError
 from weft.specs.load import load
@@ -38,7 +38,7 @@ def test_one_half_after_the_other_is_the_whole(
     """Outputs are bit-identical, and the parts use the model's own weights."""
     small = {k: v for k, v in SMALL.items() if k in load(name).form.params}
     whole = check(load(name).form, registry(), small)
-    first, second = halves(whole, later, registry())
+    first, second = partition(whole, later, registry())
     model = build(whole).eval()
     generator = torch.Generator().manual_seed(1)
     inputs = {
@@ -68,7 +68,8 @@ def test_weights_are_shared_and_not_copied() -> None:
     whole = graph("mask-predict")
     model = build(whole)
     first, second = (
-        build_sharing(half, model) for half in halves(whole, ["target", "target_mask"], registry())
+        build_sharing(half, model)
+        for half in partition(whole, ["target", "target_mask"], registry())
     )
 
     assert first.source_embedding.weight is model.source_embedding.weight
@@ -79,4 +80,4 @@ def test_weights_are_shared_and_not_copied() -> None:
 def test_a_half_that_would_be_empty_is_refused() -> None:
     """No node depends on an empty set of inputs."""
     with pytest.raises(SpecError):
-        halves(graph("transformer-base"), [], registry())
+        partition(graph("transformer-base"), [], registry())

@@ -68,8 +68,8 @@ def test_copies_that_share_weights_are_one_module() -> None:
 def test_a_selection_of_nothing_says_what_is_near(text: str, problem: str, help_: str) -> None:
     """With its place and the nearest path."""
     with pytest.raises(InputError) as caught:
-        chosen(graph(), text, place="/recompute")
+        chosen(graph(), text, place="/activation_checkpointing")
 
     assert problem in caught.value.problem
-    assert caught.value.place == "/recompute"
+    assert caught.value.place == "/activation_checkpointing"
     assert help_ in caught.value.help

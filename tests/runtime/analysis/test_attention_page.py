@@ -72,7 +72,7 @@ def test_a_picture_is_written(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["sun", "-o", "heads.gif"], "ends in '.gif'"),
+        (["sun", "-o", "heads.gif"], "the suffix '.gif'"),
         (["", "-o", "heads.png"], "is empty"),
         (["sun", "--only", "cross", "-o", "heads.png"], "target reads source"),
         (["sun " * 300, "--target", "moon", "-o", "heads.html"], "more than 200 pieces"),

@@ -205,7 +205,7 @@ def test_a_spec_may_have_a_name_that_python_uses(graph: Callable[..., Graph], na
 
 @pytest.mark.parametrize(
     "name",
-    ["Linear", "range", "layer", "remembered", "nn", "state", "capacity", "position", "super"],
+    ["Linear", "range", "layer", "layer_state", "nn", "state", "capacity", "position", "super"],
 )
 def test_a_node_may_have_a_name_that_the_source_uses(
     graph: Callable[..., Graph], name: str
@@ -298,19 +298,19 @@ class Stacks(nn.Module):
 
     def step(self, x, state, position):
         lower = x
-        for layer, remembered in zip(self.lower, state["lower"], strict=True):
-            lower = layer.step(lower, state=remembered, position=position)
+        for layer, layer_state in zip(self.lower, state["lower"], strict=True):
+            lower = layer.step(lower, state=layer_state, position=position)
         upper = lower
-        for layer, remembered in zip(self.upper, state["upper"], strict=True):
-            upper = layer.step(upper, state=remembered, position=position)
+        for layer, layer_state in zip(self.upper, state["upper"], strict=True):
+            upper = layer.step(upper, state=layer_state, position=position)
         return {"x": upper}
 
     def read(self, x, state, position):
         lower = x
-        for layer, remembered in zip(self.lower, state["lower"], strict=True):
-            lower = layer.step(lower, state=remembered, position=position)
+        for layer, layer_state in zip(self.lower, state["lower"], strict=True):
+            lower = layer.step(lower, state=layer_state, position=position)
         upper = lower
-        for layer, remembered in zip(self.upper, state["upper"], strict=True):
-            upper = layer.step(upper, state=remembered, position=position)
+        for layer, layer_state in zip(self.upper, state["upper"], strict=True):
+            upper = layer.step(upper, state=layer_state, position=position)
 '''
     )

@@ -36,15 +36,15 @@ class Worker:
         return [key + one for one in given]
 
 
-def made(work: Worker, *, size: int = 4, wait: float = 0.0, room: int = 100) -> Batcher:
+def made(work: Worker, *, size: int = 4, wait: float = 0.0, capacity: int = 100) -> Batcher:
     """Return a batcher of numbers."""
-    return Batcher[int, int, int](work, size=size, wait=wait, room=room)
+    return Batcher[int, int, int](work, size=size, wait=wait, capacity=capacity)
 
 
 def test_many_callers_each_get_their_own() -> None:
     """200 jobs from 16 threads, with three keys and 0 to 3 numbers."""
     work = Worker()
-    with made(work, size=8, room=10_000).running() as batcher, ThreadPoolExecutor(16) as pool:
+    with made(work, size=8, capacity=10_000).running() as batcher, ThreadPoolExecutor(16) as pool:
 
         def call(number: int) -> list[int]:
             given = [10 * number + place for place in range(number % 4)]
@@ -103,7 +103,7 @@ def test_one_that_fails_takes_no_other_with_it() -> None:
 def test_a_full_queue_and_a_closed_one_refuse() -> None:
     """A job is accepted or rejected as a whole."""
     work = Worker(blocked=True)
-    with made(work, room=3).running() as batcher:
+    with made(work, capacity=3).running() as batcher:
         batcher.submit(1, [0])
         assert work.began.wait(SECONDS)
         waiting = batcher.submit(1, [1, 2])
@@ -123,7 +123,7 @@ def test_a_full_queue_and_a_closed_one_refuse() -> None:
 def test_a_cancelled_job_frees_its_place_and_is_not_worked_on() -> None:
     """Later jobs move up in the queue."""
     work = Worker(blocked=True)
-    with made(work, room=2).running() as batcher:
+    with made(work, capacity=2).running() as batcher:
         batcher.submit(1, [0])
         assert work.began.wait(SECONDS)
         cancelled = batcher.submit(1, [1, 2])
@@ -177,7 +177,7 @@ def test_a_thread_that_dies_leaves_nobody_waiting() -> None:
     def work(key: int, given: Sequence[int], cancelled: Cancelled) -> list[int]:  # noqa: ARG001
         raise SystemExit
 
-    with Batcher[int, int, int](work, size=1, wait=0, room=9).running() as batcher:
+    with Batcher[int, int, int](work, size=1, wait=0, capacity=9).running() as batcher:
         jobs = [batcher.submit(1, [1]), batcher.submit(1, [2])]
         for job in jobs:
             with pytest.raises(ClosedError):

@@ -66,7 +66,7 @@ def test_what_waits_is_let_go_of_at_the_second_signal_or_after_the_drain(
     signals: int, drain: float, *, ends: bool
 ) -> None:
     """Waiting requests get an exception and are counted, but not inside the signal handler."""
-    batcher: Any = Batcher[int, int, int](lambda *_: [], size=4, wait=0.0, room=9)
+    batcher: Any = Batcher[int, int, int](lambda *_: [], size=4, wait=0.0, capacity=9)
     batcher._thread = SimpleNamespace(is_alive=lambda: True)  # no worker processes the queue
     jobs = [batcher.submit(1, [1, 2, 3]), batcher.submit(2, [4])]
     service: Any = SimpleNamespace(batcher=batcher, stopping=False)

@@ -26,10 +26,10 @@ def test_an_address_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) ->
         port = taken.getsockname()[1]
         assert main(["serve", "nowhere", "--port", str(port)]) == 1
 
-    told = capsys.readouterr().err
-    assert f"127.0.0.1:{port}" in told
-    assert "in use" in told
-    assert "--port 0" in told
+    message = capsys.readouterr().err
+    assert f"127.0.0.1:{port}" in message
+    assert "in use" in message
+    assert "--port 0" in message
 
 
 def test_an_address_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,9 +71,9 @@ def test_without_the_extra_the_way_to_it_is_told(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_process_told_to_stop_under_load_answers_all_it_took_on(
-    toy_checkpoint: Path, told: signal.Signals
+    toy_checkpoint: Path, sent: signal.Signals
 ) -> None:
     """Each client gets a correct translation or a 503; the exit code is 0."""
     words = ("sun", "moon", "tree", "river", "stone", "bird", "wind", "leaf", "fire", "snow")
@@ -84,7 +84,7 @@ def test_a_process_told_to_stop_under_load_answers_all_it_took_on(
     process = subprocess.Popen(
         [*command, "--device", "cpu", "--precision", "float32"], stderr=subprocess.PIPE, text=True
     )
-    heard, wrong = Counter[int | str](), list[str]()
+    answers, wrong = Counter[int | str](), list[str]()
 
     def call(number: int, url: str) -> None:
         with httpx.Client(timeout=SECONDS) as client:
@@ -92,9 +92,9 @@ def test_a_process_told_to_stop_under_load_answers_all_it_took_on(
                 try:
                     answer = client.post(f"{url}/translate", json={"source": line})
                 except httpx.ConnectError:
-                    heard["closed"] += 1
+                    answers["closed"] += 1
                     return
-                heard[answer.status_code] += 1
+                answers[answer.status_code] += 1
                 if answer.status_code != 200:
                     return
                 [result] = answer.json()["results"]
@@ -109,7 +109,7 @@ def test_a_process_told_to_stop_under_load_answers_all_it_took_on(
         for caller in callers:
             caller.start()
         time.sleep(1.5)
-        process.send_signal(told)
+        process.send_signal(sent)
         for caller in callers:
             caller.join(SECONDS)
         code = process.wait(SECONDS)
@@ -121,7 +121,7 @@ def test_a_process_told_to_stop_under_load_answers_all_it_took_on(
     assert wrong == []
     assert code == 0, rest
     assert "0 sentences unfinished" in rest
-    assert heard[200] > 12
+    assert answers[200] > 12
     # No client was cut off: each ends with a 503 or a closed connection.
-    assert heard.keys() <= {200, 503, "closed"}
-    assert heard[503] + heard["closed"] == 12
+    assert answers.keys() <= {200, 503, "closed"}
+    assert answers[503] + answers["closed"] == 12

@@ -29,7 +29,7 @@ def test_a_limit_itself_is_kept(source: int, target: int, reason: str | None) ->
 
 
 def test_without_a_ratio_any_ratio_is_kept() -> None:
-    """None is no limit."""
+    """None means no limit."""
     assert refuse(1, 250, FilterSettings()) is None
 
 

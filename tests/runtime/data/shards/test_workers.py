@@ -195,7 +195,7 @@ def test_duplicates_are_found_across_parts(
     data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hashes sorted in parts give the same result as one set of all hashes."""
-    monkeypatch.setattr(gather, "ROOM", 10)
+    monkeypatch.setattr(gather, "CAPACITY", 10)
     unique = data.model_copy(update={"filter": FilterSettings(duplicates="drop")})
 
     prepare(unique, TOKENIZER, tmp_path / "out", workers=1)

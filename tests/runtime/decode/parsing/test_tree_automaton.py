@@ -69,15 +69,15 @@ def leaves_of(tokens: Sequence[int], length: int, *, words: bool) -> list[Leaf]:
     seed=st.integers(0, 9999),
     lengths=st.lists(st.integers(1, 7), min_size=1, max_size=3),
     beam=st.sampled_from([1, 3]),
-    room=st.integers(0, 12),
+    capacity=st.integers(0, 12),
     leaning=st.integers(4, 9),
 )
 def test_every_output_is_a_tree(
-    name: str, seed: int, lengths: list[int], beam: int, room: int, leaning: int
+    name: str, seed: int, lengths: list[int], beam: int, capacity: int, leaning: int
 ) -> None:
     """Every finished hypothesis parses, and all finish, even at the smallest length limit."""
     symbols, form = VOCABULARIES[name], LINEARIZATIONS[name]
-    limits = [length + 3 + room for length in lengths]
+    limits = [length + 3 + capacity for length in lengths]
     draw = random.Random(seed)
     words = [[draw.choice([7, 8, 9]) for _ in range(length)] for length in lengths]
     copied = name == "top_down"

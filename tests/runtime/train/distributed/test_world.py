@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from weft.runtime.train.distributed.world import World, goes_on, is_main_process
+from weft.runtime.train.distributed.world import World, is_main_process, resumes_by_itself
 
 
 @pytest.fixture
@@ -19,21 +19,21 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_without_torchrun_nothing_goes_on_by_itself(tmp_path: Path) -> None:
     """Without torchrun no run resumes automatically, and no file is written."""
-    assert not goes_on(tmp_path / "run", World(), begun=True)
+    assert not resumes_by_itself(tmp_path / "run", World(), begun=True)
     assert not (tmp_path / "run").exists()
     assert is_main_process()
 
 
 def test_a_restarted_job_goes_on(launch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A restarted job finds its own name; another job does not, unless it starts the run anew."""
-    assert not goes_on(tmp_path, World(), begun=False)
-    assert goes_on(tmp_path, World(), begun=True)
+    assert not resumes_by_itself(tmp_path, World(), begun=False)
+    assert resumes_by_itself(tmp_path, World(), begun=True)
 
     launch.setenv("TORCHELASTIC_RUN_ID", "job-2")
-    assert not goes_on(tmp_path, World(), begun=True)
-    assert not goes_on(tmp_path, World(), begun=True)
-    assert not goes_on(tmp_path, World(), begun=False)
-    assert goes_on(tmp_path, World(), begun=True)
+    assert not resumes_by_itself(tmp_path, World(), begun=True)
+    assert not resumes_by_itself(tmp_path, World(), begun=True)
+    assert not resumes_by_itself(tmp_path, World(), begun=False)
+    assert resumes_by_itself(tmp_path, World(), begun=True)
 
 
 def test_a_job_without_a_name_is_known_by_its_process(
@@ -41,11 +41,11 @@ def test_a_job_without_a_name_is_known_by_its_process(
 ) -> None:
     """Two jobs with the name `none` are distinguished by their process."""
     launch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert not goes_on(tmp_path, World(), begun=False)
-    assert goes_on(tmp_path, World(), begun=True)
+    assert not resumes_by_itself(tmp_path, World(), begun=False)
+    assert resumes_by_itself(tmp_path, World(), begun=True)
 
     launch.setattr("os.getppid", lambda: 1)
-    assert not goes_on(tmp_path, World(), begun=True)
+    assert not resumes_by_itself(tmp_path, World(), begun=True)
 
 
 def test_one_process_agrees_with_itself() -> None:
