@@ -31,7 +31,7 @@ def imports_torch(*modules: str, among: tuple[str, ...] = ("torch", "numpy")) ->
     return done.stdout.strip()
 
 
-def test_every_file_is_short_and_says_what_it_is() -> None:
+def test_every_file_is_short_and_has_a_docstring() -> None:
     """A file has at most 400 lines and a docstring whose first line ends in a full stop."""
     texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in SOURCES}
 

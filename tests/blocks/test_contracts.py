@@ -220,7 +220,7 @@ def test_the_weights_formula_names_every_parameter(block: BlockType) -> None:
 
 
 @EVERY_CASE
-def test_the_work_is_what_torch_counts(block: BlockType) -> None:
+def test_flop_formulas_equal_the_counts_of_torch(block: BlockType) -> None:
     """Each formula against torch's counter, which does not see inside fused kernels.
 
     So attention uses the plain backend, and recurrences run in float64, as products.
@@ -246,7 +246,7 @@ def test_blocks_that_multiply_no_matrices_are_free() -> None:
 
 @pytest.mark.slow  # the formula names them all, and there are no buffers: see above
 @EVERY_CASE
-def test_weights_survive_a_file(block: BlockType) -> None:
+def test_weights_are_equal_after_saving_and_loading(block: BlockType) -> None:
     """A model computes the same after saving and loading."""
     graph, model = made(block)
     inputs = drawn(graph)
@@ -396,7 +396,7 @@ def test_a_pointwise_block_maps_each_position_by_itself(block: BlockType) -> Non
 
 
 @named("causal", "full", again=True)
-def test_applied_so_often_it_leads_from_everywhere(block: BlockType) -> None:
+def test_hops_is_the_smallest_number_that_connects_all_positions(block: BlockType) -> None:
     """Exactly `hops` times, and not fewer: the dependency matrix is multiplied."""
     length = 11
     graph, model = made(block)
@@ -434,7 +434,7 @@ def least_hops(part: Part, lengths: Mapping[str, int]) -> int:
 
 
 @WITH_MASK
-def test_padding_never_changes_a_kept_result(block: BlockType) -> None:
+def test_padding_does_not_change_unmasked_results(block: BlockType) -> None:
     """The values at padded positions do not affect the outputs at the others."""
     graph, model = made(block)
     inputs = drawn(graph)
@@ -492,7 +492,7 @@ def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
             torch.testing.assert_close(stepped, here, rtol=0, atol=1e-12)
 
 
-def test_what_gives_another_axis_is_not_decoded() -> None:
+def test_a_block_that_changes_the_axis_is_not_decodable() -> None:
     """Positions of an output with another length do not correspond to input positions."""
     with pytest.raises(SpecError, match=r"output 'y' of prepend@1 depends on T but lacks"):
         graph_of(registry().get("prepend@1") or pytest.fail("gone"), steps=True)

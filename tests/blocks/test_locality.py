@@ -155,7 +155,7 @@ def test_steps_with_a_window_give_the_parallel_result(mask: Tensor | None, posit
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2])
-def test_a_step_reads_the_last_positions_of_the_window_alone(kv_heads: int) -> None:
+def test_a_step_reads_only_the_window(kv_heads: int) -> None:
     """At position 5, a window of 2 covers 3, 4 and 5; earlier positions have no effect."""
     block = attention(window=2, causal=True, kv_heads=kv_heads)
     x = torch.randn(2, 6, 8, dtype=torch.float64)
@@ -178,7 +178,7 @@ def test_a_step_reads_the_last_positions_of_the_window_alone(kv_heads: int) -> N
     assert last().isnan().all()
 
 
-def test_neither_means_anything_where_a_memory_is_read() -> None:
+def test_window_and_position_are_ignored_with_a_memory() -> None:
     """Memory positions are unrelated to query positions, so there is no distance."""
     block = attention(window=1, position="rotary")
     plain = attention()
@@ -199,7 +199,7 @@ def test_neither_means_anything_where_a_memory_is_read() -> None:
     ],
     ids=["attention", "grouped"],
 )
-def test_an_odd_width_is_refused_with_a_way_out(block: BlockType, params: AttentionParams) -> None:
+def test_an_odd_width_is_refused_with_help(block: BlockType, params: AttentionParams) -> None:
     """Rotation needs an even d_k; the help names one."""
     sizes = {"d_model": 12, "d_memory": 12}
 

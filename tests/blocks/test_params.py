@@ -29,7 +29,7 @@ class Grown(Params):
         ({"size": 4, "reach": 2}, {"size": 4, "reach": 2}),
     ],
 )
-def test_a_later_param_stands_in_json_only_where_it_does_something(
+def test_a_later_param_is_written_only_where_it_has_an_effect(
     written: dict[str, object], serialized: dict[str, object]
 ) -> None:
     """So the full form and the fingerprint of an old spec do not change."""

@@ -135,7 +135,7 @@ def test_the_decoder_layer_is_torchs(order: str, dtype: torch.dtype) -> None:
     assert_same_gradients(theirs, same, 20 * tolerance)
 
 
-def test_every_node_costs_what_torch_counts() -> None:
+def test_the_cost_of_every_node_equals_the_count_of_torch() -> None:
     """Block by block, with both copies of a layer added up; fused kernels are not counted."""
     graph = check(load("transformer-tiny").form, registry(), {**SIZES, "layers": 2})
     model = build(graph).eval()

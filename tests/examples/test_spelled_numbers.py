@@ -85,7 +85,7 @@ def form(kind: str, example: str = "") -> numbers._Form:
         ("decimal", 150, "one point five", "eins Komma fünf"),
     ],
 )  # fmt: skip
-def test_a_value_is_spelled_right(kind: str, value: int, english: str, expected: str) -> None:
+def test_values_are_spelled_correctly(kind: str, value: int, english: str, expected: str) -> None:
     """The expected texts are written by hand, one for each irregularity of a language."""
     assert form(kind).spell(value, "en") == english
     assert form(kind).spell(value, "de") == expected
@@ -103,7 +103,7 @@ def test_a_value_is_spelled_right(kind: str, value: int, english: str, expected:
          "eintausendzweihundertvierunddreißig Dollar"),
     ],
 )  # fmt: skip
-def test_an_amount_leaves_out_what_is_zero(value: int, english: str, expected: str) -> None:
+def test_an_amount_omits_zero_parts(value: int, english: str, expected: str) -> None:
     """The text is "fifty euro", not "fifty euro, zero cents"."""
     dollars = form("money", "two dollars, five cents")
 

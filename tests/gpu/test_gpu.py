@@ -48,7 +48,7 @@ def half() -> torch.autocast:
     return torch.autocast("cuda", torch.bfloat16)
 
 
-def test_the_gpu_computes_what_the_cpu_computes() -> None:
+def test_the_gpu_computes_the_same_as_the_cpu() -> None:
     """In full precision, the GPU kernels give the CPU's logits, including padding."""
     model, inputs = transformer().eval(), batch()
     with torch.no_grad():

@@ -33,7 +33,7 @@ def without_docs(value: Any) -> Any:
     return [without_docs(inner) for inner in value] if isinstance(value, list) else value
 
 
-def test_format_1_opens_for_ever() -> None:
+def test_a_spec_of_format_1_opens() -> None:
     """Sizes computed by hand; d is 8, with 2 heads of width 4, and 16 inside the maps."""
     spec = load(GOLDEN / "every-key.json")
 
@@ -157,7 +157,7 @@ def test_words_of_format_1_are_upgraded_wherever_they_stand() -> None:
 
 
 @pytest.mark.parametrize("wrong", [3, None, [], "x", {"a": 3}, {"a": []}, [3], [{}]])
-def test_a_senseless_file_of_format_1_is_no_crash(wrong: Any) -> None:
+def test_an_invalid_file_of_format_1_does_not_crash(wrong: Any) -> None:
     """The reader rejects it afterwards, with a place."""
     for key in ("inputs", "outputs", "nodes", "blocks", "params", "patch"):
         made, _ = upgrade_format({"format": 1, key: wrong})

@@ -60,7 +60,7 @@ def test_the_schema_is_one() -> None:
 
 
 @pytest.mark.parametrize("path", SHIPPED_SPECS, ids=lambda path: path.stem)
-def test_what_is_shipped_is_valid(path: Path) -> None:
+def test_shipped_specs_are_valid(path: Path) -> None:
     """Models and variants."""
     assert wrong(json.loads(path.read_text(encoding="utf-8"))) == []
 
@@ -140,12 +140,14 @@ def test_a_mistake_of_form_is_underlined(at: str, value: Any, place: str, edit: 
         ("/nodes/encoder/instead", {"4": "decoder_layer"}),
     ],
 )
-def test_what_only_the_checker_can_judge_is_let_pass(at: str, value: Any, edit: Edit) -> None:
+def test_the_schema_accepts_values_that_only_the_checker_can_judge(
+    at: str, value: Any, edit: Edit
+) -> None:
     """Expressions, templates, block choices, and wires that a slot may take."""
     assert wrong(edit({at: value})) == []
 
 
-def test_the_keys_are_those_of_the_forms_and_say_what_they_are() -> None:
+def test_the_schema_has_every_key_with_a_description() -> None:
     """Every key of a record is in the schema."""
     found = made()["$defs"]
     records = {"spec": Spec, "Template": Template, "UseNode": UseNode, "RepeatNode": RepeatNode}
@@ -202,7 +204,7 @@ def test_a_wrong_patch_is_underlined(patch: dict[str, Any]) -> None:
     assert all(path.startswith("$.patch[0]") for path in found)
 
 
-def test_the_actions_are_those_that_are_read() -> None:
+def test_the_schema_has_every_action_of_a_patch() -> None:
     """With the additional keys of each."""
     found = made()["$defs"]["patch"]
     extra = {"select", "expect"}.union(*patches._EXTRA_KEYS.values())
@@ -213,7 +215,7 @@ def test_the_actions_are_those_that_are_read() -> None:
     assert found["properties"].keys() == extra | {*patches.ACTIONS}
 
 
-def test_a_template_may_be_a_whole_spec(edit: Edit) -> None:
+def test_a_template_may_be_a_complete_spec(edit: Edit) -> None:
     """With the keys that the reader accepts, and no others."""
     properties = made()["$defs"]["block"]["then"]["properties"]
 
@@ -222,7 +224,7 @@ def test_a_template_may_be_a_whole_spec(edit: Edit) -> None:
     assert wrong(edit({"/blocks/tower": {"spec": "other", "nodes": {}}})) == ["$.blocks.tower"]
 
 
-def test_a_child_has_no_nodes_and_a_whole_spec_no_patch(edit: Edit) -> None:
+def test_nodes_and_patches_exclude_each_other(edit: Edit) -> None:
     """`extends` decides which of the two a file is."""
     whole = edit({})
 

@@ -36,7 +36,7 @@ def test_every_code_has_a_paragraph_and_a_fault_and_no_other_has() -> None:
     assert [p[0] for p in paragraphs] == sorted((p[0] for p in paragraphs), key="SNEPWTDX".index)
 
 
-def test_every_paragraph_has_cause_example_and_way_out() -> None:
+def test_every_paragraph_has_cause_example_and_fix() -> None:
     """In this order."""
     pattern = rf"^### ({CODE})\n(.*?)(?=^#|\Z)"
     for code, text in re.findall(pattern, ERRORS, re.MULTILINE | re.DOTALL):
@@ -44,7 +44,7 @@ def test_every_paragraph_has_cause_example_and_way_out() -> None:
         assert 0 < words.find("Example: ") < words.find("Way out: "), code
 
 
-def test_every_fault_has_a_name_of_its_own_and_most_have_a_way_out() -> None:
+def test_every_finding_has_its_own_code_and_help() -> None:
     """Every finding has help."""
     assert len({fault["name"] for fault in FAULTS}) == len(FAULTS) >= 45
     assert [fault["name"] for fault in FAULTS if not fault["help"]] == []
@@ -67,7 +67,7 @@ def test_every_complete_example_is_sound(example: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("record", [Spec, Template, UseNode, RepeatNode, Step])
-def test_every_key_stands_in_an_example(record: type[Spec]) -> None:
+def test_every_key_occurs_in_an_example(record: type[Spec]) -> None:
     """The page covers all keys."""
     text = "".join(example for _, example in EXAMPLES)
 
@@ -75,7 +75,7 @@ def test_every_key_stands_in_an_example(record: type[Spec]) -> None:
         assert f'"{field.alias or name}":' in text or f"| `{name}`" in FORMAT
 
 
-def test_every_key_of_a_spec_and_every_kind_stands_in_a_table() -> None:
+def test_every_key_and_kind_of_a_spec_is_in_a_table() -> None:
     """In the order of the form."""
     rows = re.findall(r"^\| `([a-z]+)(?::v)?` \|", FORMAT, re.MULTILINE)
 

@@ -219,7 +219,7 @@ def bytes_of(state: Any) -> int:
 
 
 @EVERY
-def test_it_draws(name: str) -> None:
+def test_it_can_be_drawn(name: str) -> None:
     """The drawing contains every input, every output and the name."""
     made = shipped(name)
     text = diagram(made).source
@@ -329,7 +329,7 @@ def test_values_at_padded_positions_do_not_change_the_outputs(name: str) -> None
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
-def test_a_translator_takes_and_gives_what_the_transformer_does(name: str) -> None:
+def test_translators_have_the_interface_of_the_transformer(name: str) -> None:
     """The same run document can train any of them."""
     own = {each for each in ("target_vocab",) if each in load(name).form.params}
     ours = graph(name, **dict.fromkeys(("vocab", *own), 30))

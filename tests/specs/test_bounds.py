@@ -105,7 +105,7 @@ def test_no_object_or_list_is_longer_than_the_bound(part: dict[str, Any], at: st
 
 @pytest.mark.parametrize("wrong", [3, "x", [], {"a": 3}, {"a": {"fill": 3}}, {"a": [{"fill": {}}]}])
 @pytest.mark.parametrize("key", ["nodes", "blocks", "params", "tie", "doc"])
-def test_a_spec_of_a_wrong_form_is_no_crash(key: str, wrong: Any) -> None:
+def test_a_spec_of_a_wrong_form_does_not_crash(key: str, wrong: Any) -> None:
     """Validation reports wrong forms later."""
     assert beyond(**{key: wrong}) == []
 

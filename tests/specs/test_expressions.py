@@ -185,7 +185,7 @@ def test_names_come_once_and_in_order() -> None:
     assert names_in("b*a + b - 2") == ("b", "a")
 
 
-def test_words_are_found_in_what_is_no_expression() -> None:
+def test_names_are_found_in_an_invalid_expression() -> None:
     """A broken expression still counts as a reader of its params."""
     assert words_in("=4*d_model +* (heads") == {"d_model", "heads"}
 

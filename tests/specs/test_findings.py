@@ -60,7 +60,7 @@ def test_a_finding_as_data() -> None:
 
 
 @given(st.text(), st.text())
-def test_a_strangers_text_commands_no_terminal(word: str, source: str) -> None:
+def test_control_characters_are_escaped(word: str, source: str) -> None:
     """Control characters are escaped, and a line remains one line."""
     text = Finding(code="N01", at=pointer(word), problem=word, source=source).render()
 
@@ -68,7 +68,7 @@ def test_a_strangers_text_commands_no_terminal(word: str, source: str) -> None:
     assert text.count("\n") == 1
 
 
-def test_a_strangers_text_is_cut_short() -> None:
+def test_long_names_are_shortened() -> None:
     """A name of a megabyte is shortened."""
     text = Finding(code="N01", at="", problem="x" * 10**6, help="y" * 10**6).render()
 
@@ -83,7 +83,7 @@ def test_an_error_shows_all_findings() -> None:
     assert error.findings == (FINDING, FINDING)
 
 
-def test_an_input_error_names_place_and_way_out() -> None:
+def test_an_input_error_names_place_and_help() -> None:
     """The three parts are on separate lines, and also separate attributes."""
     error = InputError("no such file", place="a.json", help="did you mean 'b.json'?")
 
@@ -97,7 +97,7 @@ def test_an_input_error_names_place_and_way_out() -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 1, 1000])
-def test_findings_without_end_are_cut_off(extra: int) -> None:
+def test_a_long_list_of_findings_is_truncated(extra: int) -> None:
     """The last finding says so; a list of the maximum length is unchanged."""
     kept = at_most([FINDING] * (MOST + extra), "mine.json")
 

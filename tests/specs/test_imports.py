@@ -102,7 +102,7 @@ def test_a_spec_is_a_template_over_any_axis(folder: Path) -> None:
     assert weights["again.stack.0.read.query.weight"] == (12, 12)
 
 
-def test_it_computes_what_the_spec_alone_computes(folder: Path) -> None:
+def test_an_imported_spec_computes_the_same_as_the_spec(folder: Path) -> None:
     """The outputs are equal for the same weights."""
     alone = build(graph_of(folder / "encoder.json", d=12, layers=3)).eval()
     both: Any = build(graph_of(folder / "two.json")).eval()
@@ -123,7 +123,7 @@ def test_its_params_can_be_set_from_outside(folder: Path) -> None:
         graph_of(folder / "two.json", tower__wide=5)
 
 
-def test_a_mistake_inside_is_told_where_it_is_written(folder: Path) -> None:
+def test_a_mistake_inside_is_reported_in_the_imported_file(folder: Path) -> None:
     """The finding points into the imported file."""
     broken = json.loads(json.dumps(ENCODER))
     broken["blocks"]["layer"]["nodes"]["read"]["params"]["hedas"] = 1
@@ -139,7 +139,7 @@ def test_a_mistake_inside_is_told_where_it_is_written(folder: Path) -> None:
     ]
 
 
-def test_a_child_may_take_one_in(folder: Path) -> None:
+def test_a_child_may_import_a_spec(folder: Path) -> None:
     """A child may import a spec and insert a node that uses it."""
     child = {
         "format": 2,
@@ -197,7 +197,7 @@ def placed(folder: Path, **keys: Any) -> list[tuple[str, str]]:
     return [(f.code, f.at) for f in error.value.findings]
 
 
-def test_no_name_is_written_over(folder: Path) -> None:
+def test_name_collisions_are_errors(folder: Path) -> None:
     """A collision with an existing param or template is an error, in either order."""
     own = {"inputs": {"x": "f[B T 8]"}, "outputs": {"x": "x"}, "nodes": {}}
     params = {**TWO["params"], "tower__layers": 5}
@@ -210,7 +210,7 @@ def test_no_name_is_written_over(folder: Path) -> None:
         assert placed(folder, blocks=blocks) == [("X04", "/blocks/tower")]
 
 
-def test_a_free_word_stays_free(folder: Path) -> None:
+def test_an_unbound_name_stays_unbound(folder: Path) -> None:
     """Even if a param of the importing spec has the same name."""
     generic = json.loads(json.dumps(ENCODER))
     generic["blocks"]["wider"]["inputs"]["x"] = "f[B T width]"
@@ -238,7 +238,7 @@ def test_budgets_stay_with_the_spec_that_they_measure(folder: Path) -> None:
     assert KNOWN.keys() == BUDGETS
 
 
-def test_a_copy_that_is_another_template_is_so_inside(folder: Path) -> None:
+def test_an_imported_copy_may_be_another_template(folder: Path) -> None:
     """`instead` uses the prefixed name of the template."""
     value = json.loads(json.dumps(ENCODER))
     value["blocks"]["other"] = json.loads(json.dumps(ENCODER["blocks"]["layer"]))

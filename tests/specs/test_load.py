@@ -59,7 +59,7 @@ def test_a_shipped_name_loads(name: str) -> None:
     assert load(name).form.name == name
 
 
-def test_a_misspelt_name_is_told_the_nearest() -> None:
+def test_a_misspelled_name_suggests_the_nearest() -> None:
     """The error suggests the nearest name."""
     with pytest.raises(InputError) as error:
         load("transformer-bas")
@@ -89,7 +89,7 @@ def test_a_chain_of_children(write: Write) -> None:
     assert load(leaf).form.params == {"d": 5, "d_out": 8, "layers": 4}
 
 
-def test_a_longer_chain_than_anyone_needs_is_refused(write: Write) -> None:
+def test_too_long_a_chain_is_refused(write: Write) -> None:
     """The longest allowed chain loads, one more spec does not."""
     write("root")
     names = ["root", *(f"n{i}" for i in range(1, LONGEST_CHAIN + 1))]
@@ -207,7 +207,7 @@ def test_a_wrong_name_of_the_child_is_found_in_the_child(write: Write, tmp_path:
     assert only(child)[:3] == ("N06", "child.json", "/name")
 
 
-def test_a_parent_that_is_no_json_is_named(write: Write, tmp_path: Path) -> None:
+def test_a_parent_with_invalid_json_is_named(write: Write, tmp_path: Path) -> None:
     """The finding is in the parent's file, not at the reference to it."""
     (tmp_path / "root.json").write_text("{")
 
@@ -215,7 +215,7 @@ def test_a_parent_that_is_no_json_is_named(write: Write, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["[]", "3", '{"format": 2}'])
-def test_a_parent_that_is_no_spec(text: str, write: Write, tmp_path: Path) -> None:
+def test_a_parent_that_is_not_a_spec(text: str, write: Write, tmp_path: Path) -> None:
     """The parent gives findings, not a crash."""
     (tmp_path / "root.json").write_text(text)
 
@@ -295,7 +295,7 @@ def test_a_template_of_the_child_needs_a_new_name(write: Write) -> None:
         assert only(child) == ("X04", "child.json", f"/blocks/{name}", help_)
 
 
-def test_what_a_loaded_spec_gives_back_is_what_was_written(write: Write) -> None:
+def test_a_loaded_spec_returns_the_written_value(write: Write) -> None:
     """The merged value has no defaults filled in."""
     assert load(write("root")).value() == {**ROOT, "name": "root"}
     merged = load(write("child", "root", params={"d": 5}), {"layers": 9}).value()

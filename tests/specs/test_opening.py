@@ -80,7 +80,7 @@ def write(path: Path, value: Any) -> Path:
 BASE = SHIPPED / "models" / "transformer-base.json"
 
 
-def test_a_sound_child_reads_itself_and_its_parents_alone(tmp_path: Path) -> None:
+def test_a_valid_child_reads_only_itself_and_its_parents(tmp_path: Path) -> None:
     """One parent in the same folder, one shipped."""
     middle = {"format": 2, "extends": "transformer-base", "name": "middle", "params": {"layers": 2}}
     parent = write(tmp_path / "middle.json", middle)
@@ -149,7 +149,7 @@ def test_a_hostile_file_reads_nothing_but_itself(
     assert rest == []
 
 
-def test_the_watch_sees_what_it_must(tmp_path: Path) -> None:
+def test_the_observation_detects_imports_and_files(tmp_path: Path) -> None:
     """The observation detects an import and an opened file."""
     code = WATCH.replace(
         "    try:\n", "    if 'bad' in name: import this; open('/dev/null').close()\n    try:\n"

@@ -52,14 +52,14 @@ def test_any_json_is_read_back(value: Any) -> None:
     assert read_json(json.dumps(value), "") == value
 
 
-def test_every_key_that_stands_twice_is_reported() -> None:
+def test_every_duplicate_key_is_reported() -> None:
     """With the pointer of each, also inside lists and escaped names."""
     text = '{"a": [{"b": 1, "b": 2}], "c/d": {"e": 1, "e": 1}, "f": 1, "f": 2}'
 
     assert sorted(places(text)) == [("S02", "/a/0/b"), ("S02", "/c~1d/e"), ("S02", "/f")]
 
 
-def test_a_double_below_a_double_has_no_place() -> None:
+def test_a_duplicate_within_a_duplicate_has_no_pointer() -> None:
     """Only the outer duplicate has a pointer."""
     assert places('{"a": {"b": 1, "b": 2}, "a": 3}') == [("S02", "/a")]
 
@@ -71,7 +71,7 @@ def test_a_double_below_a_double_has_no_place() -> None:
         *('{"a": 1e999}', "[" + "9" * 5000 + "]", "[0." + "1" * 500 + "]", '"\n"', '"\\x"', "nul"),
     ],
 )
-def test_what_is_not_json_is_refused(text: str) -> None:
+def test_invalid_json_is_refused(text: str) -> None:
     """Also NaN, infinities and huge numbers, which Python's parser accepts."""
     assert places(text) == [("S01", "")]
 
@@ -85,7 +85,7 @@ def test_depth_is_bounded() -> None:
     assert places("[" * (LARGEST - 1)) == [("S06", "")]
 
 
-def test_many_doubles_are_found_in_one_walk(count_calls: Count) -> None:
+def test_many_duplicates_are_found_in_linear_time(count_calls: Count) -> None:
     """The work grows with the text, not with its square."""
 
     def text(count: int) -> str:
@@ -111,7 +111,7 @@ def test_many_doubles_are_found_in_one_walk(count_calls: Count) -> None:
         ("/step", SMALL["step"], "axes", "axis"),
     ],
 )
-def test_an_unknown_key_is_told_the_nearest(at: str, record: Any, key: str, meant: str) -> None:
+def test_an_unknown_key_suggests_the_nearest(at: str, record: Any, key: str, meant: str) -> None:
     """In each kind of record, among the keys of that record."""
     record[key] = 1
     try:
@@ -173,7 +173,7 @@ def test_a_key_that_is_missing_is_named(key: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "3", '"spec"', "null"])
-def test_a_file_that_is_no_object(text: str) -> None:
+def test_a_file_that_is_not_an_object(text: str) -> None:
     """One finding for the file."""
     assert places(text) == [("S04", "")]
 
@@ -191,7 +191,7 @@ def test_all_mistakes_of_form_come_at_once() -> None:
     ]
 
 
-def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
     """Some editors write one."""
     path = tmp_path / "spec.json"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(SMALL).encode())
@@ -237,7 +237,7 @@ def test_a_shipped_name_gives_its_file() -> None:
     assert find("transformer-base", "models").name == "transformer-base.json"
 
 
-def test_a_file_beside_is_suggested(tmp_path: Path) -> None:
+def test_a_similar_file_in_the_folder_is_suggested(tmp_path: Path) -> None:
     """A misspelled path gets the name of a similar file in its folder."""
     (tmp_path / "mine.json").write_text("{}")
 
@@ -247,7 +247,7 @@ def test_a_file_beside_is_suggested(tmp_path: Path) -> None:
     assert error.value.help == f"did you mean '{tmp_path / 'mine.json'}'?"
 
 
-def test_a_name_without_its_suffix_is_told_the_file(
+def test_a_name_without_its_suffix_suggests_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`mine` gets the suggestion `mine.json`, not a shipped name."""
@@ -260,7 +260,7 @@ def test_a_name_without_its_suffix_is_told_the_file(
     assert error.value.help == "did you mean 'mine.json'?"
 
 
-def test_a_folder_is_said_to_be_one(tmp_path: Path) -> None:
+def test_a_folder_is_reported_as_a_folder(tmp_path: Path) -> None:
     """The message does not say that it is missing, nor suggest the folder itself."""
     folder = tmp_path / "mine.json"
     folder.mkdir()
@@ -280,7 +280,7 @@ def test_a_link_to_nothing_is_not_its_own_suggestion(tmp_path: Path) -> None:
     assert "did you mean" not in error.value.help
 
 
-def test_where_only_files_are_meant_none_is_said_to_be_shipped() -> None:
+def test_a_missing_file_is_not_compared_with_shipped_names() -> None:
     """`weft migrate transformer-base` must not say that the name is not shipped."""
     with pytest.raises(InputError, match="no such file"):
         find("transformer-base")

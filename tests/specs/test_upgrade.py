@@ -75,7 +75,7 @@ def test_formats_are_brought_up_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("found", [2, 3, "0", None, True, 0.0, [0], -7])
-def test_todays_a_newer_and_a_senseless_format_stay(found: Any) -> None:
+def test_current_newer_and_invalid_formats_are_unchanged(found: Any) -> None:
     """The reader reports what is wrong with them."""
     assert upgrade_format({"format": found}, OLDER) == ({"format": found}, [])
 
@@ -141,7 +141,7 @@ def test_a_block_that_is_still_registered_stays_unless_the_newest_is_wanted() ->
     assert list(older_blocks(both, registered=True)) == ["linear@1"]
 
 
-def test_majors_are_climbed_one_by_one() -> None:
+def test_major_versions_are_upgraded_one_by_one() -> None:
     """From 1 to 3 through 2."""
     [linear] = [block for block in registry() if block.key == "linear@1"]
 
@@ -208,7 +208,7 @@ def test_params_that_a_patch_sets_at_once_stay_together() -> None:
 
 
 @pytest.mark.parametrize("wrong", [3, None, [], "x", {"use": []}, {"use": {"use": 3}}, [[]]])
-def test_no_form_is_a_crash(wrong: Any) -> None:
+def test_no_value_crashes_the_upgrade(wrong: Any) -> None:
     """A value that is not a spec is returned unchanged."""
     blocks = older_blocks(library())
     for key in ("nodes", "params", "blocks", "patch"):

@@ -231,7 +231,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], li
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_sound_or_has_its_finding_within_a_second(
+def test_it_is_valid_or_gives_its_finding_within_a_second(
     name: str, opened: tuple[dict[str, Any], list[int]]
 ) -> None:
     """The expected finding shows that the case is not rejected for another reason."""

@@ -65,7 +65,7 @@ def test_the_form_follows_from_the_graph(name: str, form: str) -> None:
     assert form_of(graph_of(name)) == form
 
 
-def test_a_picture_is_whole_and_begins_with_its_digest() -> None:
+def test_a_picture_is_complete_and_begins_with_its_digest() -> None:
     """The picture has all labels, and numbers with at most one decimal."""
     if shutil.which("dot") is None:
         pytest.skip("pictures need graphviz's dot")
@@ -79,7 +79,9 @@ def test_a_picture_is_whole_and_begins_with_its_digest() -> None:
     assert re.search(r'"[^"<>]*\d\.\d\d', text) is None
 
 
-def test_only_what_is_stale_is_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_stale_pictures_are_drawn_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pictures of removed specs are deleted."""
     drawn = []
 

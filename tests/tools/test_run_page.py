@@ -46,7 +46,7 @@ def settings_of(kind: type[BaseModel]) -> list[str]:
     return found
 
 
-def test_every_setting_stands_there_and_says_what_it_is() -> None:
+def test_every_setting_is_listed_with_a_description() -> None:
     """Each setting, or its record, has a description."""
     text = page()
 
@@ -57,7 +57,7 @@ def test_every_setting_stands_there_and_says_what_it_is() -> None:
     assert [row for row in rows if row.endswith("| |")] == []
 
 
-def test_defaults_and_bounds_are_those_that_hold() -> None:
+def test_listed_defaults_and_bounds_are_those_of_a_run() -> None:
     """A run's default overrides the record's: a batch has 1024 tokens."""
     rows = {line.split("|")[1].strip(): line for line in page().splitlines() if "| `" in line}
 
@@ -76,7 +76,7 @@ def test_shipped_runs_fit_the_schema(path: Path) -> None:
     VALIDATOR.validate({"$schema": "run.schema.json", **written})
 
 
-def test_the_loader_takes_what_editors_need(tmp_path: Path) -> None:
+def test_a_run_with_a_schema_key_loads(tmp_path: Path) -> None:
     """A run with `$schema` loads as the same run."""
     written = json.loads(RUNS[0].read_text(encoding="utf-8"))
     file = tmp_path / "run.json"

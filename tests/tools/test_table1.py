@@ -75,7 +75,7 @@ def test_operations_of_a_layer_are_the_paper_s(name: str) -> None:
     assert set(layer.paper[0].split(" + ")) <= set(OPERATIONS[name])
 
 
-def test_a_window_that_is_a_mask_saves_nothing() -> None:
+def test_a_window_given_as_a_mask_saves_no_operations() -> None:
     """Scores outside the window are still computed, so the table uses the sparse block."""
     use = {"use": "attention@1", "params": {"heads": 1, "window": 16}}
     masked = replace(ROWS["self-attention, restricted"], use=lambda _, __: use)
@@ -107,7 +107,7 @@ def test_measured_paths_are_the_paper_s_for_long_sequences(name: str) -> None:
 
 
 @EVERY
-def test_a_stack_of_so_many_layers_leads_through_and_one_less_does_not(name: str) -> None:
+def test_the_computed_number_of_layers_connects_all_positions(name: str) -> None:
     """Counting layers one by one equals one spec with all of the layers."""
     at, layer = Sizes(n=12, k=3, r=3), ROWS[name]
     needed = layers_between_ends(layer, at)
@@ -138,7 +138,7 @@ def last_depends_on_first(layer: LayerType, at: Sizes, layers: int) -> bool:
     return bool((x.grad[0, 0] != 0).any())
 
 
-def test_what_never_arrives_is_said() -> None:
+def test_a_network_that_never_connects_is_reported() -> None:
     """A kernel of size 1 reads no neighbor."""
     layer = replace(
         ROWS["convolutional, contiguous"],
@@ -149,7 +149,7 @@ def test_what_never_arrives_is_said() -> None:
         layers_between_ends(layer, Sizes(n=8))
 
 
-def test_the_table_says_it_all() -> None:
+def test_the_table_has_a_row_for_each_layer_type() -> None:
     """One row for each layer type."""
     rows = table([16, 32])
 
@@ -164,7 +164,7 @@ def test_the_table_says_it_all() -> None:
     }
 
 
-def test_the_page_of_results_says_what_is_found() -> None:
+def test_the_page_of_results_is_up_to_date() -> None:
     """Its rows and path lengths are up to date."""
     page = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
     at = Sizes(n=256)

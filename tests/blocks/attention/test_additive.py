@@ -39,7 +39,7 @@ def test_it_is_the_papers(*, masked: bool) -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-def test_who_may_read_nothing_reads_zeros() -> None:
+def test_a_fully_masked_row_attends_to_zeros() -> None:
     """A sentence that is all padding gives no NaN, neither forward nor backward."""
     ours = AdditiveAttention(4, 4, 3)
     x, memory = torch.randn(2, 2, 3, 4).requires_grad_()

@@ -100,7 +100,7 @@ def test_it_is_dense_attention_with_a_mask(
 
 
 @pytest.mark.parametrize("how", PATTERNS, ids=str)
-def test_weights_shown_are_those_used(how: dict[str, Any]) -> None:
+def test_returned_weights_are_the_weights_used(how: dict[str, Any]) -> None:
     """The weighted values equal the output; all other weights are zero."""
     block = attention(**how)
     x, first = torch.randn(2, 23, 8, dtype=torch.float64), block.global_tokens
@@ -117,7 +117,7 @@ def test_weights_shown_are_those_used(how: dict[str, Any]) -> None:
     torch.testing.assert_close(given, block(x, MASK), rtol=0, atol=1e-12)
 
 
-def test_slopes_are_those_of_dense_attention() -> None:
+def test_gradients_equal_those_of_dense_attention() -> None:
     """Gradients are also finite for fully masked rows."""
     block = attention(block=4, window_blocks=0, random_blocks=1, global_tokens=1)
     x = torch.randn(2, 23, 8, dtype=torch.float64, requires_grad=True)
@@ -198,7 +198,7 @@ def test_less_is_compared_than_all_with_all() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused(how: dict[str, Any], problem: str, help_: str) -> None:
+def test_invalid_params_are_refused(how: dict[str, Any], problem: str, help_: str) -> None:
     """Each error has a help text."""
     params = BlockSparseAttentionParams.model_validate(how)
 

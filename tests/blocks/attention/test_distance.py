@@ -79,7 +79,7 @@ def test_alibi_is_a_loop_over_scores(window: int | None, kv_heads: int, *, causa
         (16, [2 ** (-h / 2) for h in range(1, 17)]),
     ],
 )
-def test_slopes_are_those_of_the_paper(heads: int, slopes: list[float]) -> None:
+def test_alibi_slopes_equal_those_of_the_paper(heads: int, slopes: list[float]) -> None:
     """Section 3: 1/2 to 1/256 for 8 heads; for 16 heads, every second slope is in between."""
     found = alibi(torch.tensor([[3], [0], [-2]]), heads)
 
@@ -87,7 +87,7 @@ def test_slopes_are_those_of_the_paper(heads: int, slopes: list[float]) -> None:
     torch.testing.assert_close(found, torch.tensor(expected))
 
 
-def test_those_that_read_are_the_last_of_those_that_are_read() -> None:
+def test_queries_are_aligned_with_the_last_keys() -> None:
     """As in a decoding step, where the newest position attends to all earlier ones."""
     assert distances(2, 4, torch.device("cpu")).tolist() == [[2, 1, 0, -1], [3, 2, 1, 0]]
 
@@ -250,7 +250,7 @@ def test_buckets_that_cannot_be_are_refused(how: dict[str, Any], problem: str, h
 
 
 @pytest.mark.parametrize("position", ["alibi", "relative_bias", "relative_key"])
-def test_a_memory_stands_at_no_distance(position: str) -> None:
+def test_relative_positions_accept_no_memory(position: str) -> None:
     """There is no memory port then, because relative positions need a common axis."""
     use = {"use": "attention@1", "params": {"heads": 2, "position": position}}
     spec: dict[str, Any] = {

@@ -7,7 +7,7 @@ import torch
 from weft.blocks.attention.dot_product_module import DotAttention
 
 
-def test_it_is_what_a_loop_over_queries_computes() -> None:
+def test_it_equals_a_loop_over_queries() -> None:
     """Weights are the softmax over unmasked positions; the gain is the root of their number."""
     rng = np.random.default_rng(1)
     query, key, value = (rng.normal(size=(2, n, d)) for n, d in ((3, 4), (5, 4), (5, 6)))

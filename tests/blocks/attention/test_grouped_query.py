@@ -102,7 +102,7 @@ def test_with_as_many_key_heads_it_is_attention_bit_for_bit() -> None:
 
 
 @pytest.mark.parametrize("crossed", [False, True], ids=["itself", "a memory"])
-def test_remembers_the_shared_heads_alone(*, crossed: bool) -> None:
+def test_the_cache_holds_only_the_shared_heads(*, crossed: bool) -> None:
     """The cache has a third of the size if six heads share two key heads."""
     ours, _ = pair(2, causal=True)
     capacity = Capacity(2, 3, 7, torch.float64, torch.device("cpu"))
@@ -115,7 +115,7 @@ def test_remembers_the_shared_heads_alone(*, crossed: bool) -> None:
     assert shapes == {"key": (rows, 2, length, 4), "value": (rows, 2, length, 3)}
 
 
-def test_heads_that_cannot_share_evenly_are_refused_with_a_way_out() -> None:
+def test_indivisible_head_counts_are_refused_with_help() -> None:
     """The help names the nearest divisor."""
     params = GroupedQueryAttentionParams(heads=8, kv_heads=5)
 

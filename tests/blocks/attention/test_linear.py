@@ -87,7 +87,7 @@ def test_causal_is_the_recurrence_of_two_sums() -> None:
         torch.testing.assert_close(state.carried["sum"][..., -1], z)
 
 
-def test_a_memory_is_summed_once_and_what_is_empty_gives_zeros() -> None:
+def test_a_memory_is_summed_once_and_a_masked_row_gives_zeros() -> None:
     """Beams of a sentence share one sum; a fully masked row gives zeros before the projection."""
     block = attention()
     x, memory = torch.randn(4, 1, 8).double(), torch.randn(2, 7, 8).double()
@@ -121,7 +121,7 @@ def test_sums_in_half_precision_do_not_stop_growing() -> None:
     assert last[0, 0, 0].item() == pytest.approx(12.0, rel=0.01)
 
 
-def test_a_width_that_does_not_divide_is_refused_with_a_way_out() -> None:
+def test_an_indivisible_width_is_refused_with_help() -> None:
     """The help names the nearest number of heads that divides the width."""
     with pytest.raises(ValueError, match="width 8 is not divisible by 3 heads") as caught:
         LINEAR_ATTENTION.arguments(LinearAttentionParams(heads=3), {"d_model": 8})

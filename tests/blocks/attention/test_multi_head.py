@@ -34,7 +34,7 @@ def pair(d_memory: int = 8, *, causal: bool = False) -> tuple[Attention, nn.Mult
     return ours, theirs
 
 
-def test_a_key_bias_takes_the_same_off_all_scores_of_a_reader() -> None:
+def test_a_key_bias_does_not_change_the_output() -> None:
     """Layers with and without a key bias give the same output; without it, there is no weight."""
     with_one, _ = pair()
     without = Attention(8, 8, 2, 4, 4, key_bias=False).double()
@@ -133,7 +133,7 @@ def test_heads_have_widths_of_their_own() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-def test_who_may_read_nothing_reads_zeros() -> None:
+def test_a_fully_masked_row_attends_to_zeros() -> None:
     """A sentence that is all padding gives no NaN; the output is the bias of the projection."""
     attention = Attention(8, 8, 2, 4, 4)
     nn.init.normal_(attention.out.bias)
@@ -149,7 +149,7 @@ def test_who_may_read_nothing_reads_zeros() -> None:
     assert all(weight.grad.isfinite().all() for weight in attention.parameters())
 
 
-def test_causal_means_nothing_where_a_memory_is_read() -> None:
+def test_causal_is_ignored_with_a_memory() -> None:
     """Memory positions are unrelated to query positions, so `causal` is ignored."""
     ours, _ = pair(causal=True)
     x, memory = torch.randn(2, 2, 3, 8, dtype=torch.float64)
@@ -159,7 +159,7 @@ def test_causal_means_nothing_where_a_memory_is_read() -> None:
     assert torch.equal(ours(x, memory), plain(x, memory))
 
 
-def test_dropout_falls_on_attention_weights_alone() -> None:
+def test_dropout_applies_only_to_attention_weights() -> None:
     """Each weight is dropped or doubled: with one value per row, the output is 0, 1 or 2 shares."""
     attention = Attention(2, 2, 1, 2, 2, bias=False, dropout=0.5).train()
     with torch.no_grad():
@@ -187,7 +187,7 @@ def test_widths_left_out_follow_from_the_others(params: dict[str, int], d_k: int
     assert (made["d_k"], made["d_v"]) == (d_k, d_v)
 
 
-def test_a_width_that_heads_cannot_share_is_refused_with_a_way_out() -> None:
+def test_a_width_not_divisible_by_heads_is_refused_with_help() -> None:
     """The help names the nearest number of heads that divides the width."""
     with pytest.raises(ValueError, match="width 8 is not divisible by 3 heads") as caught:
         ATTENTION.arguments(AttentionParams(heads=3), {"d_model": 8, "d_memory": 8})
@@ -197,7 +197,7 @@ def test_a_width_that_heads_cannot_share_is_refused_with_a_way_out() -> None:
 
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 @pytest.mark.parametrize("mask", [None, MASK], ids=["no padding", "padding"])
-def test_without_a_scale_queries_are_as_if_longer(mask: Tensor | None, *, causal: bool) -> None:
+def test_no_scale_equals_scaled_queries(mask: Tensor | None, *, causal: bool) -> None:
     """Q k^T = (sqrt(d_k) q) k^T / sqrt(d_k), with d_k = 4."""
     plain = Attention(8, 8, 2, 4, 4, causal=causal, scale="none").double()
     longer = Attention(8, 8, 2, 4, 4, causal=causal).double()

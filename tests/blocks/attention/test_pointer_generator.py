@@ -9,7 +9,7 @@ import torch
 from weft.blocks.attention.pointer_generator_module import PointerHead
 
 
-def test_a_word_has_what_is_written_and_what_is_copied() -> None:
+def test_a_word_gets_its_generation_and_copy_probability() -> None:
     """In numpy, with a source word that occurs twice, one that does not occur, and padding."""
     block = PointerHead(4, 3, 5).double()
     generator = torch.Generator().manual_seed(1)

@@ -53,7 +53,7 @@ def by_loops(block: Attention, x: Tensor, mask: Tensor, bias: Tensor) -> Tensor:
 
 @GROUPS
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-def test_weights_are_those_of_the_definition(kv_heads: int, *, causal: bool) -> None:
+def test_weights_equal_the_definition(kv_heads: int, *, causal: bool) -> None:
     """Softmax in loops, with padding, a bias that masks some pairs, and shared keys."""
     block = attention(kv_heads, causal=causal)
     x, bias = torch.randn(2, 6, 8).double(), torch.randn(2, 6, 6).double()
@@ -70,7 +70,7 @@ def test_weights_are_those_of_the_definition(kv_heads: int, *, causal: bool) -> 
 
 
 @pytest.mark.parametrize("position", ["none", "alibi", "relative_bias", "relative_key", "rotary"])
-def test_weights_shown_are_those_used(position: str) -> None:
+def test_returned_weights_are_the_weights_used(position: str) -> None:
     """With every kind of relative position, the weighted values equal the output."""
     d_k = 4 if position == "rotary" else 3
     block = Attention(8, 8, 4, d_k, 2, kv_heads=2, position=position, window=3).double().eval()
@@ -85,7 +85,7 @@ def test_weights_shown_are_those_used(position: str) -> None:
     torch.testing.assert_close(block(x, mask=MASK), block.out(read), rtol=0, atol=1e-12)
 
 
-def test_additive_weights_are_those_used() -> None:
+def test_returned_additive_weights_are_the_weights_used() -> None:
     """The weighted memory equals the output; padding has no weight."""
     block = AdditiveAttention(8, 6, 5).double()
     x, memory = torch.randn(2, 3, 8).double(), torch.randn(2, 6, 6).double()
@@ -113,7 +113,7 @@ def test_a_mask_as_a_bias_hides_the_same(mask: Tensor, kv_heads: int) -> None:
     torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-12)
 
 
-def test_two_products_hide_what_the_fused_kernel_hides() -> None:
+def test_two_products_mask_like_the_fused_kernel() -> None:
     """A bias of -inf in a complete row gives zeros and zero gradients, not NaN."""
     query, key, value = torch.randn(3, 2, 4, 6, 3, dtype=torch.float64)
     query.requires_grad_()
@@ -189,7 +189,7 @@ def test_a_mask_for_a_bias_names_the_adapter() -> None:
     assert "mask_to_bias@1" in findings[0].help
 
 
-def test_a_mask_of_the_step_axis_is_no_bias_while_decoding() -> None:
+def test_a_step_axis_mask_as_a_bias_is_not_decodable() -> None:
     """The bias would cover positions that do not exist yet."""
     spec: dict[str, Any] = {
         "format": 2,

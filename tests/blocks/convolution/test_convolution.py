@@ -85,7 +85,7 @@ def test_gated_is_torchs_convolution_and_glu(*, causal: bool) -> None:
 
 
 @pytest.mark.parametrize("block", [Convolution, SeparableConvolution, GatedConvolution])
-def test_what_is_not_kept_is_as_if_the_sequence_ended_there(
+def test_padding_acts_as_the_end_of_the_sequence(
     block: type[Convolution | SeparableConvolution | GatedConvolution],
 ) -> None:
     """Padding at either end does not change an unmasked output."""

@@ -36,7 +36,7 @@ def test_a_scale_multiplies() -> None:
     assert Scale(-0.5)(torch.tensor([[2.0, 3.0]])).tolist() == [[-1.0, -1.5]]
 
 
-def test_a_gate_weighs_what_was_made_against_what_is_carried() -> None:
+def test_a_gate_interpolates_between_new_and_carried_values() -> None:
     """By hand: sigmoid(log 3) = 3/4 and sigmoid(0) = 1/2."""
     block = Gate(2, -1.0)
     with torch.no_grad():
@@ -88,7 +88,7 @@ def test_negative_numbers_are_not_below_padding() -> None:
     assert found.tolist() == [[-1.0, 8.0], [-2.0, 8.0]]
 
 
-def test_a_pool_over_the_step_axis_is_told_without_a_param_it_has_not() -> None:
+def test_a_pool_over_the_step_axis_gets_no_help_about_causal() -> None:
     """Pooling has no `causal` param, so the help suggests another input."""
     spec = {
         "format": 2,

@@ -41,7 +41,7 @@ def test_gelu_weighs_by_the_normal_distribution() -> None:
     torch.testing.assert_close(found, torch.tensor([[a + 2 * b + 4 * c + 10, -a + c]]))
 
 
-def test_dropout_stands_after_the_activation() -> None:
+def test_dropout_follows_the_activation() -> None:
     """With one hidden unit, the output is the bias, or twice the map plus the bias."""
     block = FeedForward(1, 1, dropout=0.5).train()
     with torch.no_grad():

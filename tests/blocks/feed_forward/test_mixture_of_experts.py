@@ -60,7 +60,7 @@ def test_evaluation_is_the_loop_that_drops_nothing(top_k: int) -> None:
 
 
 @pytest.mark.parametrize("top_k", [1, 2])
-def test_training_drops_what_is_past_the_capacity(top_k: int) -> None:
+def test_training_drops_positions_past_the_capacity(top_k: int) -> None:
     """An expert takes its even share times the capacity factor, rounded up, in order."""
     mixture, x = drawn(top_k, capacity=0.7), torch.randn(3, 5, 8, dtype=torch.float64)
 
@@ -74,7 +74,7 @@ def test_training_drops_what_is_past_the_capacity(top_k: int) -> None:
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_what_is_not_kept_takes_no_room_and_does_not_count(*, training: bool) -> None:
+def test_masked_positions_take_no_capacity_and_do_not_count(*, training: bool) -> None:
     """Outputs, dropping and balance depend on unmasked positions only."""
     mixture, x = drawn(2, capacity=0.7).train(training), torch.randn(1, 9, 8, dtype=torch.float64)
     mask = torch.tensor([[True, False, True, True, False, True, True, False, True]])
@@ -98,7 +98,7 @@ def test_balance_is_one_where_all_experts_are_alike_and_all_where_one_does_every
     assert mixture(x)[1].item() == pytest.approx(4.0)
 
 
-def test_the_router_learns_from_what_is_given_and_from_the_balance() -> None:
+def test_the_router_learns_from_outputs_and_balance() -> None:
     """Also with one expert per position, whose output is weighted by its probability."""
     mixture, x = drawn(1), torch.randn(2, 6, 8, dtype=torch.float64)
 
@@ -108,7 +108,7 @@ def test_the_router_learns_from_what_is_given_and_from_the_balance() -> None:
 
 
 @pytest.mark.parametrize("d_ff", [12, 16])
-def test_half_precision_learns_what_single_precision_does(d_ff: int) -> None:
+def test_half_precision_gradients_are_near_single_precision(d_ff: int) -> None:
     """For the grouped kernel (widths divisible by eight) and for the loop."""
     full = MixtureOfExperts(8, 3, d_ff, 2)
     full.initialize(torch.Generator().manual_seed(1))

@@ -49,7 +49,7 @@ def by_definition(wave: np.ndarray, mels: int, rate: int, window: int, hop: int)
 @pytest.mark.parametrize(
     ("mels", "rate", "window", "hop"), [(80, 16_000, 400, 160), (20, 8_000, 255, 100)]
 )
-def test_frames_are_those_of_the_definition(mels: int, rate: int, window: int, hop: int) -> None:
+def test_frames_equal_the_definition(mels: int, rate: int, window: int, hop: int) -> None:
     """A tone with noise, and silence with a click, whose quiet bands are clipped."""
     generator = np.random.default_rng(0)
     time = np.arange(6 * hop) / rate

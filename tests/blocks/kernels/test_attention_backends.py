@@ -60,7 +60,7 @@ SLOW_FLEX = pytest.param("flex", marks=pytest.mark.slow)  # torch traces each ca
 )
 @pytest.mark.parametrize("masked", [False, True], ids=["all", "mask"])
 @pytest.mark.filterwarnings("ignore")
-def test_every_core_is_the_plain_form(
+def test_every_backend_equals_plain_attention(
     backend: Core, heads: int, options: dict[str, Any], *, masked: bool
 ) -> None:
     """With all kinds of masks, shared keys and biases; without dropout."""
@@ -75,7 +75,7 @@ def test_every_core_is_the_plain_form(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_flex_is_the_plain_form_where_all_comes_together() -> None:
+def test_flex_equals_plain_attention_with_all_options_combined() -> None:
     """Shared keys, a mask, a causal window, a bias and a scale."""
     query, key, value = drawn(2)
     options: dict[str, Any] = {"causal": True, "window": 1, "bias": BIAS, "scale": 0.7}
@@ -88,7 +88,7 @@ def test_flex_is_the_plain_form_where_all_comes_together() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_flex_gives_zeros_where_nothing_may_be_read() -> None:
+def test_flex_gives_zeros_for_fully_masked_rows() -> None:
     """Like the other backends."""
     use({"*": "flex"})
     nothing = torch.zeros(2, 4, dtype=torch.bool)
@@ -96,7 +96,7 @@ def test_flex_gives_zeros_where_nothing_may_be_read() -> None:
     assert not attend(*drawn(), nothing).any()
 
 
-def test_what_flex_cannot_do_another_core_does() -> None:
+def test_unsupported_cases_of_flex_use_another_backend() -> None:
     """On the CPU it has no backward pass, and it supports no dropout anywhere."""
     use({"*": "flex"})
     query, key, value = (part.requires_grad_() for part in drawn())
@@ -151,7 +151,7 @@ def test_rows_of_many_lengths_are_cut_as_the_kernel_wants_them(
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
-def test_the_length_decides() -> None:
+def test_the_length_chooses_the_backend() -> None:
     """The larger of the query and key lengths counts, up to each limit."""
     use({"32": "plain", "128": "fused", "*": "plain"})
     wide = torch.empty(1, 1, 1, 8)

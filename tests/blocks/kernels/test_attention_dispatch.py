@@ -23,7 +23,7 @@ def three(length: int = 4) -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("masked", [False, True], ids=["no mask", "mask"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
-def test_two_products_give_what_the_fused_kernel_gives(*, masked: bool, causal: bool) -> None:
+def test_two_products_equal_the_fused_kernel(*, masked: bool, causal: bool) -> None:
     """The plain backend, used in bfloat16 on the CPU, computes the same function."""
     query, key, value = three()
     mask = MASK[:, None, None, :] if masked else None
@@ -87,7 +87,7 @@ def test_a_row_that_may_read_nothing_gives_zeros(*, causal: bool) -> None:
         assert all(tensor.grad.isfinite().all() for tensor in (query, key, value))
 
 
-def test_half_precision_takes_the_plain_way_to_the_same_result() -> None:
+def test_the_plain_backend_agrees_in_half_precision() -> None:
     """bfloat16 has 8 bits, so weighted sums of values near 1 agree to about 1 %."""
     query, key, value = three()
 

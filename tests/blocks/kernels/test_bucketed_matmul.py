@@ -50,7 +50,7 @@ def learned(
 @pytest.mark.parametrize("shape", [(FEWEST,), (7, 43), (1000,), (1531,)], ids=str)
 @pytest.mark.parametrize("kind", [torch.float32, HALF], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("biased", [True, False], ids=["bias", "no bias"])
-def test_values_and_gradients_are_those_of_exact_products(
+def test_values_and_gradients_equal_exact_products(
     shape: tuple[int, ...], kind: torch.dtype, *, biased: bool
 ) -> None:
     """Up to bfloat16 rounding, against float64 products of the rounded operands."""

@@ -22,7 +22,7 @@ def close(count: int, draws: int, probability: float) -> bool:
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.3, 0.5, 0.9])
-def test_the_share_that_is_dropped_is_the_one_asked_for(dropout: float) -> None:
+def test_the_dropped_share_is_the_requested_probability(dropout: float) -> None:
     """Within the expected random deviation."""
     torch.manual_seed(1)
 
@@ -32,7 +32,7 @@ def test_the_share_that_is_dropped_is_the_one_asked_for(dropout: float) -> None:
 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.25, 0.5])
-def test_what_is_kept_is_scaled_so_that_the_mean_is_exact(dropout: float) -> None:
+def test_remaining_elements_are_scaled_to_keep_the_mean(dropout: float) -> None:
     """Probabilities are multiples of 1/65536; the scale matches the rounded probability."""
     found = mask(torch.empty(1000), dropout)
 
@@ -97,7 +97,7 @@ def test_a_transposed_input_is_masked_in_place() -> None:
     assert ((found == 0) | (found == 2 * x)).all()
 
 
-def test_the_slope_is_the_mask() -> None:
+def test_the_gradient_is_the_scaled_dropout_mask() -> None:
     """The gradient is zero for dropped elements and scaled for the others."""
     x = torch.ones(100, requires_grad=True)
 

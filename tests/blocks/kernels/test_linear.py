@@ -19,7 +19,7 @@ def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_onednn
 @pytest.mark.parametrize("biased", [True, False], ids=["bias", "no bias"])
-def test_values_and_gradients_are_those_of_torch(*, biased: bool) -> None:
+def test_values_and_gradients_equal_torch(*, biased: bool) -> None:
     """Forward and all three gradients, for many rows and leading axes."""
     x = torch.randn(3, 40, 6, requires_grad=True)
     weight = torch.randn(5, 6, requires_grad=True)
@@ -56,7 +56,7 @@ def test_views_are_multiplied_too() -> None:
 
 @needs_onednn
 @pytest.mark.parametrize("rows", [2, 100])
-def test_few_rows_autocast_and_meta_tensors_go_the_usual_way(rows: int) -> None:
+def test_few_rows_autocast_and_meta_tensors_use_the_torch_kernel(rows: int) -> None:
     """Other cases use torch's kernel."""
     use_product("onednn")
     layer = LinearMap(6, 4)

@@ -60,7 +60,7 @@ def test_padding_is_as_beyond_the_end() -> None:
 
 @pytest.mark.parametrize("pool", ["max", "mean"])
 @pytest.mark.parametrize("kernel", [1, 3])
-def test_a_word_is_what_its_windows_give(pool: str, kernel: int) -> None:
+def test_a_word_is_pooled_from_its_windows(pool: str, kernel: int) -> None:
     """Each word separately, in loops; a word without parts gives zeros."""
     block = WordConvolution(4, 3, kernel, pool).double()
     block.initialize(torch.Generator().manual_seed(1))

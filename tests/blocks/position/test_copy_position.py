@@ -17,7 +17,7 @@ COUNTS = [
 
 
 @pytest.mark.parametrize(("ids", "counts"), COUNTS)
-def test_the_waves_are_those_of_the_count(ids: list[int], counts: list[int]) -> None:
+def test_the_encoding_is_that_of_the_count(ids: list[int], counts: list[int]) -> None:
     """The count of a position includes its own id."""
     x = torch.randn(1, len(ids), 8)
 
@@ -27,7 +27,7 @@ def test_the_waves_are_those_of_the_count(ids: list[int], counts: list[int]) -> 
 
 
 @pytest.mark.parametrize("parts", [(1, 1, 1, 1, 1), (3, 2), (1, 4)])
-def test_steps_count_on_row_by_row(parts: tuple[int, ...]) -> None:
+def test_steps_continue_the_count_of_each_row(parts: tuple[int, ...]) -> None:
     """One at a time or several; each row has its own count."""
     module = CountedPosition(below=8, first=4, start=-1)
     ids = torch.tensor([row for row, _ in COUNTS])
@@ -56,7 +56,7 @@ def test_steps_count_on_row_by_row(parts: tuple[int, ...]) -> None:
         ({"first": 4, "below": 4}, 8, "'first' is 4, but it must be less than 'below', 4"),
     ],
 )
-def test_what_cannot_be_is_refused(params: dict[str, int], width: int, message: str) -> None:
+def test_invalid_params_are_refused(params: dict[str, int], width: int, message: str) -> None:
     """An odd width, and an empty range of ids."""
     given = COUNTED_POSITION.params.model_validate(params)
 

@@ -91,7 +91,7 @@ def test_a_table_that_is_not_frozen_moves() -> None:
     assert not torch.equal(before, model.state_dict()["table.weight"])
 
 
-def test_freezing_changes_neither_counts_nor_draws() -> None:
+def test_freezing_changes_neither_counts_nor_initial_values() -> None:
     """The parameters are equal in number and value; only training differs."""
     frozen, free = graph(frozen=True), graph(frozen=False)
 
@@ -100,7 +100,7 @@ def test_freezing_changes_neither_counts_nor_draws() -> None:
     assert all(torch.equal(left[name], right[name]) for name in left)
 
 
-def test_an_optimizer_remembers_nothing_of_a_frozen_table() -> None:
+def test_the_optimizer_has_no_state_for_a_frozen_table() -> None:
     """Its state can be saved and loaded, and has no moments for frozen weights."""
     model = build(graph(frozen=True))
     optimizer = trained(model)

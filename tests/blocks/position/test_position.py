@@ -16,7 +16,7 @@ from weft.blocks.position.position_module import (
 
 
 @pytest.mark.parametrize("d_model", [2, 8, 512])
-def test_waves_follow_the_formula_of_the_paper(d_model: int) -> None:
+def test_sinusoids_follow_the_formula_of_the_paper(d_model: int) -> None:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same; in float64."""
     positions = [0, 1, 2, 7, 100, 511]
 
@@ -32,7 +32,7 @@ def test_waves_follow_the_formula_of_the_paper(d_model: int) -> None:
     torch.testing.assert_close(found, torch.tensor(expected), rtol=0, atol=1e-4)
 
 
-def test_waves_of_the_first_positions_by_hand() -> None:
+def test_sinusoids_of_the_first_positions_by_hand() -> None:
     """With d = 4, the two angles at position p are p and p / 100."""
     found = sinusoids(torch.arange(2), 4)
 
@@ -79,7 +79,7 @@ def test_the_released_code_put_all_sines_first() -> None:
     torch.testing.assert_close(found, torch.tensor([expected]))
 
 
-def test_halves_are_the_waves_of_the_paper_in_another_order() -> None:
+def test_halves_reorder_the_sinusoids_of_the_paper() -> None:
     """Sines first, of angles 3 / 10000^(2i/6)."""
     found = sinusoids(torch.tensor([3]), 6, "halves")
 
@@ -88,7 +88,7 @@ def test_halves_are_the_waves_of_the_paper_in_another_order() -> None:
     torch.testing.assert_close(found, torch.tensor([expected]))
 
 
-def test_waves_are_added_to_each_sequence() -> None:
+def test_encodings_are_added_to_each_sequence() -> None:
     """The encodings are added without scaling."""
     x = torch.randn(2, 5, 8)
 
@@ -138,7 +138,7 @@ def test_dropout_falls_on_the_sum() -> None:
     torch.testing.assert_close(found[unmasked], 2 * whole[unmasked])
 
 
-def test_each_step_adds_the_waves_of_its_number() -> None:
+def test_each_step_adds_the_encoding_of_its_number() -> None:
     """Equation 7 of the Universal Transformer: the first step is 1, for all positions."""
     x, block = torch.zeros(2, 3, 8), StepPosition()
 

@@ -67,7 +67,7 @@ def drawn(model: nn.Module) -> None:
             weight.copy_(0.4 * torch.randn(weight.shape, generator=generator))
 
 
-def test_the_unit_is_the_formula() -> None:
+def test_the_unit_equals_the_formula() -> None:
     """Kaiser and Sutskever 2016, section 2, as a loop."""
     unit = ConvGRU(4, 3)
     drawn(unit)
@@ -78,7 +78,7 @@ def test_the_unit_is_the_formula() -> None:
     np.testing.assert_allclose(unit(x).detach().numpy(), wanted, atol=1e-12)
 
 
-def test_what_is_not_kept_is_as_if_the_sequence_ended_there() -> None:
+def test_padding_acts_as_the_end_of_the_sequence() -> None:
     """Padding is zero before and after every unit, so units can be stacked."""
     unit = ConvGRU(4, 5)
     drawn(unit)

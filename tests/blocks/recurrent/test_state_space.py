@@ -65,7 +65,7 @@ def test_chunks_are_the_recurrence(groups: int, length: int) -> None:
 
 
 @torch.no_grad()
-def test_the_chunk_changes_no_result() -> None:
+def test_the_chunk_size_does_not_change_the_result() -> None:
     """For chunks of one position up to the complete sequence."""
     x = torch.randn(2, 10, D, dtype=torch.float64)
 
@@ -98,7 +98,7 @@ def test_fresh_weights_lie_where_the_papers_say() -> None:
 
 
 @torch.no_grad()
-def test_a_long_decay_is_forgotten_and_not_infinite() -> None:
+def test_a_long_decay_goes_to_zero_without_overflow() -> None:
     """Differences of logarithms are masked before the exponential, so none overflows."""
     block = drawn(chunk=64)
     block.decay.fill_(6.0)

@@ -49,7 +49,7 @@ def test_post_order_norms_the_sum() -> None:
     torch.testing.assert_close(found, torch.tensor([-size, size]))
 
 
-def test_pre_order_norms_what_enters_and_adds_to_what_was() -> None:
+def test_pre_order_norms_the_input_and_adds_to_the_residual() -> None:
     """Compute x + f(norm(x)): (1, 3) has mean 2 and deviation 1, so f returns (-10, 10)."""
     block = Sublayer(2, "pre", eps=1e-6, f=Tenfold())
 
@@ -74,7 +74,7 @@ def test_other_wires_go_to_the_sublayer(order: str) -> None:
 
 
 @pytest.mark.parametrize("order", ["post", "pre"])
-def test_dropout_falls_on_the_sublayer_and_never_on_the_path_around(order: str) -> None:
+def test_dropout_applies_to_the_sublayer_and_not_to_the_residual(order: str) -> None:
     """Section 5.4: the output of each sub-layer, before it is added: 1 + 0 or 1 + 2 * 10."""
     torch.manual_seed(0)
     block = Sublayer(2, order, dropout=0.5, f=Tenfold()).train()
@@ -96,7 +96,7 @@ def test_sandwich_order_norms_before_and_after() -> None:
     torch.testing.assert_close(found, torch.tensor([1.0 - 2.0, 3.0 + 3.0]))
 
 
-def test_rezero_begins_as_the_path_alone() -> None:
+def test_rezero_begins_as_the_identity() -> None:
     """Compute x + alpha f(x), without a norm: alpha starts at 0; with 1/2, f = 10 x gives 6 x."""
     block = Sublayer(2, norm="none", residual="rezero", f=Tenfold())
     x = torch.tensor([[1.0, 3.0]])
@@ -124,7 +124,7 @@ def test_layer_scale_has_a_number_for_each_place() -> None:
     torch.testing.assert_close(found, torch.tensor([1.0 - 1.0, 3.0 + 2.0]))
 
 
-def test_a_dropped_path_adds_nothing_to_a_whole_row() -> None:
+def test_drop_path_drops_the_branch_for_complete_rows() -> None:
     """With probability 3/4; the remaining rows add four times as much: 1 + 4 * 10."""
     torch.manual_seed(0)
     block = Sublayer(2, norm="none", drop_path=0.75, f=Tenfold()).train()

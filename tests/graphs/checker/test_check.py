@@ -86,7 +86,7 @@ def points_into(value: Any, pointer: str) -> bool:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault["name"].replace(" ", "-"))
-def test_a_mistake_gives_one_finding_with_place_and_way_out(
+def test_a_mistake_gives_one_finding_with_place_and_help(
     fault: dict[str, Any], edit: Edit, tmp_path: Path
 ) -> None:
     """Code, file, pointer and help are exact, and there is no other finding."""
@@ -276,9 +276,7 @@ def test_params_inside_a_broken_use_are_still_checked(edit: Edit, findings_of: F
     ]
 
 
-def test_what_stands_in_an_unknown_slot_is_still_checked(
-    edit: Edit, findings_of: FindingsOf
-) -> None:
+def test_the_block_in_an_unknown_slot_is_still_checked(edit: Edit, findings_of: FindingsOf) -> None:
     """Mistakes in the block are reported in addition to the unknown slot."""
     wrong = {"use": "feed_forward@1", "params": {"d_ff": "=d_ff", "dropout": 3}}
     spec = edit({f"{ENCODER}/feed_forward/fill": {"g": wrong}})
@@ -289,7 +287,7 @@ def test_what_stands_in_an_unknown_slot_is_still_checked(
     ]
 
 
-def test_of_unused_templates_only_the_outermost_is_told(
+def test_only_the_outermost_unused_template_is_reported(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
     """Templates used only by an unused one are not reported; a cycle is reported once."""
@@ -315,14 +313,14 @@ def test_wires_of_a_node_with_an_unknown_param_are_checked(
     assert sorted(f.code for f in findings_of(spec)) == ["N04", "T03"]
 
 
-def test_what_reads_a_broken_param_stays_silent(edit: Edit, findings_of: FindingsOf) -> None:
+def test_readers_of_an_invalid_param_give_no_finding(edit: Edit, findings_of: FindingsOf) -> None:
     """An invalid expression gives one finding, regardless of the number of readers."""
     spec = edit({"/params/d_model": "=512/0"})
 
     assert [(f.code, f.at) for f in findings_of(spec)] == [("E01", "/params/d_model")]
 
 
-def test_a_name_like_no_param_may_have_meant_the_unread_one(
+def test_an_unread_param_is_not_reported_with_an_unknown_name(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
     """An unread param is not reported while a reader has an unknown name."""
@@ -331,7 +329,7 @@ def test_a_name_like_no_param_may_have_meant_the_unread_one(
     assert [(f.code, f.at) for f in findings_of(spec)] == [("E02", "/nodes/head/params/d_out")]
 
 
-def test_a_wire_like_no_node_may_have_meant_the_unread_one(
+def test_an_unread_node_is_not_reported_with_an_unknown_wire(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
     """The same for wires."""
@@ -359,7 +357,7 @@ def test_blocks_that_clash_over_a_shared_param_are_reported_once(
     assert [f.code for f in findings_of(spec)] == ["P02"]
 
 
-def test_a_failed_requirement_says_what_the_blocks_would(
+def test_a_failed_requirement_replaces_the_findings_of_blocks(
     edit: Edit, findings_of: FindingsOf
 ) -> None:
     """The requirement names the params, so the failing blocks are not reported."""
@@ -525,7 +523,7 @@ def test_a_template_is_typed_once_for_each_type(
     assert calls < 200_000
 
 
-def test_a_size_beyond_bounds_is_refused_unexpanded(edit: Edit, findings_of: FindingsOf) -> None:
+def test_too_large_a_spec_is_refused_without_expansion(edit: Edit, findings_of: FindingsOf) -> None:
     """2^30 uses are counted without expanding them."""
     assert [(f.code, f.at) for f in findings_of(edit(doubling(30)))] == [("P06", "/nodes/encoder")]
 
@@ -564,7 +562,7 @@ def spots(value: Any) -> list[tuple[Any, Any]]:
     return [spot for key in keys for spot in ((value, key), *spots(value[key]))]
 
 
-def test_a_mistake_in_a_template_used_with_two_types_is_told_once() -> None:
+def test_a_mistake_in_a_template_used_with_two_types_is_reported_once() -> None:
     """The evidence shows the types of the first use; the help is the same for all."""
     wide = {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 16}}
     template = {
@@ -589,7 +587,7 @@ def test_a_mistake_in_a_template_used_with_two_types_is_told_once() -> None:
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(sorted(TEXTS)), st.data())
-def test_a_spoilt_spec_gives_findings_and_never_another_error(name: str, data: Any) -> None:
+def test_a_corrupted_spec_gives_only_findings(name: str, data: Any) -> None:
     """Values of a shipped spec are removed, duplicated, retyped and renamed at random."""
     spec = json.loads(TEXTS["transformer-base"]) | {
         key: value for key, value in json.loads(TEXTS[name]).items() if key != "extends"

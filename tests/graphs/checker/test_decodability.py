@@ -28,7 +28,7 @@ def test_transformer_base_can_be_stepped(edit: Edit, graph_of: GraphOf) -> None:
     assert list(find_obstacles(graph_of(edit({})))) == []
 
 
-def test_what_moves_and_what_is_fixed(edit: Edit, graph_of: GraphOf) -> None:
+def test_nodes_are_split_into_fixed_and_moving(edit: Edit, graph_of: GraphOf) -> None:
     """The encoder is computed once; all nodes that depend on the target, at every step."""
     graph = graph_of(edit({}))
     starts = root_moving(graph)
@@ -43,7 +43,7 @@ def test_what_moves_and_what_is_fixed(edit: Edit, graph_of: GraphOf) -> None:
     assert ports["head"] == {"x"}
 
 
-def test_what_a_repeat_carries_moves_from_the_first_copy(edit: Edit, graph_of: GraphOf) -> None:
+def test_a_carried_value_moves_from_the_first_copy(edit: Edit, graph_of: GraphOf) -> None:
     """If only the memory moves, the carried value moves from the second copy on."""
     decoder = next(n for n in graph_of(edit({})).root.nodes if n.name == "decoder")
 
@@ -126,7 +126,7 @@ def test_an_axis_that_is_lost_on_the_way_is_found(edit: Edit, findings_of: Findi
     )
 
 
-def test_an_encoder_alone_is_sound_without_step(edit: Edit, findings_of: FindingsOf) -> None:
+def test_an_encoder_only_spec_is_valid_without_step(edit: Edit, findings_of: FindingsOf) -> None:
     """With `step`, the finding names the obstacle."""
     spec = edit({"/outputs": {"y": "encoder.x"}, "/tie": [], "/inputs/target": ""})
     del spec["inputs"]["target"], spec["step"], spec["blocks"]["decoder_layer"]
@@ -140,7 +140,7 @@ def test_an_encoder_alone_is_sound_without_step(edit: Edit, findings_of: Finding
     ]
 
 
-def test_decodability_is_told_beside_other_mistakes(edit: Edit, findings_of: FindingsOf) -> None:
+def test_decodability_is_reported_with_other_mistakes(edit: Edit, findings_of: FindingsOf) -> None:
     """A mistake after the decoder does not hide the decoder's finding."""
     spec = edit({"/nodes/head/params/d_out": 0}, [f"{DECODER}/self_attention/fill/f/params/causal"])
 

@@ -92,7 +92,7 @@ def test_an_override_may_read_other_params() -> None:
         ({"a": ["=1", "=1/0"]}, [("E01", "/params/a/1")]),
     ],
 )
-def test_a_mistake_is_found_where_it_stands(
+def test_an_invalid_param_is_reported_only_at_its_place(
     params: dict[str, Any], found: list[tuple[str, str]]
 ) -> None:
     """Readers of a param without a value give no further findings."""

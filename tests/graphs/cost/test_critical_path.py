@@ -143,7 +143,7 @@ def test_path_lengths_by_hand(
     assert paths(part_at(graph, "layer"), {"B": 1, "T": 11}) == {"T": length}
 
 
-def test_what_never_leads_everywhere_has_no_path(graph_of: GraphOf) -> None:
+def test_a_block_that_never_connects_all_positions_has_no_path(graph_of: GraphOf) -> None:
     """The same for a block that leaves gaps however often it is applied."""
     for use, params in (
         ("linear@1", {"d_out": 8}),
@@ -157,7 +157,7 @@ def test_what_never_leads_everywhere_has_no_path(graph_of: GraphOf) -> None:
         assert shortest_paths(graph, {"B": 1, "T": 11}) == {}
 
 
-def test_a_sublayer_has_the_path_of_what_stands_in_it() -> None:
+def test_a_sublayer_has_the_path_of_its_block() -> None:
     """The graph has the path of its best node along each axis."""
     base, gnmt, bytenet = map(shipped, ("transformer-base", "gnmt-small", "bytenet"))
 
@@ -168,7 +168,7 @@ def test_a_sublayer_has_the_path_of_what_stands_in_it() -> None:
     assert shortest_paths(bytenet, SIZES) == {"S": 10, "T": 3}
 
 
-def test_an_axis_without_a_size_is_said() -> None:
+def test_an_axis_without_a_size_is_named() -> None:
     """As for FLOPs."""
     with pytest.raises(InputError, match="axis 'S' of transformer-base has no size"):
         sequential(shipped("transformer-base"), {"B": 1, "T": 1})

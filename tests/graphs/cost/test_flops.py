@@ -79,7 +79,7 @@ def hand(b: int, s: int, t: int) -> int:
 
 
 @pytest.mark.parametrize("sizes", [SIZES, {"B": 1, "S": 32, "T": 32}, {"B": 2, "S": 1, "T": 1}])
-def test_transformer_base_costs_what_paper_and_pencil_say(sizes: dict[str, int]) -> None:
+def test_flops_of_transformer_base_by_hand(sizes: dict[str, int]) -> None:
     """Embeddings, positions, norms and dropout cost nothing; the output layer costs most."""
     graph = check(load("transformer-base").form, registry())
 
@@ -93,7 +93,7 @@ def test_defaults_are_one_sequence_of_32() -> None:
     assert default_sizes(graph) == {"B": 1, "S": 32, "T": 32}
 
 
-def test_every_block_has_its_share(graph_of: GraphOf) -> None:
+def test_flops_are_listed_for_every_block(graph_of: GraphOf) -> None:
     """Copies within copies are 4 * 3; paths are those of `walk`, for blocks only."""
     graph = graph_of(STACK)
 
@@ -137,7 +137,7 @@ def test_a_copy_that_is_another_template_has_its_own_work(graph_of: GraphOf) -> 
     }
 
 
-def test_an_axis_without_a_size_is_said(graph_of: GraphOf) -> None:
+def test_an_axis_without_a_size_is_named(graph_of: GraphOf) -> None:
     """The message names the axis, and all known axes."""
     with pytest.raises(InputError, match="axis 'T' of stack has no size") as caught:
         flops(graph_of(STACK), {"B": 1})

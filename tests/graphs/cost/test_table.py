@@ -45,7 +45,7 @@ def test_parameters_of_each_node_by_hand() -> None:
 @pytest.mark.parametrize(
     "name", ["transformer-shared", "transformer-untied", "transformer-deep-shallow", "gnmt-small"]
 )
-def test_nodes_add_up_to_the_whole(name: str) -> None:
+def test_nodes_add_up_to_the_total(name: str) -> None:
     """Parameters, also of copies that share them, and FLOPs."""
     found = table(name)
     graph = check(load(name).form, registry())

@@ -85,7 +85,7 @@ def test_a_graph_does_not_differ_from_itself(name: str) -> None:
     assert "the same graph\n" in found.render()
 
 
-def test_a_changed_param_is_told_at_its_slot() -> None:
+def test_a_changed_param_is_listed_at_its_slot() -> None:
     """The path is that of the slot, in every copy."""
     found = changed(
         lambda s: s["blocks"]["encoder_layer"]["nodes"]["feed_forward"]["fill"]["f"][
@@ -111,7 +111,7 @@ def test_an_inserted_node_is_added_and_its_reader_rewired() -> None:
     ]
 
 
-def test_another_block_is_told_with_the_params_that_differ() -> None:
+def test_another_block_is_listed_with_the_differing_params() -> None:
     """Params with the same name and value are not listed."""
 
     def learned(spec: Json) -> None:
@@ -123,7 +123,7 @@ def test_another_block_is_told_with_the_params_that_differ() -> None:
     ]
 
 
-def test_a_removed_node_says_what_it_was() -> None:
+def test_a_removed_node_is_listed_with_its_block() -> None:
     """Its readers are rewired."""
 
     def skip(spec: Json) -> None:
@@ -136,7 +136,7 @@ def test_a_removed_node_says_what_it_was() -> None:
     ]
 
 
-def test_one_copy_that_is_another_template_is_told_at_its_number() -> None:
+def test_a_copy_with_another_template_is_listed_by_number() -> None:
     """Only the differences in that copy are listed."""
 
     def split(spec: Json) -> None:
@@ -150,7 +150,7 @@ def test_one_copy_that_is_another_template_is_told_at_its_number() -> None:
     ]
 
 
-def test_how_a_template_repeats_is_told_at_the_repeat() -> None:
+def test_a_changed_repetition_is_listed_at_the_repeat() -> None:
     """Copies and shared weights; paths below a shared repeat have no index."""
 
     def share(spec: Json) -> None:
@@ -163,7 +163,7 @@ def test_how_a_template_repeats_is_told_at_the_repeat() -> None:
     ]
 
 
-def test_what_is_of_the_whole_spec_has_no_path() -> None:
+def test_changes_of_the_complete_spec_have_no_path() -> None:
     """Outputs, ties and the axis of decoding."""
 
     def whole(spec: Json) -> None:
@@ -181,7 +181,7 @@ def test_what_is_of_the_whole_spec_has_no_path() -> None:
     ]
 
 
-def test_a_template_in_two_places_is_told_once() -> None:
+def test_a_template_in_two_places_is_listed_once() -> None:
     """The other place is named after the first."""
     twice = copy.deepcopy(BASE)
     wires = {"x": "encoder.x", "mask": "source_mask"}
@@ -202,7 +202,7 @@ def test_a_template_with_another_name_and_the_same_nodes_is_compared_inside() ->
     assert rendered(found) == ["~ encoder  template encoder_layer -> reading_layer"]
 
 
-def test_only_a_doc_is_no_difference() -> None:
+def test_a_changed_doc_is_not_a_difference() -> None:
     """It is in `changes`, which must be complete, but not in the text."""
     found = changed(lambda s: s.update(doc="Other words."))
 
@@ -211,7 +211,7 @@ def test_only_a_doc_is_no_difference() -> None:
     assert "the same graph; only names and docs of the specs differ" in found.render()
 
 
-def test_numbers_stand_below() -> None:
+def test_totals_are_printed_below_the_changes() -> None:
     """Before, after and growth, and the number of weights that carry over."""
     found = changed(lambda s: s["nodes"]["encoder"].update(repeat=12))
 
@@ -225,7 +225,7 @@ def test_numbers_stand_below() -> None:
     assert found.flops[1] - found.flops[0] == 6 * layer
 
 
-def test_a_strangers_text_is_shown_and_not_obeyed() -> None:
+def test_text_of_a_spec_is_escaped() -> None:
     """Neither a terminal nor a picture interprets text from a spec."""
     found = diff(graph_of(BASE), graph_of(BASE))
     bad = Change(kind="param", path="head", name="x", after="\x1b[31m<b>\n", node="head")
@@ -241,7 +241,7 @@ def test_a_strangers_text_is_shown_and_not_obeyed() -> None:
 # Renames.
 
 
-def test_renames_are_recognised_and_their_weights_go_on() -> None:
+def test_renames_are_recognized_and_their_weights_carry_over() -> None:
     """For nodes, nodes in templates, and inputs; no weight is lost."""
     names = [("source_embedding", "words"), ("cross_attention", "reading"), ("source", "text")]
     found = changed(lambda s: renamed(s, *names, ("encoder", "reader")))
@@ -270,7 +270,7 @@ def test_every_node_may_be_renamed_at_once() -> None:
     assert sum(change.kind == "renamed" for change in found.changes) == len(BASE["nodes"])
 
 
-def test_alike_nodes_are_told_apart_by_their_readers() -> None:
+def test_equal_nodes_are_matched_by_their_readers() -> None:
     """Two norms of one value are matched by their readers."""
     spec: Json = {
         "format": 2,
@@ -294,7 +294,7 @@ def test_alike_nodes_are_told_apart_by_their_readers() -> None:
     assert names == {"second": "a", "first": "b", "broad": "wide"}
 
 
-def test_another_name_and_another_param_is_no_rename() -> None:
+def test_another_name_with_another_param_is_not_a_rename() -> None:
     """All other parts must be equal."""
 
     def change(spec: Json) -> None:
@@ -309,7 +309,7 @@ def test_another_name_and_another_param_is_no_rename() -> None:
 # The page docs/format.md.
 
 
-def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
+def test_the_page_shows_the_printed_output(tmp_path: Path) -> None:
     """The example in "Comparing specs", its output and the picture."""
     section = PAGE.read_text(encoding="utf-8").partition("## Comparing specs")[2]
     spec, text = re.findall(r"```(?:json complete|text)\n(.*?)```", section, re.DOTALL)[:2]

@@ -52,7 +52,7 @@ def test_more_layers_are_new_and_fewer_are_lost(edit: Edit, graph_of: GraphOf) -
     assert "  encoder.2-3.self_attention.f.query.weight" in longer.render()
 
 
-def test_another_shape_does_not_go_on(edit: Edit, graph_of: GraphOf) -> None:
+def test_a_weight_of_another_shape_does_not_carry_over(edit: Edit, graph_of: GraphOf) -> None:
     """A wider inner layer: two matrices and a bias of each layer are reshaped."""
     old, new = graph_of(edit({}), layers=1), graph_of(edit({}), layers=1, d_ff=1024)
 
@@ -67,7 +67,7 @@ def test_another_shape_does_not_go_on(edit: Edit, graph_of: GraphOf) -> None:
     assert "1 x [2048, 512] -> [1024, 512]" in found.render()
 
 
-def test_what_is_untied_begins_as_the_one_that_was_shared(edit: Edit, graph_of: GraphOf) -> None:
+def test_untied_weights_begin_as_copies_of_the_shared_one(edit: Edit, graph_of: GraphOf) -> None:
     """Each of the three tables is a copy of the shared one, and the report says so."""
     tied, untied = graph_of(edit({})), graph_of(edit({}, ["/tie"]))
 
@@ -81,7 +81,7 @@ def test_what_is_untied_begins_as_the_one_that_was_shared(edit: Edit, graph_of: 
         assert f"  {name:23}  copied from {EMBEDDINGS[0]}\n" in found.render()
 
 
-def test_what_is_tied_anew_begins_as_the_first(edit: Edit, graph_of: GraphOf) -> None:
+def test_newly_tied_weights_begin_as_the_first(edit: Edit, graph_of: GraphOf) -> None:
     """The first of three tables carries over, the others are lost."""
     untied, tied = graph_of(edit({}, ["/tie"])), graph_of(edit({}))
 
@@ -91,7 +91,7 @@ def test_what_is_tied_anew_begins_as_the_first(edit: Edit, graph_of: GraphOf) ->
     assert sorted(found.lost) == sorted(EMBEDDINGS[1:])
 
 
-def test_a_tied_weight_goes_on_through_any_of_its_names(edit: Edit, graph_of: GraphOf) -> None:
+def test_a_tied_weight_carries_over_by_any_of_its_names(edit: Edit, graph_of: GraphOf) -> None:
     """If the stored path no longer exists, another tied path is used."""
     source = ["head.weight", "target_embedding.weight"]
     old = graph_of(edit({"/tie": [["source_embedding.weight", *source]]}))
@@ -114,7 +114,9 @@ def test_a_tied_weight_goes_on_through_any_of_its_names(edit: Edit, graph_of: Gr
     assert "  head.weight  copied from source_embedding.weight" in found.render()
 
 
-def test_a_shape_that_only_a_later_name_has_goes_on(edit: Edit, graph_of: GraphOf) -> None:
+def test_the_first_tied_weight_of_a_fitting_shape_carries_over(
+    edit: Edit, graph_of: GraphOf
+) -> None:
     """The first of the newly tied weights with a fitting shape is used."""
     old = graph_of(edit({"/nodes/source_embedding/params/d_model": 512}, ["/tie"]))
     new = graph_of(edit({"/tie/0": ["head.weight", "source_embedding.weight"]}, []))
@@ -160,7 +162,7 @@ def test_a_new_tie_begins_as_the_one_that_fits() -> None:
     assert found.reshaped == {"one.bias": ((6,), (8,))}
 
 
-def test_a_weight_of_one_copy_is_told_with_its_number(tmp_path: Path) -> None:
+def test_a_weight_of_one_copy_is_listed_with_its_number(tmp_path: Path) -> None:
     """Even if no other copy has a weight of that name."""
     child = {
         "format": 2,

@@ -171,7 +171,7 @@ def test_pre_norm_is_drawn_below_and_the_sum_above() -> None:
     ],
     ids=["sandwich", "rezero", "layer_scale"],
 )
-def test_a_residual_path_says_what_is_done_on_it(
+def test_a_residual_path_shows_its_operations(
     use: dict[str, Any], below: tuple[str, ...], above: tuple[str, ...]
 ) -> None:
     """Bands below and above the sub-layer, in execution order."""
@@ -343,7 +343,7 @@ def test_text_for_labels_has_no_live_characters(make: Any) -> None:
 
 
 @NEEDS_DOT
-def test_a_nasty_doc_is_shown_as_it_was_written(tmp_path: Path) -> None:
+def test_a_doc_with_markup_is_shown_as_text(tmp_path: Path) -> None:
     """The SVG is well-formed, executes nothing, and contains the text itself."""
     out = draw(toy(), tmp_path / "toy.svg")
 
@@ -378,7 +378,7 @@ def test_dot_lays_out_every_form_without_complaint() -> None:
 
 
 @NEEDS_DOT
-def test_the_encoder_stands_left_of_the_decoder_and_inputs_below() -> None:
+def test_the_encoder_is_left_of_the_decoder_and_inputs_are_below() -> None:
     """As in the paper's figure."""
     text = subprocess.run(
         ["dot", "-Tplain"], input=draw_dot(base()).source.encode(), capture_output=True, check=True
@@ -405,7 +405,7 @@ def test_dot_text_needs_no_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert out.read_text(encoding="utf-8") == draw_dot(toy()).source
 
 
-def test_without_dot_the_way_out_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_dot_gives_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The help says to install it or to write a `.dot` file."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
@@ -432,7 +432,7 @@ def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
     assert draw(toy(), tmp_path / "new" / "toy.dot").is_file()
 
 
-def test_a_place_that_cannot_be_written_is_a_mistake_of_the_input(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_an_input_error(tmp_path: Path) -> None:
     """If the folder is a file, the result is an InputError without a traceback."""
     (tmp_path / "file").write_text("")
 
@@ -469,7 +469,7 @@ def test_drawing_loads_no_torch(tmp_path: Path) -> None:
     ("count", "words"),
     [(0, "0"), (999, "999"), (1000, "1.0k"), (63_082_496, "63.1M"), (2_000_000_000, "2.0B")],
 )
-def test_sizes_are_said_as_people_say_them(count: int, words: str) -> None:
+def test_sizes_are_rounded_with_a_letter(count: int, words: str) -> None:
     """One decimal, and a letter for thousands."""
     assert count_words(count) == words
 
@@ -507,7 +507,7 @@ def test_long_text_is_cut() -> None:
     assert short("x" * 48) == "x" * 48
 
 
-def test_a_mask_has_a_line_of_its_own_beside_a_thick_one() -> None:
+def test_a_mask_has_its_own_line_next_to_a_thick_one() -> None:
     """Otherwise the output of `prepend@1` would look unmasked."""
     spec = {
         "format": 2,

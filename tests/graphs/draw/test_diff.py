@@ -64,7 +64,7 @@ def wires(dot: str) -> dict[tuple[str, str], str]:
     return {(source, target): states[color] for source, target, color in rows}
 
 
-def test_every_node_has_its_fate() -> None:
+def test_every_node_is_colored_by_its_change() -> None:
     """Green, red and amber; a rename counts as a change; other nodes have the plain color."""
     found = fates(drawn(BASE, graph_of(other())))
 
@@ -78,7 +78,7 @@ def test_every_node_has_its_fate() -> None:
     assert len(found) == 11
 
 
-def test_every_wire_has_its_fate() -> None:
+def test_every_wire_is_colored_by_its_change() -> None:
     """A wire in both is one line; a rename adds none; a moved wire is two lines."""
     found = wires(drawn(BASE, graph_of(other())))
 
@@ -125,7 +125,7 @@ def test_one_copy_of_its_own_has_a_frame_of_its_own() -> None:
     assert {"encoder.0-2.feed_forward", "encoder.4-5.feed_forward"} < set(found)
 
 
-def test_another_template_in_its_place_is_drawn_beside_the_old_one() -> None:
+def test_a_replaced_template_is_drawn_next_to_the_old_one() -> None:
     """If nothing matches, the old one is removed and the new one added."""
     spec = copy.deepcopy(canonical(BASE))
     norm = {"use": "layer_norm@1", "in": {"x": "x"}}

@@ -81,7 +81,7 @@ def test_parameters_of_the_paper_agree_with_a_hand_calculation() -> None:
     assert base().parameters() == TABLE + 6 * (ENCODER_LAYER + DECODER_LAYER) == 63_082_496
 
 
-def test_what_is_tied_counts_once_and_the_rest_adds_up() -> None:
+def test_tied_parameters_are_counted_once() -> None:
     """The root lines, minus shared parameters, add up to the model."""
     graph = base()
     top = [line for line in outline(graph) if line.depth == 0]
@@ -107,7 +107,7 @@ def test_repeats_in_repeats_multiply() -> None:
     assert [lines[path].repeat for path in ("stack", "stack.*.pair", "last")] == [3, 2, None]
 
 
-def test_a_tie_inside_a_copy_is_counted_off_every_line_above_it() -> None:
+def test_a_tie_inside_a_copy_is_subtracted_from_every_line_above() -> None:
     """The stack, the pair in it, and the map in the pair."""
     lines = by_path(tiny(tie=[["stack.0.pair.0.map.weight", "stack.2.pair.1.map.weight"]]))
 
@@ -193,12 +193,12 @@ def test_the_text_ends_with_ties_axes_and_decoding() -> None:
     assert "tied" not in render(tiny())
 
 
-def test_a_doc_cannot_move_the_cursor() -> None:
+def test_control_characters_of_a_doc_are_escaped() -> None:
     """Control characters in a doc do not reach the terminal."""
     assert "\x1b" not in render(tiny(doc="red \x1b[31m\nalert"))
 
 
-def test_the_json_form_nests_and_survives_a_round_trip() -> None:
+def test_the_json_form_nests_and_round_trips() -> None:
     """Nodes are nested, slots are nodes, and all values are JSON data."""
     form = as_json(base())
 

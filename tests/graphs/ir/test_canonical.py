@@ -84,7 +84,7 @@ def test_expanding_twice_changes_nothing(name: str, graph_of: GraphOf) -> None:
     assert again.weights() == graph.weights()
 
 
-def test_nothing_is_left_to_work_out(edit: Edit, graph_of: GraphOf) -> None:
+def test_the_full_form_has_only_explicit_values(edit: Edit, graph_of: GraphOf) -> None:
     """The full form has no expressions, params, block choices or omitted defaults."""
     full = canonical(graph_of(edit({})))
 
@@ -118,7 +118,7 @@ def test_a_generic_template_becomes_one_for_each_type(graph_of: GraphOf) -> None
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_order_of_keys_carries_nothing(seed: int, edit: Edit, graph_of: GraphOf) -> None:
+def test_the_order_of_keys_has_no_effect(seed: int, edit: Edit, graph_of: GraphOf) -> None:
     """It changes neither canonical text, fingerprint nor the order of weights."""
     for spec in (edit({}), GENERIC):
         plain = graph_of(spec)
@@ -156,7 +156,7 @@ def test_the_order_of_keys_carries_nothing(seed: int, edit: Edit, graph_of: Grap
     ],
     ids=str,
 )
-def test_what_changes_no_function_changes_no_fingerprint(
+def test_an_equivalent_spec_has_the_same_fingerprint(
     edits: dict[str, Any], edit: Edit, graph_of: GraphOf
 ) -> None:
     """Names, comments, spelling of numbers, and expressions with the same value."""
@@ -189,7 +189,7 @@ def test_what_changes_no_function_changes_no_fingerprint(
     ],
     ids=str,
 )
-def test_what_changes_the_function_changes_the_fingerprint(
+def test_a_changed_function_changes_the_fingerprint(
     edits: dict[str, Any], remove: list[str], edit: Edit, graph_of: GraphOf
 ) -> None:
     """Sizes, wires, ties, outputs, axes, blocks."""

@@ -34,13 +34,13 @@ def test_one_axis_has_one_text(text: str, normal: str | int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "+", "T+", "2T", "T*2", "T//2", "T T", "T**2", "T+(1)", "é"])
-def test_what_is_not_linear_is_refused(text: str) -> None:
+def test_a_nonlinear_axis_is_refused(text: str) -> None:
     """A quotient or power of an axis is not an axis."""
     with pytest.raises(AxisError):
         terms_of(text)
 
 
-def test_bombs_are_refused() -> None:
+def test_too_large_expressions_are_refused() -> None:
     """Too many terms and too large factors are rejected."""
     with pytest.raises(AxisError):
         terms_of("+".join(f"A{i}" for i in range(9)))
@@ -62,7 +62,7 @@ def test_the_normal_form_reads_back(terms: dict[str, int]) -> None:
 
 
 @given(TERMS, TERMS, st.integers(1, 5))
-def test_what_is_solved_fits(value: dict[str, int], rest: dict[str, int], factor: int) -> None:
+def test_a_solved_size_fits(value: dict[str, int], rest: dict[str, int], factor: int) -> None:
     """If t is `value`, t is found again from the axis factor*t + rest."""
     wanted = axis_of({**rest, "t": factor})
     given_ = replaced(wanted, lambda name: axis_of(value) if name == "t" else None)
@@ -70,7 +70,7 @@ def test_what_is_solved_fits(value: dict[str, int], rest: dict[str, int], factor
     assert solve(wanted, given_, "t") == axis_of(value)
 
 
-def test_what_does_not_divide_has_no_solution() -> None:
+def test_an_indivisible_axis_has_no_solution() -> None:
     """An axis has an integer number of positions."""
     assert solve("2*t", "2*T+1", "t") is None
     assert solve("T", "T", "t") is None
@@ -93,7 +93,7 @@ def test_a_port_with_arithmetic_is_solved() -> None:
     assert fitted("f[T+1]", "f[T]") == "axis is T+1 but T"
 
 
-def test_what_leaves_a_port_is_written_out() -> None:
+def test_an_output_axis_is_written_in_names_of_the_graph() -> None:
     """The port's names are replaced by those of the graph."""
     type_ = parse_type("f[b t+2 d]", {})[0]
 
@@ -156,7 +156,7 @@ def test_the_old_mask_does_not_fit_the_longer_sequence() -> None:
     assert findings[0].problem == "axis is T+1 but T at port 'mask'"
 
 
-def test_an_axis_is_an_axis_beside_a_param_of_its_name() -> None:
+def test_an_axis_takes_precedence_over_a_param_of_the_same_name() -> None:
     """`T+1` is not a number if `T` is an axis, even if a param is called T."""
     axes = {"B": "batch", "T": "time"}
     params = {"T": 5, "d": 8}
@@ -167,7 +167,7 @@ def test_an_axis_is_an_axis_beside_a_param_of_its_name() -> None:
 @pytest.mark.parametrize(
     ("given_", "fits"), [("f[6 8]", True), ("f[5 8]", False), ("f[3 8]", False)]
 )
-def test_no_axis_is_shorter_than_one(given_: str, fits: bool) -> None:
+def test_an_axis_has_at_least_one_position(given_: str, fits: bool) -> None:
     """`t+5` of 6 is a `t` of 1; a `t` of 0 or -2 is not valid."""
     wanted, value = parse_type("f[t+5 8]", {})[0], parse_type(given_, {})[0]
 

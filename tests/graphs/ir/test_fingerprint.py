@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     GraphOf = Callable[..., Graph]
 
 
-def test_every_node_has_one(edit: Edit, graph_of: GraphOf) -> None:
+def test_every_node_has_a_fingerprint(edit: Edit, graph_of: GraphOf) -> None:
     """The paths are those of the graph walk, plus one for the spec itself."""
     graph = graph_of(edit({}))
 
@@ -73,7 +73,7 @@ def test_a_template_in_a_slot_has_its_own(edit: Edit, graph_of: GraphOf) -> None
     assert changed_paths(made(64), made(32)) == ["encoder.*.feed_forward/f.map"]
 
 
-def test_nodes_that_come_and_go_are_named() -> None:
+def test_added_and_removed_nodes_are_named() -> None:
     """Current nodes first, then the removed ones."""
     now = {"head": "1", "new": "2"}
 

@@ -36,7 +36,7 @@ def types(draw: st.DrawFn, *, ports: bool) -> ValueType:
 
 
 @given(types(ports=True), types(ports=False))
-def test_fitting_learns_exactly_what_was_given(wanted: ValueType, given_: ValueType) -> None:
+def test_matching_binds_the_names_of_the_port(wanted: ValueType, given_: ValueType) -> None:
     """Substituting the bindings into the port gives the value's type."""
     learnt = fit(wanted, given_, {}, {})
     if isinstance(learnt, Misfit):
@@ -53,7 +53,7 @@ def test_without_names_only_equal_types_fit(wanted: ValueType, given_: ValueType
 
 
 @given(types(ports=True), types(ports=False))
-def test_what_has_fitted_fits_again(wanted: ValueType, given_: ValueType) -> None:
+def test_matching_again_adds_no_bindings(wanted: ValueType, given_: ValueType) -> None:
     """A second match adds no bindings."""
     learnt = fit(wanted, given_, {}, {})
     if isinstance(learnt, Misfit):
@@ -91,7 +91,7 @@ def test_every_filling_of_a_port_fits(wanted: ValueType, data: st.DataObject) ->
 
 
 @given(types(ports=True), types(ports=False))
-def test_the_order_of_letters_carries_nothing(wanted: ValueType, given_: ValueType) -> None:
+def test_swapping_the_names_of_axes_has_no_effect(wanted: ValueType, given_: ValueType) -> None:
     """Swapping two graph axes on both sides changes no result."""
     swap = {"S": "T", "T": "S"}
 
@@ -115,9 +115,7 @@ def test_the_order_of_letters_carries_nothing(wanted: ValueType, given_: ValueTy
         ("ids:100[b]", "ids:101[B]", "T03", "size is 100 but 101"),
     ],
 )
-def test_a_misfit_says_which_side_is_what(
-    wanted: str, given_: str, code: str, problem: str
-) -> None:
+def test_a_misfit_names_both_sides(wanted: str, given_: str, code: str, problem: str) -> None:
     """Code and message for each way in which a value does not fit."""
     misfit = fit(parse_type(wanted, {})[0], parse_type(given_, {})[0], {}, {})
 
@@ -205,7 +203,7 @@ def test_a_type_that_is_written_is_read_back(type_: ValueType, optional: bool) -
         ("ids:Q[B]", "N05"),
     ],
 )
-def test_what_is_no_type_is_refused(text: str, code: str) -> None:
+def test_an_invalid_type_is_refused(text: str, code: str) -> None:
     """With the code of its finding."""
     with pytest.raises(TypeTextError) as error:
         parse_type(text, PARAMS, AXES)

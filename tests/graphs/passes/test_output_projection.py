@@ -29,14 +29,14 @@ def test_the_last_linear_map_is_the_head(
     ],
     ids=["something behind it", "something reads it", "given twice"],
 )  # fmt: skip
-def test_scores_that_are_needed_are_made(
+def test_logits_with_other_readers_are_computed(
     edit: Callable[..., dict[str, Any]], graph_of: Callable[..., Any], edits: dict[str, Any]
 ) -> None:
     """If other nodes read the logits, the loss does not take over the map."""
     assert head_of(graph_of(edit(edits)), "logits") is None
 
 
-def test_an_output_that_is_not_there_has_no_head(
+def test_an_unknown_output_has_no_head(
     edit: Callable[..., dict[str, Any]], graph_of: Callable[..., Any]
 ) -> None:
     """An unknown output is not an error."""

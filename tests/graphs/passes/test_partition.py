@@ -32,7 +32,7 @@ def graph(name: str) -> Graph:
         ("gru-attention", ["target"], None),
     ],
 )
-def test_one_half_after_the_other_is_the_whole(
+def test_running_both_parts_equals_the_complete_graph(
     name: str, later: list[str], crossing: dict[str, str] | None
 ) -> None:
     """Outputs are bit-identical, and the parts use the model's own weights."""
@@ -77,7 +77,7 @@ def test_weights_are_shared_and_not_copied() -> None:
     assert second.head.weight is model.source_embedding.weight
 
 
-def test_a_half_that_would_be_empty_is_refused() -> None:
+def test_an_empty_part_is_refused() -> None:
     """No node depends on an empty set of inputs."""
     with pytest.raises(SpecError):
         partition(graph("transformer-base"), [], registry())

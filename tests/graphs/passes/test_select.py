@@ -65,7 +65,7 @@ def test_copies_that_share_weights_are_one_module() -> None:
         ("/", "'/' selects the complete model", "encoder.*"),
     ],
 )
-def test_a_selection_of_nothing_says_what_is_near(text: str, problem: str, help_: str) -> None:
+def test_an_empty_selection_names_the_nearest_path(text: str, problem: str, help_: str) -> None:
     """With its place and the nearest path."""
     with pytest.raises(InputError) as caught:
         chosen(graph(), text, place="/activation_checkpointing")

@@ -39,7 +39,7 @@ def around(found: UnpadPlan) -> dict[str, tuple[dict[str, Place], dict[str, Plac
     return {path: (dict(a.inputs), dict(a.outputs)) for path, a in found.blocks.items()}
 
 
-def test_blocks_that_take_any_axes_are_left_alone() -> None:
+def test_blocks_with_any_axes_run_unpadded() -> None:
     """For an embedding and a map, only the output is padded."""
     head = {"use": "linear@1", "in": {"x": "embed.y"}, "params": {"d_out": 9}}
 
@@ -65,7 +65,7 @@ def test_a_block_that_names_its_axes_is_given_padded_values() -> None:
     assert around(found) == {f"stack.{n}.lstm": ({"x": T3}, {"y": T3}) for n in range(2)}
 
 
-def test_an_axis_that_is_read_whole_needs_to_know_its_padding() -> None:
+def test_a_block_that_mixes_positions_needs_a_mask() -> None:
     """With `mask` it is unpadded; without, it stays padded, and the plan names the block."""
     nodes = {
         "embed": EMBED,
@@ -82,7 +82,7 @@ def test_an_axis_that_is_read_whole_needs_to_know_its_padding() -> None:
     assert around(with_mask) == {"f": ({"x": T3}, {"y": T3})}
 
 
-def test_what_draws_by_rows_is_padded_and_so_is_what_stands_in_it() -> None:
+def test_a_sublayer_with_drop_path_stays_padded() -> None:
     """A sub-layer that drops complete rows in training, and the sub-layer inside it."""
 
     def sublayer(drop_path: float) -> UnpadPlan:
@@ -99,7 +99,7 @@ def test_what_draws_by_rows_is_padded_and_so_is_what_stands_in_it() -> None:
     assert around(sublayer(0.5)) == {"sub": ({"x": T3}, {"y": T3})}
 
 
-def test_stacked_copies_are_packed_behind_their_first_axis() -> None:
+def test_collected_copies_are_unpadded_after_their_first_axis() -> None:
     """`collect` puts the axis of copies before the batch."""
     layer = {
         "inputs": {"x": "f[B T 4]"},

@@ -44,7 +44,7 @@ def test_a_page_holds_the_weights_of_every_head(folder: Path, tmp_path: Path) ->
             assert sum(row) == pytest.approx(1.0, abs=0.01)
 
 
-def test_a_page_loads_nothing_and_words_never_become_markup(folder: Path, tmp_path: Path) -> None:
+def test_a_page_loads_nothing_and_escapes_words(folder: Path, tmp_path: Path) -> None:
     """Not even for a sentence that contains a script."""
     out = tmp_path / "heads.html"
     attack = "</script><script>alert(1)</script>"
@@ -78,7 +78,7 @@ def test_a_picture_is_written(folder: Path, tmp_path: Path) -> None:
         (["sun " * 300, "--target", "moon", "-o", "heads.html"], "more than 200 pieces"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(
+def test_a_page_that_cannot_be_drawn_is_refused(
     folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -95,7 +95,7 @@ def test_what_cannot_be_drawn_is_refused(
     assert list(tmp_path.glob("heads.*")) == []
 
 
-def test_sentences_of_one_length_are_told_apart(folder: Path) -> None:
+def test_sentences_of_equal_length_are_distinguished(folder: Path) -> None:
     """By the axes of the graph, not by their length."""
     model = api.open_model(folder)
     [maps] = model.attention(["sun moon"], ["tree"])

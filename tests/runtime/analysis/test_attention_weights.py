@@ -26,7 +26,7 @@ def inputs() -> dict[str, torch.Tensor]:
     }
 
 
-def test_maps_are_softmax_of_what_each_layer_was_given() -> None:
+def test_maps_are_the_softmax_of_queries_and_keys() -> None:
     """Computed by hand from queries and keys of the second layer; outputs do not change."""
     model, given = weft.build(weft.load("transformer-tiny", **SMALL)).eval(), inputs()
     seen: dict[str, Any] = {}

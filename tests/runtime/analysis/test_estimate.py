@@ -29,7 +29,7 @@ def test_hours_are_tokens_over_speed(toy_run: Callable[..., Run]) -> None:
     assert found.speed(1e9, 0.5, 2) == pytest.approx(1e9 / found.flops_per_token)
 
 
-def test_the_command_tells_hours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_hours(capsys: pytest.CaptureFixture[str]) -> None:
     """At a given speed and at MFU values of a given peak FLOP/s, as text and as JSON."""
     ask = ["cost", "wmt14-en-de-base", "--project", "140000", "--devices", "8", "--peak", "700"]
 
@@ -48,7 +48,7 @@ def test_the_command_tells_hours(capsys: pytest.CaptureFixture[str]) -> None:
     "wrong",
     [["--project", "0"], ["--project", "--devices", "0"], ["--project", "--peak", "-1"]],
 )
-def test_what_is_not_positive_is_refused(
+def test_values_that_are_not_positive_are_refused(
     wrong: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Values that are not positive raise before any division."""

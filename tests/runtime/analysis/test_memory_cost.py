@@ -58,7 +58,7 @@ def test_a_recurrence_keeps_its_state_however_long() -> None:
 
 
 @pytest.mark.parametrize("name", ["transformer-base", "transformer-shared", "gnmt-small"])
-def test_the_bytes_are_those_that_a_model_takes(name: str) -> None:
+def test_the_bytes_equal_those_of_a_model(name: str) -> None:
     """The same state, allocated by a model."""
     vocab = 30
     made = graph(name, layers=2, d_model=32, vocab=vocab)
@@ -72,14 +72,14 @@ def test_the_bytes_are_those_that_a_model_takes(name: str) -> None:
     assert sum(found.values()) == bytes_of(state)
 
 
-def test_a_value_that_is_kept_as_it_is_has_a_path() -> None:
+def test_a_constant_value_in_the_state_has_a_path() -> None:
     """A constant value that a node reads at every step."""
     made = graph("gnmt-small", layers=1, d_model=32, vocab=30)
 
     assert all(path for path in cache_by_node(made, SIZES))
 
 
-def test_activations_are_what_blocks_give() -> None:
+def test_activations_equal_the_outputs_of_blocks() -> None:
     """As measured by hooks in a running model."""
     made = graph("transformer-base", layers=2, d_model=32, heads=2, vocab=30)
     model = build(made).eval()

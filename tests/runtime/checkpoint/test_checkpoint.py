@@ -129,7 +129,7 @@ def test_a_checkpoint_without_digests_is_refused_all_the_same(tmp_path: Path) ->
         open_checkpoint(folder)
 
 
-def test_another_graph_is_refused_by_what_differs() -> None:
+def test_another_graph_is_refused_with_the_differences() -> None:
     """Differences are listed as in a diff, at most eight lines."""
     base, near, far = (
         small(**params)[1].graph for params in ({}, {"d_ff": 24}, {"d_ff": 24, "dropout": 0.5})
@@ -150,7 +150,7 @@ def test_another_graph_is_refused_by_what_differs() -> None:
     assert caught.value.problem.endswith("      and 1 more")
 
 
-def test_averaging_two_graphs_is_refused_by_what_differs(
+def test_averaging_two_graphs_is_refused_with_the_differences(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Another graph is an error even if every weight has the same name and shape."""

@@ -157,7 +157,7 @@ def test_nothing_taken_out_changes_nothing(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_heads_that_cannot_go_are_refused(
+def test_invalid_heads_are_refused(
     heads: dict[str, Any], problem: str, help_: str, tmp_path: Path
 ) -> None:
     """Invalid heads are errors that say how to fix them."""
@@ -169,7 +169,7 @@ def test_heads_that_cannot_go_are_refused(
     assert help_ in caught.value.help
 
 
-def test_slopes_that_count_heads_keep_them(tmp_path: Path) -> None:
+def test_heads_with_alibi_are_not_pruned(tmp_path: Path) -> None:
     """With fewer heads, the remaining heads would have other ALiBi slopes."""
     checkpoint, _ = checkpoint_of(with_params(position="alibi"), tmp_path / "whole")
 
@@ -177,7 +177,7 @@ def test_slopes_that_count_heads_keep_them(tmp_path: Path) -> None:
         pruned(checkpoint, {"stack.0.itself.f": [1]})
 
 
-def test_tied_heads_go_together_or_not_at_all(tmp_path: Path) -> None:
+def test_tied_heads_must_be_pruned_together(tmp_path: Path) -> None:
     """Tied tensors need the same size, so both attentions must lose the same heads."""
     tie = [["stack.0.itself.f.key.weight", "stack.1.itself.f.key.weight"]]
     checkpoint, model = checkpoint_of({**SPEC, "tie": tie}, tmp_path / "whole")
@@ -193,7 +193,7 @@ def test_tied_heads_go_together_or_not_at_all(tmp_path: Path) -> None:
     torch.testing.assert_close(pruned(checkpoint, both).build()(**given)["y"], model(**given)["y"])
 
 
-def test_importance_is_the_mean_slope_of_the_loss_by_the_gate(tmp_path: Path) -> None:
+def test_importance_is_the_mean_gradient_of_the_loss_by_the_gate(tmp_path: Path) -> None:
     """Compare with finite differences of each gate over two batches."""
     _, model = checkpoint_of(SPEC, tmp_path / "whole")
     model = model.double()
@@ -264,7 +264,7 @@ def test_a_pruned_model_translates_and_is_saved(
 
 
 @pytest.mark.parametrize("text", ["decoder.0.self_attention.f", "a:", "a:1,b", "a:-1"])
-def test_a_text_that_is_no_path_with_heads_is_refused(
+def test_an_argument_without_path_and_heads_is_refused(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 1, the expected form of the argument, and no folder."""

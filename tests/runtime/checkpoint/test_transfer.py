@@ -48,7 +48,7 @@ def test_its_own_spec_gives_the_same_model(trained: api.Model) -> None:
     assert all(one is not other and torch.equal(one, other) for one, other in pairs)
 
 
-def test_what_fits_is_carried_and_the_rest_is_drawn(trained: api.Model) -> None:
+def test_fitting_weights_carry_over_and_others_are_initialized(trained: api.Model) -> None:
     """A second layer is initialized by the seed; all other weights are unchanged."""
     deeper = weft.load("transformer-tiny", **{**SMALL, "layers": 2})
 
@@ -64,7 +64,7 @@ def test_what_fits_is_carried_and_the_rest_is_drawn(trained: api.Model) -> None:
     assert not torch.equal(new["head.weight"], drawn["head.weight"])
 
 
-def test_what_was_tied_begins_alike(trained: api.Model) -> None:
+def test_untied_weights_begin_equal(trained: api.Model) -> None:
     """One tensor becomes three: a tied model that is untied computes the same."""
     made = trained.adapt(varied(trained, lambda spec: spec.pop("tie")))
 
@@ -103,7 +103,7 @@ def test_it_is_saved_as_a_checkpoint(trained: api.Model, tmp_path: Path) -> None
     assert opened.checkpoint.state["update"] == 0
 
 
-def test_what_was_adapted_is_adapted_again(trained: api.Model) -> None:
+def test_an_adapted_model_can_be_adapted_again(trained: api.Model) -> None:
     """Adapting there and back in memory; the state names the latest source graph."""
     deeper = trained.adapt(weft.load("transformer-tiny", **{**SMALL, "layers": 2}))
 

@@ -42,7 +42,7 @@ def test_a_terminal_sees_a_bar_with_speed_loss_and_rate() -> None:
     assert "update 10: valid perplexity 7.389  BLEU 31.50" in text
 
 
-def test_a_file_sees_a_few_plain_lines() -> None:
+def test_a_file_gets_a_few_plain_lines() -> None:
     """A run of any length logs about forty lines, including the last update."""
     out = io.StringIO()
 

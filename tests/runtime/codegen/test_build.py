@@ -108,7 +108,7 @@ def test_another_seed_draws_other_weights(graph: GraphOf) -> None:
     assert alike == []
 
 
-def test_one_more_layer_leaves_the_others_weights_alone(graph: GraphOf) -> None:
+def test_another_layer_does_not_change_the_other_weights(graph: GraphOf) -> None:
     """Each weight is drawn from its path; another weight does not affect it."""
     two, three = (build(graph(layers=layers)).state_dict() for layers in (2, 3))
 
@@ -127,7 +127,7 @@ def test_copies_of_a_layer_start_with_different_weights(graph: GraphOf) -> None:
         assert same == []
 
 
-def test_building_leaves_the_global_random_state_alone(graph: GraphOf) -> None:
+def test_building_does_not_change_the_global_random_state(graph: GraphOf) -> None:
     """Building a model does not change later random numbers."""
     before = torch.get_rng_state()
 
@@ -234,7 +234,7 @@ def test_a_foreign_module_has_no_program() -> None:
 @pytest.mark.parametrize(
     "name", [n for n in dir(nn.Module()) if not n.startswith("_")] + ["begin", "step", "tie"]
 )
-def test_a_node_cannot_hide_what_every_module_has(
+def test_a_node_cannot_shadow_an_attribute_of_modules(
     graph: GraphOf, spec: Callable[[], dict[str, Any]], name: str
 ) -> None:
     """Nodes become attributes: a node named `forward` or `train` would break the model."""

@@ -185,7 +185,7 @@ def test_declared_types_are_torchs(spec: Json) -> None:
 
 @SLOW
 @given(specs())
-def test_weights_are_those_that_the_graph_counts(spec: Json) -> None:
+def test_the_module_has_the_weights_of_the_graph(spec: Json) -> None:
     """The graph counts the weights before torch creates them."""
     graph = graph_of(spec)
     state = build_empty(graph, device="meta").state_dict()

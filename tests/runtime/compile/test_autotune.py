@@ -63,7 +63,7 @@ def test_the_fastest_is_chosen_once_for_a_machine(
     assert len(list((tmp_path / "kernels").iterdir())) == 1
 
 
-def test_a_cache_that_comes_from_another_processor_is_not_believed(
+def test_a_cache_of_another_processor_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache distinguishes machines, because a home folder may be shared."""
@@ -81,7 +81,7 @@ def test_a_cache_that_comes_from_another_processor_is_not_believed(
 
 
 @needs_onednn
-def test_a_little_faster_is_not_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_speedup_does_not_change_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small speedup, which may be noise, does not change the choice."""
     timed(monkeypatch, {**LENGTHS, "torch": 1.1, "onednn": 1.0})
     assert choose_kernels(CPU, half=False).product == "torch"
@@ -102,7 +102,7 @@ def test_a_damaged_file_is_measured_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert json.loads(kept.read_text())["product"] == "torch"
 
 
-def test_what_is_asked_for_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_requested_kernel_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run file overrides the measurement, and the environment overrides both."""
     monkeypatch.setattr(module, "_measure", lambda *_, **__: pytest.fail("measured"))
     monkeypatch.setenv("WEFT_ATTENTION", "plain")
@@ -112,7 +112,7 @@ def test_what_is_asked_for_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> N
     assert (found.product, dict(found.attention)) == ("torch", {"*": "plain"})
 
 
-def test_no_such_kernel_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_kernel_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unknown kernel is an error with the nearest name."""
     monkeypatch.setenv("WEFT_ATTENTION", "fuse")
     with pytest.raises(InputError, match="no kernel 'fuse'") as caught:
@@ -138,12 +138,12 @@ def test_kernels_are_put_back() -> None:
 
 
 @pytest.mark.parametrize("kept", [{}, {"product": "torch", "attention": {"*": "best"}}])
-def test_a_choice_that_cannot_be_followed_is_none(kept: dict[str, Any]) -> None:
+def test_an_invalid_stored_choice_is_ignored(kept: dict[str, Any]) -> None:
     """An invalid stored choice is ignored."""
     assert as_kept(kept) is None
 
 
-def test_a_real_measurement_takes_no_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_chooses_a_backend_for_every_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """The measurement runs and chooses a backend for every length."""
     monkeypatch.setattr(module, "RUNS", 1)
     monkeypatch.setattr(module, "LENGTHS", (8,))

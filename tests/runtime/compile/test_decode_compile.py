@@ -107,7 +107,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         *(pytest.param(name, (3, 5, 2, 1, 4), marks=pytest.mark.slow) for name in SMALL),
     ],
 )
-def test_compiled_steps_give_what_plain_ones_give(name: str, counts: tuple[int, ...]) -> None:
+def test_compiled_steps_equal_eager_steps(name: str, counts: tuple[int, ...]) -> None:
     """Batches of other sizes and lengths, also shrinking ones, need few graphs."""
     model = made(name)
     plain = decoded(model, *counts)
@@ -125,7 +125,7 @@ def test_compiled_steps_give_what_plain_ones_give(name: str, counts: tuple[int, 
     ("name", "calls"),
     [("transformer-tiny", ["DecoderLayer.step"] * 2), ("gru-attention", ["GruAttention.step"])],
 )
-def test_layers_are_compiled_or_the_whole_where_none_repeats(
+def test_repeated_layers_are_compiled_or_else_the_model(
     name: str, calls: list[str], asked: list[tuple[str, int]]
 ) -> None:
     """Neither the first two positions nor the last one are compiled."""
@@ -140,7 +140,7 @@ def test_layers_are_compiled_or_the_whole_where_none_repeats(
 
 
 @pytest.mark.slow
-def test_packed_products_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prepacked_products_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prepacked products are calls in the graph and cause no graph break."""
     graphs: list[torch.fx.GraphModule] = []
 
@@ -160,7 +160,7 @@ def test_packed_products_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> No
     assert sum("packed_linear" in call for call in calls) == expected
 
 
-def test_plain_is_the_rule() -> None:
+def test_steps_are_eager_by_default() -> None:
     """Models without a choice, or with `off`, compile nothing."""
     model = made()
     before = torch_compile.graphs_made()
@@ -176,7 +176,7 @@ def test_plain_is_the_rule() -> None:
 
 @pytest.mark.parametrize("name", ["transformer-tiny", "gnmt-small"])
 @pytest.mark.parametrize("choice", ["on", "auto"])
-def test_where_nothing_can_be_compiled_steps_are_plain(
+def test_steps_are_eager_if_compilation_fails(
     name: str, choice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failure is logged once, with its reason, and no step runs twice."""
@@ -203,7 +203,7 @@ def test_where_nothing_can_be_compiled_steps_are_plain(
     assert len(messages) == 1 + (choice == "auto")
 
 
-def test_graphs_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_graphs_stop_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compilation stops if there are more graphs than shapes can explain."""
 
     def counted(function: Any, **_: Any) -> Any:
@@ -289,7 +289,7 @@ def test_auto_waits_until_there_is_work_enough(monkeypatch: pytest.MonkeyPatch) 
     assert steps.mode == "undecided"
 
 
-def test_what_pays_by_hand() -> None:
+def test_worthwhile_compilation_by_hand() -> None:
     """A fifth of 100 s is 20 s; a speedup of 4 % does not count."""
     assert Measured(1.0, 0.8, 19.0, 4).pays(100.0)
     assert not Measured(1.0, 0.8, 21.0, 4).pays(100.0)
@@ -298,7 +298,7 @@ def test_what_pays_by_hand() -> None:
 
 
 @pytest.mark.usefixtures("asked")
-def test_a_model_with_compiled_steps_can_be_let_go() -> None:
+def test_a_model_with_compiled_steps_can_be_freed() -> None:
     """Compiled steps do not keep a model alive, also if it is compiled as one."""
     model = made("gru-attention")
     used(model, "on")
@@ -314,7 +314,7 @@ def test_a_model_with_compiled_steps_can_be_let_go() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("half", [False, True])
-def test_code_of_inductor_gives_what_plain_steps_give(
+def test_inductor_steps_equal_eager_steps(
     name: str, half: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a C++ compiler; in bfloat16 outputs may differ."""

@@ -41,7 +41,7 @@ def logits(model: nn.Module, fixed: dict[str, Tensor]) -> Tensor:
 
 
 @needs_packing
-def test_every_linear_map_is_packed_and_gives_what_it_gave(model: nn.Module) -> None:
+def test_every_linear_map_is_prepacked_and_gives_equal_results(model: nn.Module) -> None:
     """In float32 results agree up to rounding; the model and its parameters are unchanged."""
     fixed, names = inputs(), list(model.state_dict())
 
@@ -71,7 +71,7 @@ def test_bfloat16_is_that_of_autocast(model: nn.Module) -> None:
 
 
 @needs_packing
-def test_a_packed_model_is_kept_until_a_parameter_changes(model: nn.Module) -> None:
+def test_a_prepacked_model_is_cached_until_a_parameter_changes(model: nn.Module) -> None:
     """A fused optimizer step, loaded weights or training mode invalidate the copy."""
     with torch.no_grad():
         first = packed(model, torch.float32)
@@ -96,7 +96,7 @@ def test_a_packed_model_is_kept_until_a_parameter_changes(model: nn.Module) -> N
 
 
 @needs_packing
-def test_a_decoder_runs_packed(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoder_runs_prepacked(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps use prepacked matrices and agree with the logits of the parallel pass."""
     calls: list[Any] = []
     forward = PackedLinear.forward
@@ -114,7 +114,7 @@ def test_a_decoder_runs_packed(model: nn.Module, monkeypatch: pytest.MonkeyPatch
 
 
 @needs_packing
-def test_what_is_in_two_places_stays_one_and_what_computes_otherwise_stays() -> None:
+def test_shared_modules_are_prepacked_once_and_subclasses_not() -> None:
     """A shared module is prepacked once; a subclass of a linear map is not prepacked."""
     linear = nn.Linear(4, 4)
     whole = nn.ModuleDict({"a": linear, "b": linear, "gate": Gate(4, 0.0)})
@@ -127,7 +127,7 @@ def test_what_is_in_two_places_stays_one_and_what_computes_otherwise_stays() -> 
     assert made["gate"].weight is whole["gate"].weight  # type: ignore[union-attr]
 
 
-def test_where_it_cannot_be_the_model_itself_is_used(
+def test_an_unsupported_model_is_not_prepacked(
     model: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model itself is returned with gradients, in float64, or without support in torch."""

@@ -73,7 +73,7 @@ def test_tokens_a_second_follow_from_the_operations_of_a_pair() -> None:
     assert full_speed(graph_of(load("gpt2")), source, target, 1e9) is None
 
 
-def test_a_run_tells_its_share(
+def test_a_run_logs_its_mfu(
     toy_run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The MFU is the speed relative to the peak; short runs have none."""

@@ -40,7 +40,7 @@ def compiled(model: nn.Module) -> list[str]:
     return [path for path, m in model.named_modules() if m._compiled_call_impl is not None]
 
 
-def test_eager_is_left_alone(graph: GraphOf) -> None:
+def test_eager_compiles_nothing(graph: GraphOf) -> None:
     """Mode `eager` changes nothing, and the report says so."""
     model = build(graph())
 
@@ -78,7 +78,7 @@ def test_layers_compiles_each_copy_of_each_template(
 
 
 @pytest.mark.parametrize("own", [None, "/elsewhere"])
-def test_what_is_compiled_is_kept_between_processes(
+def test_compiled_code_is_cached_between_processes(
     graph: GraphOf,
     asked: list[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
@@ -100,7 +100,7 @@ def test_what_is_compiled_is_kept_between_processes(
     ("seconds", "mode"), [([0.2, 0.1], "layers"), ([0.1, 0.2], "eager"), ([0.1, 0.1], "eager")]
 )
 @pytest.mark.usefixtures("asked")
-def test_auto_measures_and_keeps_what_is_faster(
+def test_auto_measures_and_uses_the_faster_mode(
     graph: GraphOf, monkeypatch: pytest.MonkeyPatch, seconds: list[float], mode: str
 ) -> None:
     """With a workload to measure, eager runs first and is kept if compiling gains nothing."""
@@ -156,7 +156,7 @@ def test_compiled_training_is_eager_training(graph: GraphOf, inputs: Inputs) -> 
 
 
 @pytest.mark.slow
-def test_compiled_packed_rows_are_eager_padded_rows(graph: GraphOf, inputs: Inputs) -> None:
+def test_compiled_unpadded_rows_equal_eager_padded_rows(graph: GraphOf, inputs: Inputs) -> None:
     """Inputs of any shape need one graph per template."""
     eager, fast = build(graph()), build(graph())
     unpad(fast, graph(), pad=0)

@@ -173,7 +173,7 @@ def test_a_pair_longer_than_a_batch_is_refused_in_training() -> None:
 
 
 @given(pairs_of_lengths, batch_settings)
-def test_text_that_is_measured_is_never_left_out(
+def test_evaluation_text_is_never_left_out(
     pairs: list[tuple[int, int]], settings: BatchSettings
 ) -> None:
     """Every row comes once, from short to long, even above the limit."""
@@ -216,7 +216,7 @@ def seen(batches: Iterator[tuple[int, int, Batch]], number: int) -> list[tuple[o
 
 
 @given(st.integers(0, 40))
-def test_a_resumed_run_sees_what_it_would_have_seen(corpus: Corpus, stopped: int) -> None:
+def test_a_resumed_run_gets_the_remaining_batches(corpus: Corpus, stopped: int) -> None:
     """Stopping anywhere in three epochs, including between epochs, changes nothing."""
     settings = BatchSettings(tokens=200, pool=3)
     whole = seen(stream(corpus, settings, 5, pad=0, eos=1), 60)

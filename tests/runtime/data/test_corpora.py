@@ -89,7 +89,7 @@ def test_text_of_a_name_is_prepared_as_that_of_files(library: Path, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("library")
-def test_a_digest_holds_the_text_to_what_it_was() -> None:
+def test_a_corpus_must_match_its_recorded_digest() -> None:
     """The recorded digest is accepted, any other is an error."""
     [(source, _)] = fetched(named("eng", "deu"))
     digest = json.loads((source.parent / "corpus.json").read_text())["sha256"]
@@ -117,7 +117,7 @@ def test_a_damaged_corpus_is_refused() -> None:
         ("Exception: Could not find it", "mtdata cannot fetch", "mtdata list -id -l eng-deu"),
     ],
 )
-def test_what_the_library_cannot_do_is_told(
+def test_an_error_of_the_library_is_reported(
     library: Path, tmp_path: Path, text: str, problem: str, way_out: str
 ) -> None:
     """The message has the library's last line of output and a fix; no partial folder remains."""
@@ -132,13 +132,13 @@ def test_what_the_library_cannot_do_is_told(
 
 
 @pytest.mark.usefixtures("library")
-def test_a_language_that_it_has_not_is_told() -> None:
+def test_an_unavailable_language_is_reported() -> None:
     """The message lists the available languages."""
     with pytest.raises(InputError, match="has no language 'fra'; available: deu, eng"):
         fetched(named("eng", "fra"))
 
 
-def test_a_missing_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the extra to install."""
     monkeypatch.setenv("WEFT_CACHE", str(tmp_path))
     monkeypatch.setattr(corpora, "LIBRARY", "no_such_library")
@@ -161,7 +161,7 @@ def test_a_missing_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({}, "0 source files for 0 target files"),
     ],
 )
-def test_what_names_no_corpus_is_refused(value: dict[str, object], problem: str) -> None:
+def test_an_invalid_corpus_name_is_refused(value: dict[str, object], problem: str) -> None:
     """Validation fails before anything is fetched; a name is never an option or a path."""
     with pytest.raises(ValidationError, match=problem):
         Files.model_validate(value)

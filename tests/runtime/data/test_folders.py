@@ -43,7 +43,7 @@ def test_an_error_leaves_the_old_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_a_folder_of_its_kind_is_replaced_whole(tmp_path: Path) -> None:
+def test_a_folder_of_its_kind_is_replaced_completely(tmp_path: Path) -> None:
     """No file of the old folder is in the new one."""
     folder = tmp_path / "data"
     for name in ("first", "second"):
@@ -55,7 +55,7 @@ def test_a_folder_of_its_kind_is_replaced_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_anything_else_is_not_replaced(tmp_path: Path) -> None:
+def test_other_folders_and_files_are_not_replaced(tmp_path: Path) -> None:
     """A folder with other content, or a file, raises an error; an empty folder is replaced."""
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "thesis").touch()

@@ -85,7 +85,7 @@ def test_a_prompt_begins_and_does_not_end(file: bytes) -> None:
     assert tokenizer.pieces([299 + 1]) == [""]
 
 
-def test_a_checkpoint_goes_on_from_text(file: bytes, saved: Save) -> None:
+def test_a_checkpoint_continues_text(file: bytes, saved: Save) -> None:
     """Generating from text gives the same outputs as from its ids."""
     model = weft.open(saved(file))
     tokenizer = HubTokenizer(file, ends={1})
@@ -96,7 +96,7 @@ def test_a_checkpoint_goes_on_from_text(file: bytes, saved: Save) -> None:
     assert written == tokenizer.decode(one.tokens)
 
 
-def test_without_the_library_the_way_out_is_told(
+def test_a_missing_tokenizer_library_names_the_extra(
     saved: Save, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The message names the extra, and the option to give ids."""
@@ -110,7 +110,7 @@ def test_without_the_library_the_way_out_is_told(
     assert "--ids" in output
 
 
-def test_what_is_none_is_told(saved: Save, file: bytes) -> None:
+def test_an_invalid_tokenizer_is_reported(saved: Save, file: bytes) -> None:
     """A damaged file, and the tokenizer of another model, raise errors."""
     with pytest.raises(InputError, match="not a tokenizer"):
         weft.open(saved(b"\xff{")).generate_text(["sun"])

@@ -97,7 +97,7 @@ def test_epochs_hold_gold_twice_and_a_third_of_silver(prepared: Prepared) -> Non
     )
 
 
-def test_a_mixture_goes_on_where_it_was(prepared: Prepared) -> None:
+def test_a_mixture_resumes_at_a_position(prepared: Prepared) -> None:
     """Called with a yielded position, the stream continues with the next batch."""
 
     def rows(epoch: int, position: int, count: int) -> list[tuple[int, int, list[int]]]:

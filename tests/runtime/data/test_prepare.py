@@ -110,7 +110,7 @@ def test_measured_text_is_the_text_of_the_files(data: DataSettings, tmp_path: Pa
     assert caught.value.help == "did you mean 'small'?"
 
 
-def test_a_second_call_opens_what_is_there(
+def test_a_second_call_opens_the_prepared_data(
     data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is trained, tokenized or reported."""
@@ -146,7 +146,7 @@ def test_a_change_of_settings_or_files_prepares_anew(data: DataSettings, tmp_pat
     assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "text"]
 
 
-def test_progress_is_told_with_the_total_once_known(data: DataSettings, tmp_path: Path) -> None:
+def test_progress_is_reported_with_the_total(data: DataSettings, tmp_path: Path) -> None:
     """Lines are counted first; the last call of each stage is exact."""
     calls: list[tuple[str, int, int | None]] = []
 
@@ -160,7 +160,7 @@ def test_progress_is_told_with_the_total_once_known(data: DataSettings, tmp_path
     ]
 
 
-def test_an_error_leaves_what_was_there(data: DataSettings, tmp_path: Path) -> None:
+def test_an_error_leaves_the_old_data(data: DataSettings, tmp_path: Path) -> None:
     """The old data stay until the new data are complete."""
     prepare(data, SMALL, tmp_path / "out")
     write(Path(data.root) / "valid.de", ["eins"])

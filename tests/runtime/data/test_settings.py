@@ -28,7 +28,7 @@ def test_unknown_keys_are_refused() -> None:
         BatchSettings.model_validate({"max_sentence": 3})
 
 
-def test_a_run_file_may_leave_out_what_has_defaults() -> None:
+def test_a_run_file_may_omit_settings_with_defaults() -> None:
     """The minimum of a run: two sides, two splits."""
     files = {"source": ["a"], "target": ["b"]}
 

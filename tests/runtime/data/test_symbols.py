@@ -48,7 +48,7 @@ def test_other_tokens_are_spelled_in_pieces(spelling: Tokenizer) -> None:
     assert symbols.vocab_size == 22
 
 
-def test_a_file_opens_with_what_it_was_made_of(spelling: Tokenizer, tmp_path: Path) -> None:
+def test_a_vocabulary_file_round_trips(spelling: Tokenizer, tmp_path: Path) -> None:
     """The JSON round-trips; the digests of different vocabularies differ."""
     for symbols in (Symbols(["(S", "ü"]), Symbols(["(S", "ü"], spelling)):
         path = tmp_path / "target.symbols.json"

@@ -53,7 +53,9 @@ def test_windows_endings_and_byte_order_mark_are_taken_off(tmp_path: Path) -> No
 
 
 @given(lines)
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, text: list[str]) -> None:
+def test_written_values_are_read_back(
+    tmp_path_factory: pytest.TempPathFactory, text: list[str]
+) -> None:
     """Plain and gzip files are detected independently of their names."""
     folder = tmp_path_factory.mktemp("lines")
     content = "".join(f"{line}\n" for line in text).encode()

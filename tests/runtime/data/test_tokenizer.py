@@ -59,7 +59,7 @@ def test_special_names_in_a_text_are_only_text(tokenizer: Tokenizer) -> None:
 
 
 @given(st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), max_size=30))
-def test_byte_fallback_brings_back_characters_never_seen(tokenizer: Tokenizer, text: str) -> None:
+def test_byte_fallback_restores_unseen_characters(tokenizer: Tokenizer, text: str) -> None:
     """Text that normalization does not change round-trips in any script."""
     once = tokenizer.decode(tokenizer.encode(text))
 
@@ -104,7 +104,7 @@ def test_many_are_encoded_as_one_by_one(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode("  ") == []
 
 
-def test_a_model_survives_as_bytes_and_as_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_model_round_trips_as_bytes_and_as_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """A checkpoint contains the bytes of the model and needs no other file."""
     (tmp_path / "m").write_bytes(tokenizer.bytes)
 
@@ -137,7 +137,7 @@ def test_user_symbols_are_one_piece(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 @pytest.mark.parametrize("size", [5, 5000])
-def test_the_size_that_is_named_works(tmp_path: Path, kind: str, size: int) -> None:
+def test_the_suggested_size_works(tmp_path: Path, kind: str, size: int) -> None:
     """For sizes that are too small or too large, the help names the nearest size, which works."""
     settings = TokenizerSettings.model_validate({"type": kind, "vocab_size": size})
 
@@ -179,7 +179,7 @@ def test_long_training_lines_are_not_lost(tmp_path: Path) -> None:
     assert model.unk not in model.encode("Q Z J K")
 
 
-def test_an_error_of_the_reader_comes_through(tmp_path: Path) -> None:
+def test_an_exception_of_the_reader_is_raised(tmp_path: Path) -> None:
     """SentencePiece would replace the exception with its own."""
 
     def broken() -> Iterator[str]:

@@ -35,7 +35,7 @@ def test_few_lines_are_all_taken_in_order(groups: list[tuple[Path, Path]]) -> No
     assert progress == [10, 20, 25, 35]
 
 
-def test_of_many_lines_an_even_share_is_drawn(groups: list[tuple[Path, Path]]) -> None:
+def test_lines_are_sampled_evenly(groups: list[tuple[Path, Path]]) -> None:
     """35 of 70: the requested number, half of each block, without repetition, deterministic."""
     lines = list(sampled(groups, [25, 10], 35, lambda _: None))
 

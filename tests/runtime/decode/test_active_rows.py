@@ -128,7 +128,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
 
 
 @EVERY
-def test_letting_go_of_what_is_done_changes_no_output(
+def test_narrowing_the_state_does_not_change_the_outputs(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The state is narrowed as sentences end; outputs equal those without narrowing."""
@@ -163,7 +163,7 @@ def test_letting_go_of_what_is_done_changes_no_output(
     ],
     ids=["greedy", "groups", "control", "sample"],
 )
-def test_so_it_is_for_every_search(
+def test_every_search_drops_finished_rows(
     name: str, search: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Greedy search, groups, logits processors and sampling."""
@@ -175,7 +175,7 @@ def test_so_it_is_for_every_search(
     assert_same(found, decoded(model, given, **search))
 
 
-def test_so_it_is_for_several_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ensemble_drops_finished_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every model of an ensemble drops the same sentences."""
     models = [made("transformer-tiny"), made("transformer-tiny")]
     with torch.no_grad():
@@ -192,7 +192,7 @@ def test_so_it_is_for_several_models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "mamba", "gpt2"])
-def test_continuations_let_go_of_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_continuations_drop_finished_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows with an early end token are dropped; sampled rows keep their random numbers."""
     model, graph = made(name), graph_of(name)
     prompts = [[3, 4, 2], [5, 2], [2, 3, 4, 5], [4]]
@@ -222,9 +222,7 @@ def steps_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @EVERY
-def test_what_outputs_begin_with_is_read_at_once(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forced_prefix_is_read_in_one_step(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the end of the shortest prefix, with the same result as token by token."""
     if not translates(name):
         pytest.skip("it does not translate step by step")
@@ -257,7 +255,7 @@ def test_what_outputs_begin_with_is_read_at_once(
     ],
     ids=["greedy", "groups", "penalty", "sample"],
 )
-def test_so_it_is_read_for_every_search(
+def test_every_search_reads_the_prefix_in_one_step(
     name: str, search: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a large vocabulary, only a few positions at a time."""
@@ -273,7 +271,9 @@ def test_so_it_is_read_for_every_search(
     assert_same(found, decoded(model, given, **search))
 
 
-def test_what_may_be_forbidden_is_not_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prefix_that_may_be_banned_is_read_token_by_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A prefix with a repeated n-gram, or with the end token inside it, is not read at once."""
     model = made("transformer-tiny")
     calls = steps_of(monkeypatch)
@@ -288,7 +288,7 @@ def test_what_may_be_forbidden_is_not_foreseen(monkeypatch: pytest.MonkeyPatch) 
     assert set(calls[1:]) <= {1}
 
 
-def test_callers_who_go_while_a_beginning_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_cancelled_within_the_prefix_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cancelled rows are dropped within the prefix; the others still begin with theirs."""
     model, given = made("transformer-tiny"), requests("transformer-tiny", (4, 4, 4, 4, 4))
     expected = decoded(model, given)

@@ -46,7 +46,7 @@ def model(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Mod
     return weft.open(save(tmp_path_factory.mktemp("model") / "checkpoint", contents))
 
 
-def test_what_was_never_seen_goes_through_as_bytes(tokenizer: Tokenizer) -> None:
+def test_unseen_characters_are_encoded_as_bytes(tokenizer: Tokenizer) -> None:
     """No id is the unknown one, and decoding restores the text."""
     ids = tokenizer.encode(FOREIGN)
 
@@ -56,7 +56,7 @@ def test_what_was_never_seen_goes_through_as_bytes(tokenizer: Tokenizer) -> None
 
 
 @pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 3, "nbest": 3}, {"sample": {}}])
-def test_a_model_copies_what_it_is_told_and_never_writes_unknown(
+def test_forced_text_with_unseen_characters_is_copied(
     model: Model, tokenizer: Tokenizer, search: dict[str, object]
 ) -> None:
     """Unseen characters in the source, in the prefix and in required phrases."""
@@ -103,7 +103,7 @@ def test_half_characters_are_left_out_at_the_end_and_in_the_middle(tokenizer: To
 
 
 @given(data=st.data())
-def test_no_ids_give_a_broken_text(tokenizer: Tokenizer, data: st.DataObject) -> None:
+def test_any_ids_decode_to_complete_characters(tokenizer: Tokenizer, data: st.DataObject) -> None:
     """All complete characters among arbitrary bytes are kept in order; the rest is removed."""
     parts = data.draw(
         st.lists(st.sampled_from(["é", "漢", "😀", b"\xe6", b"\xf0\x9f", b"\x80", b"\xff"]))

@@ -49,7 +49,7 @@ def by_the_parallel_pass(
     return ids[len(prompt) :], total
 
 
-def test_prompts_of_different_lengths_go_on_as_the_parallel_pass_says() -> None:
+def test_prompts_of_different_lengths_agree_with_the_parallel_pass() -> None:
     """In one batch; the log probability is that of the generated tokens."""
     graph, model = llama()
 
@@ -63,7 +63,7 @@ def test_prompts_of_different_lengths_go_on_as_the_parallel_pass_says() -> None:
 
 
 @pytest.mark.parametrize("at_once", [2, 512])
-def test_what_all_prompts_have_is_read_at_once(
+def test_the_common_prompt_length_is_read_in_one_step(
     monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     """Up to the end of the shortest prompt; the result equals reading token by token."""
@@ -116,7 +116,7 @@ def test_drawing_is_decided_by_the_seed_and_bounded_by_top_k() -> None:
     assert drawn(temperature=1.5, seed=3) != drawn(temperature=1.5, seed=4)
 
 
-def test_draws_hang_on_the_prompt_alone() -> None:
+def test_samples_depend_only_on_their_prompt() -> None:
     """Samples depend on the prompt and the seed only; several samples of a prompt differ."""
     graph, model = llama()
     settings = GenerateSettings(max_new=6, temperature=1.5, samples=3, seed=5)
@@ -188,7 +188,7 @@ def test_tokens_are_drawn_as_often_as_their_probabilities_say() -> None:
 @pytest.mark.parametrize(
     ("prompts", "problem"), [([[1], []], "prompt 2 is empty"), ([[1, VOCAB]], "has the id 23")]
 )
-def test_prompts_that_are_none_are_refused(prompts: list[list[int]], problem: str) -> None:
+def test_invalid_prompts_are_refused(prompts: list[list[int]], problem: str) -> None:
     """The message names the prompt and the valid ids."""
     graph, model = llama()
 

@@ -69,7 +69,7 @@ def test_the_length_with_the_best_words_on_average_comes_first() -> None:
     assert first.score > second.score
 
 
-def test_what_is_no_word_is_never_written() -> None:
+def test_special_tokens_are_never_generated() -> None:
     """Neither special tokens nor the mask, however probable they are."""
     table = torch.zeros(1, 3, 6)
     table[..., [MASK, PAD, EOS]] = 9.0

@@ -60,7 +60,7 @@ def test_stepping_equals_the_parallel_forward(order: str, position: str, beams: 
 
 
 @pytest.mark.parametrize("order", ["post", "pre"])
-def test_reordered_rows_go_on_from_what_their_parents_wrote(order: str) -> None:
+def test_reordered_rows_continue_the_state_of_their_parents(order: str) -> None:
     """Beams are reordered twice, and one is dropped each time; the state follows."""
     model, fixed = transformer(order), sources()
     written = torch.randint(VOCAB, (6, LENGTH))
@@ -102,7 +102,7 @@ def test_the_memory_is_kept_once_for_each_sentence() -> None:
     assert layer["self_attention"].appended["key"].dtype == torch.float64
 
 
-def test_autocast_decides_the_precision_of_what_is_remembered() -> None:
+def test_the_state_has_the_dtype_of_autocast() -> None:
     """Buffers have the dtype of the projections, so steps need no cast."""
     model = transformer().float()
 
@@ -114,7 +114,7 @@ def test_autocast_decides_the_precision_of_what_is_remembered() -> None:
 
 
 @pytest.mark.parametrize("parents", [[2, 2, 0, 3], [0, 3, 2, 3], [1, 0, 3, 2], [0, 1, 2, 3]])
-def test_reordering_moves_the_filled_prefix_alone(parents: list[int]) -> None:
+def test_reordering_copies_only_the_filled_prefix(parents: list[int]) -> None:
     """Only filled positions are copied, and per-sentence tensors never are.
 
     Whether all rows are reordered, one is, two are swapped, or none.
@@ -161,7 +161,7 @@ def test_narrowing_keeps_rows_wherever_they_stand() -> None:
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_memory_is_what_the_cost_formula_says(precision: str) -> None:
+def test_memory_equals_the_cost_formula(precision: str) -> None:
     """With one beam, the bytes of `weft cost`; each further beam adds those of its rows.
 
     Neither steps nor reordering allocate or free state.

@@ -36,7 +36,9 @@ def test_empty_lines_stay_where_they_are(model: api.Model) -> None:
     assert found[1] == model.translate(["sun moon"])[0]
 
 
-def test_too_long_a_line_is_cut_and_said(model: api.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_a_line_is_cut_with_a_warning(
+    model: api.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The warning has the line's number; other lines are unchanged."""
     monkeypatch.setattr(translate_module, "LONGEST_SOURCE", 6)
     warnings: list[tuple[int, str]] = []
@@ -78,7 +80,7 @@ def test_ids_are_decoded_as_text_is(model: api.Model) -> None:
     ("sources", "problem"),
     [([[4], []], "source 2 is empty"), ([[4, 999]], "source 1 has the id 999")],
 )
-def test_ids_that_are_not_the_models_are_told(
+def test_ids_outside_the_vocabulary_raise_an_error(
     model: api.Model, sources: list[list[int]], problem: str
 ) -> None:
     """The error is raised before anything is computed."""

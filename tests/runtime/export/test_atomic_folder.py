@@ -24,7 +24,7 @@ def test_a_folder_appears_when_all_went_well(tmp_path: Path) -> None:
     assert [one.name for one in out.parent.iterdir()] == ["out"]
 
 
-def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failure_leaves_the_old_folder(tmp_path: Path) -> None:
     """No temporary folder is left either."""
     out = tmp_path / "out"
     with new_folder(out) as folder:
@@ -42,7 +42,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "marker"])
-def test_what_is_no_export_is_not_replaced(tmp_path: Path, kind: str) -> None:
+def test_a_foreign_folder_is_not_replaced(tmp_path: Path, kind: str) -> None:
     """A folder with other files, a file of that name and a foreign marker are refused."""
     out = tmp_path / "out"
     if kind == "file":

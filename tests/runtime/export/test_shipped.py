@@ -92,7 +92,7 @@ def agrees(cell: str, found: str) -> bool:
     return found != "yes" and all(part in found for part in re.findall(r"`([^`]+)`", cell))
 
 
-def test_every_shipped_spec_stands_once_in_the_table() -> None:
+def test_every_shipped_spec_is_in_the_table_once() -> None:
     """The table has no other names."""
     assert sorted(name for names, *_ in rows() for name in names) == SHIPPED
 
@@ -104,7 +104,7 @@ def test_every_shipped_spec_stands_once_in_the_table() -> None:
         for name in SHIPPED
     ],
 )
-def test_the_table_says_what_is_expressed(name: str) -> None:
+def test_the_table_agrees_with_the_exporters(name: str) -> None:
     """The plans of the exporters, which depend only on the graph, agree with the table."""
     graph = small(name)
     ctranslate2, onnx, plain = CELLS[name]
@@ -130,7 +130,7 @@ def checkpoint(checkpoint_of: Callable[..., Checkpoint], name: str) -> Checkpoin
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALONE)
-def test_onnxruntime_computes_what_the_model_computes(
+def test_onnxruntime_agrees_with_the_model(
     checkpoint: Checkpoint, name: str, tmp_path: Path
 ) -> None:
     """Otherwise the export is refused and leaves nothing."""
@@ -153,7 +153,7 @@ def test_onnxruntime_computes_what_the_model_computes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALONE)
-def test_ctranslate2_computes_what_the_model_computes(
+def test_ctranslate2_agrees_with_the_model(
     checkpoint: Checkpoint, name: str, tmp_path: Path
 ) -> None:
     """Otherwise the export is refused and leaves nothing."""
@@ -173,9 +173,7 @@ def test_ctranslate2_computes_what_the_model_computes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALONE)
-def test_plain_pytorch_computes_what_the_model_computes(
-    checkpoint: Checkpoint, tmp_path: Path
-) -> None:
+def test_plain_pytorch_agrees_with_the_model(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """Its outputs agree, and its weights file has the same names."""
     made = eject(checkpoint, tmp_path / "ejected" / "model.py")
 

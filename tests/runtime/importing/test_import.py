@@ -149,7 +149,7 @@ def code_and_text(error: pytest.ExceptionInfo[SpecError]) -> list[tuple[str, str
     return [(finding.code, finding.problem) for finding in error.value.findings]
 
 
-def test_every_weight_is_what_the_table_makes_of_theirs(tagger: Tagger) -> None:
+def test_every_weight_follows_the_table(tagger: Tagger) -> None:
     """Transposed, sliced, filled, reshaped, multiplied and added to; with endings and prefix."""
     folder, table = tagger()
     theirs = their_tensors()
@@ -213,7 +213,7 @@ def test_several_files_are_read_by_their_index(tagger: Tagger) -> None:
 
 
 @pytest.mark.parametrize("file", ["../out.safetensors", "part.bin", "/etc/hosts"])
-def test_an_index_leads_nowhere_else(tagger: Tagger, file: str) -> None:
+def test_an_index_names_only_files_of_its_folder(tagger: Tagger, file: str) -> None:
     """Only names of safetensors files in the same folder are allowed."""
     folder, table = tagger()
     (folder / "model.safetensors").unlink()
@@ -292,7 +292,7 @@ def test_two_tensors_of_one_name_are_refused(tagger: Tagger) -> None:
     ],
     ids=str,
 )
-def test_a_change_that_cannot_be_made_is_told(tagger: Tagger, change: dict[str, Any]) -> None:
+def test_an_impossible_operation_gives_a_finding(tagger: Tagger, change: dict[str, Any]) -> None:
     """An operation that does not fit gives a finding, not another exception."""
     line = {"from": "block.{i}.down.{p}", **change}
     folder, table = tagger(
@@ -505,7 +505,7 @@ def test_two_lines_for_one_path_are_a_mistake(tagger: Tagger) -> None:
         weft.import_hf(folder, table)
 
 
-def test_a_table_may_name_a_spec_beside_it_and_no_other_file(tagger: Tagger) -> None:
+def test_a_table_may_name_only_a_spec_in_its_folder(tagger: Tagger) -> None:
     """A path cannot leave the folder of the table."""
     folder, table = tagger(table={"spec": "../tagger.json"})
 
@@ -556,7 +556,7 @@ def test_a_model_without_sources_decodes_none(tagger: Tagger, tmp_path: Path) ->
         weft.open(tmp_path / "made").decode([[1]])
 
 
-def test_codes_and_keys_are_those_of_the_page() -> None:
+def test_the_page_has_every_code_and_key() -> None:
     """`docs/importing.md` has every code and key, and its example is a valid table."""
     page = (ROOT / "docs" / "importing.md").read_text(encoding="utf-8")
     examples = re.findall(r"```json\n(.*?)```", page, re.DOTALL)

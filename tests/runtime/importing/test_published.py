@@ -180,7 +180,7 @@ def test_gelu_of_the_first_gemma_is_the_approximation(tmp_path: Path) -> None:
         ("whisper", WHISPER | {"decoder_ffn_dim": 1024}, "stacks with other widths"),
     ],
 )
-def test_what_is_not_supported_is_told(
+def test_unsupported_configurations_are_reported(
     tmp_path: Path, table: str, config: dict[str, Any], problem: str
 ) -> None:
     """Determined by the configuration only, before a weight is read."""

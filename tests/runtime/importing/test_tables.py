@@ -69,7 +69,7 @@ def test_every_expression_of_a_table_can_be_read(name: str) -> None:
 
 
 @EVERY
-def test_what_is_ignored_is_not_also_read(name: str) -> None:
+def test_a_tensor_cannot_be_both_ignored_and_used(name: str) -> None:
     """A pattern that ignores a used tensor would hide errors."""
     table, _ = load_table(name)
     read = [other for weight in table.weights.values() for other in weight.names]

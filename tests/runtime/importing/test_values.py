@@ -19,7 +19,7 @@ def test_entries_are_counted(key: str, wanted: int) -> None:
     assert CONFIG.value_of({"count": key}) == wanted
 
 
-def test_what_has_no_entries_is_not_counted() -> None:
+def test_a_number_has_no_length() -> None:
     """A number has no entries; a missing key is reported as such."""
     with pytest.raises(ExpressionError, match="'size' is 4, which has no entries"):
         CONFIG.value_of({"count": "size"})

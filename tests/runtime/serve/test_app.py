@@ -178,7 +178,7 @@ WRONG: list[tuple[dict[str, Any], int, str, str]] = [
 
 
 @pytest.mark.parametrize(("sent", "status", "place", "problem"), WRONG)
-def test_what_is_not_served_is_told_with_its_place_and_a_way_out(
+def test_an_invalid_request_gets_its_place_and_help(
     served: Served, sent: dict[str, Any], status: int, place: str, problem: str
 ) -> None:
     """The next request is served normally."""
@@ -218,7 +218,7 @@ def test_a_body_in_pieces_is_counted_too(served: Served) -> None:
         assert answer.status_code == 413
 
 
-def test_a_full_queue_says_when_to_come_again(served: Served) -> None:
+def test_a_full_queue_suggests_when_to_retry(served: Served) -> None:
     """Nothing of the rejected request is queued; others are served when there is capacity."""
     with served(queue=3, wait=0.0) as client:
         client.hold()
@@ -245,7 +245,7 @@ def test_a_full_queue_says_when_to_come_again(served: Served) -> None:
     assert [len(texts_of(answer)) for answer in answered] == [1, 2]
 
 
-def test_an_answer_that_takes_too_long_is_let_go(served: Served) -> None:
+def test_a_request_past_its_timeout_is_cancelled(served: Served) -> None:
     """The status is 503, and its sentences leave the queue."""
     with served(patience=0.05, wait=0.0) as client:
         client.hold()
@@ -266,7 +266,7 @@ def test_an_answer_that_takes_too_long_is_let_go(served: Served) -> None:
     assert dropped == 3  # one in the batch being decoded, two in the queue
 
 
-def test_a_client_that_hangs_up_frees_its_work(served: Served) -> None:
+def test_a_disconnected_client_cancels_its_sentences(served: Served) -> None:
     """Its sentences are never decoded; it is counted with status 499."""
     with served(wait=0.0) as client:
         client.hold()
@@ -312,7 +312,7 @@ def test_a_client_that_hangs_up_frees_its_work(served: Served) -> None:
         assert client.counted('weft_requests_total{path="/translate",status="499"}') == 1
 
 
-def test_nothing_more_is_written_for_a_client_that_has_gone(
+def test_decoding_stops_for_a_disconnected_client(
     served: Served, model: api.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the next step on; the result of the other client in the batch is unchanged."""
@@ -345,7 +345,7 @@ def test_nothing_more_is_written_for_a_client_that_has_gone(
     assert found["translations"][0]["text"] == alone[0]
 
 
-def test_stopping_finishes_what_was_taken_on_and_refuses_the_rest(served: Served) -> None:
+def test_stopping_finishes_accepted_requests_and_refuses_others(served: Served) -> None:
     """The health route reports that the server is stopping."""
     with served(wait=0.0) as client:
         client.hold()
@@ -371,7 +371,7 @@ def test_stopping_finishes_what_was_taken_on_and_refuses_the_rest(served: Served
     assert all(texts_of(answer) for answer in answered)
 
 
-def test_a_model_that_fails_is_told_as_500(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_model_gives_500(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """The response has no internal details, the log has; other requests are served."""
     logged: list[str] = []
 

@@ -59,7 +59,7 @@ def test_many_callers_each_get_their_own() -> None:
     assert sum(len(given) for _, given in work.batches) == sum(n % 4 for n in range(200))
 
 
-def test_what_waits_is_put_together_by_key_the_oldest_first() -> None:
+def test_waiting_jobs_are_batched_by_key_oldest_first() -> None:
     """Five jobs are submitted while one batch is processed."""
     work = Worker(blocked=True)
     with made(work).running() as batcher:
@@ -86,7 +86,7 @@ def test_a_free_worker_waits_a_moment_for_others() -> None:
     assert work.batches == [(1, [1, 2])]
 
 
-def test_one_that_fails_takes_no_other_with_it() -> None:
+def test_a_failing_job_does_not_fail_the_batch() -> None:
     """The batch is retried one by one; only the failing client gets the exception."""
     work = Worker(blocked=True)
     with made(work).running() as batcher:
@@ -138,7 +138,7 @@ def test_a_cancelled_job_frees_its_place_and_is_not_worked_on() -> None:
         cancelled.future.result(SECONDS)
 
 
-def test_who_works_hears_which_callers_have_gone() -> None:
+def test_the_worker_gets_the_cancelled_indices() -> None:
     """The worker gets their indices in the batch; the other sentences are processed."""
     work = Worker(blocked=True)
     with made(work, size=6, wait=SECONDS).running() as batcher:
@@ -155,7 +155,7 @@ def test_who_works_hears_which_callers_have_gone() -> None:
     assert work.cancelled == [1, 2, 3, 4, 5]
 
 
-def test_abandoning_lets_everyone_know() -> None:
+def test_abandoning_raises_in_all_waiting_jobs() -> None:
     """The current batch is finished; waiting jobs get an exception."""
     work = Worker(blocked=True)
     with made(work).running() as batcher:
@@ -171,7 +171,7 @@ def test_abandoning_lets_everyone_know() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_thread_that_dies_leaves_nobody_waiting() -> None:
+def test_a_dead_thread_raises_in_all_waiting_jobs() -> None:
     """As when `SystemExit` is raised in the thread."""
 
     def work(key: int, given: Sequence[int], cancelled: Cancelled) -> list[int]:  # noqa: ARG001

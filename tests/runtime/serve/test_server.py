@@ -16,7 +16,7 @@ from weft.runtime.serve.server import _config, _Server, bound
 from weft.runtime.serve.service import Service
 
 
-def test_a_connection_too_many_is_sent_away(model: api.Model) -> None:
+def test_a_connection_over_the_limit_is_refused(model: api.Model) -> None:
     """It gets 503, even if the others are idle; closing one makes room for another."""
     service = Service(model, Limits(connections=2))
 
@@ -62,7 +62,7 @@ async def nothing(*_: Any) -> None:
 @pytest.mark.parametrize(
     ("signals", "drain", "ends"), [(1, 60.0, False), (2, 60.0, True), (1, -1.0, True)]
 )
-def test_what_waits_is_let_go_of_at_the_second_signal_or_after_the_drain(
+def test_waiting_requests_are_dropped_at_the_second_signal_or_after_draining(
     signals: int, drain: float, *, ends: bool
 ) -> None:
     """Waiting requests get an exception and are counted, but not inside the signal handler."""

@@ -17,7 +17,7 @@ from weft.runtime.serve.limits import Limits
 from weft.runtime.serve.service import Service
 
 
-def test_compiled_steps_are_measured_on_a_whole_batch(
+def test_compiled_steps_are_measured_on_a_full_batch(
     toy_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full batch is decoded before any request, and then a single sentence."""

@@ -80,7 +80,7 @@ def test_a_default_is_the_blocks(child: Path) -> None:
     assert of(child, at) == {"value": False, "how": "default", "of": "attention@1"}
 
 
-def test_an_expression_shows_what_it_reads_to_the_end(child: Path) -> None:
+def test_an_expression_shows_all_its_origins(child: Path) -> None:
     """For a split copy: the patch, the child's param, the parent's, and an override."""
     at = "/blocks/encoder_layer_2/nodes/feed_forward/fill/f/params/d_ff"
 
@@ -146,7 +146,7 @@ def test_a_type_shows_the_params_that_it_reads(child: Path) -> None:
     assert {name: read["value"] for name, read in entry["reads"].items()} == {"vocab": 37000}
 
 
-def test_a_block_choice_from_outside_is_said_to_be(child: Path) -> None:
+def test_an_overridden_block_choice_has_its_origin(child: Path) -> None:
     """The block and its params come from the override."""
     choice = {"use": "learned_position@1", "params": {"max_length": 77}}
     use = of(child, "/nodes/source_position/use", position=choice)
@@ -183,7 +183,7 @@ def test_the_command_prints_a_line_for_each_value(child: Path, capsys: Capture) 
     assert printed["provenance"].keys() == provenance(graph, load(child)).keys()
 
 
-def test_files_of_one_name_are_told_apart(tmp_path: Path, capsys: Capture) -> None:
+def test_files_with_the_same_name_have_full_paths(tmp_path: Path, capsys: Capture) -> None:
     """A user's transformer-base.json and the shipped one have full paths."""
     path = tmp_path / "transformer-base.json"
     path.write_text(json.dumps({**CHILD, "name": "transformer-base", "patch": [], "params": {}}))

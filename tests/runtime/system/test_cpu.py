@@ -39,7 +39,9 @@ def described(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tup
     return processor_name(), processor_identity()
 
 
-def test_names_alone_do_not_identify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_processor_name_is_not_sufficient(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Many generations are called "AMD EPYC" in virtual machines: model and flags differ."""
     name, identity = described(X86, tmp_path, monkeypatch)
 
@@ -50,7 +52,7 @@ def test_names_alone_do_not_identify(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert other != identity
 
 
-def test_what_changes_by_the_minute_does_not_count(
+def test_changing_values_do_not_affect_the_identity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clock rate, order of flags, system flags and other processors do not change the identity."""
@@ -64,7 +66,9 @@ def test_what_changes_by_the_minute_does_not_count(
         assert described(X86.replace(old, new), tmp_path, monkeypatch) == identity
 
 
-def test_arm_has_parts_instead_of_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arm_is_identified_by_fields_and_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On ARM, fields and features define the identity; the name is the machine type."""
     monkeypatch.setattr(platform, "processor", lambda: "")
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
@@ -74,7 +78,7 @@ def test_arm_has_parts_instead_of_names(tmp_path: Path, monkeypatch: pytest.Monk
     assert identity == "aarch64 CPU implementer=0x41 CPU part=0xd40 asimd bf16 sve"
 
 
-def test_without_linux_the_system_says_what_it_is(
+def test_other_systems_have_fallback_identities(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without /proc/cpuinfo there are fallbacks."""

@@ -25,7 +25,7 @@ class Trimmed:
         return 1
 
 
-def test_memory_is_given_back_when_it_has_grown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_returned_after_growth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is returned after growth, not while it is constant; then the level is set anew."""
     libc = Trimmed()
     monkeypatch.setattr(memory, "_kept", [libc])
@@ -39,7 +39,7 @@ def test_memory_is_given_back_when_it_has_grown(monkeypatch: pytest.MonkeyPatch)
     assert libc.times == 2
 
 
-def test_a_process_that_keeps_nothing_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_not_returned_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without `keep_freed_memory` nothing is returned."""
     monkeypatch.setattr(memory, "_kept", [])
     monkeypatch.setattr(memory, "resident", lambda: pytest.fail("looked"))
@@ -65,7 +65,7 @@ print(kept, memory.resident() - before)
 @pytest.mark.skipif(
     not hasattr(ctypes.CDLL(None), "mallopt") or not resident(), reason="needs glibc and Linux"
 )
-def test_freed_memory_is_the_systems_again() -> None:
+def test_freed_memory_is_returned_to_the_system() -> None:
     """Run in a process of its own, because the setting applies to the entire process."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60

@@ -35,14 +35,14 @@ def test_the_mean_is_rounded_once() -> None:
     assert torch.equal(average_weights(weights)["w"], torch.tensor([0.5]))
 
 
-def test_counters_are_those_of_the_newest() -> None:
+def test_counters_come_from_the_newest_checkpoint() -> None:
     """The mean of integers is not an integer, so the last checkpoint's value is used."""
     weights = [{"n": torch.tensor(3)}, {"n": torch.tensor(8)}]
 
     assert average_weights(weights)["n"].item() == 8
 
 
-def test_the_input_is_left_alone() -> None:
+def test_the_inputs_are_not_changed() -> None:
     """The mean shares no memory with the inputs, also in float64, where no conversion is needed."""
     for dtype in (torch.float32, torch.float64):
         old, new = {"w": torch.ones(2, dtype=dtype)}, {"w": torch.zeros(2, dtype=dtype)}

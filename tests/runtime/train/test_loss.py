@@ -65,7 +65,7 @@ def test_one_token_worked_out_by_hand(
     )
 
 
-def test_the_number_of_rows_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_chunk_size_does_not_change_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of one row, or with a remainder, give the result of a single chunk."""
     logits_BTV, target_BT = drawn(3, 7, vocabulary=11)
     together = label_smoothed(logits_BTV, target_BT, smoothing=0.1, pad=PAD).loss
@@ -166,7 +166,7 @@ def test_a_forbidden_word_costs_nothing_without_smoothing() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0])
-def test_a_mass_that_is_no_probability_is_refused(smoothing: float) -> None:
+def test_an_invalid_smoothing_is_refused(smoothing: float) -> None:
     """Smoothing must leave some probability mass to the target."""
     with pytest.raises(ValueError, match="is not in"):
         label_smoothed(torch.zeros(1, 1, 3), torch.ones(1, 1).long(), smoothing=smoothing, pad=PAD)

@@ -53,7 +53,7 @@ def advance(model: nn.Module, optimizer: torch.optim.Optimizer, updates: range) 
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw", "adafactor", "muon", "sgd"])
-def test_a_run_goes_on_bit_for_bit(tmp_path: Path, kind: str) -> None:
+def test_a_resumed_optimizer_is_bit_identical(tmp_path: Path, kind: str) -> None:
     """Five updates, saving, loading into new objects and five more updates equal ten updates."""
     settings = OptimizerSettings(type=kind, weight_decay=0.1)  # type: ignore[arg-type]
     whole, first, second = Tied(), Tied(), Tied()
@@ -124,7 +124,7 @@ def test_one_update_of_sgd_by_hand() -> None:
     torch.testing.assert_close(model.weight, start - 0.5 * 2.9 * torch.tensor([[1.0, -2.0]]))
 
 
-def test_muon_of_vectors_alone_is_refused() -> None:
+def test_muon_without_a_matrix_is_refused() -> None:
     """Muon without a matrix is an error."""
     with pytest.raises(InputError, match="needs a matrix"):
         make_optimizer(nn.LayerNorm(4), OptimizerSettings(type="muon"))
@@ -169,7 +169,7 @@ def test_loading_copies() -> None:
     assert all(torch.equal(tensors[key], kept[key]) for key in kept)
 
 
-def test_loading_replaces_all_that_was_remembered() -> None:
+def test_loading_replaces_the_complete_state() -> None:
     """The state before the first update is empty, and loading it leaves it empty."""
     model = Tied()
     optimizer = make_optimizer(model, OptimizerSettings())
@@ -255,7 +255,7 @@ def test_clipping_scales_all_gradients_alike(clip: float | None, scale: float) -
     torch.testing.assert_close(second.grad, scale * torch.tensor([12.0]), rtol=1e-5, atol=0)
 
 
-def test_a_gradient_that_is_not_finite_shows_in_the_norm() -> None:
+def test_a_nonfinite_gradient_gives_a_nonfinite_norm() -> None:
     """The caller checks one scalar instead of every gradient."""
     parameter = nn.Parameter(torch.zeros(2))
     parameter.grad = torch.tensor([1.0, torch.nan])

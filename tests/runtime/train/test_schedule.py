@@ -108,7 +108,7 @@ def test_the_type_chooses_the_schedule() -> None:
         {"type": "linear"},
     ],
 )
-def test_settings_that_make_no_schedule_are_refused(text: dict[str, object]) -> None:
+def test_invalid_schedule_settings_are_refused(text: dict[str, object]) -> None:
     """A key of another schedule, a missing peak and an empty decay are errors."""
     adapter: TypeAdapter[Schedule] = TypeAdapter(Schedule)
 
@@ -116,7 +116,7 @@ def test_settings_that_make_no_schedule_are_refused(text: dict[str, object]) -> 
         adapter.validate_python(text)
 
 
-def test_noam_without_a_width_names_the_way_out() -> None:
+def test_noam_without_a_width_is_refused_with_help() -> None:
     """A model without a single width is an error that suggests another schedule."""
     with pytest.raises(InputError, match="inverse_sqrt"):
         learning_rate(1, Noam(), None)

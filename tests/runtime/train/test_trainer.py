@@ -101,7 +101,7 @@ def test_a_folder_with_a_run_is_not_overwritten(begun_run: Run, begun: Path) -> 
         api.train(begun_run, out=begun)
 
 
-def test_resuming_says_what_is_not_as_before(begun_run: Run, begun: Path) -> None:
+def test_resuming_warns_about_changed_settings(begun_run: Run, begun: Path) -> None:
     """A changed setting is allowed, but logged as a warning."""
     messages: list[str] = []
 
@@ -115,7 +115,9 @@ def test_resuming_says_what_is_not_as_before(begun_run: Run, begun: Path) -> Non
     assert "warning: settings differ from the start of the run: updates, seed" in messages
 
 
-def test_resuming_another_graph_is_refused_by_what_differs(begun_run: Run, begun: Path) -> None:
+def test_resuming_another_graph_is_refused_with_the_differences(
+    begun_run: Run, begun: Path
+) -> None:
     """Another graph is an error even if every weight has the same name and shape."""
     params = {**begun_run.params, "relu_dropout": 0.2}
     other = begun_run.model_copy(update={"updates": 8, "params": params})
@@ -145,7 +147,7 @@ def test_keeps_the_newest_and_averages_them(toy_trained: Result) -> None:
     assert (kept[-1] / "optimizer.safetensors").exists()
 
 
-def test_a_checkpoint_in_parts_is_as_good_as_one_whole(toy_run: Maker, tmp_path: Path) -> None:
+def test_a_sharded_checkpoint_equals_an_unsharded_one(toy_run: Maker, tmp_path: Path) -> None:
     """A sharded checkpoint has the same bits, can be resumed and contains no pickle."""
     runs = {
         name: toy_run(updates=4, checkpoint={"every": 2, "average": 2, "sharded": name == "parts"})
@@ -205,7 +207,7 @@ def test_accumulating_equals_a_larger_batch(toy_run: Maker, tmp_path: Path) -> N
         torch.testing.assert_close(a[name], b[name], atol=2e-5, rtol=1e-4)
 
 
-def test_packed_rows_are_learnt_as_padded_ones_are(toy_run: Maker, tmp_path: Path) -> None:
+def test_unpadded_training_equals_padded_training(toy_run: Maker, tmp_path: Path) -> None:
     """Without dropout the curves are equal, and unpadding is logged; `auto` depends on the data."""
     calm = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0}
     logs: dict[str, list[str]] = {}
@@ -231,7 +233,7 @@ def test_packed_rows_are_learnt_as_padded_ones_are(toy_run: Maker, tmp_path: Pat
     ]
 
 
-def test_what_a_graph_adds_to_the_loss_is_weighed_and_told(toy_run: Maker, tmp_path: Path) -> None:
+def test_auxiliary_losses_are_weighted_and_logged(toy_run: Maker, tmp_path: Path) -> None:
     """Without smoothing the loss is the nll plus the weighted auxiliary losses of the layers."""
     small = {"d_model": 16, "heads": 2, "d_ff": 24, "layers": 2, "experts": 4}
     run = toy_run(spec="moe-transformer", params=small, updates=3, loss={"smoothing": 0.0})
@@ -251,9 +253,7 @@ def test_what_a_graph_adds_to_the_loss_is_weighed_and_told(toy_run: Maker, tmp_p
     assert balance[0.5] != balance[0.0]
 
 
-def test_a_run_begun_before_a_setting_there_was_goes_on_without_a_warning(
-    begun_run: Run, begun: Path
-) -> None:
+def test_a_run_older_than_a_setting_resumes_without_a_warning(begun_run: Run, begun: Path) -> None:
     """A checkpoint without `loss.auxiliary` counts as trained with the default."""
     newest = checkpoints(begun)[-1] / "run.json"
     written = json.loads(newest.read_text())
@@ -270,7 +270,7 @@ def test_a_run_begun_before_a_setting_there_was_goes_on_without_a_warning(
     assert not [text for text in messages if text.startswith("warning")]
 
 
-def test_late_dropout_drops_nothing_before_its_time(toy_run: Maker, tmp_path: Path) -> None:
+def test_late_dropout_starts_at_its_update(toy_run: Maker, tmp_path: Path) -> None:
     """The run equals one without dropout until `dropout_from`, then one with it, also resumed."""
     base = toy_run(updates=3, checkpoint={"every": 3, "keep": 3, "average": 2})
     calm = base.model_copy(update={"params": {**base.params, "dropout": 0.0}})
@@ -327,7 +327,7 @@ def test_learns_a_toy_language(toy_run: Maker, tmp_path: Path) -> None:
     assert losses[-1] < 0.75 * losses[0]
 
 
-def test_history_drops_what_lies_past_the_checkpoint(tmp_path: Path) -> None:
+def test_history_drops_events_after_the_checkpoint(tmp_path: Path) -> None:
     """Events after the checkpoint are dropped, because the resumed run writes them again."""
     history = History(tmp_path, update=0)
     for update in (1, 2, 3):

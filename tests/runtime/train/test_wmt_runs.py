@@ -65,7 +65,7 @@ def test_no_character_is_unknown(loaded: tuple[Run, str]) -> None:
     assert loaded[0].tokenizer.byte_fallback
 
 
-def test_nothing_is_left_to_a_default(loaded: tuple[Run, str]) -> None:
+def test_shipped_runs_set_every_relevant_setting(loaded: tuple[Run, str]) -> None:
     """Settings that affect the result are in the file, so a new default does not change a run."""
     written = json.loads(find(loaded[0].name, "runs").read_text())
 

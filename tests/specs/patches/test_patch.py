@@ -503,7 +503,7 @@ def test_a_selection_that_misses_lists_the_nearest_paths() -> None:
     assert finding.evidence == ("'many.*.first' has params.d_out = 4",)
 
 
-def test_a_number_that_does_not_fit_lists_what_is_selected() -> None:
+def test_an_unexpected_count_lists_the_selected_paths() -> None:
     """So that a reader sees which paths are unexpected."""
     [finding] = findings({**put("**.first"), "expect": 2})
 
@@ -670,7 +670,7 @@ def test_too_many_patches_and_too_much_written_are_refused(
     assert count_calls(take_in) < 500_000
 
 
-def test_copies_that_are_the_rule_now_are_no_exceptions() -> None:
+def test_exceptions_equal_to_the_new_template_are_removed() -> None:
     """Two of three copies used another template, and the third gets a third one."""
     many = {**ROOT["nodes"]["many"], "repeat": 3, "instead": {"1": "wide", "2": "wide"}}
     base = {

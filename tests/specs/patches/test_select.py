@@ -122,7 +122,7 @@ def test_paths_go_through_templates_numbers_and_slots(text: str, paths: list[str
         ),
     ],
 )
-def test_a_number_that_is_no_copy_is_noticed(text: str, why: str) -> None:
+def test_an_invalid_copy_number_is_reported(text: str, why: str) -> None:
     """If the number of copies is a literal."""
     assert Walk(NESTED, [read_selection(text)]).found[0].misplaced == [why]
 
@@ -155,7 +155,7 @@ def test_a_number_that_may_be_a_copy_is_not(text: str) -> None:
         ("a.b\n", "'b\n' is not a path segment"),
     ],
 )
-def test_what_is_no_selection_says_why(text: str, problem: str) -> None:
+def test_an_invalid_selection_is_reported(text: str, problem: str) -> None:
     """With help."""
     with pytest.raises(SelectError) as error:
         read_selection(text)
@@ -174,7 +174,7 @@ def by_definition(pattern: str, text: str) -> bool:
 
 
 @given(st.text("ab*", max_size=7), st.text("ab", max_size=7))
-def test_a_star_stands_for_any_text(pattern: str, text: str) -> None:
+def test_a_star_matches_any_text(pattern: str, text: str) -> None:
     """As in the definition, for every possible length."""
     assert glob(pattern, text) == by_definition(pattern, text)
 

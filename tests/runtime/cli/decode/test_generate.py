@@ -63,7 +63,7 @@ def generate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Generate:
     return run
 
 
-def test_text_goes_on_as_its_ids_do(generate: Generate, folder: Path) -> None:
+def test_text_and_ids_give_the_same_continuation(generate: Generate, folder: Path) -> None:
     """Text and ids give the same output, also for an empty line; JSON contains the plain lines."""
     model = weft.open(folder)
     plain = generate()
@@ -98,7 +98,7 @@ def test_lines_of_ids(generate: Generate, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"), [("3 x", "not a line of token ids"), ("3 4000", "4000")]
 )
-def test_what_is_no_id_is_refused(
+def test_an_invalid_id_is_refused(
     generate: Generate, capsys: pytest.CaptureFixture[str], line: str, problem: str
 ) -> None:
     """The exit code is 1, and the message names the line."""
@@ -107,7 +107,7 @@ def test_what_is_no_id_is_refused(
     assert problem in capsys.readouterr().err
 
 
-def test_draws_hang_on_the_line_alone(generate: Generate) -> None:
+def test_samples_depend_only_on_their_line(generate: Generate) -> None:
     """Batch size and other lines do not change the samples, which are printed line by line."""
     draw = ("--temperature", "1.5", "--seed", "4", "--samples", "2", "--top-p", "0.99")
     lines = ["sun", "moon tree river", "sun moon"]

@@ -80,7 +80,7 @@ def test_no_line_is_lost_or_shifted(
     assert re.search(r"line 4: truncated from \d+ to 20 tokens", printed)
 
 
-def test_json_says_what_the_tree_is_worth(parse: Parse) -> None:
+def test_json_has_the_tree_and_its_log_probability(parse: Parse) -> None:
     """JSON has one object per line with the plain output's tree, null for an empty line."""
     given = b"the dog sees\n\nthe cat\n"
     plain = parse(given)
@@ -199,7 +199,7 @@ def test_settings_of_evalb_count(
     assert "Sent." in capsys.readouterr().out
 
 
-def test_what_cannot_be_measured_is_refused(
+def test_parallel_text_and_unknown_test_sets_are_refused(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Parallel text for a parser and an unknown test set are refused."""
@@ -209,7 +209,7 @@ def test_what_cannot_be_measured_is_refused(
     assert "no test set 'nothing'" in capsys.readouterr().err
 
 
-def test_a_parser_is_no_translator(
+def test_translate_refuses_a_parser(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
     """`weft translate` names `weft parse`; `score` and `attend` accept linearized trees."""

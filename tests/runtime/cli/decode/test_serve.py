@@ -20,7 +20,7 @@ from weft.runtime.cli.main import main
 SECONDS = 60
 
 
-def test_an_address_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_in_use_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """The error comes before the checkpoint is opened, and suggests --port 0."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -32,7 +32,7 @@ def test_an_address_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) ->
     assert "--port 0" in message
 
 
-def test_an_address_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_address_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """An invalid port and an unknown interface are reported."""
     assert main(["serve", "nowhere", "--port", "70000"]) == 1
     assert main(["serve", "nowhere", "--host", "192.0.2.1", "--port", "0"]) == 1
@@ -40,7 +40,7 @@ def test_an_address_that_is_none_is_told(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err.count("error: ") == 2
 
 
-def test_limits_out_of_range_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_limits_out_of_range_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """The message names the options."""
     assert main(["serve", "nowhere", "--queue", "0"]) == 1
 
@@ -48,7 +48,7 @@ def test_limits_out_of_range_are_told(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(("option", "value"), [("--drain", "-1"), ("--timeout", "0")])
-def test_a_limit_that_is_none_is_told_by_its_option(
+def test_an_invalid_limit_names_its_option(
     option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The message names the option, before anything is opened."""
@@ -57,7 +57,7 @@ def test_a_limit_that_is_none_is_told_by_its_option(
     assert capsys.readouterr().err.startswith(f"error: {option}: ")
 
 
-def test_without_the_extra_the_way_to_it_is_told(
+def test_a_missing_extra_gives_the_pip_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message gives the pip command."""
@@ -72,7 +72,7 @@ def test_without_the_extra_the_way_to_it_is_told(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-def test_a_process_told_to_stop_under_load_answers_all_it_took_on(
+def test_a_process_stopped_under_load_answers_every_accepted_request(
     toy_checkpoint: Path, sent: signal.Signals
 ) -> None:
     """Each client gets a correct translation or a 503; the exit code is 0."""

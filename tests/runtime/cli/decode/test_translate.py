@@ -49,7 +49,7 @@ def translate(folders: Path, monkeypatch: pytest.MonkeyPatch) -> Translate:
     return run
 
 
-def test_json_lines_hold_what_text_lines_do(translate: Translate) -> None:
+def test_json_lines_agree_with_text_lines(translate: Translate) -> None:
     """JSON has text, pieces and scores of each output; an empty line has no outputs."""
     lines = [*LINES, ""]
 
@@ -69,7 +69,7 @@ def test_json_lines_hold_what_text_lines_do(translate: Translate) -> None:
     [((), False), (("--compile", "off"), False), (("--compile", "on"), True)],
     ids=["auto", "off", "on"],
 )
-def test_compiled_steps_write_the_same_and_are_told(
+def test_compiled_steps_give_the_same_output_and_are_reported(
     translate: Translate,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -87,7 +87,7 @@ def test_compiled_steps_write_the_same_and_are_told(
     assert [line.partition(";")[0] for line in told] == ["steps: compiled, requested"] * said
 
 
-def test_alignment_and_attention_are_those_that_forced_maps_show(
+def test_alignment_and_attention_agree_with_forced_decoding(
     translate: Translate, folders: Path
 ) -> None:
     """Expected by hand: the predicting row, averaged over heads, without the source's end."""
@@ -120,7 +120,7 @@ def pieces_of(tokenizer: Tokenizer) -> list[str]:
     return tokenizer.pieces(range(tokenizer.vocab_size))
 
 
-def test_lines_are_counted_where_somebody_wants_to_know(
+def test_lines_are_counted_only_with_progress(
     translate: Translate, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """--progress counts lines on stderr; without it nothing is printed outside a terminal."""
@@ -140,7 +140,7 @@ def test_nbest_widens_the_beam(translate: Translate) -> None:
     assert scores == sorted(scores, reverse=True)
 
 
-def test_scores_are_those_of_forced_scoring(
+def test_scores_equal_forced_scoring(
     translate: Translate, folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`weft score` of the found outputs gives the scores of the search, to 1e-4."""
@@ -185,9 +185,7 @@ def test_a_score_by_hand(folders: Path) -> None:
     assert len(empty.tokens) == 1
 
 
-def test_translations_begin_with_and_hold_what_files_say(
-    translate: Translate, tmp_path: Path
-) -> None:
+def test_prefixes_and_phrases_are_read_from_files(translate: Translate, tmp_path: Path) -> None:
     """Each line has its own constraints; an empty line has none."""
     begin, hold = tmp_path / "begin", tmp_path / "hold"
     begin.write_text("moon\n\ntree\n", encoding="utf-8")
@@ -202,7 +200,7 @@ def test_translations_begin_with_and_hold_what_files_say(
     assert "sun" in found[2]
 
 
-def test_too_few_wishes_are_refused(
+def test_too_few_constraint_lines_are_refused(
     translate: Translate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The message names the file and the missing line."""
@@ -214,7 +212,7 @@ def test_too_few_wishes_are_refused(
     assert "there is no line 2" in capsys.readouterr().err
 
 
-def test_what_is_avoided_does_not_come(translate: Translate) -> None:
+def test_banned_phrases_do_not_occur(translate: Translate) -> None:
     """Each word of an unconstrained translation is avoided when banned."""
     words = {word for line in translate() for word in line.split()}
     assert words
@@ -258,7 +256,7 @@ def test_settings_out_of_range_are_refused(
     assert "sample.top_p" in capsys.readouterr().err
 
 
-def test_a_person_is_answered_at_once(
+def test_a_terminal_gets_each_answer_at_once(
     folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The prompt is on stderr and each answer on stdout, until the end of input."""
@@ -281,7 +279,7 @@ def test_perplexity_of_scores_is_finite(folders: Path) -> None:
     )
 
 
-def test_what_is_evaluated_wrongly_is_told(
+def test_invalid_options_of_evaluate_are_reported(
     folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Options of parsers, and an output path below a file, are refused."""

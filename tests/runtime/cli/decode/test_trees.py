@@ -46,7 +46,7 @@ def test_trees_in_every_form(
     assert capsys.readouterr().out == (line + "\n") * 2
 
 
-def test_malformed_trees_are_told_and_left_out(
+def test_malformed_trees_are_reported_and_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The warning has file, line and column; other trees are written; the exit code is 1."""

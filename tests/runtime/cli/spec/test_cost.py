@@ -92,7 +92,7 @@ def test_a_plot_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         ),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_invalid_arguments_are_reported(
     arguments: list[str], problem: str, help_: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The message has a fix, and the exit code is 1."""

@@ -27,7 +27,7 @@ def shallow(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_difference_is_told_and_exits_0(shallow: str, capsys: Capture) -> None:
+def test_a_difference_is_printed_and_exits_0(shallow: str, capsys: Capture) -> None:
     """The text has names, a line per change and sizes; no colors outside a terminal."""
     assert main(["diff", "transformer-base", shallow]) == 0
 
@@ -67,7 +67,9 @@ def test_json_says_whether_they_are_equal(shallow: str, capsys: Capture) -> None
     assert found["changes"] == []
 
 
-def test_a_picture_is_drawn_beside_the_text(shallow: str, tmp_path: Path, capsys: Capture) -> None:
+def test_a_picture_is_drawn_in_addition_to_the_text(
+    shallow: str, tmp_path: Path, capsys: Capture
+) -> None:
     """A .dot file needs no graphviz."""
     out = tmp_path / "d.dot"
 

@@ -113,7 +113,7 @@ def test_an_old_spec_is_written_in_today_s_form(tmp_path: Path, capsys: Capture)
 
 
 @pytest.mark.usefixtures("later")
-def test_what_has_mistakes_even_then_is_not_written(tmp_path: Path) -> None:
+def test_a_spec_with_remaining_mistakes_is_not_written(tmp_path: Path) -> None:
     """The findings list the remaining mistakes."""
     old, new = tmp_path / "old.json", tmp_path / "new.json"
     old.write_text(json.dumps({**OLD, "outputs": {"y": "mop.y"}}), encoding="utf-8")
@@ -129,7 +129,7 @@ def test_what_has_mistakes_even_then_is_not_written(tmp_path: Path) -> None:
     ("text", "said"),
     [("[]", "S04"), ('{"format": 7}', "S05"), ("{", "S01"), ('{"format": 0}', "S05")],
 )
-def test_what_cannot_be_migrated_exits_1(
+def test_a_file_that_cannot_be_migrated_exits_1(
     text: str, said: str, tmp_path: Path, capsys: Capture
 ) -> None:
     """Not a spec, a newer format, invalid JSON, and a format that never existed."""

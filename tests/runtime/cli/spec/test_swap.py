@@ -53,7 +53,7 @@ def test_a_swap_is_one_patch_that_checks(tmp_path: Path, capsys: Capture) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["gqa.json"]
 
 
-def test_what_the_new_block_lacks_is_removed_by_patches(tmp_path: Path, capsys: Capture) -> None:
+def test_patches_remove_params_that_the_new_block_lacks(tmp_path: Path, capsys: Capture) -> None:
     """Params are removed only where they occur: only one of the three places is causal."""
     spec = tmp_path / "base.json"
     patch = {"select": "encoder.*.self_attention/f", "set": {"params.bias": False}}
@@ -200,7 +200,7 @@ def test_from_python_a_wrong_swap_raises() -> None:
         base.swap("**", "linear@1")
 
 
-def test_what_is_wrong_with_one_patch_is_said_once(tmp_path: Path, capsys: Capture) -> None:
+def test_a_mistake_of_a_patch_is_reported_once(tmp_path: Path, capsys: Capture) -> None:
     """The patch sets the misspelled block in three places, but the file names it once."""
     swap = ["swap", "transformer-base", ATTENTION, "--use", "atention@1"]
 

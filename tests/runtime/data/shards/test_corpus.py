@@ -48,7 +48,9 @@ ids = st.lists(st.integers(0, (1 << 32) - 1), max_size=6)
 
 
 @given(st.lists(st.tuples(ids, ids), max_size=8))
-def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, pairs: Pairs) -> None:
+def test_written_values_are_read_back(
+    tmp_path_factory: pytest.TempPathFactory, pairs: Pairs
+) -> None:
     """Any ids round-trip, also when the buffer is flushed often."""
     folder = tmp_path_factory.mktemp("corpus") / "c"
     with pytest.MonkeyPatch.context() as patch:

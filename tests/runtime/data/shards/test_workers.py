@@ -74,7 +74,7 @@ def test_the_number_of_workers_changes_nothing(data: DataSettings, tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alone", "text", "three"]
 
 
-def test_of_equal_pairs_the_first_is_kept(data: DataSettings, tmp_path: Path) -> None:
+def test_the_first_of_equal_pairs_is_kept(data: DataSettings, tmp_path: Path) -> None:
     """Every fifth line is 'a0 b', of which one is kept, independent of the shard boundaries."""
     unique = data.model_copy(update={"filter": FilterSettings(duplicates="drop")})
 
@@ -91,7 +91,7 @@ def test_of_equal_pairs_the_first_is_kept(data: DataSettings, tmp_path: Path) ->
     assert len(made.valid) == 3
 
 
-def test_a_stopped_preparation_goes_on(
+def test_a_stopped_preparation_resumes(
     data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Complete shards are kept, a damaged one is made again, and the result is the same."""
@@ -118,7 +118,7 @@ def test_a_stopped_preparation_goes_on(
     assert not work.exists()
 
 
-def test_other_settings_do_not_go_on(
+def test_other_settings_discard_partial_work(
     data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Work begun with other settings is discarded."""

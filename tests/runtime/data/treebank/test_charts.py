@@ -50,7 +50,7 @@ def test_a_sentence_by_hand() -> None:
 
 
 @given(tree=trees)
-def test_what_is_written_is_read(tree: Tree) -> None:
+def test_written_values_are_read_back(tree: Tree) -> None:
     """Spans and tags determine any tree under TOP."""
     chart = chart_of(symbols(tree))
 
@@ -66,7 +66,7 @@ def test_chains_come_apart_as_they_were_joined(labels: list[str]) -> None:
 
 
 @given(tree=trees)
-def test_a_vocabulary_of_its_symbols_tells_a_tree(tree: Tree) -> None:
+def test_labels_are_found_in_the_vocabulary(tree: Tree) -> None:
     """Labels are found among symbols, next to special tokens."""
     written, chart = symbols(tree), chart_of(symbols(tree))
 
@@ -78,7 +78,7 @@ def test_a_vocabulary_of_its_symbols_tells_a_tree(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("written", ["", "(NP )", "(NP =NN", "=NN )", "NN", "<unk>"])
-def test_what_is_no_tree_is_refused(written: str) -> None:
+def test_symbols_that_form_no_tree_are_refused(written: str) -> None:
     """Symbols that do not form a tree raise an error."""
     with pytest.raises(ValueError, match=r"bracket|out of place"):
         chart_of(written.split())

@@ -58,7 +58,7 @@ def test_reading_undoes_writing(form: Linearization, tree: Tree) -> None:
 
 @EVERY
 @given(tree=trees)
-def test_repair_leaves_what_is_well_formed(form: Linearization, tree: Tree) -> None:
+def test_repair_does_not_change_a_tree(form: Linearization, tree: Tree) -> None:
     """The symbols of a tree are read without any repair."""
     rooted = tree if tree.label == "TOP" else Tree("TOP", (tree,))
 
@@ -123,7 +123,7 @@ def test_repairs_by_hand(symbols: str, tree: str, counts: dict[str, int]) -> Non
         ("(S what XX )S", "'what', is not a symbol of vinyals"),
     ],
 )
-def test_reading_refuses_what_is_no_tree(symbols: str, problem: str) -> None:
+def test_symbols_that_form_no_tree_raise_an_error(symbols: str, problem: str) -> None:
     """The error names the symbol."""
     with pytest.raises(SymbolError, match=problem):
         LINEARIZATIONS["vinyals"].read(symbols.split(), [Leaf("A", "a"), Leaf("B", "b")])

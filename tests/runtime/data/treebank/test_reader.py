@@ -84,7 +84,7 @@ def test_pretty_and_flat_trees_are_read_alike(tmp_path: Path) -> None:
     assert [str(tree) for tree in read_file(tmp_path / "pretty")] == [GOOD] * 2
 
 
-def test_malformed_trees_are_told_with_their_line_or_left_out(tmp_path: Path) -> None:
+def test_malformed_trees_are_reported_with_their_line_or_left_out(tmp_path: Path) -> None:
     """Line numbers are those of the file."""
     (tmp_path / "bad").write_text(
         f"{GOOD}\n{GOOD}\n(TOP (NN a b))\n{GOOD}\n(TOP (S (NN a)\n{GOOD}\n"

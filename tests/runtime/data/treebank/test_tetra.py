@@ -47,7 +47,7 @@ def test_tags_tell_the_tree(tree: Tree) -> None:
         assert tree_of(spans, list(tree.leaves())) == tree
 
 
-def test_a_vocabulary_is_parted_by_what_symbols_tell() -> None:
+def test_a_vocabulary_is_split_into_three_sets_of_symbols() -> None:
     """Each symbol of a tree is in exactly one of the three sets."""
     symbols = tags_of(JOHN)
 

@@ -66,14 +66,16 @@ def test_a_word_may_hold_other_spaces() -> None:
         ("( ((NN a) b))", 1, 11, "the word 'b' has no tag"),
     ],
 )
-def test_what_is_malformed_has_a_place(text: str, line: int, column: int, problem: str) -> None:
+def test_a_malformed_tree_has_line_and_column(
+    text: str, line: int, column: int, problem: str
+) -> None:
     """Line and column count from 1 and point to the bracket or word."""
     bad = [one for one in read_all(text) if isinstance(one, Malformed)]
 
     assert (bad[0].line, bad[0].column, bad[0].problem) == (line, column, problem)
 
 
-def test_reading_goes_on_after_a_malformed_tree() -> None:
+def test_reading_continues_after_a_malformed_tree() -> None:
     """A malformed line loses only one tree."""
     lines = [str(SENTENCE), "(NP (NN a b))", str(SENTENCE), "(NP (NN dog)", str(SENTENCE)]
 
@@ -82,7 +84,7 @@ def test_reading_goes_on_after_a_malformed_tree() -> None:
     assert [isinstance(one, Malformed) for one in found] == [False, True, False, True, False]
 
 
-def test_all_malformed_trees_are_told() -> None:
+def test_all_malformed_trees_are_reported() -> None:
     """The message has the count and the first three places."""
     with pytest.raises(InputError, match=r"5 of 6 trees are malformed: line 1, .*and 2 more"):
         read_trees("(NP (NN a b))\n" * 5 + str(SENTENCE), "x")

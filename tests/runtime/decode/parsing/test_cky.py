@@ -37,7 +37,7 @@ def weigh(tree: frozenset[Span], weight_NN: Tensor) -> float:
     return sum(weight_NN[span].item() for span in tree)
 
 
-def test_there_are_as_many_trees_as_catalan_says() -> None:
+def test_the_number_of_trees_is_the_catalan_number() -> None:
     """With zero weights the sum counts trees, which shows that the enumeration is complete."""
     counts = log_partition(torch.zeros(len(LENGTHS), 6, 6), LENGTHS).exp()
 
@@ -74,7 +74,7 @@ def test_marginals_are_shares_of_trees() -> None:
         torch.testing.assert_close(probable_BNN[row], wanted_NN, atol=1e-5, rtol=1e-4)
 
 
-def test_the_gradient_is_scaled_by_what_comes_back() -> None:
+def test_the_gradient_is_scaled_by_the_upstream_gradient() -> None:
     """Each sentence's gradient is scaled by its own upstream gradient."""
     weight_BNN = weights().requires_grad_()
     scale_B = torch.tensor([1.0, 0.0, -2.0, 3.0, 0.5, 1.0])

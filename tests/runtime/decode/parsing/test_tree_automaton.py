@@ -152,12 +152,12 @@ OPENINGS = {"(S", "(NP", "(VP"}
         ("(S " * MAX_UNARY, {"XX"}),
     ],
 )
-def test_what_may_follow_by_hand(written: str, allowed: set[str]) -> None:
+def test_allowed_next_symbols_by_hand(written: str, allowed: set[str]) -> None:
     """A sentence of two words with a large length limit."""
     assert after("vinyals", written) == allowed
 
 
-def test_no_bracket_opens_that_has_no_room_to_close() -> None:
+def test_a_bracket_opens_only_if_it_can_be_closed() -> None:
     """With two words, five symbols allow one bracket, and seven allow two."""
     assert after("vinyals", "(S", limit=5) == {"XX"}
     assert after("vinyals", "(S", limit=6) == {"XX"}
@@ -166,7 +166,7 @@ def test_no_bracket_opens_that_has_no_room_to_close() -> None:
         after("vinyals", "", limit=4)
 
 
-def test_bare_labels_and_tags_are_told_apart() -> None:
+def test_bare_labels_and_tags_are_distinguished() -> None:
     """By the closings of the vocabulary; a closing without a label closes any constituent."""
     assert after("tensor2tensor", "S") == {"S", "NP", "NN", "VB", "."}
     assert after("tensor2tensor", "S NN") == {"S", "NP", "NN", "VB", "."}
@@ -184,7 +184,7 @@ def test_a_tree_of_a_treebank_is_always_allowed() -> None:
     assert after("vinyals", " ".join(written)) == {"</s>"}
 
 
-def test_a_copied_word_costs_what_any_word_would() -> None:
+def test_a_copied_word_gets_the_probability_of_all_words() -> None:
     """The given word gets the total probability of `dog`, `cat` and `runs`."""
     symbols = VOCABULARIES["top_down"]
     processor = TreeProcessor(

@@ -102,7 +102,7 @@ beams = st.sampled_from([1, 2, 4])
 
 
 @given(seed=seeds, beam=beams, fewest=st.integers(0, 6))
-def test_the_shortest_length_holds(seed: int, beam: int, fewest: int) -> None:
+def test_the_minimum_length_is_respected(seed: int, beam: int, fewest: int) -> None:
     """If the maximum length is smaller, outputs have the maximum length."""
     model, limits = Chance(2, beam, seed, likely_end=5.0), [4, 9]
     search = SearchSettings(beam=beam, nbest=beam, min_length=fewest)
@@ -114,7 +114,7 @@ def test_the_shortest_length_holds(seed: int, beam: int, fewest: int) -> None:
 
 
 @given(seed=seeds, beam=beams, size=st.integers(1, 3))
-def test_no_run_comes_twice(seed: int, beam: int, size: int) -> None:
+def test_no_ngram_is_repeated(seed: int, beam: int, size: int) -> None:
     """At any output length."""
     model = Chance(2, beam, seed, likely_end=-3.0)
 
@@ -128,7 +128,7 @@ def test_no_run_comes_twice(seed: int, beam: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 2])
-def test_after_what_was_told_nothing_is_looked_through_twice(
+def test_the_full_table_is_computed_only_within_the_prefix(
     beam: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The complete table is computed at the first three positions only."""
@@ -152,7 +152,7 @@ def test_after_what_was_told_nothing_is_looked_through_twice(
 @given(
     seed=seeds, beam=beams, prefixes=st.lists(st.lists(st.integers(4, 9)), min_size=2, max_size=2)
 )
-def test_outputs_begin_as_told(seed: int, beam: int, prefixes: list[list[int]]) -> None:
+def test_outputs_begin_with_their_prefix(seed: int, beam: int, prefixes: list[list[int]]) -> None:
     """Their scores are the model's own."""
     model, limits = Chance(2, beam, seed), [len(prefix) + 3 for prefix in prefixes]
 
@@ -173,7 +173,9 @@ phrases = st.lists(st.lists(st.integers(4, 8), min_size=1, max_size=3), max_size
 @given(
     seed=seeds, beam=st.sampled_from([1, 2, 4]), wanted=st.lists(phrases, min_size=2, max_size=2)
 )
-def test_outputs_hold_what_they_must(seed: int, beam: int, wanted: list[list[list[int]]]) -> None:
+def test_outputs_contain_the_required_phrases(
+    seed: int, beam: int, wanted: list[list[list[int]]]
+) -> None:
     """Every hypothesis has every phrase, even at the smallest length; scores are the model's."""
     model = Chance(2, beam, seed, likely_end=2.0)
     limits = [sum(map(len, each)) + 1 + seed % 4 for each in wanted]
@@ -188,7 +190,7 @@ def test_outputs_hold_what_they_must(seed: int, beam: int, wanted: list[list[lis
             assert one.log_probability == pytest.approx(forced, abs=1e-4)
 
 
-def test_sharing_out_the_beam_finds_the_better_place_for_a_phrase() -> None:
+def test_dividing_the_beam_finds_a_better_place_for_a_phrase() -> None:
     """Compared with every output of up to four tokens that has the phrase, for most models."""
     best, near = 0, 0
     for seed in range(30):
@@ -231,7 +233,7 @@ def text_of(tokens: Sequence[int]) -> str:
     beam=st.sampled_from([1, 3]),
     avoided=st.lists(st.sampled_from(["dog", "a dog", "d", "dog.", ". a", "s"]), min_size=1),
 )
-def test_no_output_holds_what_is_avoided(seed: int, beam: int, avoided: list[str]) -> None:
+def test_no_output_contains_a_banned_phrase(seed: int, beam: int, avoided: list[str]) -> None:
     """Banned phrases match text in any tokenization, like a regular expression on words."""
     model = Wordy(1, beam, seed)
     avoidance = Avoidance(avoided, TEXTS, EOS)
@@ -257,7 +259,7 @@ class Wordy(Chance):
         return [source.gauss(0, 1.5) for _ in PIECES]
 
 
-def test_a_phrase_is_found_in_whole_words_alone() -> None:
+def test_a_banned_phrase_matches_complete_words_only() -> None:
     """`dog` is banned before a full stop and at the end, but not within `dogma`."""
     log_p_RV = torch.zeros(1, len(PIECES))
     avoidance = Avoidance(["dog"], TEXTS, EOS)
@@ -269,7 +271,7 @@ def test_a_phrase_is_found_in_whole_words_alone() -> None:
     assert [PIECES[i] for i in (at_last[0] == -torch.inf).nonzero()[:, 0].tolist()] == ["▁dog"]
 
 
-def test_standing_by_hand() -> None:
+def test_the_progress_of_phrases_by_hand() -> None:
     """Complete phrases, the longest begun phrase at the end, and the next tokens."""
     assert standing([], [[1, 2], [3]]) == (0, 3, {1, 3})
     assert standing([1], [[1, 2], [3]]) == (1, 3, {2})
@@ -277,7 +279,7 @@ def test_standing_by_hand() -> None:
     assert standing([1, 3, 1, 2], [[1, 2], [3]]) == (3, 0, frozenset())
 
 
-def test_a_repetition_costs_what_the_setting_says() -> None:
+def test_a_repetition_is_penalized_by_the_setting() -> None:
     """The log probability of a token that was written before is multiplied."""
     log_p_RV = torch.tensor([[-1.0, -2.0, -3.0]])
 
@@ -316,7 +318,7 @@ def test_groups_keep_apart() -> None:
 
 
 @given(seed=seeds, groups=st.sampled_from([1, 2, 4]))
-def test_scores_of_groups_are_those_of_forced_scoring(seed: int, groups: int) -> None:
+def test_scores_of_groups_equal_forced_scoring(seed: int, groups: int) -> None:
     """Diversity affects the search, not the scores."""
     model = Chance(2, 4, seed)
 
@@ -329,7 +331,7 @@ def test_scores_of_groups_are_those_of_forced_scoring(seed: int, groups: int) ->
             assert one.log_probability == pytest.approx(forced, abs=1e-4)
 
 
-def test_what_is_left_to_draw_from_by_hand() -> None:
+def test_sampling_filters_by_hand() -> None:
     """Probabilities 0.5, 0.3, 0.15, 0.05."""
     log_p = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
 
@@ -362,7 +364,7 @@ def drawn(
     return [[list(one.tokens) for one in row] for row in found]
 
 
-def test_draws_follow_seed_and_source_alone() -> None:
+def test_samples_depend_only_on_seed_and_source() -> None:
     """Other lines of the batch change nothing; another seed does."""
 
     def same(count: int) -> Chance:
@@ -414,7 +416,7 @@ def test_settings_that_clash_are_refused(values: dict[str, object], problem: str
         SearchSettings.model_validate(values)
 
 
-def test_of_equal_tokens_the_first_are_left_to_draw_from() -> None:
+def test_top_k_breaks_ties_by_the_lowest_id() -> None:
     """Exactly `top_k` tokens remain, with any ties at the border, and never impossible ones."""
     never = -torch.inf
     log_p = torch.tensor([[1.0, 2.0, 2.0, 2.0], [never, 0.0, never, never], [3.0, 3.0, 3.0, 3.0]])
@@ -428,7 +430,7 @@ def test_of_equal_tokens_the_first_are_left_to_draw_from() -> None:
     ]
 
 
-def test_the_coldest_temperature_takes_the_best() -> None:
+def test_the_lowest_temperature_is_greedy() -> None:
     """Even where every log probability divided by it is infinite."""
     log_p = torch.tensor([[-0.5, -0.4, -3.0], [-torch.inf, -torch.inf, -torch.inf]])
 

@@ -221,7 +221,7 @@ def test_a_beam_as_wide_as_all_prefixes_finds_the_best_of_all(seed: int, alpha: 
 
 @given(sentences_, st.integers(2, 4), alphas)
 @FEW
-def test_stopping_early_loses_nothing(
+def test_early_stopping_does_not_change_the_result(
     sentences: list[tuple[int, int]], beam: int, alpha: float
 ) -> None:
     """The best equals that of a plain search to the maximum length, batched or alone."""
@@ -235,7 +235,7 @@ def test_stopping_early_loses_nothing(
 
 @given(seeds, st.integers(2, 4), alphas)
 @FEW
-def test_the_n_best_are_those_of_the_whole_search(seed: int, beam: int, alpha: float) -> None:
+def test_the_n_best_equal_those_of_the_full_search(seed: int, beam: int, alpha: float) -> None:
     """With `nbest` equal to the beam, the search continues until none of them can change."""
     table = drawn(seed)
 
@@ -248,7 +248,7 @@ def test_the_n_best_are_those_of_the_whole_search(seed: int, beam: int, alpha: f
 
 @given(sentences_, alphas, st.integers(2, 4))
 @FEW
-def test_only_the_best_end_when_told(
+def test_ends_best_lets_only_the_best_hypotheses_end(
     sentences: list[tuple[int, int]], alpha: float, beam: int
 ) -> None:
     """With `ends` set to `best`, truncated hypotheses compete; compared with `plain_beam`."""
@@ -274,7 +274,7 @@ def test_other_sentences_of_the_batch_change_nothing(sentences: list[tuple[int, 
         assert search([table], [longest], beam=3, nbest=3)[0] == [got]
 
 
-def test_equal_scores_keep_their_order_while_others_go_on() -> None:
+def test_tied_hypotheses_keep_their_order() -> None:
     """Tied hypotheses of a stopped sentence keep their order while other sentences continue."""
     words = {A: 0.25, B: 0.25, C: 0.25, EOS: 0.25}
     ties = scripted({(): words, (A,): words, (B,): words, (C,): words})
@@ -387,7 +387,7 @@ def test_no_output_is_longer_than_its_bound(sentences: list[tuple[int, int]], be
 
 
 @pytest.mark.parametrize("beam", [1, 2])
-def test_what_never_ends_comes_back_unfinished(beam: int) -> None:
+def test_an_output_that_never_ends_is_returned_unfinished(beam: int) -> None:
     """The best live hypothesis at the maximum length, scored by its own length."""
     again = {A: 0.75, B: 0.25}
     table = scripted({(): again, (A,): again, (B,): again})
@@ -437,7 +437,7 @@ def test_state_never_moves_between_sentences(sentences: list[tuple[int, int]], b
         assert rows != own
 
 
-def test_a_state_that_need_not_move_is_left_alone() -> None:
+def test_an_unchanged_order_of_rows_moves_no_state() -> None:
     """A single best path needs no gathering, and neither does the first step."""
     table = scripted(
         {
@@ -473,7 +473,7 @@ def test_a_stopped_sentence_is_fed_padding_and_moves_nothing() -> None:
     st.sampled_from([0, 5]),
 )
 @FEW
-def test_letting_go_of_what_is_done_changes_nothing(
+def test_dropping_finished_sentences_does_not_change_the_result(
     sentences: list[tuple[int, int]], beam: int, ends: str, least: int
 ) -> None:
     """Equal to the last bit to a search that never drops finished sentences."""
@@ -493,7 +493,7 @@ def test_letting_go_of_what_is_done_changes_nothing(
 
 
 @pytest.mark.parametrize("beam", [1, 2])
-def test_a_model_works_on_what_is_left_alone(beam: int) -> None:
+def test_the_model_computes_only_unfinished_sentences(beam: int) -> None:
     """Of four sentences of 1, 2, 4 and 8 words, two remain after the second ends, then one."""
     tables = [scripted({(A,) * n: {A: 1.0} for n in range(words)}) for words in (1, 8, 2, 4)]
 
@@ -505,7 +505,7 @@ def test_a_model_works_on_what_is_left_alone(beam: int) -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 2])
-def test_nobody_writes_for_those_who_have_gone(beam: int) -> None:
+def test_cancelled_sentences_are_not_decoded(beam: int) -> None:
     """Two of three sentences are cancelled before the fourth step; the third is unchanged."""
     tables = [scripted({(A,) * n: {A: 1.0} for n in range(9)})] * 3
     stepper = Scripted(tables, beam)
@@ -524,7 +524,7 @@ def test_nobody_writes_for_those_who_have_gone(beam: int) -> None:
     assert stepper.steps == 10
 
 
-def test_when_all_have_gone_the_search_stops() -> None:
+def test_the_search_stops_if_all_sentences_are_cancelled() -> None:
     """The search stops at once if all sentences are cancelled."""
     stepper = Scripted([drawn(1), drawn(2)], 2)
     lengths_N, chosen = torch.tensor([9, 9]), SearchSettings(beam=2)
@@ -556,7 +556,7 @@ def test_bfloat16_scores_are_added_in_float32() -> None:
     assert best.log_probability == pytest.approx(-200 * math.log1p(4 * math.exp(-2.0)), rel=1e-4)
 
 
-def test_the_penalty_is_the_one_of_gnmt() -> None:
+def test_the_length_penalty_equals_that_of_gnmt() -> None:
     """((5 + 7) / 6)^0.6 = 2^0.6; one token has none."""
     assert length_penalty(7, 0.6).item() == pytest.approx(2**0.6)
     assert length_penalty(torch.tensor([1, 7]), 1.0).tolist() == [1.0, 2.0]
@@ -568,7 +568,7 @@ def test_the_defaults_are_those_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"beam": 0}, {"alpha": -0.1}, {"beam": 2, "nbest": 3}, {"k": 4}])
-def test_settings_that_make_no_search_are_refused(wrong: dict[str, float]) -> None:
+def test_invalid_search_settings_are_refused(wrong: dict[str, float]) -> None:
     """A negative alpha would invalidate the stopping criterion."""
     with pytest.raises(ValidationError):
         SearchSettings.model_validate(wrong)

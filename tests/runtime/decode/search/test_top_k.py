@@ -20,7 +20,7 @@ def banned(rows: int, *, min_length: int = 0, limit: int = 9) -> BannedTokens:
 
 
 @given(seed=st.integers(0, 99), count=st.integers(1, 9), wide=st.booleans(), half=st.booleans())
-def test_the_best_are_those_of_the_whole_table(
+def test_the_top_k_equal_those_of_the_complete_table(
     seed: int, count: int, wide: bool, half: bool
 ) -> None:
     """They equal the first of the sorted row, including values near the ends of runs."""
@@ -41,7 +41,7 @@ def test_the_best_are_those_of_the_whole_table(
     assert all(len(set(row)) == count for row in tokens.tolist())
 
 
-def test_of_equals_the_first_is_taken() -> None:
+def test_ties_go_to_the_lowest_index() -> None:
     """Ties within one run, between runs and in the remainder go to the first, as in `argmax`."""
     logits = torch.zeros(3, WIDE)
     logits[0, [700, 800, 9000]] = 5.0
@@ -54,7 +54,7 @@ def test_of_equals_the_first_is_taken() -> None:
 
 
 @pytest.mark.parametrize("size", [11, WIDE])
-def test_an_output_may_not_end_early_unless_its_room_ends(size: int) -> None:
+def test_the_end_is_banned_below_the_minimum_length(size: int) -> None:
     """Below the minimum length the end is banned, except for the last token of a row."""
     logits = torch.zeros(2, size)
     logits[:, EOS] = 9.0

@@ -46,9 +46,7 @@ NO_WAVES = {"position": {"use": "dropout@1", "params": {"dropout": 0.1}}}
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_the_engine_computes_what_the_model_computes(
-    checkpoint_of: Make, tmp_path: Path, name: str
-) -> None:
+def test_the_engine_agrees_with_the_model(checkpoint_of: Make, tmp_path: Path, name: str) -> None:
     """Each shipped kind of layer agrees in log probabilities (1e-4) and greedy outputs."""
     checkpoint = checkpoint_of(name, **FEATURES[name])
 
@@ -98,7 +96,7 @@ def test_rarer_features_are_expressed_too(
     assert checked.same == checked.outputs
 
 
-def test_rounded_weights_are_close_and_leave_the_model_alone(
+def test_quantized_weights_are_close_and_the_model_is_unchanged(
     checkpoint_of: Make, tmp_path: Path
 ) -> None:
     """int8 files are smaller, and quantization does not change the model's weights."""
@@ -147,7 +145,7 @@ def test_tables_of_distances_that_differ_by_layer_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_is_no_export_stays(checkpoint_of: Make, tmp_path: Path) -> None:
+def test_a_folder_without_an_export_is_not_replaced(checkpoint_of: Make, tmp_path: Path) -> None:
     """The checkpoint folder itself is refused as output; an older export is replaced."""
     checkpoint = checkpoint_of("transformer-base")
     files = sorted(one.name for one in checkpoint.folder.iterdir())

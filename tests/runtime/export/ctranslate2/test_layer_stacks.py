@@ -49,7 +49,7 @@ def test_layers_are_found_whatever_templates_they_came_from() -> None:
     assert stacks.head.path == "head"
 
 
-def test_a_decoder_alone_has_no_memory() -> None:
+def test_a_decoder_only_model_has_no_memory() -> None:
     """GPT-2 has twelve layers of two sub-layers and a final norm."""
     graph = graph_of("gpt2")
 
@@ -82,7 +82,7 @@ def test_a_refusal_names_the_node(name: str, message: str) -> None:
     assert message in refused(name)
 
 
-def test_a_refusal_says_what_could_be_swapped() -> None:
+def test_a_refusal_suggests_a_swap() -> None:
     """The suggested command makes a spec without this obstacle."""
     message = refused("linear-transformer")
 

@@ -146,7 +146,7 @@ def test_a_checkpoint_loads_in_a_process_without_weft(checkpoint_of: Make, tmp_p
 
 
 @pytest.mark.parametrize("name", ["Tensor", "attend", "State", "nn"])
-def test_what_is_called_alike_is_told_apart(name: str) -> None:
+def test_name_collisions_are_resolved(name: str) -> None:
     """A spec may have the same name as something that its file needs."""
     loaded = load("transformer-base", ENTRIES["transformer-base"]["small"])
     graph = graph_of(load_child(loaded, {"name": name}, "other.json"))

@@ -53,7 +53,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "two_files"
 
 
-def test_one_file_does_what_the_package_does(package: str) -> None:
+def test_one_file_computes_the_same_as_the_package(package: str) -> None:
     """Names used in both files become unique, and unneeded definitions are omitted."""
     gatherer = Gatherer([package])
     gatherer.want(Symbol(f"{package}.high", "Model"))
@@ -70,7 +70,7 @@ def test_one_file_does_what_the_package_does(package: str) -> None:
     assert text.startswith("import math\n")
 
 
-def test_nothing_is_run_while_gathering(package: str) -> None:
+def test_gathering_does_not_import_the_files(package: str) -> None:
     """Files are parsed, not imported; only their parent package is imported."""
     gatherer = Gatherer([package])
     gatherer.want(Symbol(f"{package}.high", "Model"))
@@ -79,7 +79,7 @@ def test_nothing_is_run_while_gathering(package: str) -> None:
     assert not {f"{package}.low", f"{package}.high"} & set(sys.modules)
 
 
-def test_a_name_that_is_not_there_is_told(package: str) -> None:
+def test_a_missing_name_is_reported(package: str) -> None:
     """The message names the file that should define it."""
     with pytest.raises(
         InputError, match=r"'Modle' is not defined at the top level of two_files\.high"

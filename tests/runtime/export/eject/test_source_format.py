@@ -32,7 +32,7 @@ def classes() -> dict[str, ast.ClassDef]:
     return {one.name: one for one in ast.parse(CLASSES).body if isinstance(one, ast.ClassDef)}
 
 
-def test_what_a_constructor_has_by_itself_is_left_out() -> None:
+def test_default_arguments_are_omitted() -> None:
     """Defaults are omitted, also those of a parent reached through **kwargs; `pre` stays."""
     defaults = defaults_of(classes())
 

@@ -38,9 +38,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_engine_computes_what_the_model_computes(
-    checkpoint_of: Make, tmp_path: Path, name: str
-) -> None:
+def test_the_engine_agrees_with_the_model(checkpoint_of: Make, tmp_path: Path, name: str) -> None:
     """Logits (1e-4) and greedy outputs agree for several rows, lengths and past lengths."""
     checkpoint = checkpoint_of(name, **KINDS[name])
 
@@ -140,7 +138,7 @@ def test_an_error_of_torch_names_the_node(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_full_disk_is_no_fault_of_the_graph(
+def test_a_full_disk_is_reported_with_the_path(
     checkpoint_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message names the path, and nothing is left there."""

@@ -51,7 +51,7 @@ def graph_of_block(use: str, **params: Any) -> Graph:
     ],
     ids=["experts", "switch", "spans"],
 )
-def test_the_form_computes_what_the_module_computes(use: str, params: dict[str, Any]) -> None:
+def test_the_exported_form_agrees_with_the_module(use: str, params: dict[str, Any]) -> None:
     """Results agree up to rounding, also with masked positions."""
     graph = graph_of_block(use, **params)
     model = randomized(build(graph))

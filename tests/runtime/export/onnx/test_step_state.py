@@ -83,7 +83,7 @@ def test_steps_over_a_past_that_grows_equal_the_forward(name: str) -> None:
     assert torch.allclose(torch.stack(found, 1), whole, atol=1e-5)
 
 
-def test_what_moves_must_be_ids() -> None:
+def test_the_decoded_input_must_be_ids() -> None:
     """A graph that decodes vectors is refused."""
     graph = graph_of(weft.load("gpt2", d_model=16, heads=2, layers=1, vocab=20, max_length=8))
     moved = type(graph)(

@@ -125,7 +125,7 @@ def test_a_sentence_with_an_unknown_label_counts_for_nothing() -> None:
     assert not model.score.grad.any()
 
 
-def test_the_tree_with_the_most_right_in_expectation_is_chosen() -> None:
+def test_the_tree_with_the_most_expected_correct_labels_is_chosen() -> None:
     """Compare with all labelings of all trees; also check its log probability."""
     model = fixed(4)
     model.score.data *= 3

@@ -142,7 +142,7 @@ def test_one_table_may_serve_words_on_both_sides(
     assert prepared.target_tokenizer.vocab_size > prepared.source_tokenizer.vocab_size
 
 
-def test_an_aligned_target_stands_at_its_next_word(
+def test_an_aligned_target_has_the_position_of_its_next_word(
     tree_run: Callable[..., Run], tmp_path: Path
 ) -> None:
     """The count in the spec equals the source position of the next copied piece."""
@@ -224,7 +224,7 @@ def test_a_checkpoint_needs_no_other_file(tree_run: Callable[..., Run], tmp_path
     assert {"nll", "f1", "recall", "precision", "errors", "malformed"} <= valid.keys()
 
 
-def test_what_stands_beside_a_sentence_changes_nothing(barely: Callable[[str], Path]) -> None:
+def test_a_parse_is_independent_of_the_batch(barely: Callable[[str], Path]) -> None:
     """For complete buffers and single sentences, with long or short neighbors."""
     parser = open_model(barely("tensor2tensor")).parser
     sentences = [[Leaf("", word) for word in line.split()] for line in ("the dog", "", "a " * 9)]

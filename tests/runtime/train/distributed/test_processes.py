@@ -32,7 +32,7 @@ TENSOR = {"parallel__tensor": 2}
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_losses_are_those_of_one_process(bench: Bench, alone: Path, way: str) -> None:
+def test_losses_equal_those_of_one_process(bench: Bench, alone: Path, way: str) -> None:
     """Losses agree to 1e-5 in float32 with dropout, clipping and validation, at all updates."""
     processes, settings = WAYS[way]
 
@@ -52,7 +52,7 @@ def test_losses_are_those_of_one_process(bench: Bench, alone: Path, way: str) ->
         assert (folder / name / "weights.safetensors").is_file()
 
 
-def test_packed_rows_are_shared_too(bench: Bench) -> None:
+def test_unpadded_rows_are_divided_between_processes(bench: Bench) -> None:
     """Losses agree for data parallelism, FSDP and tensor parallelism."""
     one = bench.train("unpadded", 0, padding="unpadded")
 
@@ -90,7 +90,7 @@ def test_checkpoints_are_read_by_other_processes_to_the_bit(bench: Bench, alone:
             assert torch.equal(tensor, found[name].reshape(tensor.shape)), name
 
 
-def test_a_run_goes_on_with_other_processes(bench: Bench, alone: Path) -> None:
+def test_a_run_resumes_with_another_number_of_processes(bench: Bench, alone: Path) -> None:
     """Three updates each by one process, four, two and one give the curve of one process."""
     ways: tuple[tuple[int, dict[str, Any]], ...] = (
         (0, {}),

@@ -47,7 +47,7 @@ def of(
 
 
 @pytest.mark.parametrize("data_parallel_size", [2, 3, 4])
-def test_processes_together_do_what_one_does(corpus: Corpus, data_parallel_size: int) -> None:
+def test_processes_together_get_the_batches_of_one(corpus: Corpus, data_parallel_size: int) -> None:
     """The batches and their numbers are the same, also past the end of an epoch."""
     updates = 20
     alone = list(islice(of(corpus, 0, 1), updates))
@@ -69,7 +69,7 @@ def test_processes_together_do_what_one_does(corpus: Corpus, data_parallel_size:
         assert {p.rounds for p in many} == {max(len(p.batches) for p in many)}
 
 
-def test_tokens_are_counted_without_reading_those_of_others(corpus: Corpus) -> None:
+def test_tokens_of_other_ranks_are_counted_without_reading_them(corpus: Corpus) -> None:
     """The token counts computed from lengths are those of the batches."""
     for micro_batches in islice(of(corpus, 0, 1), 8):
         batches = [batch for _, batch in micro_batches.batches]
@@ -77,7 +77,7 @@ def test_tokens_are_counted_without_reading_those_of_others(corpus: Corpus) -> N
         assert micro_batches.source_tokens == sum(batch.source_tokens for batch in batches)
 
 
-def test_another_number_of_processes_goes_on_where_these_were(corpus: Corpus) -> None:
+def test_another_number_of_processes_continues_the_batches(corpus: Corpus) -> None:
     """Three updates by two processes, then by four, give the batches of one process."""
     alone = list(islice(of(corpus, 0, 1), 6))
     third = next(islice(of(corpus, 1, 2), 2, None))
@@ -102,7 +102,7 @@ def test_batches_of_an_update_drop_different_numbers() -> None:
     assert len(seeds) == 2 * 2000 * 16
 
 
-def test_the_first_batch_is_seeded_by_the_update_alone() -> None:
+def test_the_first_batch_is_seeded_only_by_the_update() -> None:
     """Runs with one batch per update have the dropout that they had before updates were shared."""
     assert seed_of(7, 123, 0) == 7 * 1_000_003 + 123
 

@@ -41,7 +41,7 @@ def test_heads_and_middles_are_divided_by_columns_then_rows() -> None:
     }
 
 
-def test_what_does_not_divide_stays_whole_and_says_why() -> None:
+def test_indivisible_blocks_are_not_partitioned_with_a_reason() -> None:
     """Neither 8 heads nor a d_ff of 2,048 divide by 3."""
     made = plan(graph("transformer-base", layers=1), 3)
 
@@ -50,7 +50,7 @@ def test_what_does_not_divide_stays_whole_and_says_why() -> None:
     assert made.whole["decoder.0.feed_forward.f"] == "2048 d_ff do not divide evenly among 3"
 
 
-def test_fewer_heads_of_keys_than_processes_stay_whole() -> None:
+def test_fewer_key_value_heads_than_processes_are_not_partitioned() -> None:
     """Two key-value heads can be shared by two processes, not by four."""
     grouped = graph("transformer-gqa", layers=1)
     two, four = plan(grouped, 2), plan(grouped, 4)
@@ -60,7 +60,7 @@ def test_fewer_heads_of_keys_than_processes_stay_whole() -> None:
     assert [path for path in four.whole if "attention" in path]
 
 
-def test_heads_with_numbers_of_their_own_stay_whole() -> None:
+def test_heads_with_own_parameters_are_not_partitioned() -> None:
     """A block with a learned gate or bias per head is not partitioned."""
     blocks = plan(graph("transformer-headgates", layers=1), 2).blocks
 
@@ -102,7 +102,7 @@ def divided_by_hand(
     ],
     ids=lambda use: f"{use['use']} {sorted(use['params'])[-1]}",
 )
-def test_parts_of_a_block_add_up_to_the_whole(use: dict[str, Any]) -> None:
+def test_parts_of_a_block_add_up_to_the_block(use: dict[str, Any]) -> None:
     """Slicing the module by hand agrees with its contract."""
     spec = {
         "format": 2,

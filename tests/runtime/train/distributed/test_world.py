@@ -17,14 +17,14 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_without_torchrun_nothing_goes_on_by_itself(tmp_path: Path) -> None:
+def test_without_torchrun_no_run_resumes_automatically(tmp_path: Path) -> None:
     """Without torchrun no run resumes automatically, and no file is written."""
     assert not resumes_by_itself(tmp_path / "run", World(), begun=True)
     assert not (tmp_path / "run").exists()
     assert is_main_process()
 
 
-def test_a_restarted_job_goes_on(launch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_restarted_job_resumes(launch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A restarted job finds its own name; another job does not, unless it starts the run anew."""
     assert not resumes_by_itself(tmp_path, World(), begun=False)
     assert resumes_by_itself(tmp_path, World(), begun=True)

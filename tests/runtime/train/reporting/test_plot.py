@@ -72,7 +72,7 @@ def test_another_broken_line_is_named(tmp_path: Path) -> None:
         plot_curves(metrics, tmp_path / "curves.png")
 
 
-def test_the_later_line_of_an_update_counts(tmp_path: Path) -> None:
+def test_the_last_line_of_an_update_is_used(tmp_path: Path) -> None:
     """A run that resumed from an older checkpoint writes some updates again."""
     metrics = write(tmp_path / "metrics.jsonl", train(1), train(2, 9.0), train(3), train(2, 4.0))
 
@@ -91,7 +91,7 @@ def test_the_running_mean_keeps_straight_lines() -> None:
 
 
 @pytest.mark.parametrize("text", ["", '{"type": "other", "update": 1}\n'])
-def test_nothing_to_draw_is_said(tmp_path: Path, text: str) -> None:
+def test_a_run_without_reports_cannot_be_plotted(tmp_path: Path, text: str) -> None:
     """A run without a report has nothing to draw."""
     (tmp_path / "metrics.jsonl").write_text(text)
 
@@ -99,7 +99,7 @@ def test_nothing_to_draw_is_said(tmp_path: Path, text: str) -> None:
         plot_curves(tmp_path / "metrics.jsonl", tmp_path / "curves.png")
 
 
-def test_missing_metrics_are_said(tmp_path: Path) -> None:
+def test_missing_metrics_are_reported(tmp_path: Path) -> None:
     """A folder without a run has no metrics file."""
     with pytest.raises(InputError, match="no metrics file"):
         plot_curves(tmp_path / "metrics.jsonl", tmp_path / "curves.png")

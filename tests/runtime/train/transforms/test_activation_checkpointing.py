@@ -72,7 +72,7 @@ def test_gradients_are_the_same_and_less_is_kept(text: str) -> None:
     assert list(again.state_dict()) == list(plain.state_dict())
 
 
-def test_all_layers_recomputed_keep_what_passes_between_them() -> None:
+def test_checkpointed_layers_save_only_their_inputs() -> None:
     """With six layers, less than a third of the elements is saved."""
     graph = tiny(6)
     plain, again = build(graph).train(), build(graph).train()
@@ -105,7 +105,7 @@ def test_copies_are_still_compiled_once() -> None:
         torch.testing.assert_close(gradients_again[name], gradient, atol=1e-6, rtol=1e-4)
 
 
-def test_a_run_says_what_it_recomputes_and_ends_the_same(
+def test_a_run_with_activation_checkpointing_gives_equal_results(
     toy_run: Callable[..., Run], tmp_path: Path
 ) -> None:
     """A run file selects modules; an invalid selection is an error with the nearest path."""

@@ -51,7 +51,7 @@ def naive(
 @pytest.mark.parametrize("chunk", [2**25, 60], ids=["one chunk", "many"])
 @pytest.mark.parametrize("biased", [True, False], ids=["bias", "no bias"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
-def test_loss_and_gradients_are_those_of_torch(
+def test_loss_and_gradients_equal_torch(
     monkeypatch: pytest.MonkeyPatch, smoothing: float, chunk: int, *, biased: bool
 ) -> None:
     """Results agree to 1e-6 of the largest value, for any chunk size and with padding."""
@@ -76,7 +76,9 @@ def test_loss_and_gradients_are_those_of_torch(
 
 
 @pytest.mark.parametrize("spread", ["vocabulary", "others"])
-def test_who_shares_the_mass(spread: Literal["vocabulary", "others"]) -> None:
+def test_smoothing_spreads_agree_with_the_unfused_loss(
+    spread: Literal["vocabulary", "others"],
+) -> None:
     """Both spreads agree with the unfused loss."""
     x, weight, bias, target = drawn()
     options: dict[str, Any] = {"smoothing": 0.2, "pad": PAD, "spread": spread}
@@ -87,7 +89,7 @@ def test_who_shares_the_mass(spread: Literal["vocabulary", "others"]) -> None:
     torch.testing.assert_close(found.loss, expected.loss, rtol=1e-6, atol=0)
 
 
-def test_rows_that_do_not_count_give_nothing_where_all_go_through() -> None:
+def test_masked_rows_get_no_gradient() -> None:
     """With a mask, as on an accelerator, padding gets no gradient."""
     x, weight, bias, target = drawn()
     rows, right = x.flatten(0, 1), target.flatten()
@@ -106,7 +108,7 @@ def test_rows_that_do_not_count_give_nothing_where_all_go_through() -> None:
         torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-6 * expected.abs().max())
 
 
-def test_nothing_but_padding_loses_nothing() -> None:
+def test_only_padding_gives_zero_loss() -> None:
     """Without tokens the sums and the gradients are zero."""
     x, weight, _, target = drawn()
 

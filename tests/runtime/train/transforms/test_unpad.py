@@ -107,7 +107,7 @@ def learnt(
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_outputs_and_slopes_are_those_of_padded_rows(name: str) -> None:
+def test_outputs_and_gradients_equal_those_of_padded_rows(name: str) -> None:
     """Every shipped spec agrees at non-padding tokens, or is refused with its reason."""
     made = small(name)
     plan = plan_unpad(made)
@@ -202,7 +202,7 @@ def test_a_block_that_takes_any_axes_does_not_look_at_them(key: str) -> None:
     torch.testing.assert_close(dict(model(**flat(rows))), flat(model(**rows)))
 
 
-def test_rows_go_away_and_come_back() -> None:
+def test_rows_are_unpadded_and_padded_again() -> None:
     """By hand: two rows of three positions, four of them non-padding."""
     mask = torch.tensor([[True, True, False], [True, False, True]])
     rows = rows_of(mask)
@@ -224,14 +224,14 @@ def test_rows_go_away_and_come_back() -> None:
     )
 
 
-def test_positions_are_found_without_being_counted() -> None:
+def test_positions_are_found_with_a_known_count() -> None:
     """With a known count nothing has to be read from the device."""
     mask = torch.rand(400, generator=torch.Generator().manual_seed(1)) < 0.6
 
     assert _first(mask, int(mask.sum())).tolist() == mask.nonzero()[:, 0].tolist()
 
 
-def test_positions_are_kept_to_the_last_that_is_no_padding() -> None:
+def test_positions_up_to_the_last_non_padding_token_count() -> None:
     """The first position is never masked: some models begin their outputs with the padding id."""
     ids = torch.tensor([[0, 7, 0, 8, 0, 0], [0, 0, 0, 0, 0, 0], [5, 6, 7, 8, 9, 4]])
 
@@ -251,7 +251,7 @@ def test_how_much_is_padding_is_known_before_the_training() -> None:
     assert padding_of(corpus, BatchSettings(tokens=8), 1) == pytest.approx(2 / 12)
 
 
-def test_what_is_recomputed_sees_the_same_rows() -> None:
+def test_checkpointed_layers_get_the_same_unpadded_rows() -> None:
     """With activation checkpointing the backward pass runs layers on the same unpadded rows."""
     made = small("transformer-base")
     plan = plan_unpad(made)
@@ -268,7 +268,7 @@ def test_what_is_recomputed_sees_the_same_rows() -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "all"])
-def test_the_kernel_of_many_lengths_is_told_where_rows_begin(
+def test_the_variable_length_kernel_gets_the_row_offsets(
     monkeypatch: pytest.MonkeyPatch, *, causal: bool
 ) -> None:
     """Called as documented, the kernel gives the attention of each row."""
