@@ -1,18 +1,27 @@
-"""Rules for the code base: short files, one import direction, fast imports."""
+"""Rules for the code base: short files and folders, one import direction, fast imports."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from weft.blocks.registry import STANDARD
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("specs", "graphs", "blocks", "runtime")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+BLOCKS = [
+    path
+    for path in (ROOT / "blocks").rglob("*.py")
+    if not re.search(r"_(module|onnx)\.py$|/kernels/|__init__", str(path))
+]
+"""Contracts of the blocks, params and the registry."""
 
 
 def module_name(path: Path) -> str:
@@ -43,6 +52,13 @@ def test_every_file_is_short_and_has_a_docstring() -> None:
     assert silent == []
 
 
+def test_no_folder_has_many_files() -> None:
+    """A listing of a folder fits about a dozen lines."""
+    counts = Counter(path.parent.relative_to(ROOT) for path in SOURCES if path.stem != "__init__")
+
+    assert {str(folder): count for folder, count in counts.items() if count > 13} == {}
+
+
 def test_reading_checking_and_drawing_need_no_torch() -> None:
     """`specs` and `graphs` import quickly and run without torch."""
     modules = [module_name(p) for p in SOURCES if p.relative_to(ROOT).parts[0] in FOLDERS[:2]]
@@ -50,9 +66,64 @@ def test_reading_checking_and_drawing_need_no_torch() -> None:
     assert imports_torch(*modules) == ""
 
 
+def test_contracts_of_blocks_need_no_torch() -> None:
+    """Every contract can be imported while importing torch and numpy fails."""
+    blocked = "import sys; sys.modules['torch'] = sys.modules['numpy'] = None\n"
+    contracts = [module_name(path) for path in BLOCKS]
+    code = blocked + f"import {', '.join(contracts)}\nfrom weft.blocks.registry import registry"
+    code += "\nprint(len(list(registry())))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == len(STANDARD)
+
+
 def test_importing_the_public_api_needs_no_torch() -> None:
     """`import weft` is fast; torch is imported with the first model."""
     assert imports_torch("weft") == ""
+
+
+def test_only_blocks_know_a_block() -> None:
+    """Other folders read a block's contract: they name no block and no class of a block's module.
+
+    Examples in docstrings and messages, which contain more than the name, are allowed.
+    """
+    above = [path for path in SOURCES if path.relative_to(ROOT).parts[0] != "blocks"]
+    above.remove(ROOT / "specs/format_1.py")  # renames two blocks of old files
+    named = {
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in above
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.Constant) and node.value in STANDARD)
+        or (isinstance(node, ast.ImportFrom) and (node.module or "").endswith("_module"))
+    }
+
+    assert named == set()
+
+
+def test_signatures_are_not_inspected_at_run_time() -> None:
+    """Generated code calls a slot with named ports, so nothing inspects a module's `forward`."""
+    inspecting = {
+        str(path.relative_to(ROOT)): line
+        for path in SOURCES
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"\b(getfullargspec|signature)\(", line) and "inspect" in line
+    }
+
+    # The arguments of torch's own wrapper differ by version.
+    only = "_NAMES = inspect.signature(DistributedDataParallel).parameters"
+    assert inspecting == {"runtime/train/engine.py": only}
+
+
+def test_files_named_by_the_architecture_page_exist() -> None:
+    """`docs/architecture.md` names files relative to the root of the repository."""
+    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w./-]+(?:\.\w+|/))`", page)
+
+    assert len(named) > 50
+    assert [name for name in named if "/" in name and not (ROOT / name).exists()] == []
 
 
 @pytest.mark.slow

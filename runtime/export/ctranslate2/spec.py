@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ....blocks.position.position_module import sinusoids
 from ....graphs.ir.graph import Graph
 from .layer_features import ACTIVATIONS, Features, epsilon_of, features_of
 from .layer_stacks import Layer, Place, Refusals, Stack, Stacks, read_stacks
@@ -137,10 +136,11 @@ def _table(features: Features, model: nn.Module) -> Tensor:
     place = features.table
     if place is None:
         return torch.zeros(POSITIONS, features.d_model)
-    if place.part.weights():  # learned; otherwise sinusoidal
-        learned: Tensor = _module(model, place).weight
-        return learned
-    return sinusoids(torch.arange(POSITIONS), features.d_model, _module(model, place).form)
+    module = _module(model, place)
+    length = place.part.block.max_length(place.part.arguments) or POSITIONS
+    zeros = next(model.parameters()).new_zeros(1, length, features.d_model)
+    added: Tensor = module.eval()(zeros)  # the block adds its table to its input
+    return added[0]
 
 
 def _layer(made: Any, layer: Layer, features: Features, model: nn.Module) -> None:
