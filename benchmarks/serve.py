@@ -94,7 +94,7 @@ async def hangs_up(
         await writer.drain()
         await asyncio.sleep(chance.random() * 0.3)
         writer.get_extra_info("socket").setsockopt(
-            socket.SOL_SOCKET, socket.SO_LINGER, struct.unpad("ii", 1, 0)
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
         )
         writer.transport.abort()
         answers.hung_up += 1

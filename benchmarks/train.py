@@ -345,7 +345,7 @@ def main() -> None:
     parser.add_argument(
         "--forms", nargs="*", help="shipped, best (default: both; on CUDA only best)"
     )
-    parser.add_argument("--packed", action="store_true", help="also run Weft on unpadded rows")
+    parser.add_argument("--unpadded", action="store_true", help="also train Weft on unpadded rows")
     parser.add_argument("--quick", action="store_true", help="bfloat16, 2048 tokens, only Marian")
     options = parser.parse_args()
     on_gpu = options.device != "cpu"
@@ -358,7 +358,7 @@ def main() -> None:
     precisions = options.precision or (["bfloat16"] if on_gpu else ["bfloat16", "float32"])
     sized = on_gpu or options.sizes != ["base"]
     peers = options.only or (ON_GPU if sized else [n for n in CONTESTANTS if n != "weft"])
-    ours = ["weft", UNPADDED] if on_gpu or options.packed else ["weft"]
+    ours = ["weft", UNPADDED] if on_gpu or options.unpadded else ["weft"]
     if options.threads:
         torch.set_num_threads(options.threads)
     machine = torch.cuda.get_device_name() if on_gpu else processor_name()

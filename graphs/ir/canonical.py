@@ -126,7 +126,7 @@ def scope_of(form: Json, template: str) -> Json:
 
 
 def is_part(record: Json) -> bool:
-    """Return whether a record is a registered block: only their keys contain a version."""
+    """Return whether a record uses a registered block: only keys of blocks contain a version."""
     return "@" in record.get("use", "")
 
 

@@ -233,7 +233,7 @@ class RepeatNode(_Placed):
         return runs
 
     def owners(self) -> Iterator[tuple[str, Scope]]:
-        """Yield each set of weights: path below the node (`3.`, or empty when shared) and scope."""
+        """Yield each copy with its own weights: its path (`3.`; empty if shared) and scope."""
         if self.share:
             yield "", self.body
             return

@@ -60,7 +60,7 @@ class Visit:
 
     @property
     def path(self) -> str:
-        """Its path, as a patch selects it."""
+        """Path of the node or block, in the notation of patch selections."""
         return path_of(self.pieces)
 
     @property

@@ -17,7 +17,7 @@ from ..decode.decode import SpecialTokens
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A model on ids, called with one sequence at a time."""
+    """A model of ids that is called with one sequence at a time, without decoding state."""
 
     model: nn.Module
     graph: Graph

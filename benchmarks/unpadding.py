@@ -1,7 +1,7 @@
 """Compare training steps on unpadded rows with steps on padded batches.
 
-    python benchmarks/packing.py            # bfloat16 and float32: ten minutes on 2 cores
-    python benchmarks/packing.py --quick    # 2 minutes
+    python benchmarks/unpadding.py            # bfloat16 and float32: ten minutes on 2 cores
+    python benchmarks/unpadding.py --quick    # 2 minutes
 
 The step is that of `train.py`: Transformer base with a vocabulary of 37000, forward and backward,
 on 34 + 34 sentences whose longest has 60 tokens.  Lengths are drawn uniformly from a range whose
