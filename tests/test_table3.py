@@ -184,6 +184,7 @@ def test_big_prints_213_only_for_a_vocabulary_near_36000() -> None:
     assert round(released("transformer-big") / 1e6, 1) == BIG.closer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*FILES, "table3-e"])
 def test_stepping_a_row_equals_its_parallel_pass(name: str) -> None:
     """Decoding one position at a time gives the logits of the parallel pass."""

@@ -201,6 +201,7 @@ def test_an_empty_profile_is_a_table_too() -> None:
     assert flame_svg(empty.stacks, "none").startswith("<svg")
 
 
+@pytest.mark.slow
 def test_a_run_is_profiled_and_not_begun(toy_run: Callable[..., Run], tmp_path: Path) -> None:
     """Profiles have nodes, data, loss and optimizer; files are written, but no checkpoint."""
     found, files = api.profile(toy_run(), out=tmp_path / "out", updates=2)

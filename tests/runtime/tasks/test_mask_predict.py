@@ -115,6 +115,7 @@ def test_a_length_that_needs_the_target_is_refused(
         make_task(run, prepared, graph).check(graph)
 
 
+@pytest.mark.slow
 def test_a_run_trains_translates_and_resumes(
     toy_run: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

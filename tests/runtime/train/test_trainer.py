@@ -207,6 +207,7 @@ def test_accumulating_equals_a_larger_batch(toy_run: Maker, tmp_path: Path) -> N
         torch.testing.assert_close(a[name], b[name], atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_unpadded_training_equals_padded_training(toy_run: Maker, tmp_path: Path) -> None:
     """Without dropout the curves are equal, and unpadding is logged; `auto` depends on the data."""
     calm = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "dropout": 0.0}
@@ -270,6 +271,7 @@ def test_a_run_older_than_a_setting_resumes_without_a_warning(begun_run: Run, be
     assert not [text for text in messages if text.startswith("warning")]
 
 
+@pytest.mark.slow
 def test_late_dropout_starts_at_its_update(toy_run: Maker, tmp_path: Path) -> None:
     """The run equals one without dropout until `dropout_from`, then one with it, also resumed."""
     base = toy_run(updates=3, checkpoint={"every": 3, "keep": 3, "average": 2})

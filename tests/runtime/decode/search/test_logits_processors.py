@@ -190,6 +190,7 @@ def test_outputs_contain_the_required_phrases(
             assert one.log_probability == pytest.approx(forced, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_dividing_the_beam_finds_a_better_place_for_a_phrase() -> None:
     """Compared with every output of up to four tokens that has the phrase, for most models."""
     best, near = 0, 0

@@ -179,6 +179,7 @@ def test_every_shipped_run_of_a_parser_fits_its_spec() -> None:
         assert (run.search.alpha, run.search.max_extra) == (0.3, 300)
 
 
+@pytest.mark.slow
 def test_a_run_resumed_is_a_run_undisturbed(tree_run: Callable[..., Run], tmp_path: Path) -> None:
     """The results are bitwise equal, with weights and a mixture of treebanks."""
     data = tree_run().data
