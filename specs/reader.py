@@ -267,11 +267,6 @@ def _bounded(value: dict[str, Any], source: str) -> None:
         raise SpecError(beyond)
 
 
-def read_spec(path: Path) -> Spec:
-    """Read and validate one spec file."""
-    return parse(Spec, read_value(path), str(path))
-
-
 _WORDS = {
     "model_type": "an object",
     "dict_type": "an object",

@@ -23,7 +23,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...specs.findings import InputError, did_you_mean
+from ...specs.findings import InputError
 from .corpora import fetched
 from .folders import resuming
 from .readers import Parallel, Reading
@@ -37,7 +37,7 @@ from .tokenizer import Tokenizer, train_tokenizer
 from .tokenizer_sample import sampled
 
 if TYPE_CHECKING:
-    from .settings import DataSettings, Files, TokenizerSettings
+    from .settings import DataSettings, TokenizerSettings
 
 FORMAT = 1
 MARKER = "prepared.json"
@@ -68,22 +68,7 @@ class Prepared:
 
     def valid_text(self) -> tuple[list[str], list[str]]:
         """Return all validation lines, source and target, unprocessed."""
-        return self._text(self.data.valid)
-
-    def test_text(self, name: str) -> tuple[list[str], list[str]]:
-        """Return all lines of a test set, source and target, unprocessed.
-
-        Raises:
-            InputError: there is no test set of that name.
-        """
-        if name not in self.data.test:
-            msg = f"no test set '{name}'"
-            raise InputError(msg, help=did_you_mean(name, self.data.test))
-        return self._text(self.data.test[name])
-
-    def _text(self, files: Files) -> tuple[list[str], list[str]]:
-        """Return all lines of both sides."""
-        pairs = list(self.reading.pairs(files, self.data.root))
+        pairs = list(self.reading.pairs(self.data.valid, self.data.root))
         return [left for left, _ in pairs], [right for _, right in pairs]
 
 

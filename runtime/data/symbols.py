@@ -136,10 +136,6 @@ class Symbols:
             raise InputError(msg, place=place, help="prepare the data again")
         return cls(symbols, source if spelled else None)
 
-    def id_of(self, symbol: str) -> int | None:
-        """Return the id of a symbol, or None if it is not in the vocabulary."""
-        return self._ids.get(symbol)
-
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without an end token."""
         return self.encode_many([text])[0]

@@ -83,7 +83,7 @@ def test_text_of_a_name_is_prepared_as_that_of_files(library: Path, tmp_path: Pa
     again = prepare(data, TokenizerSettings(vocab_size=20), tmp_path / "out")
 
     assert made.report["train"]["kept"] == 40
-    assert made.test_text("toy")[1][:2] == ["eins", "zwei"]
+    assert made.valid_text()[1][:2] == ["eins", "zwei"]
     assert again.report == made.report
     assert len((library / "calls").read_text().splitlines()) == 1
 

@@ -104,10 +104,6 @@ def test_measured_text_is_the_text_of_the_files(data: DataSettings, tmp_path: Pa
         ["one\u0085two", "", "two " * 30, "six"],
         ["eins", "zwei", "zwei", "sechs"],
     )
-    assert prepared.test_text("small") == (["one", "two"], ["eins", "zwei"])
-    with pytest.raises(InputError, match="no test set 'smal'") as caught:
-        prepared.test_text("smal")
-    assert caught.value.help == "did you mean 'small'?"
 
 
 def test_a_second_call_opens_the_prepared_data(
