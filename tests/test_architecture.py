@@ -30,14 +30,18 @@ def module_name(path: Path) -> str:
     return ".".join(("weft", *parts)).removesuffix(".__init__")
 
 
-def imports_torch(*modules: str, among: tuple[str, ...] = ("torch", "numpy")) -> str:
-    """Import modules in a fresh interpreter; return which modules of `among` were loaded."""
-    code = f"import sys, {', '.join(modules)}; print(*{{*{among}}} & set(sys.modules))"
+def printed(code: str) -> str:
+    """Run code in a fresh interpreter; return what it prints."""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+def imports_torch(*modules: str, among: tuple[str, ...] = ("torch", "numpy")) -> str:
+    """Import modules in a fresh interpreter; return which modules of `among` were loaded."""
+    return printed(f"import sys, {', '.join(modules)}; print(*{{*{among}}} & set(sys.modules))")
 
 
 def test_every_file_is_short_and_has_a_docstring() -> None:
@@ -72,12 +76,8 @@ def test_contracts_of_blocks_need_no_torch() -> None:
     contracts = [module_name(path) for path in BLOCKS]
     code = blocked + f"import {', '.join(contracts)}\nfrom weft.blocks.registry import registry"
     code += "\nprint(len(list(registry())))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
-    )
 
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) == len(STANDARD)
+    assert int(printed(code)) == len(STANDARD)
 
 
 def test_importing_the_public_api_needs_no_torch() -> None:

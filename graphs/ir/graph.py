@@ -2,7 +2,7 @@
 
 Scopes keep the structure of the spec (a repeat is one node with a body), so checking, drawing
 and code generation cost the same for 6 layers and for 600.  The expanded networkx graph, with
-one vertex for each block, is in `flat.py`; every walk over nodes is in `traverse.py`.
+one vertex for each block, is in `flat.py`, and the walk over all nodes in `traverse.py`.
 """
 
 from __future__ import annotations

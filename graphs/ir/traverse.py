@@ -1,4 +1,6 @@
-"""Traversal: every walk over the nodes and blocks of a graph, with one notation for paths.
+"""Traversal: walk over the nodes and blocks of a graph, with one notation for paths.
+
+Analyses that follow values along wires, such as the checker, go through the scopes themselves.
 
 A path names nodes from the root, separated by dots, in the notation of patch selections:
 
@@ -13,7 +15,7 @@ no copy number where copies share their weights.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from .graph import (
@@ -105,59 +107,31 @@ def _in_scope(scope: Scope, parent: Visit | None, module: str, copies: Copies) -
     before = parent.pieces if parent is not None else ()
     runs, sets = (parent.runs, parent.sets) if parent is not None else (1, 1)
     for node in scope.nodes:
-        here: tuple[Piece, ...] = (*before, ("name", node.name))
         path = module + node.name
+        visit = Visit(
+            pieces=(*before, ("name", node.name)),
+            module=path,
+            node=node,
+            part=node.part if isinstance(node, BlockNode) else None,
+            body=None if isinstance(node, BlockNode) else node.body,
+            runs=runs,
+            sets=sets,
+            parent=parent,
+        )
+        yield visit
         match node:
             case BlockNode():
-                visit = Visit(
-                    pieces=here,
-                    module=path,
-                    node=node,
-                    part=node.part,
-                    runs=runs,
-                    sets=sets,
-                    parent=parent,
-                )
-                yield visit
                 yield from _in_slots(node.part, visit, copies)
             case TemplateNode():
-                visit = Visit(
-                    pieces=here,
-                    module=path,
-                    node=node,
-                    body=node.body,
-                    runs=runs,
-                    sets=sets,
-                    parent=parent,
-                )
-                yield visit
                 yield from _in_scope(node.body, visit, f"{path}.", copies)
             case RepeatNode():
-                visit = Visit(
-                    pieces=here,
-                    module=path,
-                    node=node,
-                    body=node.body,
-                    runs=runs,
-                    sets=sets,
-                    parent=parent,
-                )
-                yield visit
                 yield from _in_copies(node, visit, copies)
 
 
 def _in_copies(node: RepeatNode, around: Visit, copies: Copies) -> Iterator[Visit]:
     """Walk the copies of a repeat; copies that share weights have no number in paths."""
     if node.share and copies != "each":
-        inside = Visit(
-            pieces=around.pieces,
-            module=around.module,
-            node=node,
-            body=node.body,
-            runs=around.runs * node.repeat,
-            sets=around.sets,
-            parent=around.parent,
-        )
+        inside = replace(around, runs=around.runs * node.repeat)
         yield from _in_scope(node.body, inside, f"{around.module}.", copies)
         return
     if copies == "folded":

@@ -12,19 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...specs.findings import InputError, did_you_mean
-from ...specs.patches.select import Kind, Segment, SelectError, glob, read_selection
+from ...specs.patches.select import Segment, SelectError, glob, read_selection
 from ..ir.graph import Graph, Part, RepeatNode, Scope
-from ..ir.traverse import visits
-
-_Piece = tuple[Kind, str, int]
-"""One piece of a path: its kind, its name, its number."""
+from ..ir.traverse import Piece, path_of, visits
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Something that a selection can name."""
 
-    pieces: tuple[_Piece, ...]
+    pieces: tuple[Piece, ...]
     modules: tuple[str, ...]
     """Paths of its modules: one, or all copies of a repeat."""
     record: Mapping[str, Any]
@@ -33,9 +30,8 @@ class _Place:
     @property
     def text(self) -> str:
         """The path with `*` for copy numbers."""
-        words = ("*" if kind == "index" else word for kind, word, _ in self.pieces)
-        marks = ("/" if kind == "slot" else "." for kind, _, _ in self.pieces)
-        return "".join(f"{mark}{word}" for mark, word in zip(marks, words, strict=True))[1:]
+        words = ((kind, "*" if kind == "index" else word) for kind, word in self.pieces)
+        return path_of(tuple(words))
 
 
 def chosen(graph: Graph, text: str, *, place: str = "") -> tuple[str, ...]:
@@ -82,9 +78,6 @@ def _inside(path: str, other: str) -> bool:
 def _places(graph: Graph) -> Iterator[_Place]:
     """Yield everything that a selection can name, including every copy."""
     for visit in visits(graph.root, "each"):
-        pieces = tuple(
-            (kind, word, int(word) if kind == "index" else 0) for kind, word in visit.pieces
-        )
         modules: tuple[str, ...] = (visit.module,)
         if visit.kind == "name" and isinstance(visit.node, RepeatNode) and not visit.node.share:
             modules = tuple(f"{visit.module}.{index}" for index in range(visit.node.repeat))
@@ -92,14 +85,14 @@ def _places(graph: Graph) -> Iterator[_Place]:
             record = {"use": visit.part.key, "params": visit.part.params.model_dump(mode="json")}
         else:
             record = _template(visit.body) if visit.body is not None else {}
-        yield _Place(pieces, modules, record)
+        yield _Place(visit.pieces, modules, record)
 
 
 def _template(scope: Scope) -> dict[str, Any]:
     return {"use": scope.name, "block": scope.name}
 
 
-def _fits(segments: tuple[Segment, ...], pieces: tuple[_Piece, ...]) -> bool:
+def _fits(segments: tuple[Segment, ...], pieces: tuple[Piece, ...]) -> bool:
     """Return whether a path matches the segments of a selection."""
 
     @functools.cache
@@ -110,6 +103,10 @@ def _fits(segments: tuple[Segment, ...], pieces: tuple[_Piece, ...]) -> bool:
         if one.kind == "any":
             more = piece < len(pieces) and from_(segment, piece + 1)
             return more or from_(segment + 1, piece)
-        return piece < len(pieces) and one.fits(*pieces[piece]) and from_(segment + 1, piece + 1)
+        if piece == len(pieces):
+            return False
+        kind, word = pieces[piece]
+        number = int(word) if kind == "index" else 0
+        return one.fits(kind, word, number) and from_(segment + 1, piece + 1)
 
     return from_(0, 0)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ...specs.findings import InputError, did_you_mean
 from ..checkpoint.checkpoint import open_checkpoint
-from .ctranslate2.export import QUANTIZATIONS, Checked, export_ctranslate2
+from .ctranslate2.export import Checked, export_ctranslate2
+from .ctranslate2.quantization import QUANTIZATIONS
 from .onnx.export import CheckedOnnx, export_onnx
 
 ENGINES = ("ctranslate2", "onnx")

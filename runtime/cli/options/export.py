@@ -5,16 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-QUANTIZATIONS = (
-    "float32",
-    "float16",
-    "bfloat16",
-    "int16",
-    "int8",
-    "int8_float32",
-    "int8_float16",
-    "int8_bfloat16",
-)
+from ...export.ctranslate2.quantization import QUANTIZATIONS
+
 _EXPORT = """Write a checkpoint for another engine, and check that it computes the same.
 
   ctranslate2  a folder for CTranslate2: encoder-decoder and decoder-only models built from

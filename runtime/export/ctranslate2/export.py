@@ -22,16 +22,6 @@ from ..vocabulary import Words, words_of
 from .layer_stacks import Stacks
 from .spec import ct2_plan, ct2_spec
 
-QUANTIZATIONS = (
-    "float32",
-    "float16",
-    "bfloat16",
-    "int16",
-    "int8",
-    "int8_float32",
-    "int8_float16",
-    "int8_bfloat16",
-)
 CLOSE = 1e-3
 """Largest allowed difference of a log probability in float32."""
 NEAR = 0.2
@@ -78,7 +68,7 @@ def export_ctranslate2(
     Args:
         checkpoint: an opened checkpoint.
         out: the folder; an older export there is replaced.
-        quantization: number format of the weights, one of `QUANTIZATIONS`.
+        quantization: number format of the weights, one of `quantization.QUANTIZATIONS`.
         lines: sentences to check with; random tokens by default.
 
     Raises:
