@@ -23,7 +23,7 @@ _COMPARED = 1_000
 """Limit on the length of a misspelled name times the number of names it is compared with."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Finding:
     """One problem in a spec or a run file."""
 
@@ -39,6 +39,10 @@ class Finding:
     """An edit that would fix the problem, or ``""`` when none is known."""
     source: str = ""
     """The file, as the user named it."""
+
+    def __repr__(self) -> str:
+        """Return code, place and problem on one line."""
+        return f"<Finding {self.code} at {_shown(self.at) or '/'}: {_shown(self.problem)}>"
 
     def render(self) -> str:
         """Return the finding as human-readable text."""
@@ -67,8 +71,12 @@ def _shown(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in clipped)
 
 
-class InputError(Exception):
-    """An input is wrong: a file, a line or a value.
+class WeftError(Exception):
+    """Base class of all exceptions that Weft raises on purpose."""
+
+
+class InputError(WeftError):
+    """An input is wrong: a file, a line, a value, or the argument of a function.
 
     The message names the place, and `help` says how to fix it.  Commands print both and
     exit with code 1.
@@ -89,6 +97,18 @@ class InputError(Exception):
         if help:
             lines.append(f"  help: {help}")
         super().__init__("\n".join(lines))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the parts, so that worker processes can raise it in the main process."""
+        return type(self)._from, self._parts()
+
+    @classmethod
+    def _from(cls, *parts: Any) -> Self:
+        problem, place, help_ = parts
+        return cls(problem, place=place, help=help_)
+
+    def _parts(self) -> tuple[Any, ...]:
+        return self.problem, self.place, self.help
 
 
 class SpecError(InputError):

@@ -21,6 +21,7 @@ from .bounds import beyond_bounds
 from .findings import Finding, InputError, SpecError, at_most, did_you_mean, pointer
 from .form import FORMAT, REPEAT, USE, RepeatNode, Spec, UseNode
 from .upgrade import FORMATS, Upgrader, upgrade_format
+from .wording import describe, expected
 
 LARGEST = 384 << 10
 """Maximum bytes of a spec or run file; 1,000 nodes, written out in full, take 300,000."""
@@ -267,15 +268,6 @@ def _bounded(value: dict[str, Any], source: str) -> None:
         raise SpecError(beyond)
 
 
-_WORDS = {
-    "model_type": "an object",
-    "dict_type": "an object",
-    "string_type": "a string",
-    "tuple_type": "a list",
-    "bool_type": "true or false",
-    "too_short": "an object with at least one key",
-}
-"""Types of pydantic errors, and the expected value of each."""
 _NAMES = {
     "": "start with a letter; use letters, digits and '_', at most 64 in all",
     "axes": "start with a capital letter; use letters and digits, at most 16 in all",
@@ -313,12 +305,12 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
             help=_NAMES.get(_key_above(place), _NAMES[""]),
             source=source,
         )
-    wanted = _WORDS.get(error["type"]) or error.get("ctx", {}).get("expected")
-    message = error["msg"][:1].lower() + error["msg"][1:]
+    wanted, clause = expected(error), describe(error)
+    subject = f"'{last}' " if last else "the file "
     return Finding(
         code="S04",
         at=at,
-        problem=f"{last!r} is not {wanted}" if wanted else message,
+        problem=clause if error["type"] == "value_error" else subject + clause,
         evidence=(f"given  {_json(error['input'])}",),
         help=f"write {wanted}" if wanted else "",
         source=source,

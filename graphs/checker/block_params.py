@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from ...specs.expressions import is_expression
 from ...specs.findings import did_you_mean, nearest, pointer
 from ...specs.form import Use
+from ...specs.wording import describe
 from ..ir.block_type import BlockType
 from .params import MISSING, holds_missing
 from .ports import Checker
@@ -185,14 +186,13 @@ def _report_param(
     where = checker.values.blame(texts.get(name), places.get(name, at))
     if where is None:
         return
-    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     field = block.params.model_fields.get(name)
     meaning = (field.description or "") if field else ""
     read = () if where == places.get(name, at) else (f"read at {places[name]}",)
     checker.report(
         code="P01",
         at=where,
-        problem=f"param '{name}' of {block.key} {message[:1].lower()}{message[1:]}",
+        problem=f"param '{name}' of {block.key} {describe(error)}",
         evidence=(f"given  {json.dumps(error['input'], default=str)}", *read),
         help=f"'{name}' is: {meaning.partition('. ')[0].rstrip('.')}" if meaning else "",
     )

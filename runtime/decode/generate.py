@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from ...graphs.ir.graph import Graph
@@ -23,43 +22,8 @@ from ...specs.findings import InputError
 from .active_rows import ActiveRows, Stepper
 from .decode import refuse_ids
 from .search.sampling import Sampler
-from .settings import SampleSettings
+from .settings import GenerateSettings
 from .stepper import ModelStepper
-
-
-class GenerateSettings(BaseModel):
-    """How continuations are generated."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    max_new: int = Field(default=50, ge=1)
-    """Maximum number of tokens to generate, not counting the prompt."""
-    temperature: float = Field(default=0.0, ge=0.0)
-    """Sampling temperature: logits are divided by it; 0 takes the most probable token."""
-    top_k: int | None = Field(default=None, ge=1)
-    """Sample from this many most probable tokens; null is all."""
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    """Sample from the fewest most probable tokens whose probabilities sum to this much."""
-    min_p: float = Field(default=0.0, ge=0, lt=1)
-    """Sample from the tokens with at least this fraction of the most probable token's probability.
-    """
-    seed: int = Field(default=1, ge=0, lt=2**63)
-    """Seed of the random numbers; they depend on it and on the prompt."""
-    samples: int = Field(default=1, ge=1)
-    """Continuations of each prompt; all are equal if the temperature is 0."""
-
-    @property
-    def draws(self) -> SampleSettings | None:
-        """Settings of the sampler; None for greedy decoding."""
-        if self.temperature == 0:
-            return None
-        return SampleSettings(
-            temperature=self.temperature,
-            top_k=self.top_k or 0,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            seed=self.seed,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

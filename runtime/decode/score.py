@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ..data.batches import pad_rows
-from .settings import length_penalty
+from .search.penalty import length_penalty
 from .stepper import mean_log_p
 from .translate import BUFFER, Translator
 

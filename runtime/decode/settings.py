@@ -1,4 +1,4 @@
-"""Settings of search and sampling, and the hypotheses that they return."""
+"""Settings of search, sampling and generation, and the hypotheses they return; no torch."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from torch import Tensor
 
 from ...specs.findings import InputError
+from ...specs.wording import describe
 
 Penalty = Literal["gnmt", "length", "none"]
 """Divisor of a hypothesis's log probability, for comparing different lengths."""
@@ -111,15 +110,50 @@ def search_settings(search: Mapping[str, Any]) -> SearchSettings:
     try:
         return SearchSettings(**search)
     except ValidationError as error:
-        messages = [
-            ".".join(map(str, one["loc"])) + ": " * bool(one["loc"]) + one["msg"]
+        problems = (
+            " ".join(filter(None, [".".join(map(str, one["loc"])), describe(one)]))
             for one in error.errors()
-        ]
+        )
         raise InputError(
-            "; ".join(messages),
+            "; ".join(problems),
             place="search",
             help="run 'weft translate --help' for a description of each setting",
         ) from None
+
+
+class GenerateSettings(BaseModel):
+    """How continuations are generated."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    max_new: int = Field(default=50, ge=1)
+    """Maximum number of tokens to generate, not counting the prompt."""
+    temperature: float = Field(default=0.0, ge=0.0)
+    """Sampling temperature: logits are divided by it; 0 takes the most probable token."""
+    top_k: int | None = Field(default=None, ge=1)
+    """Sample from this many most probable tokens; null is all."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Sample from the fewest most probable tokens whose probabilities sum to this much."""
+    min_p: float = Field(default=0.0, ge=0, lt=1)
+    """Sample from the tokens with at least this fraction of the most probable token's probability.
+    """
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Seed of the random numbers; they depend on it and on the prompt."""
+    samples: int = Field(default=1, ge=1)
+    """Continuations of each prompt; all are equal if the temperature is 0."""
+
+    @property
+    def draws(self) -> SampleSettings | None:
+        """Settings of the sampler; None for greedy decoding."""
+        if self.temperature == 0:
+            return None
+        return SampleSettings(
+            temperature=self.temperature,
+            top_k=self.top_k or 0,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            seed=self.seed,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,17 +168,3 @@ class Hypothesis:
     """`log_probability` divided by the length penalty; comparable within one sentence."""
     finished: bool
     """Whether it ended with `eos`, rather than at the maximum length."""
-
-
-def length_penalty(length: Tensor | int, alpha: float, form: Penalty = "gnmt") -> Tensor:
-    """Return the length penalty, which divides log P; `length` counts `eos`.
-
-    `gnmt`: ((5 + length) / 6)^alpha; `length`: length^alpha; `none`: 1.
-
-    Source: Wu et al. 2016, section 7, https://arxiv.org/abs/1609.08144, without the
-    coverage penalty.
-    """
-    lengths = torch.as_tensor(length, dtype=torch.float32)
-    if form == "none":
-        return torch.ones_like(lengths)
-    return (lengths if form == "length" else (5.0 + lengths) / 6.0) ** alpha

@@ -158,7 +158,8 @@ class Model:
         """
         from ...specs.reader import parse
         from ..checkpoint.tokenizers import ends_of
-        from ..decode.generate import GenerateSettings, generate_with
+        from ..decode.generate import generate_with
+        from ..decode.settings import GenerateSettings
 
         wanted = parse(GenerateSettings, settings, "generate")
         ends = ends_of(self.checkpoint) if eos is None else {eos} if isinstance(eos, int) else eos

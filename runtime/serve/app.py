@@ -24,6 +24,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from ...specs.findings import InputError, did_you_mean
+from ...specs.wording import describe
 from .batcher import ClosedError, FullError, Job
 from .body import BodyLimit
 from .forms import Answer, Ask, Health, Problem, Problems, known_keys
@@ -231,7 +232,7 @@ _HELP = {
 
 def _problem(error: Mapping[str, Any]) -> Problem:
     """Convert one validation error of a body; its place is a JSON pointer."""
-    where, problem, help_ = error["loc"][1:], str(error["msg"]), "see /openapi.json"
+    where, problem, help_ = error["loc"][1:], describe(error), "see /openapi.json"
     if error["type"] == "extra_forbidden":
         problem, known = "unknown key", known_keys(where[:-1])
         help_ = did_you_mean(str(where[-1]), known) or f"known: {', '.join(known)}"
@@ -239,7 +240,7 @@ def _problem(error: Mapping[str, Any]) -> Problem:
         help_ = _EXAMPLE
     return Problem(
         place="".join(f"/{str(one).replace('~', '~0').replace('/', '~1')}" for one in where),
-        problem=problem.removeprefix("Value error, "),
+        problem=problem,
         help=help_,
     )
 

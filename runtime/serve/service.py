@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ...specs.findings import InputError
+from ...specs.wording import describe
 from ..analysis.alignment import reading_source
 from ..compile.decode_compile import steps_of
 from ..decode.settings import SearchSettings
@@ -151,7 +152,7 @@ class Service:
             problems = [
                 Problem(
                     place="/".join(("/search", *map(str, one["loc"]))),
-                    problem=str(one["msg"]).removeprefix("Value error, "),
+                    problem=describe(one),
                     help="see SearchOptions in /openapi.json",
                 )
                 for one in error.errors()

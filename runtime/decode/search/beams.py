@@ -16,8 +16,9 @@ import math
 import torch
 from torch import Tensor
 
-from ..settings import Hypothesis, SearchSettings, length_penalty
+from ..settings import Hypothesis, SearchSettings
 from .constraints import Inclusion
+from .penalty import length_penalty
 
 
 class Beams:

@@ -23,10 +23,11 @@ import torch
 from torch import Tensor
 
 from ..active_rows import ActiveRows, Cancelled, Stepper
-from ..settings import Hypothesis, Penalty, SearchSettings, length_penalty
+from ..settings import Hypothesis, Penalty, SearchSettings
 from .beams import Beams
 from .constraints import Inclusion
 from .logits_processors import LogitsProcessor, chained, still
+from .penalty import length_penalty
 from .sampling import Sampler
 from .top_k import BannedTokens
 

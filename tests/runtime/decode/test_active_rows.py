@@ -22,8 +22,13 @@ from weft.runtime.codegen.build import build
 from weft.runtime.decode import active_rows as active
 from weft.runtime.decode import forced_prefix
 from weft.runtime.decode.decode import Request, SpecialTokens, decode_ids
-from weft.runtime.decode.generate import GenerateSettings, generate_with
-from weft.runtime.decode.settings import Hypothesis, SampleSettings, SearchSettings
+from weft.runtime.decode.generate import generate_with
+from weft.runtime.decode.settings import (
+    GenerateSettings,
+    Hypothesis,
+    SampleSettings,
+    SearchSettings,
+)
 from weft.runtime.decode.stepper import ModelStepper
 from weft.specs.load import load
 

@@ -15,8 +15,9 @@ from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import Contents, save, weights_of
 from weft.runtime.codegen.build import build
 from weft.runtime.decode import stepper
-from weft.runtime.decode.generate import GenerateSettings, generate, generate_with
+from weft.runtime.decode.generate import generate, generate_with
 from weft.runtime.decode.search.sampling import filtered
+from weft.runtime.decode.settings import GenerateSettings
 from weft.specs.findings import InputError, SpecError
 from weft.specs.load import load
 

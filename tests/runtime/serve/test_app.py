@@ -165,7 +165,7 @@ WRONG: list[tuple[dict[str, Any], int, str, str]] = [
     ),
     ({"json": {"source": "a", "search": {"baem": 2}}}, 422, "/search/baem", "unknown key"),
     ({"json": {"source": [3]}}, 422, "/source/0", ""),
-    ({"json": {}}, 422, "/source", "required"),
+    ({"json": {}}, 422, "/source", "is missing"),
     ({"json": []}, 422, "", ""),
     ({"content": b'{"source": "\\ud800"}'}, 422, "/source/0/text", "surrogate"),
     ({"content": b'{"source": "a", "search": {"alpha": NaN}}'}, 422, "/search/alpha", ""),

@@ -19,6 +19,7 @@ from weft.runtime.decode.search.logits_processors import (
     no_repeat,
     repetition_penalty,
 )
+from weft.runtime.decode.search.penalty import length_penalty
 from weft.runtime.decode.search.sampling import Sampler, filtered
 from weft.runtime.decode.search.search import beam_search, sample
 from weft.runtime.decode.search.top_k import BannedTokens
@@ -26,7 +27,6 @@ from weft.runtime.decode.settings import (
     Hypothesis,
     SampleSettings,
     SearchSettings,
-    length_penalty,
 )
 from weft.runtime.decode.stepper import EnsembleStepper
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
 from weft.runtime.decode import active_rows
+from weft.runtime.decode.search.penalty import length_penalty
 from weft.runtime.decode.search.search import beam_search, greedy
-from weft.runtime.decode.settings import Hypothesis, SearchSettings, length_penalty
+from weft.runtime.decode.settings import Hypothesis, SearchSettings
 
 PAD, BOS, EOS, A, B, C = range(6)
 IDS = {"bos": BOS, "eos": EOS, "pad": PAD}
