@@ -1,0 +1,65 @@
+"""Print pip constraints that select the lowest version of each dependency that Weft accepts.
+
+    python tools/lowest.py > lowest.txt
+    pip install -c lowest.txt -e '.[dev]'
+
+The lower bounds of `dependencies` and of the extras become exact versions.  Tools that only
+contributors need, such as pytest, have the versions of `constraints.txt`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CONTRIBUTORS = ("dev", "fuzz", "benchmarks", "parity")
+"""Extras for work on Weft itself."""
+REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[\w,-]+\])?\s*(?:(>=|==)\s*([\d.]+))?$")
+
+
+def requirements() -> dict[str, list[str]]:
+    """Return the requirements by extra; those of every installation have the key ''."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return {"": project["dependencies"], **project["optional-dependencies"]}
+
+
+def bound(requirement: str) -> tuple[str, str]:
+    """Return the name and the lower bound of a requirement; the bound of `weft[serve]` is ''.
+
+    Raises:
+        ValueError: the requirement has another form.
+    """
+    found = REQUIREMENT.match(requirement)
+    if found is None or not (found[3] or found[1] == "weft"):
+        raise ValueError(f"write {requirement!r} as NAME>=VERSION or NAME==VERSION")
+    return found[1], found[3] or ""
+
+
+def pins() -> dict[str, str]:
+    """Return the versions of `constraints.txt` by name."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+
+
+def lowest() -> dict[str, str]:
+    """Return the version of each package by name."""
+    found: dict[str, str] = {}
+    for extra, listed in requirements().items():
+        if extra not in CONTRIBUTORS:
+            found |= dict(map(bound, listed))
+    tools = {name: pins()[name] for name, _ in map(bound, requirements()["dev"]) if name in pins()}
+    found = tools | found
+    found.pop("weft", None)
+    return found
+
+
+def main() -> None:
+    """Print one constraint a line."""
+    for name, version in sorted(lowest().items()):
+        print(f"{name}=={version}")
+
+
+if __name__ == "__main__":
+    main()
