@@ -1,0 +1,282 @@
+"""Build the distributions, install each outside the checkout, and use what was installed.
+
+    python tools/check_dist.py              # build into dist/, install and use both
+    python tools/check_dist.py --demo       # also run `weft demo` from the wheel: minutes
+    python tools/check_dist.py --dist DIR   # use what is in DIR instead of building
+
+A checkout hides mistakes of packaging: a file that is missing in the wheel is still found beside
+the code.  So this script works in a temporary folder, in fresh virtual environments.  In each it
+checks and draws specs, trains a model for a few updates, translates with the averaged checkpoint,
+and serves it over HTTP until SIGTERM.  The variable PIP_ARGS holds extra arguments for `pip
+install`, as for `make`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import tomllib
+import urllib.request
+import venv
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+EXTRAS = ("serve", "demo")
+"""Extras to install, where the distribution has them."""
+NOT_INSTALLED = ("tests", "docs", "tools", "benchmarks", ".ci", ".github")
+"""Folders of the checkout that a wheel must not contain."""
+SOURCE_ONLY = (
+    "constraints.txt",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "tests/conftest.py",
+    "tests/golden/format-1",
+    "tools/check_dist.py",
+)
+"""Some of the files and folders that the source distribution must contain."""
+ONES = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
+DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+SHORT_RUN = {
+    "params.layers": 1,
+    "tokenizer.vocab_size": 64,
+    "updates": 20,
+    "schedule.total": 20,
+    "schedule.warmup": 5,
+    "evaluate.every": 10,
+    "checkpoint.every": 5,
+    "checkpoint.average": 2,
+}
+"""Overrides of the run `demo`: a training of seconds."""
+SERVER_STARTS = 180
+"""Seconds after which a server that is not ready has failed."""
+
+
+def say(text: str) -> None:
+    """Print one line of progress at once."""
+    print(text, flush=True)
+
+
+class Installed:
+    """A virtual environment with Weft, and an empty folder to run commands in."""
+
+    def __init__(self, folder: Path) -> None:
+        """Create the environment."""
+        self.folder = folder
+        self.work = folder / "work"
+        self.work.mkdir(parents=True)
+        venv.create(folder / "venv", with_pip=True)
+        self.bin = folder / "venv" / "bin"
+        hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
+        self.environment = {k: v for k, v in os.environ.items() if k not in hidden}
+        self.environment["PATH"] = f"{self.bin}{os.pathsep}{os.environ.get('PATH', '')}"
+
+    def run(self, *command: str | Path, stdin: str | None = None, expect: int = 0) -> str:
+        """Run a program of the environment; return its output without that to stderr.
+
+        Raises:
+            SystemExit: its exit code is not `expect`.
+        """
+        words = [str(self.bin / command[0]), *map(str, command[1:])]
+        began = time.monotonic()
+        done = subprocess.run(
+            words,
+            cwd=self.work,
+            env=self.environment,
+            input=stdin,
+            stdin=None if stdin is not None else subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        shown = shlex.join(map(str, command))
+        if done.returncode != expect:
+            sys.exit(f"{shown}\nexit code {done.returncode}\n{done.stdout}{done.stderr}")
+        say(f"  {time.monotonic() - began:6.1f} s  {shown[:110]}")
+        return done.stdout
+
+    def install(self, *what: str) -> None:
+        """Install packages with the pinned versions."""
+        arguments = shlex.split(os.environ.get("PIP_ARGS", ""))
+        pinned = ("-c", str(ROOT / "constraints.txt"))
+        self.run("python", "-m", "pip", "install", "--quiet", *arguments, *pinned, *what)
+
+
+def _project() -> dict[str, Any]:
+    """Return `pyproject.toml`."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def build(out: Path, folder: Path) -> None:
+    """Build the source distribution, and the wheel from it; check how PyPI would show them."""
+    tools = Installed(folder / "build")
+    tools.run("python", "-m", "pip", "install", "--quiet", "build", "twine")
+    shutil.rmtree(out, ignore_errors=True)
+    tools.run("python", "-m", "build", "--outdir", out, ROOT)
+    tools.run("twine", "check", "--strict", *sorted(out.iterdir()))
+
+
+def check_contents(wheel: Path, source: Path) -> None:
+    """Compare the contents with the checkout.
+
+    Raises:
+        SystemExit: a file is missing, or one that must not be installed is in the wheel.
+    """
+    with zipfile.ZipFile(wheel) as opened:
+        installed = {n.removeprefix("weft/") for n in opened.namelist() if n.startswith("weft/")}
+    with tarfile.open(source) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    listed = _project()["tool"]["setuptools"]["packages"]
+    packages = {ROOT.joinpath(*name.split(".")[1:]) for name in listed}
+    found = {ROOT / "py.typed"} | {path for folder in packages for path in folder.glob("*.py")}
+    for folder in ("specs", "graphs", "runtime"):
+        found |= {*(ROOT / folder).rglob("*.json"), *(ROOT / folder).rglob("*.html")}
+    wanted = {str(path.relative_to(ROOT)) for path in found}
+    missing = sorted(wanted - installed)
+    missing += sorted(f"{name} (sdist)" for name in wanted.union(SOURCE_ONLY) - names)
+    extra = sorted(n for n in installed if n.split("/")[0] in NOT_INSTALLED)
+    extra += sorted(n for n in names if "__pycache__" in n or n.startswith((".venv", "outputs")))
+    if missing or extra:
+        sys.exit(f"missing: {missing}\nnot wanted: {extra}")
+    say(f"  {len(installed)} files in the wheel, {len(names)} in the source distribution")
+
+
+def use(installed: Installed, *, demo: bool) -> None:
+    """Use the commands of one installation; the checkout is not on any path."""
+    work = installed.work
+    where = installed.run("python", "-c", "import weft; print(weft.__file__)").strip()
+    if not Path(where).is_relative_to(installed.folder):
+        sys.exit(f"imported {where}, which is not the installed package")
+    installed.run("weft", "check", "transformer-base")
+    installed.run("weft", "check", "transformer-base", "--set", "heads=7", expect=1)
+    picture = "base.svg" if shutil.which("dot") else "base.dot"
+    installed.run("weft", "draw", "transformer-base", "-o", picture)
+    if not (work / picture).stat().st_size:
+        sys.exit(f"{picture} is empty")
+    checkpoint = _train(installed)
+    _translate(installed, checkpoint)
+    _serve(installed, checkpoint)
+    if demo:
+        installed.run("weft", "demo", "--out", "demo")
+        averaged = Path("demo/averaged")
+        found = installed.run("weft", "translate", averaged, stdin="three hundred and seven\n")
+        if found.strip() != "dreihundertsieben":
+            sys.exit(f"the model of the demo translates 307 as {found!r}")
+
+
+def _train(installed: Installed) -> Path:
+    """Train for a few updates on a corpus of digits; return the averaged checkpoint."""
+    corpus = installed.work / "corpus"
+    corpus.mkdir()
+    for part, numbers in (("train", range(0, 1000, 3)), ("valid", (1, 22)), ("test", (25, 7))):
+        for side, words in (("en", DIGITS), ("de", ONES)):
+            lines = (" ".join(words[int(digit)] for digit in str(n)) for n in numbers)
+            (corpus / f"{part}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    settings = {"data.root": corpus, **SHORT_RUN}
+    options = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    installed.run("weft", "train", "demo", "--out", "trained", *options)
+    return Path("trained/averaged")
+
+
+def _translate(installed: Installed, checkpoint: Path) -> None:
+    """Translate some lines; after few updates any words are right."""
+    lines = ["four two", "seven"]
+    found = installed.run("weft", "translate", checkpoint, stdin="\n".join(lines) + "\n")
+    if len(found.splitlines()) != len(lines):
+        sys.exit(f"{lines} were translated to {found!r}")
+
+
+def _serve(installed: Installed, checkpoint: Path) -> None:
+    """Start a server on a free port, send it one request, and stop it."""
+    program = str(installed.bin / "weft")
+    command = [program, "serve", str(checkpoint), "--port", "0", "--compile", "off"]
+    log = installed.work / "server.log"
+    with log.open("w") as stderr:
+        server = subprocess.Popen(
+            command, cwd=installed.work, env=installed.environment, stderr=stderr
+        )
+    try:
+        url = _address(server, log)
+        request = urllib.request.Request(
+            f"{url}/translate",
+            data=json.dumps({"source": "four two"}).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as response:
+            [result] = json.load(response)["results"]
+        if not result["translations"]:
+            sys.exit(f"the server answered {result}")
+        server.send_signal(signal.SIGTERM)
+        if server.wait(timeout=60) not in (0, 143):
+            sys.exit(f"the server stopped with {server.returncode}: {log.read_text()}")
+    finally:
+        server.kill()
+    say(f"  weft serve: POST {url}/translate answered; stopped by SIGTERM")
+
+
+def _address(server: subprocess.Popen[bytes], log: Path) -> str:
+    """Wait until the server prints its address; return it.
+
+    Raises:
+        SystemExit: it stopped, or took too long.
+    """
+    until = time.monotonic() + SERVER_STARTS
+    while time.monotonic() < until and server.poll() is None:
+        if found := re.search(r"http://[\w.]+:\d+", log.read_text()):
+            return found[0]
+        time.sleep(0.2)
+    sys.exit(f"the server is not ready: {log.read_text()}")
+
+
+def requirement(path: Path) -> str:
+    """Return what pip installs: a file, with those of `EXTRAS` that the project has."""
+    extras = [e for e in EXTRAS if e in _project()["project"]["optional-dependencies"]]
+    return f"weft[{','.join(extras)}] @ {path.as_uri()}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Build, install and use both distributions.
+
+    Raises:
+        SystemExit: something failed.
+    """
+    parser = argparse.ArgumentParser(description="Build, install and use the distributions.")
+    parser.add_argument("--dist", type=Path, help="folder with both distributions; build nothing")
+    parser.add_argument("--demo", action="store_true", help="run 'weft demo' from the wheel")
+    parser.add_argument("--build-only", action="store_true", help="install nothing")
+    options = parser.parse_args(arguments)
+    out = (options.dist or ROOT / "dist").resolve()
+    with tempfile.TemporaryDirectory(prefix="check-dist-") as name:
+        folder = Path(name).resolve()
+        if options.dist is None:
+            say(f"build into {out}")
+            build(out, folder)
+        [wheel], [source] = sorted(out.glob("weft-*.whl")), sorted(out.glob("weft-*.tar.gz"))
+        check_contents(wheel, source)
+        if options.build_only:
+            return
+        for path in (wheel, source):
+            say(f"install and use {path.name}")
+            installed = Installed(folder / path.suffix.lstrip("."))
+            installed.install(requirement(path))
+            use(installed, demo=options.demo and path == wheel)
+            shutil.rmtree(installed.folder)
+    say("distributions: no errors")
+
+
+if __name__ == "__main__":
+    main()
