@@ -16,7 +16,7 @@ export PIP_ARGS PYTHON
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast test-all test-gpu test-parity test-export fuzz dist test-dist lint check golden catalogue setup clean
+.PHONY: help demo test fast test-all test-gpu test-parity test-export test-lowest fuzz dist test-dist lint check golden catalogue setup clean
 
 help: ## print this help
 	@echo "usage: make TARGET"
@@ -52,6 +52,12 @@ test-export: $(READY) ## run exported models in other engines: minutes; installs
 	  $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[ctranslate2,onnx]'
 	@$(BIN)/pytest -n 2 --dist worksteal tests/runtime/export $(PYTEST_ARGS)
 
+test-lowest: ## run the fast tests with the lowest version of each dependency, in .venv-lowest
+	@test -x .venv-lowest/bin/python || $(or $(PYTHON),python3.11) -m venv .venv-lowest
+	@.venv-lowest/bin/python tools/lowest.py > .venv-lowest/lowest.txt
+	@.venv-lowest/bin/pip install --quiet $(PIP_ARGS) -c .venv-lowest/lowest.txt -e '.[dev]'
+	@.venv-lowest/bin/pytest -n 2 --dist worksteal -W default -m "$(FAST)" $(PYTEST_ARGS)
+
 fuzz: $(READY) ## fuzz the loading of specs with atheris for FUZZ_SECONDS; crashes go to outputs/fuzz
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[fuzz]' || \
 	  { echo "atheris has no wheel for $$($(BIN)/python --version): run make clean, then PYTHON=python3.11 make fuzz"; exit 1; }
@@ -85,7 +91,7 @@ catalogue: $(READY) ## rewrite docs/catalogue.md with its pictures, and docs/run
 setup: $(READY) ## create .venv and install everything into it
 
 clean: ## remove generated files: .venv, caches, build and outputs/demo
-	rm -rf .venv build dist *.egg-info outputs/demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf .venv .venv-lowest build dist *.egg-info outputs/demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt .ci/setup.sh
