@@ -2,16 +2,21 @@
 
 To register a block, add a line here.  A block type is imported when a spec uses it, so opening a
 model imports only the files of its own blocks.  Installed packages add blocks through the
-`weft.blocks` entry-point group; a spec can never name code.
+`weft.blocks` entry-point group, and callers through `blocks=`; a spec can never name code.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable
 from importlib.metadata import entry_points
+from typing import Any
 
 from ..graphs.ir.block_type import BlockType, Registry, Role
+from ..specs.findings import InputError
 
 STANDARD = {
     "embedding@1": ".position.embedding:EMBEDDING",
@@ -85,7 +90,9 @@ def standard() -> tuple[BlockType, ...]:
 
 def module_path(block: BlockType) -> str:
     """Return the full path, `package.file:Class`, of the module that computes a block."""
-    return full_path(block.module)
+    if isinstance(block.module, str):
+        return full_path(block.module)
+    return f"{block.module.__module__}:{block.module.__qualname__}"
 
 
 def full_path(path: str) -> str:
@@ -99,7 +106,7 @@ def key_for(role: Role) -> str:
 
 
 @functools.cache
-def registry() -> Registry:
+def installed() -> Registry:
     """Return the shipped blocks and those of installed packages.
 
     An entry point of the group `weft.blocks` loads one `BlockType`, whose `module` must be a
@@ -108,3 +115,58 @@ def registry() -> Registry:
     added = [point.load() for point in entry_points(group="weft.blocks")]
     shipped = {key: functools.partial(load_block, path) for key, path in STANDARD.items()}
     return Registry(added, shipped)
+
+
+def registry(blocks: Iterable[BlockType] = ()) -> Registry:
+    """Return the installed blocks, with those that a caller passed as `blocks=`.
+
+    Raises:
+        InputError: one of `blocks` is not a block type, has the key of another block, or names a
+            module that does not exist.
+    """
+    known, added = installed(), list[BlockType]()
+    for block in blocks:
+        if any(block is one for one in added):
+            continue
+        _refuse_unusable(block)
+        if known.get(block.key) is not None or any(block.key == one.key for one in added):
+            raise InputError(
+                f"a block with the key '{block.key}' already exists",
+                place="blocks",
+                help="give your block another name, or a higher 'major'",
+            )
+        added.append(block)
+    return known.extended(added) if added else known
+
+
+def _refuse_unusable(block: object) -> None:
+    """Raise an error if an object is not a block type, or if its module does not exist.
+
+    The module is not imported, because checking a spec must not load torch.
+    """
+    if not isinstance(block, BlockType):
+        what = f"the class {block.__name__}" if isinstance(block, type) else f"{block!r:.60}"
+        raise InputError(
+            f"{what} is not a BlockType",
+            place="blocks",
+            help="pass the weft.BlockType that declares the block; its 'module' is the class",
+        )
+    path, _, name = module_path(block).partition(":")
+    if name.isidentifier() and _exists(path, name, block.module):
+        return
+    raise InputError(
+        f"the module '{path}:{name}' of block '{block.key}' cannot be imported",
+        place="blocks",
+        help="write 'package.file:Class', or pass a class that is defined at the top level",
+    )
+
+
+def _exists(path: str, name: str, wanted: str | type[Any]) -> bool:
+    """Return whether a Python module exists and, if it is loaded, whether it has the class."""
+    if path in sys.modules:
+        found = getattr(sys.modules[path], name, None)
+        return found is not None if isinstance(wanted, str) else found is wanted
+    try:
+        return importlib.util.find_spec(path) is not None
+    except (ImportError, ValueError):
+        return False

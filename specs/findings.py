@@ -12,6 +12,7 @@ import functools
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 MOST = 200
 """Maximum number of findings in one report."""
@@ -98,18 +99,6 @@ class InputError(WeftError):
             lines.append(f"  help: {help}")
         super().__init__("\n".join(lines))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the parts, so that worker processes can raise it in the main process."""
-        return type(self)._from, self._parts()
-
-    @classmethod
-    def _from(cls, *parts: Any) -> Self:
-        problem, place, help_ = parts
-        return cls(problem, place=place, help=help_)
-
-    def _parts(self) -> tuple[Any, ...]:
-        return self.problem, self.place, self.help
-
 
 class SpecError(InputError):
     """A spec or run file has findings; `findings` contains all of them."""
@@ -118,6 +107,10 @@ class SpecError(InputError):
         """Store every finding; the message contains all of them as text."""
         self.findings = tuple(findings)
         super().__init__("\n\n".join(finding.render() for finding in self.findings))
+
+    def __reduce__(self) -> tuple[type[Self], tuple[tuple[Finding, ...]]]:
+        """Pickle the findings, so that the error of a worker process arrives complete."""
+        return type(self), (self.findings,)
 
 
 def too_many(source: str) -> Finding:

@@ -34,6 +34,8 @@ class LoadedSpec:
     """Param to the value set for it by `--set` or by the caller."""
     origins: Origins | None = field(default=None, compare=False)
     """Where each part of the merged value was written; None if all of it is in `source`."""
+    blocks: tuple[Any, ...] = field(default=(), kw_only=True)
+    """Block types that the spec may use besides those of the registry."""
 
     def place(self, finding: Finding) -> Finding:
         """Return a finding with the file and pointer where its value was written."""
@@ -108,7 +110,7 @@ def load_child(parent: LoadedSpec, child: Mapping[str, Any], source: str) -> Loa
     base = parent.origins or Origins((parent.source, ""))
     merged, origins = extended(parent.value(), base, child, source)
     form = parse_placed(merged, source, origins)
-    return LoadedSpec(form, source, parent.overrides, origins)
+    return LoadedSpec(form, source, parent.overrides, origins, blocks=parent.blocks)
 
 
 def parse_overrides(texts: Iterable[str]) -> dict[str, Any]:

@@ -99,6 +99,7 @@ def _analyse(
         step_axis=spec.step.axis if spec.step else None,
         inputs=root.inputs,
         outputs=root.gives(),
+        blocks=registry.added,
     )
     if graph.step_axis is not None:
         _check_step(graph, spec, report)

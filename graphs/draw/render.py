@@ -44,6 +44,16 @@ def write_picture(picture: graphviz.Digraph, out: Path) -> Path:
     return out
 
 
+def svg_of(picture: graphviz.Digraph) -> str:
+    """Return a diagram as SVG text, without an XML declaration, to be placed into a page.
+
+    Raises:
+        InputError: `dot` is not installed, or it fails.
+    """
+    text = _render(picture, "svg", Path("picture.svg")).decode()
+    return text[text.index("<svg") :]
+
+
 def _render(picture: graphviz.Digraph, suffix: str, out: Path) -> bytes:
     """Return the picture as `dot` draws it."""
     options = ["-Gdpi=144"] if suffix == "png" else []

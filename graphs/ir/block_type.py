@@ -186,7 +186,7 @@ def undivided(_: Arguments) -> Division | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BlockType:
     """A kind of block: everything about it except its computation."""
 
@@ -243,8 +243,9 @@ class BlockType:
     """
     division: Callable[[Arguments], Division | None] = undivided
     """How processes can divide its work, from the constructor arguments; None if they cannot."""
-    module: str
-    """`file:Class` of the module that computes it."""
+    module: str | type[Any]
+    """The module that computes it: `file:Class`, which is imported when a model is built, or the
+    class itself, defined at the top level of a module or a notebook."""
     steps: bool = False
     """Whether the module has its own `begin` and `step` for decoding."""
     prunable: Prunable | None = None
@@ -275,6 +276,10 @@ class BlockType:
         """The name by which a spec uses the block: `name@major`, or the name of a template."""
         return f"{self.name}@{self.major}" if self.major else self.name
 
+    def __repr__(self) -> str:
+        """Return the key and the module."""
+        return f"<BlockType {self.key}, computed by {self.module!r}>"
+
 
 class Registry:
     """The block types that a spec may name."""
@@ -282,23 +287,36 @@ class Registry:
     def __init__(
         self,
         blocks: Iterable[BlockType],
-        lazy: Mapping[str, Callable[[], BlockType]] | None = None,
+        known: Mapping[str, BlockType | Callable[[], BlockType]] | None = None,
     ) -> None:
         """Index the blocks by key.
 
         Args:
             blocks: block types.
-            lazy: key to a function that loads the block type; these come before `blocks`.
+            known: key to a block type or to a function that loads it; these come before `blocks`.
 
         Raises:
             ValueError: two blocks have the same key.
         """
-        self._blocks: dict[str, BlockType | Callable[[], BlockType]] = dict(lazy or {})
+        self._blocks: dict[str, BlockType | Callable[[], BlockType]] = dict(known or {})
+        self.added: tuple[BlockType, ...] = ()
+        """Blocks that `extended` added; a graph keeps them, so that it can be checked again."""
         for block in blocks:
             if block.key in self._blocks:
                 msg = f"two blocks have the key '{block.key}'"
                 raise ValueError(msg)
             self._blocks[block.key] = block
+
+    def extended(self, blocks: Iterable[BlockType]) -> Registry:
+        """Return a registry with more block types; this one does not change.
+
+        Raises:
+            ValueError: two blocks have the same key.
+        """
+        added = tuple(blocks)
+        made = Registry(added, self._blocks)
+        made.added = (*self.added, *added)
+        return made
 
     def get(self, key: str) -> BlockType | None:
         """Return the block type of a key, or None."""

@@ -316,7 +316,7 @@ class Scope:
         return {port: self._types[value] for port, value in self.outputs.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Graph:
     """A checked spec."""
 
@@ -333,6 +333,16 @@ class Graph:
     step_axis: str | None
     inputs: Mapping[str, ValueType]
     outputs: Mapping[str, ValueType]
+    blocks: tuple[BlockType, ...] = field(default=(), compare=False)
+    """The block types that `blocks=` added to the registry for this graph."""
+
+    def __repr__(self) -> str:
+        """Return name, ports and number of parameters."""
+        ports = (
+            ", ".join(f"{name} {type_}" for name, type_ in some.items())
+            for some in (self.inputs, self.outputs)
+        )
+        return f"<Graph {self.name}: {' -> '.join(ports)}; {self.parameters():,} parameters>"
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every distinct parameter; tied ones have only their first path."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ...specs.expressions import ExpressionError, evaluate, words_in
 from .dims import Axis, AxisError, axis_of, is_arithmetic, names_of, replaced, solve, terms_of
@@ -31,6 +31,8 @@ KINDS: Mapping[str, str] = {
 """Every kind of value, and its meaning."""
 SIZED = frozenset({"ids", "logits", "logp", "label"})
 """Kinds that carry a size, written `kind:size`."""
+_INTEGER = frozenset({"ids", "len", "pos", "label"})
+"""Kinds whose values are integers."""
 
 Bound = dict[str, Any]
 """Bindings of a port's names: each to an axis, `...` to a tuple of axes."""
@@ -83,6 +85,11 @@ class TypeTextError(ValueError):
         """Store the code of the finding, and the unknown word with the known ones."""
         self.code, self.word, self.known = code, word, known
         super().__init__(problem)
+
+
+def dtype_of(kind: str) -> Literal["integer", "bool", "float"]:
+    """Return the kind of dtype that values of a kind have."""
+    return "integer" if kind in _INTEGER else "bool" if kind == "mask" else "float"
 
 
 def parse_type(
