@@ -145,7 +145,7 @@ def remembered(options: argparse.Namespace) -> None:
     import weft
     from weft.blocks.kernels.decode_state import Capacity, State
     from weft.runtime.analysis.memory_cost import cache_by_node
-    from weft.runtime.codegen.build import program_of
+    from weft.runtime.codegen.generated import program_of
 
     model: Any = weft.build(weft.load("transformer-base", vocab=VOCAB)).eval()
     sentences, length = options.sentences, options.length

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..graphs.ir.block_type import BlockType
 from ..graphs.ir.graph import Graph
 from ..specs.findings import InputError
-from ..specs.load import load
 from .compile.roofline import full_speed, peak_flops
 from .data.prepare import Prepared, prepare
 from .data.prepare import Report as PrepareReport
@@ -20,7 +20,7 @@ from .model.model import Adapted, Model
 from .model.opening import ensemble, open_model
 from .profiling.report import write
 from .profiling.summary import Profile
-from .spec.check import graph_of
+from .spec.check import graph_of, listed, with_blocks
 from .tasks import translation
 from .tasks.registry import make_task, reading_of, sizes_of, tokenizer_of
 from .train.context import Listener, Result, TrainingContext
@@ -76,9 +76,9 @@ def prepare_run(
     )
 
 
-def graph_for(run: Run, source: str, prepared: Prepared) -> Graph:
+def graph_for(run: Run, source: str, prepared: Prepared, blocks: Iterable[BlockType] = ()) -> Graph:
     """Return the graph of a run's spec, with the vocabulary sizes of its tokenizers."""
-    loaded = load(spec_of(run, source))
+    loaded = with_blocks(spec_of(run, source), blocks)
     tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
     sizes = sizes_of(run.model_dump(mode="json"), *tokenizers)
     params = translation.vocabulary_params(run.params, sizes, loaded.form.params)
@@ -95,6 +95,7 @@ def train(
     resume: bool = False,
     listener: Listener | None = None,
     report: PrepareReport | None = None,
+    blocks: Iterable[BlockType] = (),
 ) -> Result:
     """Train a run, from its data to its averaged checkpoint.
 
@@ -105,12 +106,14 @@ def train(
         resume: whether to resume from the newest checkpoint in the folder.
         listener: called with log lines, progress and validations.
         report: called with the progress of data preparation.
+        blocks: block types that the run's spec may use besides the installed ones; pass them
+            again to `open` and to a resumed `train`, because a checkpoint never names code.
 
     Returns:
         The outcome, and the paths of the checkpoints.
 
     Raises:
-        InputError: the data, the folder or a checkpoint is invalid.
+        InputError: the data, the folder, a checkpoint or a block is invalid.
         SpecError: the run or its spec has errors.
     """
     # A slow import that is not needed for using a model.
@@ -132,6 +135,7 @@ def train(
             here,
             (listener or Silent()) if here.is_main_process else Silent(),
             report if here.is_main_process else None,
+            listed(blocks),
         )
         begun = bool(checkpoints(folder)) and not resume
         resume = resumes_by_itself(folder, here, begun=begun) or resume
@@ -195,12 +199,13 @@ def _training_context(
     here: World,
     listener: Listener,
     report: PrepareReport | None,
+    blocks: Iterable[BlockType] = (),
 ) -> TrainingContext:
     """Prepare the data of a run, and collect everything that its training needs."""
     listener.log(f"{place.device}, {'bfloat16' if place.half else 'float32'}: {place.reason}")
     with here.main_process_first():
         prepared = prepare_run(settings, folder, report, log=listener.log)
-    graph = graph_for(settings, source, prepared)
+    graph = graph_for(settings, source, prepared, blocks)
     task = make_task(settings, prepared, graph)
     listener.log(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):

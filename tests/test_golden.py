@@ -5,18 +5,17 @@ Each text is in `tests/golden/now/`.  A change of one is a change that users not
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 import weft
-from weft.runtime.cli.main import main, parser
-from weft.runtime.codegen.build import program_of
+from weft.runtime.cli.main import app, main
+from weft.runtime.codegen.generated import program_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     Golden = Callable[[str, str], None]
@@ -71,27 +70,17 @@ def test_a_difference(golden: Golden) -> None:
     golden("now/diff.txt", found.render())
 
 
-def test_help(golden: Golden) -> None:
-    """Every command with its options, whatever the layout of this Python's argparse."""
-    golden("now/help.txt", "\n".join(_help(parser(), "weft")))
+@pytest.mark.parametrize("name", ["", *(str(one.name) for one in app.registered_commands)])
+def test_help(
+    name: str, golden: Golden, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `weft COMMAND --help` prints in 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
 
+    assert main([*name.split(), "--help"]) == 0
 
-def _help(command: argparse.ArgumentParser, name: str) -> Iterator[str]:
-    """Yield the lines of a command and of those below it."""
-    yield f"{name}\n{command.description or ''}".rstrip()
-    for action in command._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            continue
-        names = ", ".join(action.option_strings) or str(action.dest)
-        takes = "" if action.nargs == 0 else f" {action.metavar or action.dest.upper()}"
-        choices = f" one of {', '.join(map(str, action.choices))}" if action.choices else ""
-        text = (action.help or "").replace("%(default)s", str(action.default))
-        yield f"  {names}{takes}:{choices} {text}"
-    yield f"{command.epilog or ''}\n"
-    for action in command._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for key, inner in action.choices.items():
-                yield from _help(inner, f"{name} {key}")
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    golden(f"now/help/{name or 'weft'}.txt", "\n".join(lines) + "\n")
 
 
 def test_public_api(golden: Golden) -> None:
@@ -111,7 +100,8 @@ def test_every_golden_text_is_compared(request: pytest.FixtureRequest) -> None:
         *(f"costs/{name}.txt" for name in COSTS),
         *(f"outlines/{name}.txt" for name in ("transformer-base", "parsing-span")),
         "diff.txt",
-        "help.txt",
+        *(f"help/{one.name}.txt" for one in app.registered_commands),
+        "help/weft.txt",
         "api.txt",
     }
 

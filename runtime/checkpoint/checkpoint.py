@@ -19,8 +19,8 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,10 @@ from torch import Tensor, nn
 
 from ...blocks.registry import registry
 from ...graphs.checker.check import check
+from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.canonical import canonical, fingerprint, fingerprint_of
 from ...graphs.ir.graph import Graph
-from ...specs.findings import InputError, nearest
+from ...specs.findings import Finding, InputError, SpecError, nearest
 from ...specs.form import Spec
 from ...specs.reader import parse, read_json, read_text
 from ...specs.upgrade import RUN_FORMATS, upgrade_format
@@ -47,7 +48,7 @@ MOST_NAMED = 8
 """Maximum number of differences that an error message about another graph lists."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Checkpoint:
     """An open checkpoint; everything except the optimizer state is in memory."""
 
@@ -58,6 +59,11 @@ class Checkpoint:
     state: Mapping[str, Any]
     tokenizers: Mapping[str, bytes]
     """Contents of the tokenizer files by name: SentencePiece models and symbol lists."""
+
+    def __repr__(self) -> str:
+        """Return the folder, the name of the model and its size."""
+        graph = self.graph
+        return f"<Checkpoint {str(self.folder)!r}: {graph.name}, {graph.parameters():,} parameters>"
 
     def build(self, device: str = "cpu") -> nn.Module:
         """Return the model with its weights, in evaluation mode."""
@@ -213,8 +219,12 @@ def recover(folder: Path) -> None:
         aside.rename(folder)
 
 
-def open_checkpoint(folder: Path | str) -> Checkpoint:
+def open_checkpoint(folder: Path | str, blocks: Iterable[BlockType] = ()) -> Checkpoint:
     """Open a checkpoint folder.
+
+    Args:
+        folder: the folder.
+        blocks: block types that its spec uses besides the installed ones.
 
     Raises:
         InputError: the folder is not a checkpoint, is incomplete, or has another format.
@@ -243,7 +253,10 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
     spec_file = folder / "spec.json"
     written = _json(spec_file)
     spec = parse(Spec, written, str(spec_file))
-    graph = check(spec, registry(), source=str(spec_file))
+    try:
+        graph = check(spec, registry(blocks), source=str(spec_file))
+    except SpecError as error:
+        raise SpecError(map(_with_help, error.findings)) from error
     if state.get("fingerprint") not in (fingerprint_of(written), fingerprint(graph)):
         raise InputError(
             "spec.json is not the spec that the weights were trained with"
@@ -259,6 +272,14 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
         state=state,
         tokenizers={path.name: path.read_bytes() for path in sorted(_tokenizer_files(folder))},
     )
+
+
+def _with_help(finding: Finding) -> Finding:
+    """Return a finding; for an unknown block, with another help: a checkpoint names no code."""
+    if finding.code != "N01":
+        return finding
+    help_ = "install the package that has this block, or pass it from Python as blocks=[...]"
+    return replace(finding, help=help_)
 
 
 def _run(path: Path) -> dict[str, Any]:

@@ -1,44 +1,81 @@
-"""Build: turn a graph into an `nn.Module`, with weights initialized by path.
+"""Build: turn a spec into an `nn.Module`, with weights initialized by path.
 
-The generated source is registered in `sys.modules` and `linecache` under a name made from its
-hash, so that tracebacks show it, torch.compile finds it, and the same graph always gives the same
-classes.
+`generated.py` runs the generated source.
 """
 
 from __future__ import annotations
 
 import hashlib
-import linecache
-import sys
-from types import ModuleType
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
-from .module import Program, lower
+from ...specs.findings import InputError
+from ..spec.check import Source, graph_of
+from .generated import generated_module
+from .module import lower
 
 
-def build(graph: Graph, *, seed: int = 1, device: torch.device | str = "cpu") -> nn.Module:
-    """Return the module that computes a graph, with new weights.
+def build(
+    spec: Source | Graph,
+    *,
+    seed: int = 1,
+    device: torch.device | str = "cpu",
+    blocks: Iterable[BlockType] = (),
+) -> nn.Module:
+    """Return the module that a spec describes, with newly initialized weights.
+
+    The module can be copied and pickled like any other, and its `forward` has a docstring with
+    the type of every input and output.  Called eagerly, it checks its inputs.
 
     Args:
-        graph: a checked graph.
+        spec: the result of `load`, a path, or a shipped name.
         seed: seed of the weights; each weight depends only on the seed and its path, not on the
             order of keys in the spec.
-        device: device of the weights.
+        device: device of the weights; on `meta` they have shapes but no values.
+        blocks: block types that the spec may use besides the installed ones.
+
+    Returns:
+        A module that takes the spec's inputs as keyword arguments and returns a dict of its
+        outputs.
+
+    Raises:
+        InputError: the file or the device does not exist, or a block cannot be imported.
+        SpecError: the spec has errors; all of them are listed.
     """
-    model = build_empty(graph, device=device)
+    model = build_empty(graph_of(spec, blocks), device=device_named(device))
     initialize(model, seed)
     return model
+
+
+def device_named(device: torch.device | str) -> torch.device:
+    """Return a device, given as a device or by its name.
+
+    Raises:
+        InputError: there is no such device, or this build of torch cannot use it.
+    """
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        reason, _, _ = str(error).partition("\n")
+        raise InputError(
+            f"the device '{device}' cannot be used: {reason:.80}",
+            place="device",
+            help="use 'cpu'; 'cuda' needs a GPU and a torch that is built for it",
+        ) from error
+    return found
 
 
 def build_empty(graph: Graph, *, device: torch.device | str = "cpu") -> nn.Module:
     """Return the module of a graph with uninitialized weights."""
     program = lower(graph)
-    module = _module(program)
+    module = generated_module(program)
     with torch.device(device), _Unfilled():
         model: nn.Module = getattr(module, program.root)()
     return model
@@ -68,7 +105,7 @@ def build_sharing(graph: Graph, owner: nn.Module) -> nn.Module:
     """
     with torch.device("meta"):
         program = lower(graph)
-        model: nn.Module = getattr(_module(program), program.root)()
+        model: nn.Module = getattr(generated_module(program), program.root)()
     for path, _ in list(model.named_parameters(remove_duplicate=False)):
         holder, _, name = path.rpartition(".")
         setattr(model.get_submodule(holder), name, owner.get_parameter(path))
@@ -83,7 +120,7 @@ def tie(model: nn.Module) -> None:
 
 
 def initialize(model: nn.Module, seed: int) -> None:
-    """Initialize every weight, with a separate generator for each module.
+    """Initialize every weight, with a separate generator for each module; not on device meta.
 
     A tied weight is initialized only by its first owner.
     """
@@ -93,7 +130,7 @@ def initialize(model: nn.Module, seed: int) -> None:
         if not callable(draw):
             continue
         own = {id(parameter) for parameter in module.parameters(recurse=False)}
-        if own and own <= seen:
+        if (own and own <= seen) or _device(module).type == "meta":
             continue
         seen |= own
         generator = torch.Generator(device=_device(module))
@@ -110,39 +147,3 @@ def _seed(seed: int, path: str) -> int:
     """Return a seed for a path, given the run's seed: 63 bits of a hash."""
     digest = hashlib.sha256(f"{seed}:{path}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-def program_of(model: nn.Module) -> Program:
-    """Return the program from which a model was built.
-
-    Raises:
-        TypeError: the model was not built by Weft.
-    """
-    module = sys.modules.get(type(model).__module__)
-    program = getattr(module, "__program__", None)
-    if not isinstance(program, Program):
-        msg = f"{type(model).__name__} was not built from a spec"
-        raise TypeError(msg)
-    return program
-
-
-def _module(program: Program) -> ModuleType:
-    """Return the generated module, running its source the first time."""
-    name = f"weft_generated_{program.fingerprint[:16]}"
-    known = sys.modules.get(name)
-    if known is not None:
-        return known
-    file = f"<{name}>"
-    module = ModuleType(name)
-    module.__file__ = file
-    module.__program__ = program  # type: ignore[attr-defined]
-    # The source is generated from a checked graph: names are identifiers, values are literals.
-    exec(compile(program.source, file, "exec"), module.__dict__)
-    linecache.cache[file] = (
-        len(program.source),
-        None,
-        program.source.splitlines(keepends=True),
-        file,
-    )
-    sys.modules[name] = module
-    return module

@@ -2,10 +2,59 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping
 
 from ...graphs.checker.reserved_names import ARGUMENT_WORDS
 from ...graphs.ir.graph import BlockNode, Node, RepeatNode, Scope
+from ...graphs.ir.value_type import KINDS, ValueType, dtype_of
+
+WIDTH = 100
+"""Preferred maximum length of a generated line."""
+_DTYPES = {"integer": "int64", "bool": "bool", "float": "float"}
+_MEANINGS = {"f": "vectors", "mask": "true at positions that may be attended"}
+"""Meanings of kinds where that of `KINDS` would repeat the dtype."""
+
+
+def signature_line(scope: Scope, outputs: int, *, root: bool) -> str:
+    """Return the line `def forward(...)`, with annotations; two or more lines if it is long."""
+    gives = "dict[str, Tensor]" if root else "Tensor" if outputs == 1 else "tuple[Tensor, ...]"
+    arguments = ", ".join(["self", *(f"{name}: Tensor" for name in scope.inputs)])
+    line = f"    def forward({arguments}) -> {gives}:"
+    if len(line) <= WIDTH:
+        return line
+    return (
+        "\n".join(
+            textwrap.wrap(
+                arguments,
+                WIDTH,
+                initial_indent="    def forward(\n        ",
+                subsequent_indent=" " * 8,
+            )
+        )
+        + f"\n    ) -> {gives}:"
+    )
+
+
+def doc_lines(scope: Scope) -> Iterable[str]:
+    """Yield the docstring of the root's `forward`: type, dtype and meaning of every port."""
+    yield '        """Return the outputs by name.'
+    yield ""
+    yield "        Args:"
+    for name, type_ in scope.inputs.items():
+        yield f"            {name}: {_described(type_)}"
+    yield ""
+    yield "        Returns:"
+    for name, type_ in scope.gives().items():
+        yield f"            {name}: {_described(type_)}"
+    yield '        """'
+
+
+def _described(type_: ValueType) -> str:
+    """Return a type with its dtype and meaning, such as `ids:9[B T], int64: ...`."""
+    meaning = _MEANINGS.get(type_.kind, KINDS[type_.kind])
+    meaning = meaning.replace("`size`", str(type_.size)).replace("the size", str(type_.size))
+    return f"{type_}, {_DTYPES[dtype_of(type_.kind)]}: {meaning}."
 
 
 def variables(scope: Scope) -> dict[str, str]:

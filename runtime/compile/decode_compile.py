@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from ...blocks.kernels.decode_state import State
-from ..codegen.build import program_of
+from ..codegen.generated import program_of
 
 CompileChoice = Literal["auto", "on", "off"]
 """`off` never compiles, `on` compiles at once, `auto` compiles if a measurement shows a gain."""

@@ -18,7 +18,7 @@ import torch
 import torch.fx.experimental._config
 from torch import nn
 
-from ..codegen.build import program_of
+from ..codegen.generated import program_of
 from ..system.cache import cache_folder
 
 Mode = Literal["auto", "layers", "eager"]

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
-from ..codegen.build import program_of
+from ..codegen.generated import program_of
 from ..data.symbols import Vocabulary
 from .active_rows import Cancelled, Stepper
 from .forced_prefix import ForcedPrefix, Reading, common

@@ -20,7 +20,8 @@ from ...blocks.registry import registry
 from ...graphs.ir.graph import Graph
 from ...graphs.passes.partition import partition
 from ...specs.findings import InputError
-from ..codegen.build import build_sharing, program_of
+from ..codegen.build import build_sharing
+from ..codegen.generated import program_of
 from ..data.batches import pad_rows
 from .active_rows import Cancelled
 from .decode import Request
@@ -122,7 +123,7 @@ class MaskPredictor(Translator):
     def _parts(self) -> tuple[nn.Module, nn.Module, Graph]:
         """The encoder, the decoder, and the decoder's graph."""
         graph = program_of(self.model).graph
-        first, second = partition(graph, LATER, registry())
+        first, second = partition(graph, LATER, registry(graph.blocks))
         return build_sharing(first, self.model), build_sharing(second, self.model), second
 
     @torch.inference_mode()

@@ -2,19 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, get_args
 
-from ...specs.findings import InputError
+import torch
+
+from ...graphs.ir.block_type import BlockType
+from ...specs.findings import InputError, did_you_mean
 from ..checkpoint.checkpoint import open_checkpoint
-from ..compile.decode_compile import use_steps
+from ..codegen.build import device_named
+from ..compile.decode_compile import CompileChoice, Steps, use_steps
 from ..decode.settings import search_settings
 from .model import Model, ready
 
-if TYPE_CHECKING:
-    from ..compile.decode_compile import Steps
+Precision = Literal["float32", "bfloat16"]
+
+
+def open_folder(
+    folder: str | Path,
+    *,
+    search: Mapping[str, Any] | None = None,
+    device: torch.device | str = "cpu",
+    precision: Precision = "float32",
+    compile_steps: CompileChoice = "off",
+    blocks: Iterable[BlockType] = (),
+) -> Model:
+    """Open a checkpoint folder, which is self-contained; the public `weft.open`.
+
+    Args:
+        folder: a checkpoint folder, such as `outputs/demo/averaged`.
+        search: overrides of the run's search settings, such as `{"beam": 5}`.
+        device: device of the model.
+        precision: precision of matrix products.
+        compile_steps: whether to compile decoding steps: `off`, `on`, or `auto`, which measures
+            both once there is enough to decode.
+        blocks: block types that the model uses besides the installed ones; a checkpoint never
+            names code.
+
+    Returns:
+        The model; `translate` translates lines, and `parse` of a parser returns trees.
+
+    Raises:
+        InputError: the checkpoint is incomplete, its tokenizer does not match the model, or an
+            argument is invalid.
+        SpecError: the checkpoint uses an unknown block.
+    """
+    for name, value, known in (
+        ("precision", precision, get_args(Precision)),
+        ("compile_steps", compile_steps, get_args(CompileChoice)),
+    ):
+        if value not in known:
+            raise InputError(
+                f"no {name} '{value}'", place=name, help=did_you_mean(str(value), known)
+            )
+    return open_model(
+        folder,
+        search=search,
+        device=str(device_named(device)),
+        precision=precision,
+        steps=Steps(compile_steps),
+        blocks=blocks,
+    )
 
 
 def open_model(
@@ -24,8 +74,9 @@ def open_model(
     device: str = "cpu",
     precision: str = "float32",
     steps: Steps | None = None,
+    blocks: Iterable[BlockType] = (),
 ) -> Model:
-    """Open a checkpoint folder, which is self-contained.
+    """Open a checkpoint folder, as `open_folder` does.
 
     Args:
         folder: a checkpoint folder, such as `outputs/demo/averaged`.
@@ -33,11 +84,13 @@ def open_model(
         device: device of the model.
         precision: `float32` or `bfloat16`.
         steps: how decoding steps are run; default: not compiled.
+        blocks: block types that the model uses besides the installed ones.
 
     Raises:
         InputError: the checkpoint is incomplete, or its tokenizer does not match the model.
+        SpecError: the checkpoint uses an unknown block.
     """
-    checkpoint = open_checkpoint(folder)
+    checkpoint = open_checkpoint(folder, blocks)
     settings = search_settings({**checkpoint.run.get("search", {}), **(search or {})})
     model = ready(checkpoint, settings, device, half=precision == "bfloat16")
     if steps is not None:

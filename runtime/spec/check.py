@@ -2,41 +2,108 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from ...blocks.registry import registry
 from ...graphs.checker.check import analyse
+from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
-from ...specs.findings import Finding, SpecError
+from ...specs.findings import Finding, InputError, SpecError
 from ...specs.load import LoadedSpec, load
+from .findings import Findings
+
+Source = LoadedSpec | str | Path
+"""A spec: the result of `weft.load`, a path, or a shipped name."""
 
 
-def graph_of(spec: LoadedSpec | str | Path) -> Graph:
+def check(spec: Source | Graph, *, blocks: Iterable[BlockType] = ()) -> Findings:
+    """Return all errors of a spec; the list is empty if the spec is valid.
+
+    Args:
+        spec: the result of `load`, a path, or a shipped name.
+        blocks: block types that the spec may use besides the installed ones.
+
+    Raises:
+        InputError: the file does not exist, or `blocks` cannot be used.
+    """
+    if isinstance(spec, Graph):
+        return Findings()
+    try:
+        return Findings(analysed(spec, blocks)[1])
+    except SpecError as error:
+        return Findings(error.findings)
+
+
+def graph_of(spec: Source | Graph, blocks: Iterable[BlockType] = ()) -> Graph:
     """Return the graph of a spec.
 
     Args:
-        spec: a loaded spec, a path, or a shipped name.
+        spec: a loaded spec, a path, or a shipped name; a graph is returned as it is.
+        blocks: block types that the spec may use besides the installed ones.
 
     Raises:
-        InputError: the file does not exist.
+        InputError: the file does not exist, or `blocks` cannot be used.
         SpecError: the spec has mistakes; all of them are listed.
     """
-    graph, findings = analysed(spec)
+    if isinstance(spec, Graph):
+        return spec
+    graph, findings = analysed(spec, blocks)
     if graph is None:
         raise SpecError(findings)
     return graph
 
 
-def analysed(spec: LoadedSpec | str | Path) -> tuple[Graph | None, list[Finding]]:
+def analysed(spec: Source, blocks: Iterable[BlockType] = ()) -> tuple[Graph | None, list[Finding]]:
     """Return the graph of a spec, or None, and all findings with their files.
 
     Args:
         spec: a loaded spec, a path, or a shipped name.
+        blocks: block types that the spec may use besides the installed ones.
 
     Raises:
-        InputError: the file does not exist.
+        InputError: the file does not exist, or `blocks` cannot be used.
         SpecError: the file is not valid JSON or does not have the form of a spec.
     """
-    loaded = spec if isinstance(spec, LoadedSpec) else load(spec)
-    graph, findings = analyse(loaded.form, registry(), loaded.overrides, source=loaded.source)
+    loaded = with_blocks(spec, blocks)
+    known = registry(loaded.blocks)
+    graph, findings = analyse(loaded.form, known, loaded.overrides, source=loaded.source)
     return graph, loaded.place_all(findings)
+
+
+def with_blocks(spec: Source, blocks: Iterable[BlockType] = ()) -> LoadedSpec:
+    """Return a spec, loaded if necessary, that may use further block types.
+
+    Raises:
+        InputError: the file does not exist, or the argument is not a spec.
+        SpecError: the file is not valid JSON or does not have the form of a spec.
+    """
+    if isinstance(spec, str | Path):
+        loaded = load(spec)
+    elif isinstance(spec, LoadedSpec):
+        loaded = spec
+    else:
+        raise InputError(
+            f"a {type(spec).__name__} is not a spec",
+            place="spec",
+            help="pass the result of weft.load, the path of a spec file, or a shipped name",
+        )
+    added = listed(blocks)
+    return replace(loaded, blocks=(*loaded.blocks, *added)) if added else loaded
+
+
+def listed(blocks: Iterable[BlockType]) -> tuple[BlockType, ...]:
+    """Return the argument `blocks=` as a tuple.
+
+    Raises:
+        InputError: it cannot be iterated over, such as a single block type.
+    """
+    try:
+        return tuple(blocks)
+    except TypeError as error:
+        raise InputError(
+            f"'blocks' is a {type(blocks).__name__}, not a list of block types",
+            place="blocks",
+            help="pass a list, such as blocks=[MY_BLOCK]",
+        ) from error

@@ -2,21 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...specs.load import LoadedSpec, load
+from ...blocks.registry import registry
+from ...graphs.ir.block_type import BlockType
+from ...graphs.ir.graph import Graph
+from ...specs.findings import InputError, SpecError
+from ...specs.load import LoadedSpec
+from ...specs.load import load as load_file
+from .check import analysed, graph_of, listed
+from .display import findings_html, note_html
 from .swap import swap
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Spec(LoadedSpec):
-    """A loaded spec with its overrides."""
+    """A loaded spec with its overrides; notebooks show its picture, or its errors."""
 
     written: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """The variant as file contents, if `swap` made it; otherwise empty."""
+
+    @property
+    def name(self) -> str:
+        """The name that the spec gives itself."""
+        return self.form.name
+
+    def graph(self) -> Graph:
+        """Return the graph: the nodes of the checked spec with the types of all values.
+
+        Raises:
+            SpecError: the spec has errors; all of them are listed.
+        """
+        return graph_of(self)
+
+    def __repr__(self) -> str:
+        """Return name, file, overrides, and the number of parameters or of errors."""
+        given = [f"{name}={value!r:.40}" for name, value in self.overrides.items()]
+        try:
+            graph, findings = analysed(self)
+        except InputError as error:
+            state = error.problem
+        else:
+            count = f"{len(findings)} error{'s' * (len(findings) > 1)}"
+            state = count if graph is None else f"{graph.parameters():,} parameters"
+        head = " ".join([f"<Spec {self.name}", f"from {self.source!r}", *given])
+        return f"{head}: {state}>"
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Return the picture for notebooks; if there is none, the errors or the reason."""
+        # Loading a spec does not need the code that draws it.
+        from ...graphs.draw.diagram import diagram  # noqa: PLC0415
+        from ...graphs.draw.render import svg_of  # noqa: PLC0415
+
+        bundle = {"text/plain": repr(self)}
+        try:
+            bundle["image/svg+xml"] = svg_of(diagram(graph_of(self)))
+        except SpecError as error:
+            bundle["text/html"] = findings_html(error.findings)
+        except InputError as error:
+            bundle["text/html"] = note_html(f"{bundle['text/plain']}: {error.problem}")
+        return bundle
 
     def swap(self, select: str, use: str, /, **params: Any) -> Spec:
         """Return a variant with the selected blocks replaced; this spec does not change.
@@ -30,26 +78,40 @@ class Spec(LoadedSpec):
             InputError: the selection cannot be read, or selects other things than blocks.
             SpecError: the selection matches nothing, or the variant is invalid.
 
-        >>> spec = load_spec("transformer-base")
+        >>> spec = load("transformer-base")
         >>> gqa = spec.swap("decoder.**[use=attention@1]", "grouped_query_attention@1", kv_heads=2)
         >>> gqa.written["patch"][0]["expect"]
         2
         """
         made = swap(self, select, use, params)
         loaded = made.spec
-        return Spec(loaded.form, loaded.source, loaded.overrides, loaded.origins, made.child)
+        return _spec(loaded, loaded.blocks, made.child)
 
 
-def load_spec(name: str | Path, params: Mapping[str, Any] | None = None) -> Spec:
-    """Read a spec file or a shipped spec.
+def load(name: str | Path, /, *, blocks: Iterable[BlockType] = (), **params: Any) -> Spec:
+    """Read a spec file or a shipped spec; imports no torch.
 
     Args:
         name: a path, or a shipped name such as `transformer-base`.
-        params: values that override the spec's own params.
+        blocks: block types that the spec may use besides the installed ones; the spec keeps
+            them, so that later calls need not repeat them.
+        **params: values that override the spec's own params.
 
     Raises:
-        InputError: the file does not exist.
+        InputError: the file does not exist, or `blocks` cannot be used.
         SpecError: the file is not valid JSON or does not have the form of a spec.
     """
-    loaded = load(name, params)
-    return Spec(loaded.form, loaded.source, loaded.overrides, loaded.origins)
+    if not isinstance(name, str | Path):
+        raise InputError(
+            f"a {type(name).__name__} is not the name of a spec",
+            place="name",
+            help="pass the path of a spec file, or a shipped name such as 'transformer-base'",
+        )
+    added = listed(blocks)
+    registry(added)
+    return _spec(load_file(name, params), added)
+
+
+def _spec(loaded: LoadedSpec, blocks: tuple[BlockType, ...], written: Any = None) -> Spec:
+    parts = loaded.form, loaded.source, loaded.overrides, loaded.origins
+    return Spec(*parts, written or {}, blocks=blocks)

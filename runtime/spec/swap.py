@@ -8,6 +8,7 @@ from typing import Any
 
 from ...blocks.registry import registry
 from ...graphs.checker.check import analyse
+from ...graphs.ir.block_type import Registry
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, SpecError
 from ...specs.form import FORMAT
@@ -77,7 +78,8 @@ def swap(
     unread: list[str] = []
     for _ in range(_ROUNDS):
         variant = load_child(spec, child, source)
-        graph, findings = analyse(variant.form, registry(), variant.overrides, source=source)
+        known = registry(variant.blocks)
+        graph, findings = analyse(variant.form, known, variant.overrides, source=source)
         if graph is not None:
             return Swap(child, variant, graph, changes, tuple(unread))
         # If unused params (W08) are the only findings, remove them from the variant.
@@ -101,7 +103,7 @@ def _patches(
     except SelectError as error:
         raise InputError(str(error), place=f"'{select}'", help=error.help) from error
     value = spec.value()
-    changes = _changes(value, selection, use, params)
+    changes = _changes(value, selection, use, params, registry(spec.blocks))
     keys = {"use": use, **{f"params.{name}": given for name, given in params.items()}}
     count = len(changes) if expect is None else expect
     head = {"select": select, "expect": count} if count else {"select": select}
@@ -118,14 +120,18 @@ def _patches(
 
 
 def _changes(
-    value: Mapping[str, Any], selection: Selection, use: str, params: Mapping[str, Any]
+    value: Mapping[str, Any],
+    selection: Selection,
+    use: str,
+    params: Mapping[str, Any],
+    blocks: Registry,
 ) -> tuple[Change, ...]:
     """Return the selected places and the keys that each loses."""
     if selection.target != "nodes":
         help_ = "select nodes, or the blocks in their slots"
         raise InputError(f"'{selection.text}' selects no block", help=help_)
     walk = Walk(value, [selection])
-    known, slots = _takes(use, value)
+    known, slots = _takes(use, value, blocks)
     changes = []
     for (scope, site), path in walk.found[0].paths.items():
         record = walk.record(scope, site)
@@ -142,9 +148,11 @@ def _changes(
     return tuple(sorted(changes, key=lambda change: change.path))
 
 
-def _takes(use: str, value: Mapping[str, Any]) -> tuple[frozenset[str] | None, frozenset[str]]:
+def _takes(
+    use: str, value: Mapping[str, Any], blocks: Registry
+) -> tuple[frozenset[str] | None, frozenset[str]]:
     """Return the params and slots of a block; None for params of an unknown block."""
-    block = registry().get(use)
+    block = blocks.get(use)
     if block is None:
         return (frozenset() if use in value.get("blocks", {}) else None), frozenset()
     signature = block.signature(

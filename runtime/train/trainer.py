@@ -103,7 +103,7 @@ class Trainer:
 
     def _resume(self, folder: Path) -> None:
         """Restore the weights and the state of a checkpoint."""
-        checkpoint = open_checkpoint(folder)
+        checkpoint = open_checkpoint(folder, self.context.graph.blocks)
         graph, listener = self.context.graph, self.context.listener
         if checkpoint.tokenizers != dict(self.context.tokenizers):
             raise InputError(
@@ -130,7 +130,7 @@ class Trainer:
 
     def _start(self, folder: Path) -> None:
         """Initialize the model with the weights of a checkpoint that fit its graph."""
-        checkpoint = open_checkpoint(folder)
+        checkpoint = open_checkpoint(folder, self.context.graph.blocks)
         if checkpoint.tokenizers != dict(self.context.tokenizers):
             raise InputError(
                 "the checkpoint to start from has another tokenizer",

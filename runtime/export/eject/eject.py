@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,13 +17,15 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ....blocks.registry import module_path
+from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph, Part
 from ....graphs.ir.traverse import visits
 from ....specs.findings import InputError
-from ...checkpoint.checkpoint import Checkpoint
+from ...checkpoint.checkpoint import Checkpoint, open_checkpoint
 from ...codegen.build import build, build_empty
+from ...codegen.examples import example_inputs, sizes_for
 from ...codegen.module import lower
-from ..examples import example_inputs, sizes_for
+from ...spec.check import Source, graph_of
 from .source_bundle import Gatherer, Symbol
 from .source_format import WIDTH, defaults_of, laid_out
 
@@ -61,18 +64,32 @@ class Ejected:
     """What was compared: `outputs`, or only `names and shapes` of weights."""
 
 
-def eject(made_of: Graph | Checkpoint, out: Path | str) -> Ejected:
-    """Write a graph, or a checkpoint with its weights, as a file of plain PyTorch.
+def eject(
+    model: Source | Graph | Checkpoint, out: Path | str, *, blocks: Iterable[BlockType] = ()
+) -> Ejected:
+    """Write a model as one file of plain PyTorch that does not import weft.
 
     Args:
-        made_of: a checked graph, or an opened checkpoint.
-        out: the Python file; the weights are written next to it.
+        model: a checkpoint folder; or the result of `load`, a spec file, or a shipped name.
+        out: the Python file; the weights of a checkpoint are written next to it.
+        blocks: block types that the model uses besides the installed ones.
+
+    Returns:
+        The file, the name of its class, and the results of the checks after writing.
 
     Raises:
         InputError: a block's source is not available, the path cannot be written or is in a
             checkpoint folder, or the file computes something else; then nothing is written.
+        SpecError: the spec has errors; all of them are listed.
     """
     out = Path(out)
+    made_of: Graph | Checkpoint
+    if isinstance(model, Checkpoint):
+        made_of = model
+    elif isinstance(model, str | Path) and Path(model).is_dir():
+        made_of = open_checkpoint(model, blocks)
+    else:
+        made_of = graph_of(model, blocks)
     if out.suffix != ".py":
         raise InputError("the file name must end with .py", place=str(out), help="name it model.py")
     checkpoint = made_of if isinstance(made_of, Checkpoint) else None

@@ -16,8 +16,8 @@ from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError
 from ...checkpoint.checkpoint import Checkpoint
 from ...checkpoint.tokenizers import special_tokens_of
+from ...codegen.examples import sizes_for
 from ..atomic_folder import new_folder, write_marker
-from ..examples import sizes_for
 from .check import CLOSE, SHAPES, compare_decoding, compare_steps, difference
 from .step_state import GROWN, Begin, Leaf, Loop, Step, grown_of, leaves, loop_of
 from .write import (

@@ -18,7 +18,7 @@ from ....graphs.ir.graph import Graph
 from ....graphs.ir.traverse import owned_parts
 from ....graphs.ir.value_type import ValueType
 from ....specs.findings import InputError
-from ..examples import example_inputs, sizes_for
+from ...codegen.examples import example_inputs, sizes_for
 from .forms import onnx_forms
 
 LARGEST = 1 << 30

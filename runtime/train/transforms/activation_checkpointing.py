@@ -79,4 +79,4 @@ def _checkpointed(kind: Any) -> Any:
 
         return checkpoint(inside, *args, use_reentrant=False, **kwargs)
 
-    return like(kind, forward)
+    return like(kind, forward, _checkpointed)

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from ....blocks.kernels.unpad import Batched, rows_of, with_padding, without_padding
-from ....graphs.ir.graph import Graph
 from ....graphs.passes.unpad import UnpadPlan, plan_unpad
 from ....specs.findings import InputError
+from ...codegen.generated import program_of
 from ...data.batches import plan_epoch
 from .subclass import like
 
@@ -33,22 +33,28 @@ SAMPLE = 200_000
 """Maximum number of pairs of a corpus from which its fraction of padding is estimated."""
 
 
-def unpad(model: nn.Module, graph: Graph, *, pad: int) -> UnpadPlan:
-    """Make a model compute on unpadded rows during training, in place.
+def unpad(model: nn.Module, *, pad: int = 0) -> UnpadPlan:
+    """Make a built model compute non-padding tokens only while it trains, in place.
 
-    Call it before `checkpoint_activations` and before the model is compiled or parallelized.
+    Inputs, outputs, names of weights and evaluation do not change.  Call it before the model is
+    compiled, parallelized or given activation checkpointing; `weft train` calls it where it makes
+    training faster.
 
     Args:
-        model: model built from `graph`.
-        graph: graph that says what can be unpadded.
-        pad: padding id at the ends of rows, used where no input is a mask.
+        model: the result of `build`.
+        pad: the padding id at the ends of rows, for inputs without a corresponding input of kind
+            `mask`.
 
     Returns:
-        The plan by which the graph is unpadded.
+        The axes that are unpadded, and the reasons why others stay padded.
 
     Raises:
-        InputError: the graph cannot be unpadded.
+        InputError: the model was not built by weft, is already unpadded, or cannot be unpadded;
+            the message gives the reason.
     """
+    graph = program_of(model).graph
+    if hasattr(model, "batched"):
+        raise InputError(f"'{graph.name}' is already unpadded", help="call weft.unpad once")
     plan = plan_unpad(graph)
     if not plan.axes:
         raise InputError(
@@ -79,7 +85,7 @@ def unpad_for_run(model: nn.Module, context: TrainingContext) -> None:
         return
     share = padding_of(context.corpus, run.batch, run.seed)
     if run.padding == "unpadded" or share >= WORTH:
-        plan = unpad(model, graph, pad=context.pad)
+        plan = unpad(model, pad=context.pad)
         context.listener.log(
             f"unpadded axes: {' and '.join(plan.axes)} ({share:.1%} of the positions are padding)"
         )
@@ -135,7 +141,7 @@ def _through_padding(kind: Any) -> Any:
         ]
         return outputs[0] if single else tuple(outputs)
 
-    return like(kind, forward)
+    return like(kind, forward, _through_padding)
 
 
 @functools.cache
@@ -166,7 +172,7 @@ def _unpadded_inside(kind: Any) -> Any:
         places = self.plan.whole.inputs
         self.counts = {places[port].axis: n for port, n in counts.items() if port in places}
 
-    return like(kind, forward, expect=expect)
+    return like(kind, forward, _unpadded_inside, expect=expect)
 
 
 def _mask(plan: UnpadPlan, axis: str, values: Mapping[str, Tensor], pad: int) -> Tensor:

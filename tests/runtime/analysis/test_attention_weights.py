@@ -110,7 +110,7 @@ def test_hooks_are_gone_after_a_failure() -> None:
     """Hooks are removed after any exception."""
     model: nn.Module = weft.build(weft.load("transformer-tiny", **SMALL))
 
-    with pytest.raises(TypeError), recording(model):
+    with pytest.raises(weft.InputError), recording(model):
         model(no_such_input=1)
 
     assert not any(module._forward_hooks for module in model.modules())

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from weft.blocks.kernels.decode_state import Capacity
 from weft.graphs.ir.graph import Graph
-from weft.runtime.codegen.build import build, build_empty, program_of, tie
-from weft.specs.findings import SpecError
+from weft.runtime.codegen.build import build, build_empty, tie
+from weft.runtime.codegen.generated import program_of
+from weft.specs.findings import InputError, SpecError
 
 GraphOf = Callable[..., Graph]
 Inputs = Callable[..., dict[str, Tensor]]
@@ -151,7 +152,7 @@ def test_tracebacks_show_the_generated_line(graph: GraphOf, inputs: Inputs) -> N
     batch = inputs()
 
     with pytest.raises(RuntimeError) as caught:
-        model(**{**batch, "source_mask": batch["source_mask"][:, :-1]})
+        model.forward(**{**batch, "source_mask": batch["source_mask"][:, :-1]})
 
     frames = traceback.extract_tb(caught.value.__traceback__)
     lines = [frame.line for frame in frames if frame.filename.startswith("<weft_generated")]
@@ -227,7 +228,7 @@ def test_an_unmasked_source_token_changes_the_logits(graph: GraphOf, inputs: Inp
 
 def test_a_foreign_module_has_no_program() -> None:
     """The error names the class of the module."""
-    with pytest.raises(TypeError, match="Linear was not built from a spec"):
+    with pytest.raises(InputError, match="Linear was not built from a spec"):
         program_of(nn.Linear(1, 1))
 
 

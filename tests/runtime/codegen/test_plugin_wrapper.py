@@ -18,7 +18,8 @@ from weft.graphs.checker.check import check
 from weft.graphs.ir.block_type import BlockType, Port, Registry, Signature, Slot
 from weft.graphs.ir.graph import Graph
 from weft.graphs.ir.value_type import parse_type
-from weft.runtime.codegen.build import build, program_of
+from weft.runtime.codegen.build import build
+from weft.runtime.codegen.generated import program_of
 from weft.runtime.train.transforms.unpad import unpad
 from weft.specs.load import loaded
 
@@ -176,7 +177,7 @@ def test_unpadded_training_passes_them_on_too() -> None:
     inputs = batch()
     expected = plain(**inputs)["y"]
 
-    unpad(model, graph, pad=0)
+    unpad(model, pad=0)
 
     torch.testing.assert_close(model(**inputs)["y"], expected)
 

@@ -15,6 +15,7 @@ from weft.runtime.codegen.build import build
 from weft.runtime.compile import torch_compile as compiling
 from weft.runtime.compile.torch_compile import compile_model
 from weft.runtime.train.transforms.unpad import unpad
+from weft.specs.findings import InputError
 
 GraphOf = Callable[..., Graph]
 Inputs = Callable[..., dict[str, Tensor]]
@@ -134,7 +135,7 @@ def test_a_model_that_repeats_nothing_stays_eager(graph: GraphOf) -> None:
 
 def test_a_foreign_module_is_refused() -> None:
     """Only built models have templates."""
-    with pytest.raises(TypeError, match="was not built from a spec"):
+    with pytest.raises(InputError, match="was not built from a spec"):
         compile_model(nn.Linear(1, 1))
 
 
@@ -159,7 +160,7 @@ def test_compiled_training_is_eager_training(graph: GraphOf, inputs: Inputs) -> 
 def test_compiled_unpadded_rows_equal_eager_padded_rows(graph: GraphOf, inputs: Inputs) -> None:
     """Inputs of any shape need one graph per template."""
     eager, fast = build(graph()), build(graph())
-    unpad(fast, graph(), pad=0)
+    unpad(fast, pad=0)
     report = compile_model(fast, "layers")
 
     for seed in range(6):

@@ -12,7 +12,8 @@ from weft.blocks.kernels.decode_state import State
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.runtime.analysis.memory_cost import DTYPES, cache_by_node
-from weft.runtime.codegen.build import build, program_of
+from weft.runtime.codegen.build import build
+from weft.runtime.codegen.generated import program_of
 from weft.runtime.decode.stepper import ModelStepper, narrow, reorder
 from weft.specs.load import load, loaded
 

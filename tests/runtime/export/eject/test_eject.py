@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from weft.runtime.checkpoint.checkpoint import Checkpoint
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
+from weft.runtime.codegen.examples import example_inputs, sizes_for
 from weft.runtime.export.eject.eject import eject, ejected_text
-from weft.runtime.export.examples import example_inputs, sizes_for
 from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError
 from weft.specs.load import LoadedSpec, load, load_child

@@ -116,9 +116,9 @@ def test_outputs_and_gradients_equal_those_of_padded_rows(name: str) -> None:
         with pytest.raises(
             InputError, match=r"cannot be unpadded: .*(a loss|no input|without a mask)"
         ):
-            unpad(on_packed, made, pad=0)
+            unpad(on_packed, pad=0)
         return
-    unpad(on_packed, made, pad=0)
+    unpad(on_packed, pad=0)
     inputs, mask = batch_of(name, plan)
 
     cleaned = functools.partial(zero_padding, plan=plan, mask=mask)
@@ -199,7 +199,7 @@ def test_a_block_that_takes_any_axes_does_not_look_at_them(key: str) -> None:
         """Return values with all axes of `...` flattened into one."""
         return {p: value.flatten(0, value.dim() - own[p] - 1) for p, value in values.items()}
 
-    torch.testing.assert_close(dict(model(**flat(rows))), flat(model(**rows)))
+    torch.testing.assert_close(dict(model.forward(**flat(rows))), flat(model(**rows)))
 
 
 def test_rows_are_unpadded_and_padded_again() -> None:
@@ -258,7 +258,7 @@ def test_checkpointed_layers_get_the_same_unpadded_rows() -> None:
     inputs, mask = batch_of("transformer-base", plan)
     plain, again = models_of(made)
     for model in (plain, again):
-        unpad(model, made, pad=0)
+        unpad(model, pad=0)
     assert checkpoint_activations(again, made, ["encoder.*", "**/f[use=attention@1]"])
 
     cleaned = functools.partial(zero_padding, plan=plan, mask=mask)
@@ -307,7 +307,7 @@ def test_the_variable_length_kernel_gets_the_row_offsets(
     plan = plan_unpad(made)
     inputs, mask = batch_of(name, plan)
     plain, on_packed = models_of(made)
-    unpad(on_packed, made, pad=0)
+    unpad(on_packed, pad=0)
 
     cleaned = functools.partial(zero_padding, plan=plan, mask=mask)
     found = learnt(on_packed, made, inputs, cleaned)

@@ -1,0 +1,61 @@
+"""Display in notebooks: SVG pictures and HTML of specs, findings and diffs; no torch.
+
+Every text of a spec is untrusted and is escaped.  Colors are readable on light and on dark
+backgrounds; pictures bring their own white background.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+from ...specs.findings import Finding
+
+_BOX = "border-left:3px solid {color};padding:.1em 0 .1em .8em;margin:.4em 0"
+_RED, _GREEN, _AMBER = "#d1463d", "#2f9e57", "#b97f10"
+"""Colors with a contrast of at least 3:1 on white and on #111."""
+_MOST = 50
+"""Maximum number of findings in one table."""
+
+
+def escaped(text: str) -> str:
+    """Return untrusted text as HTML, on one line, without control characters."""
+    shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return html.escape("".join(shown), quote=True)
+
+
+def box(lines: Iterable[str], color: str) -> str:
+    """Return lines of HTML in a box with a colored left edge."""
+    return f'<div style="{_BOX.format(color=color)}">{"<br>".join(lines)}</div>'
+
+
+def findings_html(findings: Iterable[Finding]) -> str:
+    """Return findings as HTML, or a line that says that there are none."""
+    every = list(findings)
+    if not every:
+        return box(["no errors"], _GREEN)
+    boxes = [box(_lines(finding), _RED) for finding in every[:_MOST]]
+    if more := len(every) - _MOST:
+        boxes += [box([f"and {more} more"], _RED)] if more > 0 else []
+    return "".join(boxes)
+
+
+def _lines(finding: Finding) -> list[str]:
+    """Return a finding as lines of HTML: problem, place, evidence and help."""
+    lines = [f"<b>error[{escaped(finding.code)}]</b>: {escaped(finding.problem)}"]
+    lines.append(f"<code>{escaped(f'{finding.source}#{finding.at}')}</code>")
+    lines += [f"<code>{escaped(line)}</code>" for line in finding.evidence]
+    if finding.help:
+        lines.append(f"help: {escaped(finding.help)}")
+    return lines
+
+
+def note_html(text: str) -> str:
+    """Return a note, such as why there is no picture, as HTML."""
+    return box([escaped(text)], _AMBER)
+
+
+def text_html(text: str) -> str:
+    """Return preformatted text as HTML."""
+    lines = "\n".join(escaped(line) for line in text.splitlines())
+    return f'<pre style="margin:.4em 0">{lines}</pre>'

@@ -1,0 +1,94 @@
+"""Views of specs: a picture of one, and the differences between two; no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ...graphs.diff import diff as of_graphs
+from ...graphs.draw.diagram import Form
+from ...graphs.draw.diagram import draw as draw_graph
+from ...graphs.draw.diff import diff_picture
+from ...graphs.draw.render import svg_of
+from ...graphs.ir.block_type import BlockType
+from ...graphs.ir.graph import Graph
+from ...specs.findings import InputError, did_you_mean
+from .check import Source, graph_of, listed
+from .display import note_html, text_html
+
+_FORMS = ("folded", "typed", "expanded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Diff(of_graphs.Diff):
+    """What changed from one spec to another; notebooks show a picture and the list of changes."""
+
+    old: Graph = field(compare=False)
+    new: Graph = field(compare=False)
+
+    def __repr__(self) -> str:
+        """Return the names and the number of changes."""
+        count = len(self.changes)
+        said = "equal" if self.equal else f"{count} change{'s' * (count != 1)}"
+        return f"<Diff {self.names[0]} -> {self.names[1]}: {said}>"
+
+    def _repr_html_(self) -> str:
+        """Return the picture, if `dot` is installed, and the changes as text."""
+        try:
+            picture = f"<div>{svg_of(diff_picture(self.old, self.new, self))}</div>"
+        except InputError as error:
+            picture = note_html(f"no picture: {error.problem}")
+        return picture + text_html(self.render())
+
+
+def draw(
+    spec: Source | Graph,
+    out: str | Path,
+    form: Form = "folded",
+    *,
+    blocks: Iterable[BlockType] = (),
+) -> Path:
+    """Draw a spec.
+
+    Args:
+        spec: the result of `load`, a path, or a shipped name.
+        out: the file to write; its suffix is .svg, .png, .pdf or .dot.
+        form: `folded` draws a repeat as one box, `typed` adds the type of every wire, and
+            `expanded` draws every layer.
+        blocks: block types that the spec may use besides the installed ones.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        SpecError: the spec has errors; all of them are listed.
+        InputError: the suffix or the form is unknown, `dot` is missing, or `blocks` cannot be
+            used.
+    """
+    if form not in _FORMS:
+        raise InputError(f"no form '{form}'", place="form", help=did_you_mean(str(form), _FORMS))
+    return draw_graph(graph_of(spec, blocks), Path(out), form)
+
+
+def diff(old: Source | Graph, new: Source | Graph, *, blocks: Iterable[BlockType] = ()) -> Diff:
+    """Return the changes between two specs, and the weights that carry over.
+
+    Args:
+        old: the result of `load`, a path, or a shipped name.
+        new: the spec to compare it with.
+        blocks: block types that both specs may use besides the installed ones.
+
+    Returns:
+        The changes, each with its path; `render()` returns text, `as_json()` plain data.
+
+    Raises:
+        SpecError: one of the specs has errors; all of them are listed.
+        InputError: a file does not exist, or `blocks` cannot be used.
+    """
+    added = listed(blocks)
+    before, after = graph_of(old, added), graph_of(new, added)
+    found = of_graphs.diff(before, after)
+    parts: dict[str, Any] = {one.name: getattr(found, one.name) for one in fields(found)}
+    return Diff(**parts, old=before, new=after)
