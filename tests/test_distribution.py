@@ -59,3 +59,11 @@ def test_pictures_of_the_readme_are_small_and_shown_everywhere() -> None:
     assert pictures
     assert [name for name in pictures if not name.endswith(".png")] == []
     assert [name for name in pictures if (ROOT / name).stat().st_size > 150_000] == []
+
+
+def test_hooks_of_contributors_have_the_pinned_ruff() -> None:
+    """Two versions of ruff may disagree about the format of a file."""
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+
+    [hooked] = re.findall(r"ruff-pre-commit\n\s+rev: v(\S+)", hooks)
+    assert f"ruff=={hooked}\n" in (ROOT / "constraints.txt").read_text(encoding="utf-8")
