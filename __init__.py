@@ -184,31 +184,32 @@ _RENAMED = {"pack": "unpad"}
 """Old public name to the name that replaces it; the old one still works, with a warning."""
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name when it is first used."""
-    import importlib
+if not TYPE_CHECKING:  # type checkers read the imports above, and report unknown names
 
-    if name in _RENAMED:
-        import warnings
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is first used."""
+        import importlib
 
-        new = _RENAMED[name]
-        message = f"weft.{name} is now weft.{new}; the old name will be removed"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return __getattr__(new)
-    if name == "__version__":
-        from importlib.metadata import version
+        if name in _RENAMED:
+            import warnings
 
-        value: object = version("weft")
-    elif name in _HOMES:
-        module, _, inner = _HOMES[name].partition(":")
-        value = getattr(importlib.import_module(f".{module}", __name__), inner or name)
-    else:
-        msg = f"module 'weft' has no attribute '{name}'"
-        raise AttributeError(msg)
-    globals()[name] = value
-    return value
+            new = _RENAMED[name]
+            message = f"weft.{name} is now weft.{new}; the old name will be removed"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            return __getattr__(new)
+        if name == "__version__":
+            from importlib.metadata import version
 
+            value: object = version("weft")
+        elif name in _HOMES:
+            module, _, inner = _HOMES[name].partition(":")
+            value = getattr(importlib.import_module(f".{module}", __name__), inner or name)
+        else:
+            msg = f"module 'weft' has no attribute '{name}'"
+            raise AttributeError(msg)
+        globals()[name] = value
+        return value
 
-def __dir__() -> list[str]:
-    """Return the public names, whether or not they have been used."""
-    return sorted({*globals(), *__all__})
+    def __dir__() -> list[str]:
+        """Return the public names, whether or not they have been used."""
+        return sorted({*globals(), *__all__})

@@ -78,8 +78,8 @@ install_graphviz() {
     say "graphviz could not be installed; weft draw needs it: apt-get install graphviz"
 }
 
-now=$(cat pyproject.toml constraints.txt .ci/setup.sh | cksum)
-if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$now" ] && .venv/bin/python -c 'import weft' 2>/dev/null; then
+now=$(cat pyproject.toml constraints.txt .ci/setup.sh .ci/weft_build.py | cksum)
+if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$now" ] && [ -e .editable/weft ] && .venv/bin/python -c 'import weft' 2>/dev/null; then
     touch "$stamp"
     exit 0
 fi
