@@ -25,7 +25,7 @@ help: ## print this help
 	@echo "variables: PIP_ARGS (extra arguments for pip install), PYTHON (interpreter), PYTEST_ARGS (extra arguments for pytest), DIST_ARGS (options of tools/check_dist.py), FUZZ_SECONDS (default: 60)"
 
 demo: $(READY) ## generate a corpus, train a small translator on it and use it: 6 minutes on 2 cores
-	@$(BIN)/python examples/demo.py --out outputs/demo
+	@$(BIN)/weft demo --out outputs/demo
 
 test: lint ## linters, the fast tests, and branch coverage of specs/ and graphs/
 	@$(BIN)/pytest -n 2 --dist worksteal -m "$(FAST)" --cov=specs --cov=graphs --cov-branch \

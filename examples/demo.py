@@ -1,28 +1,24 @@
-"""Run the complete system on a small generated corpus, in a few minutes.
-
-Run it with `python examples/demo.py --out outputs/demo` or `make demo`.
-"""
+"""Run the complete system on a small generated corpus, in a few minutes: `weft demo`."""
 
 from __future__ import annotations
 
-import argparse
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from spelled_numbers import write_corpus
-from weft.graphs.draw.diagram import draw
-from weft.runtime import api
-from weft.runtime.cli.progress import Reporter
-from weft.runtime.data.text_files import read_lines
-from weft.runtime.spec.check import graph_of
-from weft.runtime.tasks import translation
-from weft.runtime.train.reporting.plot import plot_curves
-from weft.specs.findings import InputError, SpecError
-from weft.specs.load import load
+
+from ..graphs.draw.diagram import draw
+from ..runtime import api
+from ..runtime.cli.terminal import Reporter
+from ..runtime.data.text_files import read_lines
+from ..runtime.spec.check import graph_of
+from ..runtime.tasks import translation
+from ..runtime.train.reporting.plot import plot_curves
+from ..specs.findings import InputError
+from ..specs.load import load
+from .spelled_numbers import write_corpus
 
 RUN = "demo"
 SPEC = "transformer-tiny"
@@ -32,11 +28,12 @@ SHOWN = 6
 """Number of translations to print."""
 
 
-def demo(folder: Path) -> None:
+def demo(folder: Path, *, updates: int | None = None) -> None:
     """Check and draw a spec, make a corpus, train, translate and score.
 
     Args:
         folder: output folder.
+        updates: number of updates to train; None trains the complete run.
 
     Raises:
         InputError: training was stopped, or a file cannot be written.
@@ -51,11 +48,14 @@ def demo(folder: Path) -> None:
     console.rule("3. train")
     for old in ("checkpoints", "best", "averaged", "metrics.jsonl", "tensorboard"):
         _remove(folder / old)
+    overrides: dict[str, object] = {"data.root": str(folder / "corpus")}
+    if updates is not None:
+        overrides["updates"] = updates
     with reporter.shown():
         result = api.train(
             RUN,
             out=folder,
-            overrides={"data.root": str(folder / "corpus")},
+            overrides=overrides,
             listener=reporter,
             report=reporter.prepared,
         )
@@ -132,26 +132,3 @@ def _show(
     ]:
         table.add_row(source, line, "yes" if line == reference else f"no: {reference}")
     console.print(table)
-
-
-def main() -> int:
-    """Run the demo and return its exit code."""
-    parser = argparse.ArgumentParser(
-        description="Check, draw, train and translate a small generated task."
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("outputs/demo"),
-        help="folder to write (default: %(default)s)",
-    )
-    try:
-        demo(parser.parse_args().out)
-    except (InputError, SpecError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

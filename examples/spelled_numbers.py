@@ -33,7 +33,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Literal
 
-from weft.specs.findings import InputError
+from ..specs.findings import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -208,8 +208,8 @@ def _spell(value: int | Decimal, language: str, to: str = "cardinal", **options:
     try:
         from num2words import num2words  # noqa: PLC0415 - only this corpus needs it
     except ImportError as error:
-        msg = "the numbers task needs num2words, which is not installed"
-        raise InputError(msg, help="pip install num2words") from error
+        msg = "the spelled numbers need the package 'num2words'"
+        raise InputError(msg, help="install the extra: pip install 'weft[demo]'") from error
     return str(num2words(value, lang=language, to=to, **options))
 
 

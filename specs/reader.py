@@ -57,7 +57,7 @@ def find(name: str, *folders: str) -> Path:
     """
     path, known = Path(name), shipped_names(*folders)
     try:
-        if path.is_file():
+        if path.exists() and not path.is_dir():  # also a pipe, such as <(...) of a shell
             return path
         if path.is_dir() and name not in known:
             raise InputError("this is a folder", place=name, help="give the path of a file in it")

@@ -62,7 +62,7 @@ def describe(error: Mapping[str, Any]) -> str:
     if kind in _FIXED:
         return _FIXED[kind]
     if kind in _BOUNDED:
-        return _BOUNDED[kind].format_map(context)
+        return _BOUNDED[kind].format_map({key: _plain(value) for key, value in context.items()})
     if kind in ("value_error", "assertion_error"):
         # The text of our own validators.
         return str(context.get("error", "")) or "is not valid"
@@ -72,6 +72,11 @@ def describe(error: Mapping[str, Any]) -> str:
     if kind in ("too_short", "too_long"):
         return f"must be {_sized(kind, context)}"
     return "is not valid"
+
+
+def _plain(value: Any) -> Any:
+    """Return a whole number without a decimal point: 1.0 as 1."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def expected(error: Mapping[str, Any]) -> str:

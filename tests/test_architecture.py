@@ -114,7 +114,8 @@ def test_signatures_are_not_inspected_at_run_time() -> None:
 
     # The arguments of torch's own wrapper differ by version.
     only = "_NAMES = inspect.signature(DistributedDataParallel).parameters"
-    assert inspecting == {"runtime/train/engine.py": only}
+    options = "    options_of_command = inspect.signature(function, eval_str=True)"
+    assert inspecting == {"runtime/train/engine.py": only, "runtime/cli/command.py": options}
 
 
 def test_files_named_by_the_architecture_page_exist() -> None:
@@ -131,7 +132,7 @@ def test_using_a_model_loads_no_code_for_training_compiling_or_plotting() -> Non
     """Each of these modules takes longer to load than all of weft."""
     slow = ("torch._dynamo", "torch.distributed.fsdp", "sympy", "matplotlib", "sacrebleu")
 
-    assert imports_torch("weft.runtime.api", "weft.runtime.cli.decode.translate", among=slow) == ""
+    assert imports_torch("weft.runtime.api", "weft.runtime.cli.decoding", among=slow) == ""
 
 
 def test_every_folder_of_ours_is_packaged() -> None:
@@ -139,6 +140,8 @@ def test_every_folder_of_ours_is_packaged() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         packages = tomllib.load(file)["tool"]["setuptools"]["packages"]
 
-    assert {"weft", *(module_name(path.parent / "__init__.py") for path in SOURCES)} == set(
-        packages
-    )
+    assert {
+        "weft",
+        "weft.examples",
+        *(module_name(path.parent / "__init__.py") for path in SOURCES),
+    } == set(packages)

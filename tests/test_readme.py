@@ -8,8 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from spelled_numbers import write_corpus
-from weft.runtime.cli.main import main, parser
+from typer.main import get_command
+from weft.examples.spelled_numbers import write_corpus
+from weft.runtime.cli.main import app, load_commands, main
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
@@ -35,7 +36,7 @@ def test_the_python_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_command_of_the_readme_exists() -> None:
-    """The argument parser accepts each `weft ...` line."""
+    """Each `weft ...` line is a correct command line, with options of its command."""
     lines = [
         line.partition("#")[0].strip()
         for block in blocks("")
@@ -43,10 +44,12 @@ def test_every_command_of_the_readme_exists() -> None:
         if line.startswith("weft ")
     ]
 
+    load_commands()
+    commands = get_command(app).commands  # type: ignore[attr-defined]
     assert len(lines) >= 10
     for line in lines:
-        words = shlex.split(line.partition("<")[0])[1:]
-        parser().parse_args(words)
+        words = shlex.split(line.partition("<")[0].partition(">")[0])[1:]
+        commands[words[0]].make_context(words[0], words[1:])
 
 
 def test_the_finding_shown_is_the_finding_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,7 +127,7 @@ def _report_unknown_block(checker: Checker, key: str, at: str) -> None:
     else:
         known = [*checker.registry.keys(), *checker.templates]
         checker.excused.add(nearest(key, checker.templates))
-        help_ = did_you_mean(key, known) if nearest(key, known) else "see 'weft blocks'"
+        help_ = did_you_mean(key, known) if nearest(key, known) else "see 'weft list blocks'"
     checker.report(code="N01", at=at, problem=f"unknown block '{key}'", help=help_)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
@@ -164,21 +165,17 @@ def refuse_unequal(paths: tuple[Path, Path], lines: tuple[int, int]) -> None:
         )
 
 
-def _open(path: Path) -> IO[bytes]:
-    """Open a file for reading bytes, decompressing it if it starts with the gzip magic."""
-    if not path.is_file():
+@contextmanager
+def _open(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file or a pipe for reading bytes, decompressing it if it starts as gzip does."""
+    if not path.exists() or path.is_dir():
         _refuse_missing(path)
-    file = path.open("rb")
-    try:
-        magic = file.read(len(GZIP_MAGIC))
-        file.seek(0)
-    except BaseException:
-        file.close()
-        raise
-    if magic != GZIP_MAGIC:
-        return file
-    file.close()
-    return cast("IO[bytes]", gzip.open(path, "rb"))
+    with path.open("rb") as file:
+        if file.peek(len(GZIP_MAGIC))[: len(GZIP_MAGIC)] == GZIP_MAGIC:
+            with gzip.GzipFile(fileobj=file) as unpacked:
+                yield cast("IO[bytes]", unpacked)
+        else:
+            yield file
 
 
 def _refuse_missing(path: Path) -> None:

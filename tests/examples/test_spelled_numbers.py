@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import spelled_numbers as numbers
-from spelled_numbers import Line, make_lines, split_of, write_corpus
+from weft.examples import spelled_numbers as numbers
+from weft.examples.spelled_numbers import Line, make_lines, split_of, write_corpus
 from weft.specs.findings import InputError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -175,7 +175,7 @@ def test_the_seed_decides_everything() -> None:
 def test_the_lines_do_not_depend_on_the_interpreter() -> None:
     """Another hash seed in another process gives the same corpus."""
     code = (
-        "from spelled_numbers import make_lines;"
+        "from weft.examples.spelled_numbers import make_lines;"
         "print(ascii([x.source for x in make_lines(40, split='valid', seed=5)]))"
     )
     done = subprocess.run(
@@ -221,5 +221,5 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without num2words, the message says how to install it."""
     monkeypatch.setitem(sys.modules, "num2words", None)
 
-    with pytest.raises(InputError, match=r"needs num2words.*\n.*pip install num2words"):
+    with pytest.raises(InputError, match=r"need the package 'num2words'\n.*weft\[demo\]"):
         form("cardinal").spell(3, "en")

@@ -42,7 +42,7 @@ def test_a_clause_says_what_the_value_must_be(annotation: Any, value: Any, wante
 
 
 def test_the_text_of_our_own_validators_is_kept() -> None:
-    """pydantic would put "Value error, " before it."""
+    """Pydantic would put "Value error, " before it."""
     error = {"type": "value_error", "ctx": {"error": ValueError("'nbest' 5 exceeds 'beam' 4")}}
 
     assert describe(error) == "'nbest' 5 exceeds 'beam' 4"

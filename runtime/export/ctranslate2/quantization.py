@@ -1,6 +1,10 @@
 """Number formats of exported weights, without the code that writes them."""
 
-QUANTIZATIONS = (
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Quantization = Literal[
     "float32",
     "float16",
     "bfloat16",
@@ -9,5 +13,6 @@ QUANTIZATIONS = (
     "int8_float32",
     "int8_float16",
     "int8_bfloat16",
-)
-"""The formats in which CTranslate2 stores weights."""
+]
+"""A format in which CTranslate2 stores weights."""
+QUANTIZATIONS: tuple[str, ...] = get_args(Quantization)

@@ -31,7 +31,7 @@ def test_hours_are_tokens_over_speed(toy_run: Callable[..., Run]) -> None:
 
 def test_the_command_prints_hours(capsys: pytest.CaptureFixture[str]) -> None:
     """At a given speed and at MFU values of a given peak FLOP/s, as text and as JSON."""
-    ask = ["cost", "wmt14-en-de-base", "--project", "140000", "--devices", "8", "--peak", "700"]
+    ask = ["cost", "wmt14-en-de-base", "--project", "--speed", "140000", "--devices", "8", "--peak", "700"]
 
     assert main([*ask, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -46,18 +46,20 @@ def test_the_command_prints_hours(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [["--project", "0"], ["--project", "--devices", "0"], ["--project", "--peak", "-1"]],
+    [["--speed", "0"], ["--devices", "0"], ["--peak", "-1"]],
 )
 def test_values_that_are_not_positive_are_refused(
     wrong: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Values that are not positive raise before any division."""
-    assert main(["cost", "wmt14-en-de-base", *wrong]) == 1
-    assert "positive" in capsys.readouterr().err
+    """They are wrong on the command line, and nothing is divided by them."""
+    assert main(["cost", "wmt14-en-de-base", "--project", *wrong]) == 2
+    assert f"Invalid value for '{wrong[0]}': it must be" in capsys.readouterr().err
 
 
 def test_a_projection_is_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Options for specs and missing files raise."""
-    assert main(["cost", "wmt14-en-de-base", "--project", "1", "--measure"]) == 1
-    assert "--project does not use --measure or --out" in capsys.readouterr().err
-    assert main(["cost", str(tmp_path / "no.json"), "--project", "1"]) == 1
+    assert main(["cost", "wmt14-en-de-base", "--project", "--measure"]) == 2
+    assert "'--measure': it has no effect with --project" in capsys.readouterr().err
+    assert main(["cost", "wmt14-en-de-base", "--devices", "8"]) == 2
+    assert "'--devices': it has an effect only with --project" in capsys.readouterr().err
+    assert main(["cost", str(tmp_path / "no.json"), "--project"]) == 1

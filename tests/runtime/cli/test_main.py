@@ -4,44 +4,174 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
-from weft.runtime.cli.main import main, parser
+import weft
+from typer.main import get_command
+from weft.runtime.cli.main import COMMANDS, app, load_commands, main
+from weft.runtime.cli.parameters import complete_specs
 from weft.runtime.train.run import Run
 
 Capture = pytest.CaptureFixture[str]
 
 
-def command_names() -> list[str]:
-    """Return the names of all commands."""
-    actions = [a for a in parser()._actions if a.dest == "command"]
-    return list(actions[0].choices or ())
+NAMES = load_commands()
 
 
-@pytest.mark.parametrize("name", command_names())
-def test_every_command_has_help_with_an_example(name: str, capsys: Capture) -> None:
-    """`--help` exits 0 and shows an example."""
-    with pytest.raises(SystemExit) as caught:
-        main([name, "--help"])
+def test_the_table_of_commands_is_complete() -> None:
+    """A command that is missing there could be run only after another one of its module."""
+    assert [name for names in COMMANDS.values() for name in names] == NAMES
+    registered = {
+        str(one.name): str(one.callback and one.callback.__module__).rpartition(".")[2]
+        for one in app.registered_commands
+    }
+    assert registered == {name: module for module, names in COMMANDS.items() for name in names}
 
-    assert caught.value.code == 0
+
+@pytest.mark.parametrize("width", ["80", "120"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_with_an_example(
+    name: str, width: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--help` exits 0, shows an example, and every option has a text."""
+    monkeypatch.setenv("COLUMNS", width)
+
+    assert main([name, "--help"]) == 0
+
     text = capsys.readouterr().out
-    assert f"example:\n  weft {name}" in text
-    assert "exit codes" in text
+    assert re.search(rf"Examples?:\s+weft {name}\b", text)
+    assert "Exit codes" in text
+    assert max(map(len, text.splitlines())) <= int(width)
+    command = get_command(app).commands[name]  # type: ignore[attr-defined]
+    assert [one.name for one in command.params if not (one.help or "").endswith((".", "]"))] == []
 
 
-def test_a_wrong_command_exits_2(capsys: Capture) -> None:
-    """Exit code 2 means a wrong command line, 1 a wrong input."""
-    with pytest.raises(SystemExit) as caught:
-        main(["chekc"])
+def test_plain_weft_prints_its_help(capsys: Capture) -> None:
+    """Without a command, the help is printed, with the commands in groups."""
+    assert main([]) == 0
 
-    assert caught.value.code == 2
-    assert "invalid choice" in capsys.readouterr().err
+    text = capsys.readouterr().out
+    assert all(f" {name} " in text for name in NAMES)
+    assert all(group in text for group in ("Specs", "Training", "Decoding", "Checkpoints"))
+
+
+def test_the_version_is_printed(capsys: Capture) -> None:
+    """It is the version of the installed distribution."""
+    assert main(["--version"]) == 0
+
+    assert capsys.readouterr().out == f"weft {version('weft')}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("weft tr", {"train", "translate", "trees"}),
+        ("weft translate --be", {"--beam"}),
+        ("weft translate x --penalty g", {"gnmt"}),
+        ("weft check transformer-ti", {"transformer-tiny"}),
+        ("weft train multi", {"multi30k-en-de"}),
+        ("weft blocks layer", {"layer_norm@1"}),
+        ("weft list v", {"variants"}),
+    ],
+)
+def test_the_shell_completes_commands_options_and_names(
+    line: str, completed: set[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What bash asks for when the user presses the tab key."""
+    monkeypatch.setenv("_WEFT_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+
+    main([])
+
+    assert set(capsys.readouterr().out.split()) == completed
+
+
+def test_a_path_is_completed_like_a_name(tmp_path: Path) -> None:
+    """Folders get a slash; other files and hidden files are left out."""
+    (tmp_path / "models").mkdir()
+    for name in ("mine.json", "mine.txt", ".mine.json"):
+        (tmp_path / name).write_text("{}")
+
+    found = complete_specs(f"{tmp_path}/m")
+
+    assert found == [f"{tmp_path}/mine.json", f"{tmp_path}/models/"]
+
+
+def test_weft_lists_what_it_ships(capsys: Capture) -> None:
+    """Each kind alone, or all of them; JSON maps names to descriptions."""
+    assert main(["list", "blocks", "--json"]) == 0
+    blocks = json.loads(capsys.readouterr().out)["blocks"]
+    assert blocks["layer_norm@1"]
+    assert main(["list", "runs"]) == 0
+    assert "multi30k-en-de" in capsys.readouterr().out
+    assert main(["list"]) == 0
+    text = capsys.readouterr().out
+    assert [line for line in text.splitlines() if line.endswith(":")] == [
+        "specs:",
+        "variants:",
+        "runs:",
+        "imports:",
+        "blocks:",
+    ]
+
+
+def test_several_specs_are_checked_at_once(tmp_path: Path, capsys: Capture) -> None:
+    """The exit code is 1 if any is wrong, and the others are checked too."""
+    wrong = tmp_path / "wrong.json"
+    wrong.write_text("{")
+
+    assert main(["check", str(wrong), "transformer-tiny"]) == 1
+
+    printed = capsys.readouterr()
+    assert "transformer-tiny: valid" in printed.out
+    assert f"{wrong}#" in printed.err
+
+
+def test_errors_have_color_on_a_terminal_only(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FORCE_COLOR stands for a terminal here; NO_COLOR turns colors off there."""
+    broken = ["check", "transformer-base", "--set", "heads=7"]
+    assert main(broken) == 1
+    plain = capsys.readouterr().err
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert main(broken) == 1
+    colored = capsys.readouterr().err
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main(broken) == 1
+
+    assert "\x1b[" not in plain
+    assert re.sub(r"\x1b\[[0-9;]*m", "", colored) == plain
+    assert "\x1b[1;31merror" in colored
+    assert "\x1b[1;31m" not in capsys.readouterr().err
+
+
+def test_verbose_shows_where_an_error_arose(capsys: Capture) -> None:
+    """Without `-v`, there is no traceback."""
+    assert main(["show", "transformer-bass"]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+    assert main(["show", "transformer-bass", "-v"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_quiet_prints_no_notices(quiet: bool, tmp_path: Path, capsys: Capture) -> None:
+    """`migrate` reports changes on stderr, unless the user asks for quiet."""
+    out = str(tmp_path / "new.json")
+    source = str(Path(weft.__file__).parent / "specs/models/transformer-tiny.json")
+
+    assert main(["migrate", source, "-o", out, *["-q"] * quiet]) == 0
+
+    assert ("nothing to change" in capsys.readouterr().err) == (not quiet)
 
 
 def test_check_says_that_a_shipped_spec_is_sound(capsys: Capture) -> None:
@@ -107,10 +237,8 @@ def test_expand_gives_a_spec_that_checks(tmp_path: Path, capsys: Capture) -> Non
     assert capsys.readouterr().out == first
 
 
-def test_blocks_lists_and_describes(capsys: Capture) -> None:
-    """The list has one line per block; one block shows ports, params and source."""
-    assert main(["blocks"]) == 0
-    assert "attention@1" in capsys.readouterr().out
+def test_blocks_describes_a_block(capsys: Capture) -> None:
+    """A block shows ports, params and source; a misspelled name gives a suggestion."""
     assert main(["blocks", "attention"]) == 0
     text = capsys.readouterr().out
     assert "mask[b s]?" in text

@@ -1,1 +1,0 @@
-"""Commands that convert, prune or export checkpoints."""

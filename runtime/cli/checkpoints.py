@@ -1,0 +1,399 @@
+"""The commands `weft average`, `import`, `prune`, `export`, `eject` and `serve`."""
+
+from __future__ import annotations
+
+import logging
+import math
+import shlex
+import sys
+import time
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from pydantic import Field
+
+from ...specs.findings import InputError
+from ..export.ctranslate2.quantization import Quantization
+from ..serve.limits import Limits
+from . import terminal
+from .command import CHECKPOINTS, DECODING, FieldsOf, command, wrong
+from .models import (
+    OF_THE_RUN,
+    Place,
+    Sample,
+    Sampling,
+    Search,
+    open_checkpoints,
+    search_of,
+)
+from .parameters import (
+    Checkpoint,
+    Overrides,
+    argument,
+    complete_files,
+    complete_specs,
+    complete_tables,
+    file_option,
+    option,
+    out_option,
+    overridden,
+)
+
+LINES = 32
+"""Number of lines of `weft export --text` that both engines translate."""
+PACKAGES = {"fastapi", "uvicorn", "prometheus_client", "starlette"}
+"""Packages of the extra `serve`."""
+
+
+@command(CHECKPOINTS, "weft average outputs/demo/checkpoints/* -o outputs/demo/mean")
+def average(
+    folders: Annotated[
+        list[str],
+        argument("CHECKPOINT...", "Checkpoint folders of one run.", complete_files),
+    ],
+    *,
+    out: Annotated[str, out_option("Checkpoint folder to write.")],
+) -> None:
+    """Average the weights of several checkpoints.
+
+    Raises:
+        InputError: a checkpoint cannot be opened, or the graphs differ.
+    """
+    from ..checkpoint.average import average_weights
+    from ..checkpoint.checkpoint import Contents, open_checkpoint, refuse_other_graph, save
+
+    checkpoints = [open_checkpoint(folder) for folder in folders]
+    first = checkpoints[0]
+    for other in checkpoints[1:]:
+        refuse_other_graph(
+            first.graph,
+            other.graph,
+            problem="the checkpoints have different graphs",
+            place=f"{first.folder}, {other.folder}",
+            help_="average checkpoints of one run",
+        )
+    contents = Contents(
+        graph=first.graph,
+        weights=average_weights([each.weights for each in checkpoints]),
+        run=first.run,
+        state={
+            **checkpoints[-1].state,
+            "averaged": [str(each.folder.name) for each in checkpoints],
+        },
+        tokenizers=first.tokenizers,
+        metrics=checkpoints[-1].folder / "metrics.jsonl",
+    )
+    print(save(Path(out), contents))
+
+
+@command(
+    CHECKPOINTS,
+    "weft import hf ../bert-base-uncased --as bert --out outputs/bert",
+    note="None of that library's code is run.",
+)
+def import_(
+    library: Annotated[
+        Literal["hf"],
+        argument("LIBRARY", "`hf`: a folder written by save_pretrained."),
+    ],
+    folder: Annotated[
+        str,
+        argument("FOLDER", "Folder with config.json and model.safetensors.", complete_files),
+    ],
+    *,
+    table: Annotated[
+        str | None,
+        option(
+            "--as",
+            "Shipped import table, such as bert, or a table file. [default: chosen by the "
+            "model's type]",
+            metavar="TABLE",
+            complete=complete_tables,
+        ),
+    ] = None,
+    out: Annotated[
+        str | None, out_option("Checkpoint folder to write. [default: outputs/NAME]")
+    ] = None,
+) -> None:
+    """Convert another library's checkpoint folder.
+
+    Raises:
+        InputError: the folder, the table or the output path is invalid; nothing is written.
+    """
+    del library
+    from ..importing.hf import import_hf
+
+    source = Path(folder)
+    target = Path(out or Path("outputs") / source.resolve().name)
+    made = import_hf(source, table)
+    made.save(target)
+    print(f"{made.graph.name}: {made.graph.parameters():,} parameters from {source}")
+    for note in made.notes:
+        print(note)
+    print(f"wrote {shlex.quote(str(target))}")
+
+
+@command(
+    CHECKPOINTS,
+    "weft prune outputs/demo/averaged --heads encoder.0.self_attention.f:0,3 -o outputs/pruned",
+)
+def prune(
+    checkpoint: Checkpoint,
+    *,
+    heads: Annotated[
+        list[str],
+        option(
+            "--heads",
+            "Path of an attention node and the heads to remove, counted from 0. Repeat the "
+            "option for several nodes.",
+            metavar="PATH:0,3",
+        ),
+    ],
+    out: Annotated[str, out_option("Checkpoint folder to write.")],
+) -> None:
+    """Write a checkpoint with some attention heads removed.
+
+    Raises:
+        InputError: the checkpoint or a head is invalid; nothing is written.
+    """
+    from ..checkpoint.checkpoint import Contents, open_checkpoint, save
+    from ..checkpoint.prune import attentions, pruned
+
+    chosen = parse_heads(heads)
+    opened = open_checkpoint(checkpoint)
+    made = pruned(opened, chosen)
+    contents = Contents(
+        graph=made.graph,
+        weights=made.weights,
+        run=made.run,
+        state=made.state,
+        tokenizers=made.tokenizers,
+    )
+    folder = save(Path(out), contents)
+    before, after = (
+        {place.path: len(place.kept) for place in attentions(graph)}
+        for graph in (opened.graph, made.graph)
+    )
+    for path in chosen:
+        print(f"{path}  {before[path]} -> {after[path]} heads")
+    sizes = opened.graph.parameters(), made.graph.parameters()
+    print(f"parameters  {sizes[0]:,} -> {sizes[1]:,}")
+    print(folder)
+
+
+def parse_heads(texts: Iterable[str]) -> dict[str, set[int]]:
+    """Parse `PATH:0,3` texts into sets of head indices by path.
+
+    Raises:
+        BadParameter: a text does not have that form.
+
+    >>> parse_heads(["encoder.0.f:0,3"])
+    {'encoder.0.f': {0, 3}}
+    """
+    found: dict[str, set[int]] = {}
+    for text in texts:
+        path, colon, numbers = text.partition(":")
+        words = [word.strip() for word in numbers.split(",")]
+        if not colon or not all(word.isdecimal() and word.isascii() for word in words):
+            raise wrong("--heads", f"'{text}' is not a path and heads, such as encoder.0.f:0,3")
+        found.setdefault(path.strip(), set()).update(map(int, words))
+    return found
+
+
+@command(
+    CHECKPOINTS,
+    "weft export outputs/demo/averaged --to ctranslate2 -o outputs/ct2 --quantization int8",
+    note="""`ctranslate2` writes a folder for CTranslate2: encoder-decoder and decoder-only models
+built from attention and feed-forward blocks, also in int8 (`pip install 'weft[ctranslate2]'`).
+
+`onnx` writes graphs for onnxruntime: the encoder and one step of the decoder, or the complete
+forward pass (`pip install 'weft[onnx]'`).
+
+A model that the engine cannot express is refused with the names of the unsupported nodes. The
+folder appears only after the check has passed. docs/exporting.md lists what each engine
+supports.""",
+)
+def export(
+    checkpoint: Checkpoint,
+    *,
+    to: Annotated[
+        Literal["ctranslate2", "onnx"],
+        option("--to", "Target engine."),
+    ],
+    out: Annotated[str, out_option("Folder to write; an older export there is replaced.")],
+    quantization: Annotated[
+        Quantization | None,
+        option(
+            "--quantization",
+            "Number format of the weights, for ctranslate2 only. [default: float32]",
+        ),
+    ] = None,
+    text: Annotated[
+        str | None,
+        file_option(
+            "--text",
+            f"For ctranslate2: check with the first {LINES} lines of this file. [default: random "
+            "words]",
+        ),
+    ] = None,
+) -> None:
+    """Write a checkpoint for another engine, and check that it computes the same.
+
+    Raises:
+        InputError: the export cannot be written or does not match; nothing is left behind.
+    """
+    from ..data.text_files import read_lines
+    from ..export.export import export as export_to
+
+    if to == "onnx" and (quantization or text):
+        flag = "--quantization" if quantization else "--text"
+        raise wrong(flag, "it has no effect with --to onnx, which writes float32")
+    lines = list(islice(read_lines(text), LINES)) if text else []
+    terminal.notice(f"{checkpoint}: exporting to {to} and comparing the outputs")
+    found = export_to(checkpoint, to, out, quantization=quantization, lines=lines)
+    print(found.report)
+    page = "README.md" if to == "ctranslate2" else "model.json, and docs/exporting.md"
+    size = sum(one.stat().st_size for one in Path(out).iterdir())
+    print(f"wrote {shlex.quote(str(out))}, {size / 1e6:,.1f} MB; for its use see {page}")
+
+
+@command(
+    CHECKPOINTS,
+    "weft eject transformer-base --set layers=2 -o model.py",
+    note="""The file contains the classes generated from the spec and the blocks that they use. Its
+state_dict has the same names as a checkpoint, so weights load unchanged; the weights of a
+checkpoint are written next to it, as weights.safetensors. The top of the file shows how to use it,
+step-by-step decoding included.""",
+)
+def eject(
+    model: Annotated[
+        str,
+        argument(
+            "MODEL",
+            "A checkpoint folder, a spec file, or the name of a shipped spec.",
+            complete_specs,
+        ),
+    ],
+    *,
+    out: Annotated[str, out_option("Python file to write.")],
+    overrides: Overrides = None,
+) -> None:
+    """Write a model as one file of plain PyTorch that does not import weft.
+
+    Raises:
+        InputError: the model cannot be read or the file not written; nothing is left behind.
+        SpecError: the spec has mistakes; all of them are listed.
+    """
+    from ...specs.load import load
+    from ..checkpoint.checkpoint import open_checkpoint
+    from ..export.eject.eject import eject as eject_to
+    from ..spec.check import graph_of
+
+    if Path(model).is_dir():
+        if overrides:
+            raise InputError("the params of a checkpoint are fixed", help="leave --set out")
+        made = eject_to(open_checkpoint(model), out)
+    else:
+        made = eject_to(graph_of(load(model, overridden(overrides))), out)
+    print(f"class {made.name} computes what the model computes (compared: {made.compared})")
+    print(
+        f"wrote {shlex.quote(str(made.file))}, {made.lines:,} lines; its first lines show its use"
+    )
+    if made.weights is not None:
+        print(f"wrote {shlex.quote(str(made.weights))}")
+
+
+@command(
+    DECODING,
+    "weft serve outputs/demo/averaged --port 8000",
+    """curl localhost:8000/translate --json '{"source": "three hundred and seven"}'""",
+    note=OF_THE_RUN,
+)
+def serve(
+    checkpoint: Checkpoint,
+    *,
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host",
+            help="Address to listen on: 127.0.0.1 is this machine only, 0.0.0.0 every interface.",
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, Field(ge=0, le=65535), typer.Option("--port", help="Port; 0 picks a free one.")
+    ] = 8000,
+    limits: Annotated[
+        dict[str, Any],
+        FieldsOf(
+            Limits,
+            panel="Limits",
+            flags={
+                **{
+                    name: f"--max-{name}"
+                    for name in ("texts", "characters", "tokens", "phrases", "output", "body")
+                },
+                # `--beam` is the search setting.
+                "beam": "--max-beam",
+                "patience": "--timeout",
+            },
+        ),
+    ],
+    drain: Annotated[
+        float,
+        Field(ge=0),
+        typer.Option(
+            "--drain",
+            help="Seconds to finish accepted requests after a stop signal.",
+            rich_help_panel="Limits",
+        ),
+    ] = 30.0,
+    search: Search,
+    sample: Sample = False,
+    sampling: Sampling,
+    place: Place,
+) -> int:
+    """Serve translations over HTTP until SIGTERM or Ctrl-C.
+
+    Raises:
+        InputError: the checkpoint cannot be opened or does not translate, the address is not
+            available, or a required package is not installed.
+    """
+    try:
+        # Only this command needs these packages.
+        from ..serve.server import bound, serve_until_told
+        from ..serve.service import Service
+    except ModuleNotFoundError as error:
+        if error.name not in PACKAGES:
+            raise
+        raise InputError(
+            f"serving needs the package '{error.name}'",
+            help="install the extra: pip install 'weft[serve]'",
+        ) from None
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
+    began = time.monotonic()
+    with bound(host, port) as address:
+        # A server runs indefinitely, so assume that compile time will be repaid.
+        model = open_checkpoints(
+            checkpoint,
+            search_of(search, sampling, sample=sample),
+            place,
+            work=math.inf,
+        )
+        service = Service(model, Limits(**limits))
+        service.warm()
+        name, number = address.getsockname()[:2]
+        shown = f"[{name}]" if ":" in name else name
+
+        def started() -> None:
+            half = "bfloat16" if service.model.half else "float32"
+            terminal.notice(
+                f"{service.model.graph.name} ({half}) at http://{shown}:{number}, ready after "
+                f"{time.monotonic() - began:.1f} s; POST /translate, GET /openapi.json"
+            )
+
+        unfinished = serve_until_told(service, address, drain=drain, started=started)
+    terminal.notice(f"stopped; {unfinished} sentences unfinished")
+    return int(unfinished > 0)

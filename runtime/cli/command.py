@@ -1,0 +1,269 @@
+"""Commands from typed functions.
+
+A command is a function whose annotations are its options.  A parameter annotated with `FieldsOf` a
+settings class becomes one option for each field of the class: help, type, bounds and default come
+from the class, and the function receives a dict of the settings that the user gave.  Every command
+also gets `--quiet` and `--verbose`, and turns errors into messages and exit codes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import typer
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from ...specs.findings import InputError, SpecError
+from ...specs.wording import describe
+from . import terminal
+
+Function = TypeVar("Function", bound=Callable[..., int | None])
+
+EXIT_CODES = (
+    "Exit codes: 0 success, 1 wrong input, 2 wrong command line, 130 or 143 stopped by a signal."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldsOf:
+    """Marks a parameter of a command that stands for the fields of a settings class."""
+
+    settings: type[BaseModel]
+    panel: str
+    """Title of these options in the help."""
+    without: Collection[str] = ()
+    """Fields that are not options."""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """Field to its option; by default, `top_k` is `--top-k`."""
+
+    def options(self, group: str) -> Iterator[tuple[str, inspect.Parameter]]:
+        """Yield the name of each field, and the parameter of its option.
+
+        Args:
+            group: name of the marked parameter; with it, names of options differ between groups.
+        """
+        for name, info in self.settings.model_fields.items():
+            if name not in self.without:
+                flag = self.flags.get(name, "--" + name.replace("_", "-"))
+                yield name, _option(f"{group}_{name}", flag, info, self.panel)
+
+
+def _option(name: str, flag: str, info: FieldInfo, panel: str) -> inspect.Parameter:
+    """Return the parameter of a field's option; an option that is not given is None."""
+    plain = _without_none(info.annotation)
+    several = get_origin(plain) is tuple
+    item = get_args(plain)[0] if several else plain
+    default = info.get_default(call_default_factory=True)
+    shown = "" if default in (None, ()) else f" [default: {_plainly(default)}]"
+    reading = _reading(flag, Annotated[item, *info.metadata] if info.metadata else item)
+    if several:
+        reading["metavar"] = flag.strip("-").upper()
+    option = typer.Option(
+        flag,
+        help=f"{' '.join((info.description or '').split())}{shown}",
+        rich_help_panel=panel,
+        show_default=False,
+        **reading,
+    )
+    base = get_args(item)[0] if get_origin(item) is Annotated else item
+    annotation = list[base] | None if several else base | None  # type: ignore[valid-type]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
+    )
+
+
+def _plainly(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _without_none(annotation: Any) -> Any:
+    """Return `X` for `X | None`."""
+    if get_origin(annotation) in (Union, UnionType):
+        [only] = [inner for inner in get_args(annotation) if inner is not type(None)]
+        return only
+    return annotation
+
+
+_FINITE = ConfigDict(allow_inf_nan=False)
+
+
+def _reading(flag: str, annotation: Any) -> dict[str, Any]:
+    """Return how an option's text becomes a value: Weft's own errors, and completion of choices."""
+    adapter: TypeAdapter[Any] | None = None
+
+    def read(text: Any) -> Any:
+        nonlocal adapter
+        adapter = adapter or TypeAdapter(annotation, config=_FINITE)
+        try:
+            return adapter.validate_python(text)
+        except ValidationError as error:
+            problem = f"it {describe(error.errors()[0])}, not '{text}'"
+            raise typer.BadParameter(problem, param_hint=f"'{flag}'") from None
+
+    base = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    if get_origin(base) is Literal:
+        choices = list(get_args(base))
+        read.__name__ = "choice"
+        return {"parser": read, "autocompletion": lambda: choices, "metavar": "|".join(choices)}
+    read.__name__ = getattr(base, "__name__", "value")
+    return {"parser": read}
+
+
+app = typer.Typer(
+    name="weft",
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+"""All commands, in the order in which the help lists them."""
+
+SPECS = "Specs"
+TRAINING = "Training"
+DECODING = "Decoding"
+PARSING = "Parsing"
+CHECKPOINTS = "Checkpoints"
+
+
+def command(
+    panel: str, *examples: str, note: str = "", name: str = ""
+) -> Callable[[Function], Function]:
+    """Register a function as a command.
+
+    Args:
+        panel: group of commands in the help of `weft`.
+        *examples: command lines to show in the help.
+        note: a paragraph after the description.
+        name: name of the command; default: the function's.
+    """
+
+    def register(function: Function) -> Function:
+        called = name or function.__name__.rstrip("_").replace("_", "-")
+        lines = "".join(f"    {line}\n" for line in examples)
+        title = "Example" if len(examples) == 1 else "Examples"
+        app.command(
+            called,
+            help=_first_part(function) + (f"\n\n{note}" if note else ""),
+            epilog=f"{title}:\n\n{lines}\n\n{EXIT_CODES}",
+            rich_help_panel=panel,
+        )(_runner(function))
+        return function
+
+    return register
+
+
+def _first_part(function: Callable[..., Any]) -> str:
+    """Return a docstring up to its section on errors, which is for readers of the code."""
+    return inspect.cleandoc(function.__doc__ or "").partition("\n\nRaises:")[0]
+
+
+_QUIET = typer.Option("--quiet", "-q", help="Print no progress and no notices.")
+_VERBOSE = typer.Option("--verbose", "-v", help="Print log messages, and where an error arose.")
+
+
+def _runner(function: Callable[..., int | None]) -> Callable[..., None]:
+    """Return a function with an option for each setting, which runs a command and exits."""
+    groups: dict[str, dict[str, str]] = {}
+    parameters = []
+    options_of_command = inspect.signature(function, eval_str=True)
+    for parameter in options_of_command.parameters.values():
+        fields = _fields_of(parameter.annotation)
+        if fields is None:
+            parameters.append(_with_own_errors(parameter))
+            continue
+        options = dict(fields.options(parameter.name))
+        groups[parameter.name] = {name: option.name for name, option in options.items()}
+        parameters += options.values()
+    for name, option in (("quiet", _QUIET), ("verbose", _VERBOSE)):
+        kind = inspect.Parameter.KEYWORD_ONLY
+        annotation = Annotated[bool, option]
+        parameters.append(inspect.Parameter(name, kind, default=False, annotation=annotation))
+
+    @functools.wraps(function)
+    def run(**given: Any) -> None:
+        terminal.configure(quiet=given.pop("quiet"), verbose=given.pop("verbose"))
+        for group, names in groups.items():
+            values = {name: given.pop(option) for name, option in names.items()}
+            given[group] = {
+                name: value for name, value in values.items() if value not in (None, [])
+            }
+        raise typer.Exit(_guarded(function, given))
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _fields_of(annotation: Any) -> FieldsOf | None:
+    marks = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    return next((mark for mark in marks if isinstance(mark, FieldsOf)), None)
+
+
+def _with_own_errors(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return a parameter whose numbers and choices are read with Weft's own error messages."""
+    parameter = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    if get_origin(parameter.annotation) is not Annotated:
+        return parameter
+    annotation, *marks = get_args(parameter.annotation)
+    base = _without_none(annotation)
+    if get_origin(base) is list:
+        [base] = get_args(base)
+    read = base in (int, float) or get_origin(base) is Literal
+    infos = [mark for mark in marks if hasattr(mark, "param_decls")]
+    if not read or not infos:
+        return parameter
+    [info] = infos
+    flag = next((one for one in (info.default, *(info.param_decls or ())) if _is_flag(one)), "")
+    bounds = [mark for mark in marks if mark is not info]
+    reading = _reading(flag, Annotated[base, *bounds] if bounds else base)
+    for key, value in reading.items():
+        if getattr(info, key) is None:
+            setattr(info, key, value)
+    return parameter.replace(annotation=Annotated[annotation, info])
+
+
+def _is_flag(name: object) -> bool:
+    return isinstance(name, str) and name.startswith("--")
+
+
+def _guarded(function: Callable[..., int | None], given: Mapping[str, Any]) -> int:
+    """Run a command and return its exit code; print errors of the input as messages."""
+    try:
+        return function(**given) or 0
+    except SpecError as error:
+        terminal.show_error(error)
+        return 1
+    except InputError as error:
+        terminal.show_error(error)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader closed the pipe; redirect stdout so that Python's final flush does not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        problem = f"cannot read or write it: {error.strerror}"
+        place = str(error.filename)
+        terminal.show_error(InputError(problem, place=place, help="choose another path"))
+        return 1
+
+
+def wrong(flag: str, problem: str) -> typer.BadParameter:
+    """Return the error of a wrong command line, which exits with code 2.
+
+    Args:
+        flag: the option that is wrong, such as `--axes`.
+        problem: what is wrong and what to write instead.
+    """
+    return typer.BadParameter(problem, param_hint=f"'{flag}'")

@@ -1,1 +1,0 @@
-"""Commands that use a trained model: translate, generate, parse, serve."""

@@ -1,0 +1,390 @@
+"""The commands `weft translate`, `weft score` and `weft generate`, which work line by line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice, tee
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+from pydantic import Field
+
+from ...specs.findings import InputError
+from ..data.text_files import read_lines
+from ..decode.settings import GenerateSettings
+from . import terminal
+from .command import DECODING, FieldsOf, command, wrong
+from .models import (
+    OF_THE_RUN,
+    Place,
+    PlaceOfOne,
+    PlaceUncompiled,
+    Sample,
+    Sampling,
+    Search,
+    open_checkpoints,
+    search_of,
+)
+from .parameters import (
+    Checkpoint,
+    argument,
+    complete_files,
+    file_option,
+    out_option,
+)
+
+if TYPE_CHECKING:
+    from ..data.hub import Prompts
+    from ..decode.generate import Continuation
+    from ..decode.settings import Hypothesis
+    from ..decode.translate import TranslationRequest
+    from ..model.model import Model
+
+_LINE_ENDS = str.maketrans("\n\r", "  ")
+"""Replaces line ends inside an output; a model may generate them as bytes."""
+_EMPTY = "its translation is an empty line"
+
+Input = Annotated[
+    str | None,
+    argument(
+        "INPUT", "File of lines, plain text or gzip. [default: standard input]", complete_files
+    ),
+]
+Output = Annotated[str | None, out_option("File to write. [default: standard output]")]
+Buffer = Annotated[
+    int,
+    Field(ge=1),
+    typer.Option(
+        "--buffer", help="Number of lines to read ahead; 1 answers each line immediately."
+    ),
+]
+Progress = Annotated[
+    bool,
+    typer.Option("--progress", help="Count lines on stderr even if stderr is not a terminal."),
+]
+
+
+@command(
+    DECODING,
+    "weft translate outputs/demo/averaged in.txt -o out.txt --beam 5",
+    "weft translate outputs/demo/averaged --nbest 3 < in.txt",
+    note="An n-best list has one output per line: number of the input line, score and text, "
+    f"separated by tabs. {OF_THE_RUN}",
+)
+def translate(
+    checkpoint: Checkpoint,
+    source: Input = None,
+    *,
+    out: Output = None,
+    search: Search,
+    sample: Sample = False,
+    sampling: Sampling,
+    prefix: Annotated[
+        str | None,
+        file_option("--prefix", "Text that each translation must begin with, line by line."),
+    ] = None,
+    include: Annotated[
+        str | None,
+        file_option(
+            "--include",
+            "Phrases that each translation must contain, line by line, separated by tabs.",
+        ),
+    ] = None,
+    interactive: Annotated[
+        bool,
+        typer.Option("--interactive", help="Show a prompt, and answer each line immediately."),
+    ] = False,
+    json_: Annotated[
+        bool,
+        typer.Option("--json", help="Write one JSON object per line: texts, tokens and scores."),
+    ] = False,
+    alignment: Annotated[
+        bool,
+        typer.Option(
+            "--alignment", help="Write JSON lines with the aligned source token of each token."
+        ),
+    ] = False,
+    attention: Annotated[
+        bool,
+        typer.Option(
+            "--attention", help="Write JSON lines with the attention weights of every head."
+        ),
+    ] = False,
+    buffer: Buffer = 1000,
+    progress: Progress = False,
+    place: Place,
+) -> None:
+    """Translate a text line by line.
+
+    Raises:
+        InputError: a checkpoint cannot be opened, a prefix or include file has too few lines,
+            or the model provides no alignment or attention.
+    """
+    if interactive and (source or out):
+        raise wrong("--interactive", "it reads the terminal: leave out the input and output files")
+    model = open_checkpoints(
+        checkpoint,
+        search_of(search, sampling, sample=sample),
+        place,
+    )
+    read_ahead = 1 if interactive else buffer
+    lines = _prompted() if interactive else terminal.text_lines(source, _EMPTY)
+    counter = None if interactive else counter_for("lines translated", out, asked=progress)
+    with terminal.writing(out) as file:
+        try:
+            # `tee` buffers at most the lines that are read ahead.
+            read, kept = tee(_requests(lines, prefix, include))
+            hypotheses = model.translator.hypotheses(
+                read,
+                buffer=read_ahead,
+                warn=terminal.warn,
+                callback=counter.more if counter is not None else None,
+            )
+            for number, (found, request) in enumerate(zip(hypotheses, kept, strict=True), 1):
+                if json_ or alignment or attention:
+                    record = _record_of(model, request, found, alignment, attention)
+                    file.write(json.dumps({"line": number, **record}, ensure_ascii=False) + "\n")
+                else:
+                    _write_plain(file, model, found, number)
+                if read_ahead == 1:
+                    file.flush()
+        finally:
+            if counter is not None:
+                counter.close()
+
+
+def counter_for(what: str, out: str | None, *, asked: bool) -> terminal.Counter | None:
+    """Return a counter if the user asked for it, or if it does not disturb the output.
+
+    Args:
+        what: what is counted, such as `lines translated`.
+        out: the output file, if there is one.
+        asked: whether the user asked for progress.
+    """
+    free = out is not None or not sys.stdout.isatty()
+    return terminal.Counter(what) if asked or (terminal.shows_progress() and free) else None
+
+
+def _record_of(
+    model: Model,
+    request: TranslationRequest,
+    found: list[Hypothesis],
+    alignment: bool,  # noqa: FBT001 - private
+    attention: bool,  # noqa: FBT001 - private
+) -> dict[str, Any]:
+    from ..model.records import Details, text_records
+
+    details = Details(alignment=alignment, attention=attention)
+    [record] = text_records(model, [request.text], [found], details)
+    return record
+
+
+def _write_plain(out: TextIO, model: Model, found: list[Hypothesis], number: int) -> None:
+    """Write the best output as one line, or the line's number, score and text of each."""
+    several = model.translator.search.nbest > 1
+    if not found:
+        out.write(f"{number}\t\t\n" if several else "\n")
+        return
+    for one in found if several else found[:1]:
+        text = model.translator.target.decode(one.tokens).translate(_LINE_ENDS)
+        out.write(f"{number}\t{one.score:.4f}\t{text}\n" if several else f"{text}\n")
+
+
+def _prompted() -> Iterator[str]:
+    """Prompt for lines on stderr and yield them until the end of input."""
+    while True:
+        print("> ", end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            print(file=sys.stderr)
+            return
+        yield line.rstrip("\n")
+
+
+def _requests(
+    lines: Iterable[str], prefix: str | None, include: str | None
+) -> Iterator[TranslationRequest]:
+    """Yield each line with the prefix and the phrases required of its translation."""
+    from ..decode.translate import TranslationRequest
+
+    begins = None if prefix is None else read_lines(prefix)
+    holds = None if include is None else read_lines(include)
+    for number, line in enumerate(lines, 1):
+        begin = "" if begins is None else _next(begins, str(prefix), number)
+        hold = "" if holds is None else _next(holds, str(include), number)
+        yield TranslationRequest(line, begin, [one for one in hold.split("\t") if one.strip()])
+
+
+def _next(lines: Iterator[str], place: str, number: int) -> str:
+    for line in lines:
+        return line
+    raise InputError(
+        f"there is no line {number}",
+        place=place,
+        help="write one line for each line to translate; leave it empty for no constraint",
+    )
+
+
+def two_sides(source: str, target: str) -> tuple[list[str], list[str]]:
+    """Return the lines of a text and of its translation.
+
+    Raises:
+        InputError: a file cannot be read, or the files differ in length.
+    """
+    sources, targets = list(read_lines(source)), list(read_lines(target))
+    if len(sources) != len(targets):
+        raise InputError(
+            f"{len(sources)} source lines for {len(targets)} target lines",
+            place=f"{source}, {target}",
+            help="line n of one file must belong to line n of the other",
+        )
+    return sources, targets
+
+
+@command(
+    DECODING,
+    "weft score outputs/demo/averaged --source in.txt --target out.txt",
+    note="Each line has the score, the log probability and the number of tokens, separated by "
+    f"tabs. {OF_THE_RUN}",
+)
+def score(
+    checkpoint: Checkpoint,
+    *,
+    source: Annotated[str, file_option("--source", "Source lines, plain text or gzip.")],
+    target: Annotated[str, file_option("--target", "Their translations, line by line.")],
+    json_: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print one JSON object per line, with each token's log probability."
+        ),
+    ] = False,
+    search: Search,
+    place: PlaceUncompiled,
+) -> None:
+    """Print the log probability of given translations.
+
+    Raises:
+        InputError: a file cannot be read, or one has more lines than the other.
+    """
+    model = open_checkpoints(checkpoint, search, place, compiled=False)
+    sources, targets = two_sides(source, target)
+    total = tokens = 0.0
+    for number, found in enumerate(model.score(zip(sources, targets, strict=True)), 1):
+        total, tokens = total + found.log_probability, tokens + len(found.tokens)
+        if json_:
+            record = {
+                "line": number,
+                "score": found.score,
+                "log_probability": found.log_probability,
+                "tokens": found.tokens,
+                "log_probabilities": found.log_probabilities,
+            }
+            print(json.dumps(record, ensure_ascii=False))
+        else:
+            print(f"{found.score:.4f}\t{found.log_probability:.4f}\t{len(found.tokens)}")
+    if tokens:
+        per_token = -total / tokens
+        terminal.notice(
+            f"{len(sources):,} pairs, {per_token:.4f} nats per token, end tokens included"
+        )
+
+
+@command(
+    DECODING,
+    "weft generate outputs/llama --temperature 0.8 --top-p 0.9 < prompts.txt",
+    note="With several samples, each line has the number of the prompt, the log probability and "
+    "the text, separated by tabs.",
+)
+def generate(
+    checkpoint: Checkpoint,
+    source: Input = None,
+    *,
+    out: Output = None,
+    settings: Annotated[dict[str, Any], FieldsOf(GenerateSettings, panel="Generation")],
+    ids: Annotated[
+        bool,
+        typer.Option("--ids", help="Read and write token ids separated by spaces, not text."),
+    ] = False,
+    json_: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Write one JSON object per line: texts, tokens and log probabilities."
+        ),
+    ] = False,
+    batch: Annotated[
+        int, Field(ge=1), typer.Option("--batch", help="Number of prompts decoded together.")
+    ] = 16,
+    place: PlaceOfOne,
+) -> None:
+    """Continue prompts line by line with a decoder-only model.
+
+    Raises:
+        InputError: the checkpoint cannot be opened, cannot generate or has no tokenizer,
+            or a line does not consist of ids.
+    """
+    from ..checkpoint.tokenizers import prompts_of
+    from ..decode.generate import check_generates
+
+    model = open_checkpoints(checkpoint, None, place)
+    check_generates(model.graph)
+    tokenizer = None if ids else prompts_of(model.checkpoint)
+    each = settings.get("samples", 1)
+    lines = enumerate(terminal.text_lines(source, "continuing from an empty line"), 1)
+    with terminal.writing(out) as file:
+        while rows := list(islice(lines, batch)):
+            prompts = [_ids(tokenizer, number, line) for number, line in rows]
+            found = model.generate(prompts, **settings)
+            for row, (number, line) in enumerate(rows):
+                mine = found[row * each : (row + 1) * each]
+                if json_:
+                    records = [_continuation(tokenizer, one) for one in mine]
+                    record = {"line": number, "prompt": line, "continuations": records}
+                    file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                    continue
+                for one in mine:
+                    text = _written(tokenizer, one).replace("\n", " ")
+                    score_ = f"{number}\t{one.log_probability:.4f}\t" if each > 1 else ""
+                    file.write(f"{score_}{text}\n")
+            file.flush()
+
+
+def _ids(tokenizer: Prompts | None, number: int, line: str) -> list[int]:
+    """Return the ids of a prompt.
+
+    Raises:
+        InputError: a line of ids has other text, or the prompt is empty.
+    """
+    place = f"line {number}"
+    if tokenizer is not None:
+        found = tokenizer.prompt(line)
+    else:
+        try:
+            found = [int(one) for one in line.split()]
+        except ValueError:
+            raise InputError(
+                "not a line of token ids",
+                place=place,
+                help="write whole numbers separated by spaces",
+            ) from None
+    if not found:
+        raise InputError("the prompt is empty", place=place, help="remove the line")
+    return found
+
+
+def _written(tokenizer: Prompts | None, one: Continuation) -> str:
+    if tokenizer is None:
+        return " ".join(map(str, one.tokens))
+    return tokenizer.decode(one.tokens)
+
+
+def _continuation(tokenizer: Prompts | None, one: Continuation) -> dict[str, Any]:
+    record = {
+        "log_probability": one.log_probability,
+        "finished": one.finished,
+        "ids": one.tokens,
+    }
+    if tokenizer is None:
+        return record
+    return {"text": tokenizer.decode(one.tokens), "tokens": tokenizer.pieces(one.tokens), **record}

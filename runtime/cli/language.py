@@ -1,0 +1,285 @@
+"""The commands `weft diff`, `swap`, `schema` and `migrate`; torch only where runs are involved."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import Field
+
+from ...blocks.registry import registry
+from ...graphs.diff.diff import diff as diff_graphs
+from ...graphs.diff.weight_transfer import WeightTransfer, weight_transfer
+from ...graphs.draw.diff import draw_diff
+from ...graphs.json_schema import as_text
+from ...graphs.json_schema import schema as schema_of
+from ...specs.files import write_beside
+from ...specs.findings import InputError, SpecError
+from ...specs.form import Spec
+from ...specs.inherit import parent_of
+from ...specs.load import FOLDERS, load, load_as
+from ...specs.reader import find, parse, read_json, read_text
+from ...specs.upgrade import FORMATS, RUN_FORMATS, older_blocks, upgrade, upgrade_format
+from ..spec.check import analysed, graph_of
+from ..spec.swap import Swap
+from ..spec.swap import swap as swap_blocks
+from . import terminal
+from .command import SPECS, command
+from .parameters import (
+    Json,
+    SpecName,
+    argument,
+    complete_blocks,
+    complete_files,
+    complete_specs,
+    option,
+    out_option,
+    overridden,
+)
+
+COLORS = {"+": "green", "-": "red", "~": "yellow", ">": "cyan"}
+"""First character of a line of a diff to its color on a terminal."""
+_WIDEST = 120
+"""Most characters in one line of a written spec."""
+
+
+@command(SPECS, "weft diff transformer-base mine.json -o diff.svg")
+def diff(
+    spec: SpecName,
+    other: Annotated[
+        str,
+        argument("OTHER", "The spec to compare it with.", complete_specs),
+    ],
+    *,
+    out: Annotated[
+        str | None, out_option("Also draw the differences: .svg, .png, .pdf or .dot.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Print the differences between two specs, and the weights that carry over.
+
+    The exit code is 0 whether or not they differ; programs read `equal` in the JSON output.
+    """
+    from rich.text import Text
+
+    old, new = graph_of(spec), graph_of(other)
+    found = diff_graphs(old, new)
+    if out:
+        draw_diff(old, new, found, Path(out))
+    if json_:
+        print(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
+        return
+    console = terminal.console(sys.stdout)
+    for line in found.render().splitlines():
+        console.print(Text(line, style=COLORS.get(line[:1], "") if line[1:2] == " " else ""))
+    if out:
+        console.print(Text(f"drawn      {out}"))
+
+
+@command(
+    SPECS,
+    "weft swap transformer-base '**/f[use=attention@1]' --use grouped_query_attention@1 "
+    "--set kv_heads=2 -o gqa.json",
+)
+def swap(
+    spec: SpecName,
+    select: Annotated[
+        str,
+        argument("SELECT", "Nodes to replace: a path with * and **, and [key=value]."),
+    ],
+    *,
+    use: Annotated[
+        str,
+        option("--use", "The replacement block.", metavar="BLOCK", complete=complete_blocks),
+    ],
+    out: Annotated[str, out_option("Spec file to write.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="PARAM=VALUE", help="A param of the new block, such as kv_heads=2."
+        ),
+    ] = None,
+    expect: Annotated[
+        int | None,
+        Field(ge=1),
+        option("--expect", "Number of nodes that must match. [default: at least 1]"),
+    ] = None,
+    name: Annotated[
+        str | None,
+        option("--name", "Name of the variant. [default: the file name without its suffix]"),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Write a variant with some blocks replaced, and report which weights carry over.
+
+    Raises:
+        InputError: a spec at the output path cannot extend the original spec.
+        SpecError: the variant is invalid; nothing is written.
+    """
+    path = Path(out)
+    extends = _extends(spec, path)
+    old = load(spec)
+    before = graph_of(old)
+    names = extends, name or path.stem
+    try:
+        made = swap_blocks(
+            old, select, use, overridden(overrides), expect=expect, names=names, source=out
+        )
+    except SpecError:
+        print(f"{out} is not written, because the variant is invalid:\n", file=sys.stderr)
+        raise
+    write_beside(path, (_laid_out(made.child) + "\n").encode(), "spec")
+    weights = weight_transfer(before, made.graph)
+    if json_:
+        print(json.dumps({"spec": made.child, "weights": weights.as_json()}, indent=2))
+        return
+    count = len(made.changes)
+    print(f"wrote {out}: {extends} with {use} in {count} place{'s' * (count != 1)}")
+    print(_swapped(made, weights))
+
+
+def _extends(spec: str, out: Path) -> str:
+    """Return the name by which a variant written to `out` can extend the spec."""
+    path = find(spec, *FOLDERS)
+    if out.exists() and out.resolve() == path.resolve():
+        help_ = "write the variant to another file"
+        raise InputError(
+            "the variant would overwrite the spec that it extends", place=str(out), help=help_
+        )
+    parent = parent_of(path.stem, out)
+    if parent is None or parent.resolve() != path.resolve():
+        other = f"; there, '{path.stem}' is {parent}" if parent else ""
+        problem = f"a spec in folder '{out.parent}' cannot extend '{path}'{other}"
+        help_ = f"write it to the folder of that spec: -o {path.parent / out.name}"
+        raise InputError(problem, place=str(out), help=help_)
+    return path.stem
+
+
+def _swapped(made: Swap, weights: WeightTransfer) -> str:
+    """Return the changed nodes and the weights that carry over, as text."""
+    lines = []
+    width = max(len(change.path) for change in made.changes)
+    for change in made.changes:
+        lost = f", without {', '.join(change.lost)}" if change.lost else ""
+        lines.append(f"  {change.path:{width}}  was {change.use}{lost}")
+    if made.unread:
+        lines.append(f"unused params removed: {', '.join(made.unread)}")
+    return "\n".join([*lines, "", weights.render().rstrip("\n")])
+
+
+@command(SPECS, "weft schema -o weft.schema.json", "weft schema --run -o run.schema.json")
+def schema(
+    *,
+    run: Annotated[
+        bool, typer.Option("--run", help="The schema of run files instead of spec files.")
+    ] = False,
+    out: Annotated[str | None, out_option("File to write. [default: print it]")] = None,
+) -> None:
+    """Print the JSON Schema of specs or runs, which editors use to complete and check files."""
+    if run:
+        from ..train.run_schema import run_schema
+
+        _give(as_text(run_schema()), out)
+        return
+    _give(as_text(schema_of(registry())), out)
+
+
+@command(SPECS, "weft migrate old.json -o new.json")
+def migrate(
+    spec: Annotated[
+        str,
+        argument("PATH", "A spec file, a run file or a checkpoint folder.", complete_files),
+    ],
+    *,
+    out: Annotated[
+        str | None,
+        out_option("File to write. [default: print it] For a checkpoint, a new folder: required."),
+    ] = None,
+) -> None:
+    """Upgrade a spec, a run or a checkpoint from an older format to the current one.
+
+    Raises:
+        InputError: the file or folder cannot be read or written.
+        SpecError: the upgraded file has mistakes; nothing is written.
+    """
+    if Path(spec).is_dir():
+        _migrate_checkpoint(Path(spec), out)
+        return
+    path = find(spec)
+    value = read_json(read_text(path), str(path))
+    if not isinstance(value, dict):
+        parse(Spec, value, str(path))
+    if _is_run(value):
+        from ..train.run import Run
+
+        made, changes = upgrade_format(value, RUN_FORMATS)
+        parse(Run, made, str(path), RUN_FORMATS)
+    else:
+        made, changes = upgrade(value, FORMATS, older_blocks(registry(), registered=True))
+        _, findings = analysed(load_as(made, Path(out or path)))
+        if findings:
+            raise SpecError(findings)
+    _give(_laid_out(made) + "\n", out)
+    for change in changes or ["nothing to change: the file is in the current format"]:
+        terminal.notice(change)
+
+
+def _is_run(value: Mapping[str, Any]) -> bool:
+    """Return whether a file is a run file, which names a spec and data."""
+    return isinstance(value.get("spec"), str) and "data" in value
+
+
+def _migrate_checkpoint(folder: Path, out: str | None) -> None:
+    """Write a checkpoint in the current format; its weights and optimizer state are copied.
+
+    Raises:
+        InputError: no output folder is named, it exists already, or the checkpoint is damaged.
+    """
+    if out is None:
+        raise InputError(
+            "migrating a checkpoint needs an output folder",
+            place=str(folder),
+            help=f"add -o {folder.with_name(folder.name + '-format-2')}",
+        )
+    if Path(out).exists():
+        raise InputError("the folder exists already", place=out, help="name a new folder")
+    from ..checkpoint.checkpoint import open_checkpoint
+    from ..checkpoint.migrate import migrated
+
+    print(migrated(open_checkpoint(folder), Path(out)))
+
+
+def _give(text: str, out: str | None) -> None:
+    """Print a text, or write it to a file and print the file's name."""
+    if out is None:
+        sys.stdout.write(text)
+        return
+    write_beside(Path(out), text.encode(), "file")
+    print(out)
+
+
+def _laid_out(value: Any, indent: str = "", before: int = 0) -> str:
+    """Return JSON formatted for reading: a value that fits on one line is put on one line.
+
+    Args:
+        value: any JSON value; the order of its keys is kept.
+        indent: indentation of the line on which the value begins.
+        before: characters of that line already used, and needed after the value.
+    """
+    short = json.dumps(value, ensure_ascii=False)
+    fits = len(indent) + before + len(short) <= _WIDEST
+    if not value or not isinstance(value, dict | list) or (indent and fits):
+        return short
+    inner = f"{indent}  "
+    if isinstance(value, list):
+        lines = [inner + _laid_out(item, inner, 1) for item in value]
+        return "[\n" + ",\n".join(lines) + f"\n{indent}]"
+    lines = []
+    for key, item in value.items():
+        head = json.dumps(key, ensure_ascii=False) + ": "
+        lines.append(inner + head + _laid_out(item, inner, len(head) + 1))
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"

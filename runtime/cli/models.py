@@ -1,0 +1,141 @@
+"""Options of commands that open a checkpoint: which models, where they run, how they search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from pydantic import BaseModel, ConfigDict
+
+from ...specs.findings import InputError
+from ..decode.settings import SampleSettings, SearchSettings
+from . import terminal
+from .command import FieldsOf
+from .parameters import option
+
+if TYPE_CHECKING:
+    from ..model.model import Model
+
+
+class Placement(BaseModel):
+    """Which models decode, and where."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    ensemble: tuple[str, ...] = ()
+    """Another checkpoint with the same tokenizer; the probabilities of the models are averaged.
+    Repeat the option for several."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to compute on; `auto` is cuda if it is available, else cpu."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Precision of matrix products; `auto` is bfloat16 where it is fast."""
+    compile: Literal["auto", "on", "off"] = "auto"
+    """Compile decoding steps with torch.compile; `auto` measures whether this is faster, once there
+    is enough work to repay it, and reports the choice on stderr."""
+
+
+Place = Annotated[dict[str, Any], FieldsOf(Placement, panel="Models and devices")]
+PlaceOfOne = Annotated[
+    dict[str, Any], FieldsOf(Placement, panel="Models and devices", without=("ensemble",))
+]
+PlaceUncompiled = Annotated[
+    dict[str, Any], FieldsOf(Placement, panel="Models and devices", without=("compile",))
+]
+Search = Annotated[dict[str, Any], FieldsOf(SearchSettings, panel="Search", without=("sample",))]
+Sampling = Annotated[dict[str, Any], FieldsOf(SampleSettings, panel="Sampling")]
+Sample = Annotated[
+    bool,
+    typer.Option(
+        "--sample",
+        help="Sample from the model's unmodified distribution instead of searching. Any option "
+        "below samples too.",
+        rich_help_panel="Sampling",
+    ),
+]
+Constrained = Annotated[
+    bool | None,
+    option(
+        "--constrained/--no-constrained",
+        "Constrain the output to trees over exactly the input words. [default: as the run "
+        "sets it; yes unless it says otherwise]",
+        panel="Parsers",
+    ),
+]
+OF_THE_RUN = (
+    "A search option that is not given takes its value from the checkpoint's run; the defaults "
+    "below apply where the run has no value."
+)
+
+
+def search_of(search: dict[str, Any], sampling: dict[str, Any], *, sample: bool) -> dict[str, Any]:
+    """Return the search settings that the user gave."""
+    found = dict(search)
+    if sample or sampling:
+        found["sample"] = sampling
+    # Widen the beam to return this many outputs, unless the user set its width.
+    if "nbest" in found and "beam" not in found:
+        found["beam"] = max(found["nbest"], found.get("groups", 1))
+    return found
+
+
+def constrain(parser: Model, constrained: bool | None) -> Model:  # noqa: FBT001 - an option
+    """Return a parser with its tree constraint as the user wants it."""
+    return parser if constrained is None else parser.with_constraint(constrained=constrained)
+
+
+def open_checkpoints(
+    checkpoint: str,
+    search: dict[str, Any] | None,
+    place: Mapping[str, Any],
+    *,
+    compiled: bool = True,
+    work: float = 0.0,
+) -> Model:
+    """Open the checkpoint, or the ensemble, of a command that decodes.
+
+    Args:
+        checkpoint: a checkpoint folder.
+        search: overrides of the run's search settings.
+        place: the fields of `Placement` that the user gave.
+        compiled: whether decoding steps may be compiled.
+        work: expected decoding time in seconds, as far as it is known.
+
+    Raises:
+        InputError: a checkpoint cannot be opened, or the device is not available.
+    """
+    from ..compile.decode_compile import Steps
+    from ..model.opening import ensemble, open_model
+
+    given = Placement(**place)
+    device, precision = placed(given.device, given.precision)
+    choice = given.compile if compiled else "off"
+    first, *others = (
+        open_model(
+            folder,
+            search=search,
+            device=device,
+            precision=precision,
+            steps=Steps(choice, work=work, log=terminal.notice),
+        )
+        for folder in (checkpoint, *given.ensemble)
+    )
+    return ensemble(first, others) if others else first
+
+
+def placed(device: str, precision: str) -> tuple[str, str]:
+    """Return device and precision, with `auto` resolved.
+
+    Raises:
+        InputError: the device is not available.
+    """
+    import torch
+
+    from ..train.device import prefers_bfloat16
+
+    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    if chosen == "cuda" and not torch.cuda.is_available():
+        raise InputError("no CUDA device is available", place="--device", help="use --device cpu")
+    if precision == "auto":
+        precision = "bfloat16" if prefers_bfloat16(torch.device(chosen)) else "float32"
+    return chosen, precision

@@ -1,1 +1,0 @@
-"""Options shared by several commands; importing them does not load torch."""

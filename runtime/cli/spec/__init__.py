@@ -1,1 +1,0 @@
-"""Commands for specs: check, show, draw, diff, swap, cost, schema, migrate."""

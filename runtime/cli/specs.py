@@ -1,0 +1,241 @@
+"""The commands `weft list`, `check`, `show`, `expand`, `draw` and `blocks`; no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from ...blocks.registry import registry
+from ...graphs.draw.outline import as_json, render
+from ...graphs.ir.block_type import BlockType
+from ...graphs.ir.canonical import canonical, fingerprint
+from ...graphs.ir.graph import Graph
+from ...specs.findings import InputError, SpecError
+from ...specs.load import load
+from ...specs.reader import read_json, read_text, shipped_names
+from ..spec.check import graph_of
+from ..spec.provenance import provenance
+from ..spec.provenance import render as render_provenance
+from . import terminal
+from .command import SPECS, command
+from .parameters import (
+    SPEC,
+    Json,
+    Overrides,
+    SpecName,
+    argument,
+    complete_blocks,
+    complete_specs,
+    out_option,
+    overridden,
+)
+
+_FOLDERS = {"specs": "models", "variants": "variants", "runs": "runs", "imports": "imports"}
+"""What `weft list` lists to the folder of `specs/` that contains it."""
+
+
+@command(SPECS, "weft list", "weft list runs --json", name="list")
+def list_(
+    what: Annotated[
+        Literal["specs", "variants", "runs", "blocks", "imports"] | None,
+        typer.Argument(help="What to list. [default: everything]", show_default=False),
+    ] = None,
+    *,
+    json_: Json = False,
+) -> None:
+    """List the specs, variants, runs, blocks and import tables that weft ships."""
+    found = {
+        kind: dict(_blocks() if kind == "blocks" else _files(folder))
+        for kind, folder in {**_FOLDERS, "blocks": ""}.items()
+        if what in (None, kind)
+    }
+    if json_:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    for kind, entries in found.items():
+        if what is None:
+            print(f"{kind}:")
+        width = max(map(len, entries), default=0)
+        for name, doc in entries.items():
+            print(f"{'  ' * (what is None)}{name:{width}}  {doc}".rstrip())
+        if what is None:
+            print()
+
+
+def _blocks() -> Iterator[tuple[str, str]]:
+    """Yield the key of each registered block, and what it computes."""
+    for block in registry():
+        yield block.key, block.doc.partition(";")[0].rstrip(".")
+
+
+def _files(folder: str) -> Iterator[tuple[str, str]]:
+    """Yield the name of each shipped file of a folder, and the first sentence of its `doc`."""
+    for name, path in sorted(shipped_names(folder).items()):
+        value = read_json(read_text(path), str(path))
+        yield name, str(value.get("doc", "")).partition(". ")[0].rstrip(".")
+
+
+@command(SPECS, "weft check my.json --set layers=4", "weft check specs/*.json")
+def check(
+    specs: Annotated[
+        list[str],
+        argument("SPEC...", SPEC, complete_specs),
+    ],
+    *,
+    overrides: Overrides = None,
+    json_: Json = False,
+) -> int:
+    """Check specs and report every mistake, with its place and a way to fix it."""
+    reports = [_checked(spec, overridden(overrides), quiet=json_) for spec in specs]
+    if json_:
+        print(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
+    return int(any(report["findings"] for report in reports))
+
+
+def _checked(spec: str, overrides: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Check one spec, print the outcome unless `quiet`, and return it as plain data."""
+    try:
+        graph = graph_of(load(spec, overrides))
+    except SpecError as error:
+        if not quiet:
+            terminal.show_error(error)
+        return {"spec": spec, "findings": [finding.as_json() for finding in error.findings]}
+    if not quiet:
+        decodes = f", decodes along {graph.step_axis}" if graph.step_axis else ""
+        print(f"{graph.name}: valid; {graph.parameters():,} parameters{decodes}")
+    return {"spec": spec, "findings": [], "fingerprint": fingerprint(graph)}
+
+
+def _graph(spec: str, overrides: list[str] | None) -> Graph:
+    return graph_of(load(spec, overridden(overrides)))
+
+
+@command(SPECS, "weft show transformer-tiny")
+def show(spec: SpecName, *, overrides: Overrides = None, json_: Json = False) -> None:
+    """Print the tree of a spec's nodes, with types and parameters."""
+    graph = _graph(spec, overrides)
+    print(json.dumps(as_json(graph), indent=2) if json_ else render(graph))
+
+
+@command(SPECS, "weft expand transformer-base > full.json", "weft expand my.json --provenance")
+def expand(
+    spec: SpecName,
+    *,
+    overrides: Overrides = None,
+    origins: Annotated[
+        bool, typer.Option("--provenance", help="Print where each value came from, line by line.")
+    ] = False,
+    json_: Json = False,
+) -> None:
+    """Print a spec with all defaults and inherited values filled in."""
+    loaded = load(spec, overridden(overrides))
+    graph = graph_of(loaded)
+    if not origins:
+        print(json.dumps(canonical(graph), indent=2, ensure_ascii=False))
+        return
+    found = provenance(graph, loaded)
+    if json_:
+        report = {"spec": canonical(graph), "provenance": found}
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+        return
+    print(render_provenance(found))
+
+
+@command(SPECS, "weft draw transformer-base -o base.svg --form typed")
+def draw(
+    spec: SpecName,
+    *,
+    out: Annotated[str, out_option("File to write: .svg, .png, .pdf or .dot.")],
+    form: Annotated[
+        Literal["folded", "typed", "expanded"],
+        typer.Option(
+            "--form",
+            help="`folded` draws repeated layers as one box, `typed` adds the type of every wire, "
+            "`expanded` draws every layer.",
+        ),
+    ] = "folded",
+    overrides: Overrides = None,
+) -> None:
+    """Draw a spec as a diagram."""
+    from ...graphs.draw.diagram import draw as draw_graph
+
+    print(draw_graph(_graph(spec, overrides), Path(out), form))
+
+
+@command(SPECS, "weft blocks attention@1")
+def blocks(
+    name: Annotated[
+        str,
+        argument(
+            "BLOCK",
+            "A block, with or without its version (see `weft list blocks`).",
+            complete_blocks,
+        ),
+    ],
+    *,
+    json_: Json = False,
+) -> None:
+    """Print a block's ports, params and source, and an example of its use.
+
+    Raises:
+        InputError: no block has that name.
+    """
+    known = registry()
+    block = known.get(name) or known.get(known.suggest(name))
+    if block is None or name not in (block.key, block.name):
+        near = f"did you mean '{block.key}'?" if block else "see 'weft list blocks'"
+        raise InputError(f"unknown block '{name}'", help=near)
+    described = _described(block)
+    print(json.dumps(described, indent=2) if json_ else _text(block, described))
+
+
+def _described(block: BlockType) -> dict[str, Any]:
+    """Return a block as plain data; its ports are listed with every optional port wired."""
+    params = block.params.model_validate(block.example)
+    signature = block.signature(params, frozenset(block.example_inputs))
+    schema = block.params.model_json_schema()
+    return {
+        "use": block.key,
+        "doc": block.doc,
+        "source": block.source,
+        "inputs": {
+            port.name: {"type": f"{port.type}{'?' * port.optional}", "doc": port.doc}
+            for port in signature.inputs
+        },
+        "outputs": {
+            port.name: {"type": str(port.type), "doc": port.doc} for port in signature.outputs
+        },
+        "slots": {
+            slot.name: {"type": f"{slot.input.type} -> {slot.output.type}", "doc": slot.doc}
+            for slot in signature.slots
+        },
+        "params": schema.get("properties", {}),
+        "required": schema.get("required", []),
+        "example": {
+            "use": block.key,
+            **({"params": dict(block.example)} if block.example else {}),
+            **({"fill": dict(block.example_fill)} if block.example_fill else {}),
+        },
+    }
+
+
+def _text(block: BlockType, described: dict[str, Any]) -> str:
+    lines = [block.key, f"  {block.doc}", f"  source: {block.source}"]
+    for part in ("inputs", "outputs", "slots"):
+        if described[part]:
+            lines.append(f"\n{part}")
+        width = max([len(name) for name in described[part]], default=0)
+        for name, entry in described[part].items():
+            lines.append(f"  {name:{width}}  {entry['type']:28} {entry['doc']}")
+    if described["params"]:
+        lines.append("\nparams")
+    width = max([len(name) for name in described["params"]], default=0)
+    for name, entry in described["params"].items():
+        default = "required" if name in described["required"] else json.dumps(entry.get("default"))
+        lines.append(f"  {name:{width}}  {default:28} {entry.get('description', '')}")
+    lines.append(f"\nexample\n  {json.dumps(described['example'])}")
+    return "\n".join(lines)

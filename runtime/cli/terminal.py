@@ -1,0 +1,294 @@
+"""What commands read and print: lines of text, tables, notices, warnings, errors and progress."""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ...specs.findings import InputError, SpecError
+from ..data.text_files import raw_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from ..train.context import Progress as Seen
+
+LINES = 40
+"""Number of plain progress lines in a complete run."""
+QUIET = 30.0
+"""Seconds between plain lines while data is being prepared."""
+_STYLES = (("error", "bold red"), ("  -->", "blue"), ("  help:", "green"))
+"""Beginning of a line of an error to its style on a terminal."""
+
+
+@dataclass(slots=True)
+class _Wishes:
+    """What the user asked for with `--quiet` and `--verbose`."""
+
+    quiet: bool = False
+    verbose: bool = False
+
+
+_WISHES = _Wishes()
+
+
+def configure(*, quiet: bool, verbose: bool) -> None:
+    """Set how much commands print on stderr."""
+    _WISHES.quiet, _WISHES.verbose = quiet, verbose
+    if verbose:
+        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """Return a console on stderr, or on another stream; colors only on a terminal."""
+    from rich.console import Console
+
+    return Console(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+
+
+def notice(text: str) -> None:
+    """Print a line on stderr, unless the user asked for quiet."""
+    if not _WISHES.quiet:
+        print(text, file=sys.stderr, flush=True)
+
+
+def warn(line: int, problem: str, what: str = "line") -> None:
+    """Print a warning about one line of the input, also if the user asked for quiet."""
+    print(f"warning: {what} {line}: {problem}", file=sys.stderr)
+
+
+def shows_progress() -> bool:
+    """Return whether stderr is a terminal and the user did not ask for quiet."""
+    return sys.stderr.isatty() and not _WISHES.quiet
+
+
+def show_error(error: InputError) -> None:
+    """Print an error on stderr; with `--verbose`, also the place in the code where it arose."""
+    if _WISHES.verbose:
+        traceback.print_exception(error)
+    text = str(error)
+    if isinstance(error, SpecError):
+        count = len(error.findings)
+        text += f"\n\n{count} mistake{'s' * (count != 1)} found"
+    else:
+        text = f"error: {text}"
+    from rich.text import Text
+
+    out = console()
+    for line in text.splitlines():
+        style = next((style for start, style in _STYLES if line.startswith(start)), "")
+        out.print(Text(line, style=style))
+
+
+def columns(rows: Sequence[Sequence[str]], words: int) -> list[str]:
+    """Return aligned lines with a rule below the header; columns from `words` on align right."""
+    width = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width[at]) if at < words else cell.rjust(width[at])
+            for at, cell in enumerate(row)
+        ).rstrip()
+        for row in rows
+    ]
+    return [lines[0], "-" * max(map(len, lines)), *lines[1:]]
+
+
+def text_lines(path: str | None, instead: str) -> Iterator[str]:
+    """Yield the lines of a file or of standard input; a line that is not UTF-8 becomes empty.
+
+    Args:
+        path: a file, plain text or gzip; None and `-` are standard input.
+        instead: what happens to a line that is not UTF-8, for the warning.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    raw = sys.stdin.buffer if path in (None, "-") else raw_lines(str(path))
+    for number, line in enumerate(raw, 1):
+        try:
+            yield line.rstrip(b"\n").decode("utf-8")
+        except UnicodeDecodeError:
+            warn(number, f"not UTF-8, so {instead}")
+            yield ""
+
+
+@contextmanager
+def writing(path: str | None) -> Iterator[TextIO]:
+    """Open a file or standard output for text lines.
+
+    A regular file is written as `PATH.partial` and renamed when it is complete.  After an error or
+    an interruption, the finished lines stay in the partial file.
+
+    Args:
+        path: a file; None and `-` are standard output.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    if path in (None, "-"):
+        out = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n")
+        try:
+            yield out
+            out.flush()
+        finally:
+            out.detach()
+        return
+    final = Path(str(path))
+    regular = not final.exists() or final.is_file()
+    target = final.with_name(f"{final.name}.partial") if regular else final
+    if regular:
+        final.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with target.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+    except BaseException:
+        if regular and target.exists():
+            if target.stat().st_size:
+                notice(f"finished lines are in {target}")
+            else:
+                target.unlink()
+        raise
+    if regular:
+        target.replace(final)
+
+
+class Reporter:
+    """Show the progress of data preparation and training."""
+
+    def __init__(self, out: Console | None = None) -> None:
+        """Report to `out`, by default stderr, so that stdout stays clean."""
+        self.console = out or console()
+        self.console.quiet = _WISHES.quiet
+        self._bar: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._shown = 0
+        self._began: dict[str, tuple[float, int]] = {}
+        self._logged = 0.0
+
+    @contextmanager
+    def shown(self) -> Iterator[Reporter]:
+        """Show bars inside this context if the console is a terminal."""
+        if not self.console.is_terminal:
+            yield self
+            return
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[seen]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
+        with self._bar:
+            yield self
+
+    def log(self, text: str) -> None:
+        """Print one line."""
+        self.console.print(text, markup=False)
+
+    def prepared(self, stage: str, done: int, total: int | None) -> None:
+        """Report how many pairs of a preparation stage are done, and the speed."""
+        name, now = f"prepare {stage}", time.monotonic()
+        began, first = self._began.setdefault(name, (now, done))
+        rate = f"  {(done - first) / (now - began):,.0f} pairs/s" if done > first else ""
+        if self._bar is not None:
+            self._task(name, total)
+            self._bar.update(self._tasks[name], completed=done, total=total, seen=rate.strip())
+        elif total is not None and done >= total:
+            self.log(f"{name}: {done:,} pairs read{rate}")
+        elif now - max(began, self._logged) > QUIET:
+            self._logged = now
+            of = f" of {total:,}" if total is not None else ""
+            self.log(f"{name}: {done:,}{of} pairs{rate}")
+
+    def progress(self, seen: Seen) -> None:
+        """Report the progress of the training."""
+        text = (
+            f"loss {seen.loss:.3f}  ppl {math.exp(min(seen.nll, 50)):.2f}  "
+            f"lr {seen.rate:.2e}  {seen.tokens_per_second:,.0f} tok/s"
+        )
+        if self._bar is not None:
+            self._task("train", seen.updates)
+            self._bar.update(self._tasks["train"], completed=seen.update, seen=text)
+            return
+        step = max(1, seen.updates // LINES)
+        if seen.update // step > self._shown or seen.update == seen.updates:
+            self._shown = seen.update // step
+            self.log(f"update {seen.update}/{seen.updates}  epoch {seen.epoch}  {text}")
+
+    def validated(self, update: int, values: Mapping[str, Any]) -> None:
+        """Print the metrics of a validation."""
+        names = {"bleu": "BLEU", "f1": "F1"}
+        seen = [f"  {name} {values[key]:.2f}" for key, name in names.items() if key in values]
+        if values.get("malformed"):
+            seen.append(f", {values['malformed']} malformed")
+        self.log(f"update {update}: valid perplexity {values['perplexity']:.3f}{''.join(seen)}")
+
+    def _task(self, name: str, total: int | None) -> None:
+        if self._bar is not None and name not in self._tasks:
+            self._tasks[name] = self._bar.add_task(name, total=total, seen="")
+
+
+class Counter:
+    """Count finished lines whose total number is unknown, and show the speed.
+
+    On a terminal, overwrite one line every 0.2 s; elsewhere, write a line every 10 s.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start the clock; report to `stream`, by default stderr."""
+        self._what, self._stream, self._clock = what, stream or sys.stderr, clock
+        self._over = self._stream.isatty()
+        self._every = 0.2 if self._over else 10.0
+        self._began = self._shown = clock()
+        self._done = 0
+
+    def more(self, done: int) -> None:
+        """Add `done` finished lines."""
+        self._done += done
+        if self._clock() - self._shown >= self._every:
+            self._show()
+
+    def close(self) -> None:
+        """Show the final count, and end the line."""
+        if self._done:
+            self._show()
+            if self._over:
+                self._stream.write("\n")
+        self._stream.flush()
+
+    def _show(self) -> None:
+        self._shown = self._clock()
+        seconds = max(self._shown - self._began, 1e-9)
+        text = f"{self._done:,} {self._what}, {self._done / seconds:,.1f} per second"
+        self._stream.write(f"\r{text}\x1b[K" if self._over else f"{text}\n")
+        self._stream.flush()

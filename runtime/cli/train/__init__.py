@@ -1,1 +1,0 @@
-"""Commands that prepare data, train models and evaluate them."""

@@ -1,0 +1,193 @@
+"""The commands `weft demo`, `weft prepare` and `weft train`."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic import Field
+
+from . import terminal
+from .command import TRAINING, command, wrong
+from .parameters import (
+    Overrides,
+    RunName,
+    option,
+    out_option,
+    overridden,
+)
+
+if TYPE_CHECKING:
+    from ..train.context import Result
+    from ..train.run import Run
+
+Folder = Annotated[str | None, out_option("Folder of the run. [default: outputs/NAME]", short=True)]
+
+
+@command(TRAINING, "weft demo --out outputs/demo")
+def demo(
+    *,
+    out: Annotated[str, out_option("Folder to write.")] = "outputs/demo",
+    updates: Annotated[
+        int | None,
+        Field(ge=1),
+        option(
+            "--updates", "Train for this many updates only, to try an installation. [default: all]"
+        ),
+    ] = None,
+) -> None:
+    """Check, draw, train and translate a small generated task, in minutes.
+
+    Raises:
+        InputError: training was stopped, a file cannot be written, or num2words is not installed.
+    """
+    from ...examples.demo import demo as run_demo
+
+    run_demo(Path(out), updates=updates)
+
+
+def _folder(run: Run, out: str | None) -> Path:
+    return Path(out) if out else Path("outputs") / run.name
+
+
+@command(TRAINING, "weft prepare multi30k-en-de --set data.root=DIR")
+def prepare(
+    run: RunName,
+    *,
+    out: Folder = None,
+    overrides: Overrides = None,
+    workers: Annotated[
+        int | None,
+        Field(ge=1),
+        option(
+            "--workers",
+            "Number of tokenizer processes; the result does not depend on it. [default: one "
+            "per core]",
+        ),
+    ] = None,
+) -> None:
+    """Build a run's tokenizer and binary corpus, and print a report of dropped pairs."""
+    from .. import api
+    from ..train.run import load_run
+
+    settings, source = load_run(run, overridden(overrides))
+    reporter = terminal.Reporter()
+    with reporter.shown():
+        made = api.prepare_run(
+            settings, _folder(settings, out), reporter.prepared, workers=workers, log=reporter.log
+        )
+    api.graph_for(settings, source, made)
+    print(json.dumps(made.report, indent=2))
+
+
+@command(
+    TRAINING,
+    "weft train multi30k-en-de --set data.root=DIR",
+    "weft train multi30k-en-de --set data.root=DIR --resume",
+    note="Ctrl-C saves a checkpoint and stops; --resume continues from it.",
+)
+def train(
+    run: RunName,
+    *,
+    out: Folder = None,
+    overrides: Overrides = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue from the newest checkpoint in the folder."),
+    ] = False,
+    profile: Annotated[
+        bool,
+        typer.Option(
+            "--profile",
+            help="Instead of training, profile some updates and print time and memory by node of "
+            "the spec; writes a flame graph into the folder.",
+        ),
+    ] = False,
+    updates: Annotated[
+        int | None,
+        Field(ge=1),
+        option("--profile-updates", "Number of updates to profile. [default: 5]"),
+    ] = None,
+) -> int:
+    """Train a run, from its data to its averaged checkpoint."""
+    if updates is not None and not profile:
+        raise wrong("--profile-updates", "it has an effect only with --profile")
+    if profile and resume:
+        raise wrong("--resume", "it has no effect with --profile")
+    if profile:
+        _profile(run, out, overrides, updates or 5)
+        return 0
+    from .. import api
+    from ..system.memory import keep_freed_memory
+    from ..train.distributed.world import is_main_process
+    from ..train.run import load_run
+
+    folder = _folder(load_run(run, overridden(overrides))[0], out)
+    reporter = terminal.Reporter()
+    keep_freed_memory()
+    with reporter.shown() if is_main_process() else nullcontext():
+        result = api.train(
+            run,
+            out=folder,
+            overrides=overridden(overrides),
+            resume=resume,
+            listener=reporter,
+            report=reporter.prepared,
+        )
+    if is_main_process():
+        _report(result, folder, reporter)
+    return _code(result)
+
+
+def _report(result: Result, folder: Path, reporter: terminal.Reporter) -> None:
+    """Plot the curves, and print the paths of the results."""
+    from ..train.reporting.plot import plot_curves
+
+    curves = folder / "curves.png"
+    plot_curves(folder / "metrics.jsonl", curves)
+    reporter.log(f"stopped after update {result.state.update}: {result.reason}")
+    for name, path in (
+        ("last", result.checkpoint),
+        ("best", result.best),
+        ("averaged", result.averaged),
+        ("curves", curves),
+    ):
+        if path is not None:
+            reporter.log(f"{name:9} {path}")
+    if not result.finished:
+        reporter.log("continue with --resume")
+
+
+def _code(result: Result) -> int:
+    """Return the exit code of a training run."""
+    if result.finished:
+        return 0
+    return 130 if result.reason == "SIGINT" else 143
+
+
+def _profile(run: str, out: str | None, overrides: list[str] | None, updates: int) -> None:
+    """Profile some updates, and print their time and memory by node."""
+    # Silence the lines that torch's profiler logs when it starts and stops.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from .. import api
+    from ..profiling.report import table
+    from ..train.run import load_run
+
+    reporter = terminal.Reporter()
+    with reporter.shown():
+        found, files = api.profile(
+            run,
+            out=_folder(load_run(run, overridden(overrides))[0], out),
+            overrides=overridden(overrides),
+            updates=updates,
+            listener=reporter,
+            report=reporter.prepared,
+        )
+    print(table(found))
+    for path in files:
+        reporter.log(f"written  {path}")

@@ -1,0 +1,133 @@
+"""`weft generate`: continues lines of text or ids, with one output line per continuation."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+import weft
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.runtime.checkpoint.checkpoint import Contents, save, weights_of
+from weft.runtime.cli.main import main
+from weft.runtime.codegen.build import build
+from weft.runtime.data.settings import TokenizerSettings
+from weft.runtime.data.tokenizer import train_tokenizer
+from weft.specs.load import load
+
+SMALL = {"d_model": 16, "heads": 2, "kv_heads": 1, "d_ff": 24, "layers": 1}
+Generate = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a checkpoint of a small Llama with perturbed weights, and a tokenizer."""
+    place = tmp_path_factory.mktemp("llama")
+    settings = TokenizerSettings(vocab_size=40)
+    tokenizer = train_tokenizer(["sun moon tree river"] * 20, settings, place / "t.model")
+    graph = check(load("llama").form, registry(), {**SMALL, "vocab": tokenizer.vocab_size})
+    model = build(graph).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
+    contents = Contents(
+        graph=graph,
+        weights=weights_of(model, graph),
+        tokenizers={"tokenizer.model": tokenizer.bytes},
+    )
+    return save(place / "checkpoint", contents)
+
+
+@pytest.fixture
+def generate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Generate:
+    """Return a function that runs `weft generate` on lines and returns its output."""
+
+    def run(*options: str, lines: Sequence[str] = ("sun moon", ""), code: int = 0) -> list[str]:
+        class Stdin:
+            buffer = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
+
+        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", Stdin())
+            patch.setattr(sys, "stdout", out)
+            more = ("--precision", "float32")
+            assert main(["generate", str(folder), "--max-new", "6", *more, *options]) == code
+        return out.buffer.getvalue().decode().splitlines()  # type: ignore[attr-defined]
+
+    return run
+
+
+def test_text_and_ids_give_the_same_continuation(generate: Generate, folder: Path) -> None:
+    """Text and ids give the same output, also for an empty line; JSON contains the plain lines."""
+    model = weft.open(folder)
+    plain = generate()
+    records = [json.loads(line) for line in generate("--json")]
+    tokenizer_ids = [record["continuations"][0]["ids"] for record in records]
+
+    found = model.generate([[3, *_encoded(folder, "sun moon")], [3]], max_new=6)
+
+    assert len(plain) == 2
+    assert tokenizer_ids == [list(one.tokens) for one in found]
+    assert plain == model.generate_text(["sun moon", ""], max_new=6)
+    assert [record["line"] for record in records] == [1, 2]
+    [first] = records[0]["continuations"]
+    assert first["text"] == plain[0]
+    assert first["log_probability"] == pytest.approx(found[0].log_probability, abs=1e-4)
+
+
+def _encoded(folder: Path, text: str) -> list[int]:
+    from weft.runtime.data.tokenizer import Tokenizer  # noqa: PLC0415
+
+    return Tokenizer.open(folder / "tokenizer.model").encode(text)
+
+
+def test_lines_of_ids(generate: Generate, folder: Path) -> None:
+    """With --ids, input and output are token ids."""
+    [found] = generate("--ids", lines=["3 5 7"])
+
+    [expected] = weft.open(folder).generate([[3, 5, 7]], max_new=6)
+    assert found.split() == [str(one) for one in expected.tokens]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"), [("3 x", "not a line of token ids"), ("3 4000", "4000")]
+)
+def test_an_invalid_id_is_refused(
+    generate: Generate, capsys: pytest.CaptureFixture[str], line: str, problem: str
+) -> None:
+    """The exit code is 1, and the message names the line."""
+    generate("--ids", lines=[line], code=1)
+
+    assert problem in capsys.readouterr().err
+
+
+def test_samples_depend_only_on_their_line(generate: Generate) -> None:
+    """Batch size and other lines do not change the samples, which are printed line by line."""
+    draw = ("--temperature", "1.5", "--seed", "4", "--samples", "2", "--top-p", "0.99")
+    lines = ["sun", "moon tree river", "sun moon"]
+
+    together = generate(*draw, lines=lines)
+
+    assert len(together) == 6
+    assert together == generate(*draw, "--batch", "1", lines=lines)
+    assert [line.split("\t")[0] for line in together] == ["1", "1", "2", "2", "3", "3"]
+    alone = generate(*draw, lines=lines[2:])
+    assert [line.split("\t")[1:] for line in alone] == [
+        line.split("\t")[1:] for line in together[4:]
+    ]
+    assert together != generate(*draw[:3], "5", *draw[4:], lines=lines)
+
+
+def test_settings_out_of_range_are_refused(
+    generate: Generate, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message names the option."""
+    generate("--temperature", "-1", code=2)
+
+    assert "temperature" in capsys.readouterr().err

@@ -1,0 +1,231 @@
+"""`weft parse`, and `weft evaluate` of a parser: order, trees, JSON, pictures, scores."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weft.runtime import api
+from weft.runtime.cli.main import main
+from weft.runtime.data.treebank.draw import picture
+from weft.runtime.data.treebank.sentences import raw_words_of
+from weft.runtime.data.treebank.trees import Leaf, Tree, read_all
+from weft.runtime.metrics.evalb import score
+from weft.runtime.tasks.parsing import parse as parse_module
+
+from ..toy_treebank import bank, make_runs
+
+Parse = Callable[..., list[str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a checkpoint of a barely trained parser."""
+    base = tmp_path_factory.mktemp("trees")
+    watch = {"every": 9, "best": "nll", "bleu": False}
+    result = api.train(make_runs(base / "banks")(updates=2, evaluate=watch), out=base / "run")
+    assert result.checkpoint is not None
+    return result.checkpoint
+
+
+@pytest.fixture
+def parse(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Parse:
+    """Return a function that runs `weft parse` on bytes and returns its output lines."""
+
+    def run(given: bytes, *options: str, code: int = 0) -> list[str]:
+        class Stdin:
+            buffer = io.BytesIO(given)
+
+        out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", Stdin())
+            patch.setattr(sys, "stdout", out)
+            assert main(["parse", str(folder), *options]) == code
+        return out.buffer.getvalue().decode().splitlines()  # type: ignore[attr-defined]
+
+    return run
+
+
+def words(line: str) -> list[str]:
+    """Return the words of a tree on one line."""
+    [tree] = read_all(line)
+    assert isinstance(tree, Tree)
+    return [leaf.word for leaf in tree.leaves()]
+
+
+def test_no_line_is_lost_or_shifted(
+    parse: Parse, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Empty, non-UTF-8, too long and oddly spaced lines each give one output line."""
+    monkeypatch.setattr(parse_module, "LONGEST_SOURCE", 20)
+    long = b"dog " * 50
+    given = b"the dog\n\n\xff\n" + long + b"\n \t \na\xc2\xa0b ( )\nlast"
+
+    lines = parse(given)
+
+    assert len(lines) == 7
+    assert [bool(line) for line in lines] == [True, False, False, True, False, True, True]
+    assert words(lines[0]) == ["the", "dog"]
+    assert words(lines[3]) == ["dog"] * 50
+    assert words(lines[5]) == ["a\u00a0b", "-LRB-", "-RRB-"]
+    assert words(lines[6]) == ["last"]
+    printed = capsys.readouterr().err
+    assert "line 3: not UTF-8" in printed
+    assert re.search(r"line 4: truncated from \d+ to 20 tokens", printed)
+
+
+def test_json_has_the_tree_and_its_log_probability(parse: Parse) -> None:
+    """JSON has one object per line with the plain output's tree, null for an empty line."""
+    given = b"the dog sees\n\nthe cat\n"
+    plain = parse(given)
+    records = [json.loads(line) for line in parse(given, "--json")]
+
+    assert [record["line"] for record in records] == [1, 2, 3]
+    assert [record["tree"] or "" for record in records] == plain
+    assert records[0]["words"] == ["the", "dog", "sees"]
+    assert records[0]["tags"] == ["XX"] * 3
+    assert (records[0]["repaired"], records[0]["repairs"]) == (False, 0)
+    assert records[0]["log_probability"] < 0
+
+
+def test_without_the_constraint_outputs_are_repaired(parse: Parse) -> None:
+    """The tree has all words, and the record reports the repairs."""
+    [line] = parse(b"the dog sees the cat of the bird .\n", "--no-constrained", "--json")
+
+    record = json.loads(line)
+    assert record["repaired"]
+    assert record["repairs"] > 0
+    assert len(record["words"]) == 9
+
+
+def test_pretty_trees_are_the_same_trees(parse: Parse) -> None:
+    """Only the line breaks differ from plain trees."""
+    given = b"the dog sees the cat of the bird , which hears a dog of the cat of the bird .\n"
+    [flat], pretty = parse(given), parse(given, "--pretty")
+
+    assert len(pretty) > 1
+    assert [str(tree) for tree in read_all("\n".join(pretty))] == [flat]
+
+
+def test_plain_text_is_cut_as_treebanks_are(parse: Parse) -> None:
+    """--raw splits clitics, punctuation, quotation marks and brackets."""
+    pytest.importorskip("nltk")
+
+    [line] = parse(b'He "can\'t" come (today).\n', "--raw")
+
+    assert words(line) == ["He", "``", "ca", "n't", "''", "come", "-LRB-", "today", "-RRB-", "."]
+    assert raw_words_of("  ") == []
+
+
+def test_trees_are_drawn(parse: Parse, tmp_path: Path) -> None:
+    """--draw writes one picture per line with a tree, or a single file."""
+    parse(b"the dog\n\nthe & cat\n", "--draw", str(tmp_path / "pictures"))
+    parse(b"\nthe dog\nthe cat\n", "--draw", str(tmp_path / "one.svg"))
+
+    names = sorted(path.name for path in (tmp_path / "pictures").iterdir())
+    assert names == ["000001.svg", "000003.svg"]
+    third = (tmp_path / "pictures" / "000003.svg").read_text()
+    assert "&amp;" in third
+    assert "cat" in third
+    assert "dog" in (tmp_path / "one.svg").read_text()
+    parse(b"the dog\n", "--draw", str(tmp_path / "one.jpeg"), code=1)
+    assert parse(b"the dog\n", "--draw", str(tmp_path / "one.svg" / "no"), code=1) == []
+
+
+def test_a_picture_has_every_label_and_word_once() -> None:
+    """The words are in order on one line, with brackets as in the text."""
+    tree = Tree("S", (Tree("NP", (Leaf("NN", "dog"), Leaf("-LRB-", "-LRB-"))), Leaf("VB", "runs")))
+
+    source = picture(tree).source
+
+    for text in ("S", "NP", "NN", "dog", "VB", "runs", "-LRB-"):
+        assert (
+            source.count(f"label={text} ")
+            + source.count(f'label="{text}"')
+            + source.count(f"[label={text}")
+            >= 1
+        ), text
+    assert source.index("dog") < source.index("runs")
+    assert source.count("style=invis") == 2
+
+
+def test_a_parser_is_evaluated_by_evalb(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The report, the JSON and the written parses agree, with and without the constraint."""
+    gold = tmp_path / "gold.trees"
+    gold.write_text("".join(f"{tree}\n" for tree in bank(8, 5)))
+    found = {}
+    for constrained in ("--constrained", "--no-constrained"):
+        out = tmp_path / f"out{constrained}"
+        base = ["evaluate", str(folder), constrained, "--beam", "1"]
+        assert main([*base, "--trees", str(gold), "--json", "-o", str(out)]) == 0
+        [found[constrained]] = json.loads(capsys.readouterr().out)
+        scores = score(gold.read_text().splitlines(), out.read_text().splitlines())
+        assert found[constrained]["all"] == scores.all.as_json()
+
+    assert found["--constrained"]["malformed"] == found["--constrained"]["unfinished"] == 0
+    assert found["--no-constrained"]["malformed"] > 0
+    assert found["--no-constrained"]["all"]["errors"] == 0
+
+    assert main(["evaluate", str(folder), "--test", "toy"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("toy\n=== Summary ===")
+    assert "Bracketing FMeasure" in text
+    assert "Malformed outputs         =      0" in text
+    assert "not the parser's" in text
+
+
+def test_settings_of_evalb_count(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unlabeled scoring matches more brackets; --each prints a row per sentence."""
+    prm = tmp_path / "bare.prm"
+    prm.write_text("LABELED 0\nDELETE_LABEL TOP\n")
+    assert main(["evaluate", str(folder), "--json"]) == 0
+    [plain] = json.loads(capsys.readouterr().out)
+    assert main(["evaluate", str(folder), "--json", "--prm", str(prm)]) == 0
+    [bare] = json.loads(capsys.readouterr().out)
+    assert bare["all"]["words"] > plain["all"]["words"]
+    assert bare["all"]["recall"] >= plain["all"]["recall"]
+
+    assert main(["evaluate", str(folder), "--each"]) == 0
+    assert "Sent." in capsys.readouterr().out
+
+
+def test_parallel_text_and_unknown_test_sets_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Parallel text for a parser and an unknown test set are refused."""
+    assert main(["evaluate", str(folder), "--source", "a", "--target", "b"]) == 1
+    assert "measured on trees" in capsys.readouterr().err
+    assert main(["evaluate", str(folder), "--test", "nothing"]) == 1
+    assert "no test set 'nothing'" in capsys.readouterr().err
+
+
+def test_translate_refuses_a_parser(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    """`weft translate` names `weft parse`; `score` and `attend` accept linearized trees."""
+    for command in (["translate"], ["serve"]):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the dog\n")))
+        options = ["--port", "0"] if command == ["serve"] else []
+        assert main([*command, str(folder), *options]) == 1
+        printed = capsys.readouterr()
+        assert "a parser, not a translation model" in printed.err
+        assert "weft parse" in printed.err
+        assert printed.out == ""
+    for name, text in (("words", "the dog"), ("symbols", "(S XX XX )S")):
+        (tmp_path / name).write_text(f"{text}\n")
+    sides = ["--source", str(tmp_path / "words"), "--target", str(tmp_path / "symbols")]
+    assert main(["score", str(folder), *sides]) == 0
+    page = str(tmp_path / "heads.html")
+    assert main(["attend", str(folder), "the dog", "--target", "(S XX", "-o", page]) == 0
+    assert main(["generate", str(folder)]) == 1
+    assert "whose only input is ids" in capsys.readouterr().err

@@ -1,0 +1,92 @@
+"""Lines of text from and to files, and progress: bars on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from weft.runtime.cli import terminal
+from weft.runtime.cli.terminal import LINES, Reporter
+from weft.runtime.train.context import Progress
+
+
+def seen(update: int, updates: int) -> Progress:
+    """Return a report of one update."""
+    return Progress(
+        update=update,
+        updates=updates,
+        epoch=1,
+        loss=2.5,
+        nll=2.0,
+        rate=7e-4,
+        tokens_per_second=1234.0,
+        target_tokens_per_second=600.0,
+    )
+
+
+def test_a_terminal_sees_a_bar_with_speed_loss_and_rate() -> None:
+    """Preparation and training each have a bar; log lines appear above the bars."""
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=160, highlight=False)
+
+    with Reporter(console).shown() as reporter:
+        reporter.prepared("train", 500, None)
+        reporter.prepared("train", 1000, 1000)
+        reporter.progress(seen(10, 20))
+        reporter.validated(10, {"perplexity": 7.389, "bleu": 31.5})
+        reporter.progress(seen(20, 20))
+
+    text = out.getvalue()
+    assert "1000/1000" in text
+    assert "20/20" in text
+    assert "loss 2.500  ppl 7.39  lr 7.00e-04  1,234 tok/s" in text
+    assert "update 10: valid perplexity 7.389  BLEU 31.50" in text
+
+
+def test_a_file_gets_a_few_plain_lines() -> None:
+    """A run of any length logs about forty lines, including the last update."""
+    out = io.StringIO()
+
+    with Reporter(Console(file=out, width=200)).shown() as reporter:
+        for update in range(10, 10_001, 10):
+            reporter.progress(seen(update, 10_000))
+
+    lines = out.getvalue().splitlines()
+    assert LINES <= len(lines) <= LINES + 2
+    assert lines[-1].startswith("update 10000/10000")
+    assert "\x1b" not in out.getvalue()
+
+
+def test_an_output_file_appears_when_it_is_complete(tmp_path: Path) -> None:
+    """Until then its lines are in the partial file, and an older file stays as it was."""
+    out = tmp_path / "new" / "out.txt"
+    with terminal.writing(str(out)) as file:
+        file.write("first\n")
+        file.flush()
+        assert not out.exists()
+    with pytest.raises(UnicodeEncodeError), terminal.writing(str(out)) as file:
+        file.writelines(["second\n", "\ud800"])
+
+    assert out.read_text() == "first\n"
+    assert (out.parent / "out.txt.partial").read_text() == "second\n"
+
+
+def test_a_failure_before_the_first_line_leaves_no_file(tmp_path: Path) -> None:
+    """An empty partial file would only be in the way."""
+    with pytest.raises(RuntimeError), terminal.writing(str(tmp_path / "out.txt")):
+        raise RuntimeError
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_line_that_is_not_utf_8_is_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The warning gives its number; the other lines are kept."""
+    source = tmp_path / "in"
+    source.write_bytes(b"a\n\xff\xfe\nb")
+
+    assert list(terminal.text_lines(str(source), "it is skipped")) == ["a", "", "b"]
+    assert capsys.readouterr().err == "warning: line 2: not UTF-8, so it is skipped\n"
