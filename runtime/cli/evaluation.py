@@ -196,6 +196,7 @@ def _texts(
     Raises:
         InputError: no text is named, or it cannot be read.
     """
+    from ...specs.reader import parse
     from ..data.settings import DataSettings
     from ..data.text_files import read_parallel
 
@@ -204,7 +205,7 @@ def _texts(
     data = model.checkpoint.run.get("data")
     if data is None:
         raise InputError("the checkpoint names no data", help="give --source and --target")
-    settings = DataSettings.model_validate(data)
+    settings = parse(DataSettings, data, f"{model.checkpoint.folder}/run.json")
     if not settings.test:
         raise InputError("the run has no test sets", help="give --source and --target")
     texts = {}
@@ -279,6 +280,7 @@ def _banks(
     Raises:
         InputError: no test set has that name, or its trees cannot be read.
     """
+    from ...specs.reader import parse
     from ..data.settings import Files
     from ..data.treebank.reader import read_bank
     from ..data.treebank.settings import ParsingSettings
@@ -291,7 +293,7 @@ def _banks(
         path = Path(trees).resolve()
         files = Files(trees=(path.name,))
         return {trees: trees_of(read_bank(files, str(path.parent), parsing))}
-    data = Run.model_validate(run).data
+    data = parse(Run, run, f"{model.checkpoint.folder}/run.json").data
     if not data.test:
         raise InputError("the run has no test sets", help="give --trees FILE")
     return {
