@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import (
@@ -40,6 +41,10 @@ class Params(BaseModel):
     """Base class of block params; frozen, and unknown names are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """Yield the params that were set, for `repr`; the others have their defaults."""
+        return ((name, getattr(self, name)) for name in sorted(self.model_fields_set))
 
     @model_serializer(mode="wrap")
     def _write(

@@ -5,7 +5,6 @@ Each text is in `tests/golden/now/`.  A change of one is a change that users not
 
 from __future__ import annotations
 
-import inspect
 import re
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,8 @@ import pytest
 import weft
 from weft.runtime.cli.main import load_commands, main
 from weft.runtime.codegen.generated import program_of
+
+from .api_listing import listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,10 +85,8 @@ def test_help(
 
 
 def test_public_api(golden: Golden) -> None:
-    """Names and signatures of `import weft`."""
-    lines = [f"{name}{inspect.signature(getattr(weft, name))}" for name in sorted(weft.__all__)]
-
-    golden("now/api.txt", "\n".join(lines) + "\n")
+    """Names, signatures, fields and members of everything that `import weft` exports."""
+    golden("now/api.txt", "\n".join(listing()) + "\n")
 
 
 def test_every_golden_text_is_compared(request: pytest.FixtureRequest) -> None:

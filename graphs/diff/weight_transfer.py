@@ -21,7 +21,7 @@ _ROWS = 24
 _INDEX = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class WeightTransfer:
     """Which weights carry over when one graph replaces another."""
 
@@ -39,6 +39,11 @@ class WeightTransfer:
     """Number of parameters of the old graph."""
     after: int
     """Number of parameters of the new graph."""
+
+    def __repr__(self) -> str:
+        """Return the number of parameters in each part."""
+        sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes().items())
+        return f"<WeightTransfer of parameters: {sizes}>"
 
     def sizes(self) -> dict[str, int]:
         """Return the number of parameters before, after, and in each part."""

@@ -28,7 +28,7 @@ class Part:
     params: BaseModel
     arguments: Mapping[str, Any]
     """Arguments of the module's constructor, except the modules in its slots."""
-    signature: Signature
+    signature: Signature = field(repr=False)
     inputs: Mapping[str, ValueType]
     """Types of the wired ports, including those passed on to slots."""
     outputs: Mapping[str, ValueType]
@@ -265,7 +265,7 @@ class Scope:
     inputs: Mapping[str, ValueType]
     outputs: Mapping[str, str]
     """Output port to the value that it returns."""
-    nodes: tuple[Node, ...]
+    nodes: tuple[Node, ...] = field(repr=False)
     """In topological order."""
     doc: str = ""
     _types: Mapping[str, ValueType] = field(init=False, repr=False, compare=False)

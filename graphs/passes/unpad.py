@@ -12,7 +12,7 @@ without a mask.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..ir.block_type import Port
 from ..ir.dims import names_of
@@ -55,11 +55,11 @@ class UnpadPlan:
 
     axes: tuple[str, ...]
     """The time axes that are unpadded; empty if there are none."""
-    whole: Around
+    whole: Around = field(repr=False)
     """The graph's inputs to unpad before it runs, and its outputs to pad afterwards."""
     masks: Mapping[str, str]
     """Time axis to the input that masks its padding, for the axes that have such an input."""
-    blocks: Mapping[str, Around]
+    blocks: Mapping[str, Around] = field(repr=False)
     """Path of a module to the inputs that are padded for it and the outputs to unpad after it."""
     padded: Mapping[str, str]
     """Each axis that stays padded to the reason."""

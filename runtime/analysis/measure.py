@@ -10,15 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.profiler import record_function
 
 from ...graphs.cost.flops import check_sizes
-from ...graphs.ir.dims import evaluate
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.value_type import ValueType
 from ...specs.findings import InputError
 from ..codegen.build import build
+from ..codegen.examples import example_inputs
 from ..profiling.record import record
 from ..profiling.scopes import LOSS
 from ..profiling.summary import Profile
@@ -47,7 +46,7 @@ def measure(
     check_sizes(graph, sizes)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model = build(graph, device=place).train()
-    inputs = {name: _made_up(type_, sizes, place) for name, type_ in graph.inputs.items()}
+    inputs = example_inputs(model, sizes, padding=False)
     if not any(_is_differentiable(type_) for type_ in graph.outputs.values()):
         raise InputError(f"no output of {graph.name} has a gradient", help="remove --measure")
 
@@ -66,19 +65,3 @@ def measure(
 def _is_differentiable(type_: ValueType) -> bool:
     """Return whether values of a type may have gradients."""
     return type_.kind in ("f", "logits", "logp", "score", "loss", "bias")
-
-
-def _made_up(type_: ValueType, sizes: Mapping[str, int], device: torch.device) -> Tensor:
-    """Return a random value of a type: full lengths, nothing masked."""
-    shape = [evaluate(axis, sizes) for axis in type_.axes]
-    match type_.kind:
-        case "ids" | "label":
-            return torch.randint(evaluate(type_.size or 1, sizes), shape, device=device)
-        case "mask":
-            return torch.ones(shape, dtype=torch.bool, device=device)
-        case "len":
-            return torch.full(shape, min(sizes.values()), device=device)
-        case "pos":
-            return torch.arange(shape[-1], device=device).expand(shape).contiguous()
-        case _:
-            return torch.randn(shape, device=device)

@@ -26,7 +26,7 @@ from .tokenizers import tokenizers_for
 from .weights import converted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Imported:
     """Imported model: graph, weights, state and tokenizers, in memory."""
 
@@ -39,6 +39,10 @@ class Imported:
     """Content of each tokenizer file by name."""
     notes: tuple[str, ...]
     """Notes for the user, such as why there is no tokenizer."""
+
+    def __repr__(self) -> str:
+        """Return the name of the spec and the number of parameters."""
+        return f"<Imported {self.graph.name}: {self.graph.parameters():,} parameters>"
 
     def build(self, device: str = "cpu") -> nn.Module:
         """Return the module with the weights, in evaluation mode."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..tasks.translation import Translation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Model:
     """An opened checkpoint, ready for use."""
 
@@ -45,6 +45,13 @@ class Model:
     """The task that the model was trained for; None if it reads and writes only ids."""
     others: tuple[nn.Module, ...] = field(default=(), kw_only=True)
     """Further models of an ensemble; all models' probabilities are averaged."""
+
+    def __repr__(self) -> str:
+        """Return the folder, the name of the spec, the number of parameters and the device."""
+        size = f"{self.graph.parameters():,} parameters on {_device(self.module)}"
+        others = f", with {len(self.others)} more models" if self.others else ""
+        folder = str(self.checkpoint.folder)
+        return f"<{type(self).__name__} {folder!r}: {self.graph.name}, {size}{others}>"
 
     @property
     def translator(self) -> Translator:
@@ -363,7 +370,7 @@ def _task_of(checkpoint: Checkpoint) -> Translation | None:
     return task
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Adapted(Model):
     """A model with the weights of another model, as far as they fit."""
 

@@ -137,6 +137,12 @@ class Run(Settings):
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Seed of the initial weights, the order of the data and dropout."""
 
+    def __repr__(self) -> str:
+        """Return the name, the spec and the number of updates; `model_dump()` has everything."""
+        return f"<Run {self.name}: {self.spec}, {self.updates:,} updates>"
+
+    __str__ = __repr__
+
     @property
     def best(self) -> str:
         """Metric that selects the best checkpoint."""

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import weft
 from torch import Tensor, nn
 from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
@@ -80,27 +81,9 @@ def sizes_of(name: str, made: Graph) -> dict[str, int]:
     return {**usual, **ENTRIES[name].get("sizes", {})}
 
 
-def value_of(type_: ValueType, sizes: Mapping[str, int], generator: torch.Generator) -> Tensor:
-    """Return a random value of a type; masks are true at the first positions of each row."""
-    shape = [evaluate(axis, sizes) for axis in type_.axes]
-    if type_.kind in ("f", "bias", "score"):
-        return torch.randn(shape, generator=generator)
-    if type_.kind in ("ids", "label"):
-        return torch.randint(evaluate(type_.size or 0, sizes), shape, generator=generator)
-    if type_.kind == "len":
-        return torch.randint(1, min(sizes.values()), shape, generator=generator)
-    if type_.kind == "pos":
-        return torch.arange(shape[-1]).expand(shape)
-    if type_.kind == "mask":
-        lengths = (torch.arange(shape[0]) % 3 + shape[-1] - 2).view(-1, *[1] * (len(shape) - 1))
-        return (torch.arange(shape[-1]) < lengths).expand(shape)
-    return pytest.fail(f"teach this test to draw values of kind '{type_.kind}'")
-
-
 def inputs_of(name: str, made: Graph) -> dict[str, Tensor]:
     """Return random inputs of a spec."""
-    generator, sizes = torch.Generator().manual_seed(2), sizes_of(name, made)
-    return {port: value_of(type_, sizes, generator) for port, type_ in made.inputs.items()}
+    return weft.example_inputs(made, sizes_of(name, made), seed=2)
 
 
 def perturbed(model: nn.Module) -> nn.Module:

@@ -1,0 +1,108 @@
+"""The public names of `import weft`: one lazy table, which type checkers see too."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import weft
+
+from .api_listing import listing
+
+SOURCE = Path(weft.__file__).read_text(encoding="utf-8")
+
+
+def for_type_checkers() -> dict[str, str]:
+    """Return each name that the `TYPE_CHECKING` block imports, with its home."""
+    [block] = [node for node in ast.parse(SOURCE).body if _is_type_checking(node)]
+    return {
+        str(alias.asname): node.module + ("" if alias.name == alias.asname else f":{alias.name}")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+
+
+def _is_type_checking(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
+
+
+def ran(code: str) -> str:
+    """Return what code prints in a fresh interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_type_checkers_see_the_names_that_python_sees() -> None:
+    """The imports for type checkers, the lazy table and `__all__` have the same names."""
+    assert for_type_checkers() == weft._HOMES
+    assert weft.__all__ == sorted([*weft._HOMES, "__version__"])
+
+
+def test_every_public_name_can_be_imported_and_is_documented() -> None:
+    """Each has its one definition in the module of the table, with a docstring."""
+    for name in weft._HOMES:
+        found = getattr(weft, name)
+        assert inspect.getdoc(found), name
+        assert found.__module__ == f"weft.{weft._HOMES[name].partition(':')[0]}", name
+    assert set(weft.__all__) <= set(dir(weft))
+
+
+def test_specs_are_loaded_checked_drawn_and_compared_without_torch(tmp_path: Path) -> None:
+    """Nor do the types of specs, findings and blocks need it."""
+    code = (
+        "import sys, weft; sys.modules['torch'] = None;"
+        "spec = weft.load('transformer-tiny', layers=1); weft.check(spec); repr(spec);"
+        f"weft.draw(spec, {str(tmp_path / 'a.dot')!r});"
+        "weft.diff(spec, 'transformer-tiny').render();"
+        "weft.Spec, weft.Graph, weft.Finding, weft.BlockType, weft.Params, weft.Diff, weft.port;"
+        "print(weft.__version__)"
+    )
+
+    assert ran(code) == importlib.metadata.version("weft")
+
+
+def test_importing_weft_imports_nothing_else_of_it() -> None:
+    """Every name is imported when it is first used."""
+    code = "import sys, weft; print([m for m in sys.modules if m.startswith('weft.')])"
+
+    assert ran(code) == "[]"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """As for any module."""
+    with pytest.raises(AttributeError, match="module 'weft' has no attribute 'nothing'"):
+        _ = weft.nothing
+
+
+def test_an_old_name_warns_and_names_the_new_one() -> None:
+    """`weft.pack` was renamed."""
+    with pytest.warns(DeprecationWarning, match=r"weft\.pack is now weft\.unpad"):
+        assert weft.pack is weft.unpad
+
+
+def test_the_tree_of_exceptions() -> None:
+    """As `docs/api.md` shows it."""
+    assert weft.WeftError.__mro__[1] is Exception
+    assert weft.InputError.__mro__[1] is weft.WeftError
+    assert weft.SpecError.__mro__[1] is weft.InputError
+
+
+def test_the_listing_of_the_api_has_no_addresses() -> None:
+    """`tests/test_golden.py` compares it with a stored text, so it is the same in every process."""
+    text = "\n".join(listing())
+
+    assert " at 0x" not in text
+    assert "Spec.swap(self, select: 'str', use: 'str', /, **params: 'Any') -> 'Spec'" in text
