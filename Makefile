@@ -56,7 +56,7 @@ test-lowest: ## run the fast tests with the lowest version of each dependency, i
 	@test -x .venv-lowest/bin/python || $(or $(PYTHON),python3.11) -m venv .venv-lowest
 	@.venv-lowest/bin/python tools/lowest.py > .venv-lowest/lowest.txt
 	@.venv-lowest/bin/pip install --quiet $(PIP_ARGS) -c .venv-lowest/lowest.txt -e '.[dev]'
-	@.venv-lowest/bin/pytest -n 2 --dist worksteal -W default -m "$(FAST)" $(PYTEST_ARGS)
+	@.venv-lowest/bin/pytest -n 2 --dist worksteal -W default -m "$(FAST) and not golden" $(PYTEST_ARGS)
 
 fuzz: $(READY) ## fuzz the loading of specs with atheris for FUZZ_SECONDS; crashes go to outputs/fuzz
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[fuzz]' || \

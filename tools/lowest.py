@@ -48,7 +48,7 @@ def lowest() -> dict[str, str]:
     found: dict[str, str] = {}
     for extra, listed in requirements().items():
         if extra not in CONTRIBUTORS:
-            found |= dict(map(bound, listed))
+            found = dict(map(bound, listed)) | found  # an extra may need more than the base
     tools = {name: pins()[name] for name, _ in map(bound, requirements()["dev"]) if name in pins()}
     found = tools | found
     found.pop("weft", None)
