@@ -7,6 +7,9 @@ can never name code.
 from __future__ import annotations
 
 import functools
+import importlib
+import pickle
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -279,6 +282,25 @@ class BlockType:
     def __repr__(self) -> str:
         """Return the key and the module."""
         return f"<BlockType {self.key}, computed by {self.module!r}>"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
+        """Pickle the block by its global name, as functions are: its formulas are functions."""
+        homes = [getattr(one, "__module__", "") for one in (self.signature, self.params)]
+        for home in dict.fromkeys([*homes, *sys.modules]):
+            names = getattr(sys.modules.get(home), "__dict__", {})
+            found = next((name for name, value in [*names.items()] if value is self), None)
+            if found is not None:
+                return _global, (home, found)
+        msg = f"block '{self.key}' has no global name in a module, so it cannot be pickled"
+        raise pickle.PicklingError(msg)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BlockType:
+        """Return the block itself, which never changes."""
+        return self
+
+
+def _global(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
 
 
 class Registry:

@@ -71,7 +71,7 @@ def check_inputs(
         value = given[name]
         if not isinstance(value, Tensor):
             what = type(value).__name__
-            _refuse(name, types, f"is a {what}, not a tensor", "pass a torch.Tensor")
+            _refuse(name, types, f"is of type {what}, not a tensor", "pass a torch.Tensor")
         if not _FITS[kind](value.dtype):
             _refuse(name, types, f"has dtype {_word(value)}, not {kind}", _CONVERT[kind])
         shape = value.shape

@@ -12,12 +12,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.fx.experimental._config
 from torch import nn
 
+from ...specs.findings import InputError, did_you_mean
 from ..codegen.generated import program_of
 from ..system.cache import cache_folder
 
@@ -79,7 +80,13 @@ def compile_model(
 
     Returns:
         A report with the choice and its reason; its `found` keeps counting.
+
+    Raises:
+        InputError: the model was not built by weft, or there is no such mode.
     """
+    if mode not in get_args(Mode):
+        help_ = did_you_mean(str(mode), get_args(Mode))
+        raise InputError(f"no mode '{mode}'", place="mode", help=help_)
     program = program_of(model)
     layers = [m for m in model.modules() if type(m).__name__ in program.templates]
     device = next(model.parameters()).device.type

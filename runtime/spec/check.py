@@ -85,7 +85,7 @@ def with_blocks(spec: Source, blocks: Iterable[BlockType] = ()) -> LoadedSpec:
         loaded = spec
     else:
         raise InputError(
-            f"a {type(spec).__name__} is not a spec",
+            f"an object of type {type(spec).__name__} is not a spec",
             place="spec",
             help="pass the result of weft.load, the path of a spec file, or a shipped name",
         )
@@ -103,7 +103,7 @@ def listed(blocks: Iterable[BlockType]) -> tuple[BlockType, ...]:
         return tuple(blocks)
     except TypeError as error:
         raise InputError(
-            f"'blocks' is a {type(blocks).__name__}, not a list of block types",
+            f"'blocks' is of type {type(blocks).__name__}, not a list of block types",
             place="blocks",
             help="pass a list, such as blocks=[MY_BLOCK]",
         ) from error

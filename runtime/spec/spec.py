@@ -103,7 +103,7 @@ def load(name: str | Path, /, *, blocks: Iterable[BlockType] = (), **params: Any
     """
     if not isinstance(name, str | Path):
         raise InputError(
-            f"a {type(name).__name__} is not the name of a spec",
+            f"an object of type {type(name).__name__} is not the name of a spec",
             place="name",
             help="pass the path of a spec file, or a shipped name such as 'transformer-base'",
         )

@@ -1,0 +1,82 @@
+"""What notebooks and the prompt show: short texts, pictures, and escaped HTML."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import weft
+
+HOSTILE = "<script>alert('x')</script>"
+
+
+def test_specs_have_a_short_repr() -> None:
+    """Name, file, overrides, and the number of parameters or of errors."""
+    right, wrong = weft.load("transformer-base", layers=4), weft.load("transformer-base", heads=7)
+
+    assert repr(right).startswith("<Spec transformer-base from ")
+    assert repr(right).endswith("transformer-base.json' layers=4: 48,369,664 parameters>")
+    assert repr(wrong).endswith("heads=7: 1 error>")
+    assert len(repr(right.graph())) < 300
+
+
+def test_findings_are_a_list_with_a_short_repr() -> None:
+    """`weft.check(spec) == []` is how scripts ask whether a spec is valid."""
+    none, some = weft.check("bert"), weft.check(weft.load("transformer-base", heads=7))
+
+    assert none == []
+    assert repr(none) == "[]"
+    assert repr(some) == "[<Finding E05 at /require/0: 'd_model % heads == 0' does not hold>]"
+    assert "no errors" in none._repr_html_()
+    assert some.render() == some[0].render()
+
+
+def test_html_escapes_the_texts_of_a_spec(tmp_path: Path) -> None:
+    """A spec is untrusted, and a notebook runs scripts."""
+    file = tmp_path / "hostile.json"
+    file.write_text(json.dumps({"format": 2, "name": "x", HOSTILE: HOSTILE}))
+
+    shown = weft.check(file)._repr_html_()
+
+    assert "&lt;script&gt;" in shown
+    assert "<script" not in shown
+
+
+def test_a_spec_shows_its_picture() -> None:
+    """As SVG, without an XML declaration, which HTML does not allow."""
+    pytest.importorskip("graphviz")
+    bundle = weft.load("transformer-tiny")._repr_mimebundle_()
+
+    if "image/svg+xml" not in bundle:
+        pytest.skip("graphviz's dot is missing")
+    assert bundle["image/svg+xml"].startswith("<svg")
+    assert bundle["text/plain"].startswith("<Spec transformer-tiny")
+
+
+def test_a_spec_with_errors_shows_them() -> None:
+    """Never an exception."""
+    bundle = weft.load("transformer-base", heads=7)._repr_mimebundle_()
+
+    assert "E05" in bundle["text/html"]
+    assert "image/svg+xml" not in bundle
+
+
+def test_without_dot_a_spec_and_a_diff_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphviz is an optional program."""
+    monkeypatch.setenv("PATH", "")
+    found = weft.diff("transformer-base", "transformer-prenorm")
+
+    assert "is not installed" in weft.load("bert")._repr_mimebundle_()["text/html"]
+    assert "is not installed" in found._repr_html_()
+    assert "carried over" in found._repr_html_()
+    assert repr(found) == "<Diff transformer-base -> transformer-prenorm: 11 changes>"
+    assert repr(weft.diff("bert", "bert")) == "<Diff bert -> bert: equal>"
+
+
+def test_a_diff_shows_picture_and_text() -> None:
+    """The picture colors what the text lists."""
+    shown = weft.diff("transformer-base", "transformer-prenorm")._repr_html_()
+
+    assert "<svg" in shown or "is not installed" in shown
+    assert "<pre" in shown
