@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -285,6 +284,8 @@ class BlockType:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
         """Pickle the block by its global name, as functions are: its formulas are functions."""
+        from pickle import PicklingError  # noqa: PLC0415 - checking a spec does not load it
+
         homes = [getattr(one, "__module__", "") for one in (self.signature, self.params)]
         for home in dict.fromkeys([*homes, *sys.modules]):
             names = getattr(sys.modules.get(home), "__dict__", {})
@@ -292,7 +293,7 @@ class BlockType:
             if found is not None:
                 return _global, (home, found)
         msg = f"block '{self.key}' has no global name in a module, so it cannot be pickled"
-        raise pickle.PicklingError(msg)
+        raise PicklingError(msg)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BlockType:
         """Return the block itself, which never changes."""
