@@ -338,6 +338,8 @@ def serve(
                 # `--beam` is the search setting.
                 "beam": "--max-beam",
                 "patience": "--timeout",
+                "upload": "--body-timeout",
+                "stall": "--stall-timeout",
             },
         ),
     ],

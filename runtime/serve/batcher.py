@@ -127,7 +127,7 @@ class Batcher(Generic[Key, Given, Made]):
             if not self.alive:
                 raise ClosedError
             if self._count + len(given) > self._room:
-                raise FullError
+                raise FullError(f"the queue cannot take {len(given)} more texts")
             items = (_Item(job, index) for index in range(len(given)))
             self._waiting.setdefault(key, deque()).extend(items)
             self._count += len(given)

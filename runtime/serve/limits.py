@@ -1,4 +1,4 @@
-"""Limits on requests, and settings for batching sentences."""
+"""Limits on requests and connections, and settings for batching sentences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Limits(BaseModel):
-    """Limits on requests, on the queue and on batches; all are options of the server."""
+    """Limits on requests, connections, the queue and batches; all are options of the server."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -26,6 +26,11 @@ class Limits(BaseModel):
     """Maximum bytes of a request's body."""
     connections: int = Field(default=1000, ge=1)
     """Maximum open connections, including idle ones; further ones get status 503 and are closed."""
+    stall: float = Field(default=10.0, gt=0)
+    """Seconds without a further byte of a body, or without reading anything of a response, after
+    which the connection is closed."""
+    upload: float = Field(default=30.0, gt=0)
+    """Seconds to send the complete body of a request, and to read the end of a response."""
     queue: int = Field(default=1000, ge=1)
     """Maximum waiting sentences; requests that would exceed it get status 503."""
     patience: float = Field(default=60.0, gt=0)
@@ -34,3 +39,8 @@ class Limits(BaseModel):
     """Maximum sentences per batch."""
     wait: float = Field(default=0.005, ge=0)
     """Seconds that a sentence waits for others if the model is idle."""
+
+    @property
+    def pace(self) -> str:
+        """How fast a body must arrive."""
+        return f"send it within {self.upload:g} seconds, without a pause of {self.stall:g} seconds"

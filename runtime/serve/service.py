@@ -138,6 +138,11 @@ class Service:
         self.metrics.tokens.labels("source").inc(read)
         return job
 
+    def cancel(self, job: Job[Work, TranslationRequest, Made]) -> None:
+        """Drop the sentences of a job that is not done, and count them."""
+        if not job.future.done():
+            self.metrics.dropped.inc(self.batcher.cancel(job))
+
     def _can_align(self) -> None:
         try:
             reading_source(self.model.graph, self.model.module)
