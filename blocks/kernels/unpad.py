@@ -59,11 +59,22 @@ def rows_of(mask_BT: Tensor, count: int | None = None) -> Rows:
         mask_BT: true at non-padding positions.
         count: number of non-padding positions; if None, counting them synchronizes with an
             accelerator.
+
+    Raises:
+        ValueError: `count` is wrong; noticed only where counting is free, on the CPU.
     """
     mask = mask_BT.flatten()
-    counts = count is None or mask.device.type == "cpu"
-    at_R = mask.nonzero()[:, 0] if counts else _first(mask, count or 0)
+    free = counting_is_free(mask)
+    at_R = mask.nonzero()[:, 0] if count is None or free else _first(mask, count)
+    if free and count not in (None, len(at_R)):
+        msg = f"expected {count} non-padding tokens, found {len(at_R)}"
+        raise ValueError(msg)
     return Rows(at_R, (mask.cumsum(0) - 1).masked_fill(~mask, len(at_R)), mask_BT)
+
+
+def counting_is_free(mask: Tensor) -> bool:
+    """Return whether counting does not wait for an accelerator."""
+    return mask.device.type == "cpu"
 
 
 def _first(mask: Tensor, count: int) -> Tensor:

@@ -65,6 +65,16 @@ class Batch:
         """Number of target tokens, including end tokens and excluding padding."""
         return int((self.target != self.pad).sum())
 
+    @cached_property
+    def shifted_target_tokens(self) -> int:
+        """Number of non-padding tokens of the target shifted right, as a decoder reads it.
+
+        The begin token replaces the last position, which holds padding in all rows but the
+        longest: these rows keep their end token.
+        """
+        lengths_B = (self.target != self.pad).sum(1)
+        return int((lengths_B + 1).clamp(max=self.target.size(1)).sum())
+
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """Return the batch on another device; tokens are counted before the move."""
         moved = replace(
@@ -73,7 +83,11 @@ class Batch:
             target=self.target.to(device, non_blocking=non_blocking),
         )
         # Counting on an accelerator would synchronize with it.
-        vars(moved).update(source_tokens=self.source_tokens, target_tokens=self.target_tokens)
+        vars(moved).update(
+            source_tokens=self.source_tokens,
+            target_tokens=self.target_tokens,
+            shifted_target_tokens=self.shifted_target_tokens,
+        )
         return moved
 
 

@@ -206,7 +206,7 @@ class Translation:
             smoothing=self.settings.smoothing,
             pad=self.target.pad,
             spread=self.settings.spread,
-            counts={"source": batch.source_tokens, "target": batch.target_tokens},
+            counts={"source": batch.source_tokens, "target": batch.shifted_target_tokens},
         )
         return with_auxiliary(
             sums, [outputs[name] for name in self.losses], self.settings.auxiliary

@@ -15,6 +15,7 @@ import torch
 import weft
 from torch import Tensor, nn
 from weft.blocks.kernels import attention_backends as cores
+from weft.blocks.kernels import unpad as unpad_kernels
 from weft.blocks.kernels.attention_backends import varlen_unpadded
 from weft.blocks.kernels.unpad import _first, rows_of, with_padding, without_padding
 from weft.blocks.registry import registry
@@ -23,8 +24,11 @@ from weft.graphs.ir.graph import Graph
 from weft.graphs.ir.value_type import ValueType
 from weft.graphs.passes.unpad import UnpadPlan, plan_unpad
 from weft.runtime.codegen.build import build
+from weft.runtime.data.batches import Batch, pad_rows
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.spec.check import graph_of
+from weft.runtime.tasks.translation import Translation
+from weft.runtime.train.loss import LossSettings
 from weft.runtime.train.transforms.activation_checkpointing import checkpoint_activations
 from weft.runtime.train.transforms.unpad import kept, padding_of, unpad
 from weft.specs.findings import InputError
@@ -314,3 +318,36 @@ def test_the_variable_length_kernel_gets_the_row_offsets(
     monkeypatch.undo()
 
     torch.testing.assert_close(found, learnt(plain, made, inputs, cleaned), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("free", [True, False], ids=["cpu", "accelerator"])
+def test_an_encoder_decoder_trains_unpadded_with_known_counts(
+    free: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On an accelerator the task's counts are trusted; a wrong one reads out of range."""
+    monkeypatch.setattr(unpad_kernels, "counting_is_free", lambda _: free)
+    vocabulary: Any = SimpleNamespace(pad=0, bos=2, eos=3)
+    task = Translation(vocabulary, vocabulary, LossSettings(smoothing=0.1), head="head")
+    generator = np.random.default_rng(0)
+    rows = [generator.integers(4, 64, length).tolist() for length in (3, 9, 5, 19, 12, 7)]
+    batch = Batch(
+        source=pad_rows(rows, 0, 3), target=pad_rows(rows[::-1], 0, 3), rows=np.arange(6), pad=0
+    )
+    gradients, losses = [], []
+    for unpadded in (False, True):
+        model = weft.build(weft.load("transformer-tiny", vocab=64, dropout=0.0)).double().train()
+        if unpadded:
+            unpad(model)
+        sums = task.loss(model, batch)
+        sums.loss.backward()
+        losses.append(sums.loss.item())
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+
+    assert losses[1] == pytest.approx(losses[0], rel=1e-9)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_a_wrong_count_is_noticed_where_counting_is_free() -> None:
+    """On an accelerator it would read other positions, without an error."""
+    with pytest.raises(ValueError, match="expected 3 non-padding tokens, found 2"):
+        rows_of(torch.tensor([[True, True, False]]), 3)
