@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from .model.opening import ensemble, open_model
 from .profiling.report import write
 from .profiling.summary import Profile
 from .spec.check import graph_of, listed, with_blocks
+from .system.lock import locked
 from .tasks import translation
 from .tasks.registry import make_task, reading_of, sizes_of, tokenizer_of
 from .train.context import Listener, Result, TrainingContext
@@ -117,6 +119,7 @@ def train(
         SpecError: the run or its spec has errors.
     """
     # A slow import that is not needed for using a model.
+    from .train.restore import refuse_taken  # noqa: PLC0415
     from .train.trainer import Trainer  # noqa: PLC0415
 
     if isinstance(run, Run):
@@ -125,8 +128,12 @@ def train(
         settings, source = load_run(run, overrides)
     folder = Path(out) if out is not None else Path("outputs") / settings.name
     place = choose(settings)
-    with world(place.device, settings.parallel) as here:
+    with world(place.device, settings.parallel) as here, _alone(folder, here):
         place = replace(place, device=here.device)
+        begun = bool(checkpoints(folder))
+        by_itself = resumes_by_itself(folder, here, begun=begun != resume)
+        if not by_itself:
+            refuse_taken(folder, resume=resume)
         context = _training_context(
             settings,
             source,
@@ -137,9 +144,12 @@ def train(
             report if here.is_main_process else None,
             listed(blocks),
         )
-        begun = bool(checkpoints(folder)) and not resume
-        resume = resumes_by_itself(folder, here, begun=begun) or resume
-        return Trainer(context, resume=resume).train()
+        return Trainer(context, resume=resume or (by_itself and begun)).train()
+
+
+def _alone(folder: Path, here: World) -> AbstractContextManager[None]:
+    """Return a lock of the run's folder, which the main process holds for all processes."""
+    return locked(folder) if here.is_main_process else nullcontext()
 
 
 def profile(
@@ -221,6 +231,7 @@ def _training_context(
         pad=prepared.source_tokenizer.pad,
         eos=prepared.source_tokenizer.eos,
         validate=task.validator(prepared, settings, place),
+        data=prepared.digest,
         listener=listener,
         world=here,
         full_speed=_full_speed(settings, graph, prepared, place, here)

@@ -9,29 +9,26 @@
     tokenizer.model         or source.model and target.model or target.symbols.json; imported
                             models may have tokenizer.json instead
     metrics.jsonl           the history of the run up to this update
+    manifest.json           size and SHA-256 digest of each file, written last: `manifest.py`
 
-It is written to a temporary folder and then renamed, so the final folder is always complete.
+How it is written: `saving.py`.
 """
 
 from __future__ import annotations
 
-import errno
-import json
-import os
-import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ...blocks.registry import registry
 from ...graphs.checker.check import check
 from ...graphs.ir.block_type import BlockType
-from ...graphs.ir.canonical import canonical, fingerprint, fingerprint_of
+from ...graphs.ir.canonical import fingerprint, fingerprint_of
 from ...graphs.ir.graph import Graph
 from ...specs.findings import Finding, InputError, SpecError, nearest
 from ...specs.form import Spec
@@ -39,11 +36,13 @@ from ...specs.reader import parse, read_json, read_text
 from ...specs.upgrade import RUN_FORMATS, upgrade_format
 from ..codegen.build import build_empty, tie
 from ..data.hub import HUB
+from . import manifest
+from .manifest import DamagedError
+from .saving import FORMAT
 
-FORMAT = 1
-"""Version of the folder's layout."""
-RESERVE = 16 << 20
-"""Bytes that must remain free on the disk after a checkpoint is written."""
+_SPEC = "spec.json"
+_OPTIMIZER = ("optimizer.safetensors", "optimizer")
+"""Where a checkpoint keeps the state of the optimizer: a file, or a folder of shards."""
 MOST_NAMED = 8
 """Maximum number of differences that an error message about another graph lists."""
 
@@ -59,6 +58,8 @@ class Checkpoint:
     state: Mapping[str, Any]
     tokenizers: Mapping[str, bytes]
     """Contents of the tokenizer files by name: SentencePiece models and symbol lists."""
+    verified: bool = True
+    """Whether files are compared with the manifest."""
 
     def __repr__(self) -> str:
         """Return the folder, the name of the model and its size."""
@@ -71,163 +72,50 @@ class Checkpoint:
         set_weights(model, self.weights, self.graph, str(self.folder))
         return model.eval()
 
+    @property
+    def can_resume(self) -> bool:
+        """Whether the checkpoint has the state of the optimizer."""
+        return any((self.folder / name).exists() for name in _OPTIMIZER)
+
+    def verify_optimizer(self) -> None:
+        """Compare the optimizer state with the manifest.
+
+        Raises:
+            DamagedError: a file is missing or has changed.
+        """
+        if self.verified and self.state.get("format") != 1:
+            manifest.verify(self.folder, only=_OPTIMIZER)
+
     def optimizer(self) -> dict[str, Tensor]:
         """Return the optimizer state.
 
         Raises:
-            InputError: the checkpoint has no optimizer state.
+            InputError: the checkpoint has no optimizer state, or it is damaged.
         """
-        if not is_sharded(self.folder) and not (self.folder / "optimizer.safetensors").is_file():
+        if not self.can_resume:
             raise InputError(
                 "the checkpoint has no optimizer state",
                 place=str(self.folder),
                 help="resume from the newest checkpoint of the run",
             )
+        self.verify_optimizer()
         return tensors_in(self.folder, "optimizer")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
-    """Contents of a checkpoint to be written."""
-
-    graph: Graph
-    weights: Mapping[str, Tensor]
-    run: Mapping[str, Any] = field(default_factory=dict)
-    state: Mapping[str, Any] = field(default_factory=dict)
-    tokenizers: Mapping[str, bytes] = field(default_factory=dict)
-    optimizer: Mapping[str, Tensor] | None = None
-    metrics: Path | None = None
-
-
-def weights_of(model: nn.Module, graph: Graph) -> dict[str, Tensor]:
-    """Return every parameter once, by its path; tied parameters under their first path."""
-    everything = model.state_dict()
-    return {path: everything[path].detach() for path in graph.weights()}
-
-
-def save(folder: Path, contents: Contents) -> Path:
-    """Write a checkpoint; an existing one of the same name is kept if this fails.
-
-    Raises:
-        InputError: the disk is full or the folder cannot be written.
-    """
-    tensors = [*contents.weights.values(), *(contents.optimizer or {}).values()]
-    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    try:
-        partial = new_folder(folder, size)
-        _write_tensors(partial, contents)
-        finish(partial, folder, contents)
-    except (OSError, SafetensorError) as error:
-        shutil.rmtree(folder.with_name(f".{folder.name}.partial"), ignore_errors=True)
-        raise InputError(
-            f"cannot write the checkpoint: {error}",
-            place=str(folder),
-            help="free disk space and use --resume; earlier checkpoints are complete",
-        ) from error
-    return folder
-
-
-def new_folder(folder: Path, size: int = 0) -> Path:
-    """Make an empty temporary folder for a checkpoint; pass it to `finish` when it is filled.
-
-    Raises:
-        OSError: the folder cannot be made, or less than `size` plus `RESERVE` bytes are free.
-    """
-    partial = folder.with_name(f".{folder.name}.partial")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    _refuse_full_disk(folder.parent, size)
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    return partial
-
-
-def finish(partial: Path, folder: Path, contents: Contents) -> None:
-    """Write everything except tensors, and rename the folder to its final name."""
-    _write_text(partial, contents)
-    _sync(partial)
-    replace_folder(partial, folder)
-
-
-def _refuse_full_disk(folder: Path, size: int) -> None:
-    """Raise the error of a full disk before anything is written."""
-    free = shutil.disk_usage(folder).free
-    if free < size + RESERVE:
-        msg = f"{size >> 20} MiB needed, {free >> 20} MiB free"
-        raise OSError(errno.ENOSPC, f"no space left on the disk: {msg}")
-
-
-def _write_tensors(folder: Path, contents: Contents) -> None:
-    save_file(
-        {k: v.contiguous().cpu() for k, v in contents.weights.items()},
-        folder / "weights.safetensors",
-    )
-    if contents.optimizer is not None:
-        moments = {k: v.contiguous().cpu() for k, v in contents.optimizer.items()}
-        save_file(moments, folder / "optimizer.safetensors")
-
-
-def _write_text(folder: Path, contents: Contents) -> None:
-    from ...graphs.ir.fingerprint import digests
-
-    state = {
-        **contents.state,
-        "format": FORMAT,
-        "fingerprint": fingerprint(contents.graph),
-        "nodes": digests(contents.graph),
-    }
-    for name, value in (
-        ("spec.json", canonical(contents.graph)),
-        ("run.json", dict(contents.run)),
-        ("state.json", state),
-    ):
-        (folder / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-    for name, data in contents.tokenizers.items():
-        (folder / name).write_bytes(data)
-    if contents.metrics is not None and contents.metrics.is_file():
-        shutil.copyfile(contents.metrics, folder / "metrics.jsonl")
-
-
-def _sync(folder: Path) -> None:
-    """Flush all written files to the disk."""
-    for path in [*folder.rglob("*"), folder]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def replace_folder(new: Path, old: Path) -> None:
-    """Replace `old` by the complete folder `new`; at any moment one of the two is complete."""
-    aside = _aside(old)
-    shutil.rmtree(aside, ignore_errors=True)
-    if old.exists():
-        old.rename(aside)
-    new.rename(old)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _aside(folder: Path) -> Path:
-    """Return the path of an old folder while a new one takes its name."""
-    return folder.with_name(f".{folder.name}.old")
-
-
-def recover(folder: Path) -> None:
-    """Restore a folder if the process was killed while it was being replaced."""
-    aside = _aside(folder)
-    if aside.is_dir() and not folder.exists():
-        aside.rename(folder)
-
-
-def open_checkpoint(folder: Path | str, blocks: Iterable[BlockType] = ()) -> Checkpoint:
+def open_checkpoint(
+    folder: Path | str, blocks: Iterable[BlockType] = (), *, verify: bool = True
+) -> Checkpoint:
     """Open a checkpoint folder.
 
     Args:
         folder: the folder.
         blocks: block types that its spec uses besides the installed ones.
+        verify: whether to compare the files with the manifest; this reads the weights once more,
+            about a second for each gigabyte.
 
     Raises:
-        InputError: the folder is not a checkpoint, is incomplete, or has another format.
+        InputError: the folder is not a checkpoint, is incomplete or damaged, or has another
+            format.
         SpecError: its spec is invalid.
     """
     folder = Path(folder)
@@ -238,19 +126,61 @@ def open_checkpoint(folder: Path | str, blocks: Iterable[BlockType] = ()) -> Che
     tensors = "weights" if is_sharded(folder) else "weights.safetensors"
     for name in (tensors, "spec.json", "state.json"):
         if not (folder / name).exists():
-            raise InputError(
+            raise DamagedError(
                 f"not a complete checkpoint: '{name}' is missing",
                 place=str(folder),
                 help="give a folder such as RUN/checkpoints/001000, RUN/best or RUN/averaged",
             )
+    try:
+        state = _state(folder)
+        checks = verify and state["format"] != 1
+        if checks:
+            manifest.verify(folder, without=(*_OPTIMIZER, _SPEC))
+        graph = _graph(folder, state, blocks)
+    except SpecError:
+        # If a file cannot be read because it is damaged, that is the better message.
+        if verify and (folder / manifest.MANIFEST).is_file():
+            manifest.verify(folder, without=_OPTIMIZER)
+        raise
+    if checks:
+        manifest.verify(folder, only=(_SPEC,))
+    return Checkpoint(
+        folder=folder,
+        graph=graph,
+        weights=tensors_in(folder, "weights"),
+        run=_run(folder / "run.json"),
+        state=state,
+        tokenizers={path.name: path.read_bytes() for path in sorted(_tokenizer_files(folder))},
+        verified=verify,
+    )
+
+
+def _state(folder: Path) -> dict[str, Any]:
+    """Return the state of a checkpoint.
+
+    Raises:
+        InputError: the checkpoint has a format that this version does not read.
+        SpecError: the file is not valid JSON.
+    """
     state = _json(folder / "state.json")
-    if state.get("format") != FORMAT:
+    if state.get("format") not in (1, FORMAT):
         raise InputError(
-            f"checkpoint format {state.get('format')} is not supported, only {FORMAT}",
+            f"checkpoint format {state.get('format')} is not supported, only 1 and {FORMAT}",
             place=str(folder / "state.json"),
             help="open it with the version of weft that wrote it",
         )
-    spec_file = folder / "spec.json"
+    return state
+
+
+def _graph(folder: Path, state: Mapping[str, Any], blocks: Iterable[BlockType]) -> Graph:
+    """Return the graph of a checkpoint.
+
+    Raises:
+        InputError: it is not the graph that the weights were trained with; the message lists the
+            nodes that differ.
+        SpecError: the spec is invalid.
+    """
+    spec_file = folder / _SPEC
     written = _json(spec_file)
     spec = parse(Spec, written, str(spec_file))
     try:
@@ -264,14 +194,7 @@ def open_checkpoint(folder: Path | str, blocks: Iterable[BlockType] = ()) -> Che
             place=str(spec_file),
             help="restore the original spec.json",
         )
-    return Checkpoint(
-        folder=folder,
-        graph=graph,
-        weights=tensors_in(folder, "weights"),
-        run=_run(folder / "run.json"),
-        state=state,
-        tokenizers={path.name: path.read_bytes() for path in sorted(_tokenizer_files(folder))},
-    )
+    return graph
 
 
 def _with_help(finding: Finding) -> Finding:
@@ -363,7 +286,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(
+        raise DamagedError(
             f"the file is damaged or cut off: {error}",
             place=str(path),
             help="use an older checkpoint of the run",

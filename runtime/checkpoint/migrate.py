@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .checkpoint import Checkpoint, Contents, is_sharded, save
+from .checkpoint import Checkpoint
+from .saving import Contents, save
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,6 @@ def migrated(checkpoint: Checkpoint, folder: Path) -> Path:
         InputError: the disk is full or the folder cannot be written.
     """
     before = checkpoint.folder
-    resumable = is_sharded(before) or (before / "optimizer.safetensors").is_file()
     metrics = before / "metrics.jsonl"
     contents = Contents(
         graph=checkpoint.graph,
@@ -27,7 +27,7 @@ def migrated(checkpoint: Checkpoint, folder: Path) -> Path:
         run=checkpoint.run,
         state=checkpoint.state,
         tokenizers=checkpoint.tokenizers,
-        optimizer=checkpoint.optimizer() if resumable else None,
+        optimizer=checkpoint.optimizer() if checkpoint.can_resume else None,
         metrics=metrics if metrics.is_file() else None,
     )
     return save(folder, contents)

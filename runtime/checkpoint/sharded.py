@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ...specs.findings import InputError
+from .manifest import DamagedError
 
 _WHERE = "DCP_SHARDING_INFO"
 """Key of the file metadata under which torch stores the offsets of shards."""
@@ -27,7 +27,7 @@ def read_shards(folder: Path) -> dict[str, Tensor]:
     """Return the full tensors of a folder of shards.
 
     Raises:
-        InputError: there are no tensors, a file is damaged or cut off, or shards are missing.
+        DamagedError: there are no tensors, a file is damaged or cut off, or shards are missing.
     """
     parts: dict[str, list[tuple[tuple[int, ...], Tensor]]] = {}
     for path in sorted(folder.glob("*.safetensors")):
@@ -68,8 +68,8 @@ def _joined(folder: Path, name: str, parts: list[tuple[tuple[int, ...], Tensor]]
     return full
 
 
-def _damaged(place: Path, why: str) -> InputError:
-    return InputError(
+def _damaged(place: Path, why: str) -> DamagedError:
+    return DamagedError(
         f"the shards are damaged or cut off: {why}",
         place=str(place),
         help="use an older checkpoint of the run",

@@ -17,7 +17,8 @@ from ...graphs.diff.weight_transfer import WeightTransfer
 from ...graphs.ir.canonical import fingerprint
 from ...graphs.ir.graph import Graph
 from ..codegen.build import build
-from .checkpoint import Checkpoint, weights_of
+from .checkpoint import Checkpoint
+from .saving import weights_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -63,7 +63,8 @@ def average(
         InputError: a checkpoint cannot be opened, or the graphs differ.
     """
     from ..checkpoint.average import average_weights
-    from ..checkpoint.checkpoint import Contents, open_checkpoint, refuse_other_graph, save
+    from ..checkpoint.checkpoint import open_checkpoint, refuse_other_graph
+    from ..checkpoint.saving import Contents, save
 
     checkpoints = [open_checkpoint(folder) for folder in folders]
     first = checkpoints[0]
@@ -159,8 +160,9 @@ def prune(
     Raises:
         InputError: the checkpoint or a head is invalid; nothing is written.
     """
-    from ..checkpoint.checkpoint import Contents, open_checkpoint, save
+    from ..checkpoint.checkpoint import open_checkpoint
     from ..checkpoint.prune import attentions, pruned
+    from ..checkpoint.saving import Contents, save
 
     chosen = parse_heads(heads)
     opened = open_checkpoint(checkpoint)
@@ -339,7 +341,7 @@ def serve(
                 "beam": "--max-beam",
                 "patience": "--timeout",
                 "upload": "--body-timeout",
-                "stall": "--stall-timeout",
+                **{name: f"--{name}-timeout" for name in ("head", "stall", "idle")},
             },
         ),
     ],

@@ -72,13 +72,15 @@ def prepare(
 ) -> None:
     """Build a run's tokenizer and binary corpus, and print a report of dropped pairs."""
     from .. import api
+    from ..system.lock import locked
     from ..train.run import load_run
 
     settings, source = load_run(run, overridden(overrides))
     reporter = terminal.Reporter()
-    with reporter.shown():
+    folder = _folder(settings, out)
+    with locked(folder), reporter.shown():
         made = api.prepare_run(
-            settings, _folder(settings, out), reporter.prepared, workers=workers, log=reporter.log
+            settings, folder, reporter.prepared, workers=workers, log=reporter.log
         )
     api.graph_for(settings, source, made)
     print(json.dumps(made.report, indent=2))

@@ -5,17 +5,13 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
-import sys
-from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from ...specs.findings import InputError
-
-if sys.platform != "win32":
-    import fcntl
+from ..system.lock import is_locked, waiting_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,30 +102,15 @@ def resuming(
 @contextmanager
 def _locked(work: Path, log: Callable[[str], None]) -> Iterator[None]:
     """Lock a folder for this process; create it if it is missing."""
-    is_logged = False
     while True:
         work.mkdir(exist_ok=True)
-        with suppress(FileNotFoundError), (work / LOCK).open("w") as file:
-            if not _lock(file, wait=False):
-                if not is_logged:
-                    log(f"waiting for another process that prepares {work}")
-                is_logged = True
-                _lock(file, wait=True)
-            # The previous holder may have removed the folder: then the locked file is deleted.
-            if (work / LOCK).stat().st_ino == os.fstat(file.fileno()).st_ino:
+        if is_locked(work / LOCK):
+            log(f"waiting for another process that prepares {work}")
+        with waiting_for(work / LOCK) as still_there:
+            # The previous holder may have removed the folder, and the lock file with it.
+            if still_there:
                 yield
                 return
-
-
-def _lock(file: IO[str], *, wait: bool) -> bool:
-    """Lock a file until it is closed; return whether the lock was obtained."""
-    if sys.platform == "win32":
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _free(folder: Path, marker: str) -> Path:

@@ -65,6 +65,8 @@ class Prepared:
     """Settings that name the text files."""
     reading: Reading
     """Reader of the text files."""
+    digest: str = ""
+    """SHA-256 digest of the training pairs; empty if they were prepared by an older version."""
 
     def valid_text(self) -> tuple[list[str], list[str]]:
         """Return all validation lines, source and target, unprocessed."""
@@ -169,6 +171,7 @@ class _Preparation:
             "fingerprint": fingerprint,
             "shared": self._shared,
             "report": reports,
+            "digest": _digest(self.fresh / "train"),
         }
         (self.fresh / MARKER).write_text(json.dumps(marker, indent=2) + "\n")
 
@@ -306,7 +309,19 @@ def _open(folder: Path, marker: dict[str, Any], data: DataSettings, reader: Read
         report=marker["report"],
         data=data,
         reading=reader,
+        digest=str(marker.get("digest", "")),
     )
+
+
+def _digest(folder: Path) -> str:
+    """Return the SHA-256 digest of a corpus: the names and the contents of its files."""
+    total = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        with path.open("rb") as file:
+            total.update(
+                f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode()
+            )
+    return total.hexdigest()
 
 
 def _read_marker(folder: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from ...graphs.ir.canonical import fingerprint
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
-from ..checkpoint.checkpoint import replace_folder
+from ..checkpoint.saving import replace_folder
 
 MARKER = "weft.json"
 """File that records the origin of an export; a folder with this file may be replaced."""

@@ -16,7 +16,8 @@ from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, SpecError, did_you_mean
 from ...specs.load import FOLDERS, load
 from ...specs.reader import shipped_names
-from ..checkpoint.checkpoint import Contents, save, set_weights
+from ..checkpoint.checkpoint import set_weights
+from ..checkpoint.saving import Contents, save
 from ..codegen.build import build_empty
 from ..spec.check import graph_of
 from .config import Configuration, classes_of, read_configuration, read_object, settle

@@ -329,7 +329,7 @@ class Model:
         Raises:
             InputError: the folder cannot be written.
         """
-        from ..checkpoint.checkpoint import Contents, save, weights_of
+        from ..checkpoint.saving import Contents, save, weights_of
 
         checkpoint = self.checkpoint
         weights = weights_of(self.module, checkpoint.graph)

@@ -78,6 +78,8 @@ class TrainingContext:
     listener: Listener
     full_speed: float | None = None
     """Tokens per second if the device did only matrix products, at its peak FLOP/s; for the MFU."""
+    data: str = ""
+    """Digest of the training data; empty if it is unknown."""
     world: World = field(default_factory=World)
     """The processes that train the model."""
 
@@ -99,6 +101,8 @@ class State:
     """Training time, including validations."""
     compiled: str | None = None
     """Compile mode that was chosen, so that a resumed run uses it too."""
+    data: str = ""
+    """Digest of the training data, so that a resumed run can tell whether they have changed."""
     kernels: dict[str, Any] | None = None
     """Kernels that were chosen, so that a resumed run uses them too."""
 

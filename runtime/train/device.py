@@ -23,6 +23,11 @@ class Place:
     reason: str
     """Why the precision was chosen, for the log."""
 
+    @property
+    def waits_for_values(self) -> bool:
+        """Whether reading a value of a tensor waits for the device."""
+        return self.device.type != "cpu"
+
     def autocast(self) -> torch.autocast:
         """Return the autocast context in which the model runs."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.half)

@@ -24,7 +24,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
-from ..checkpoint.checkpoint import Contents, is_sharded, set_weights, tensors_in, weights_of
+from ..checkpoint.checkpoint import is_sharded, set_weights, tensors_in
+from ..checkpoint.saving import Contents, weights_of
 from ..codegen.build import build_empty
 from ..codegen.generated import program_of
 from .distributed.checkpoint import load_sharded, save_sharded

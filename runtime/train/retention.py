@@ -9,28 +9,38 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoint.average import average_weights
-from ..checkpoint.checkpoint import Contents, save, tensors_in
+from ..checkpoint.checkpoint import tensors_in
+from ..checkpoint.saving import Contents, save
 from .run import CheckpointSettings
+
+RESUMABLE = 2
+"""Number of newest checkpoints that keep their optimizer state: if the newest one is damaged, the
+run continues from the one before it."""
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Return the checkpoint folders of a run, oldest first."""
+    """Return the checkpoint folders of a run, oldest first; other folders are ignored."""
     found = (folder / "checkpoints").glob("[0-9]*")
-    return sorted((path for path in found if path.is_dir()), key=lambda path: int(path.name))
+    mine = (path for path in found if path.is_dir() and path.name.isdecimal())
+    return sorted(mine, key=lambda path: int(path.name))
 
 
 def thin(folder: Path, settings: CheckpointSettings) -> None:
-    """Delete old checkpoints, and the optimizer state of all but the newest one."""
+    """Delete old checkpoints, and the optimizer state of all but the newest `RESUMABLE`."""
     all_ = checkpoints(folder)
-    every = settings.every
-    regular = [path for path in all_ if int(path.name) % every == 0 or path == all_[-1]]
-    kept = regular[-max(settings.keep, settings.average) :]
+    resumable = all_[-RESUMABLE:]
+    kept = [*_regular(all_, settings)[-max(settings.keep, settings.average) :], *resumable]
     for path in all_:
         if path not in kept:
             _remove(path)
-        elif path != all_[-1]:
+        elif path not in resumable:
             (path / "optimizer.safetensors").unlink(missing_ok=True)
             shutil.rmtree(path / "optimizer", ignore_errors=True)
+
+
+def _regular(all_: list[Path], settings: CheckpointSettings) -> list[Path]:
+    """Return the last checkpoint and those at multiples of `every`, without those by time."""
+    return [path for path in all_ if int(path.name) % settings.every == 0 or path == all_[-1]]
 
 
 def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -> Path | None:
@@ -44,10 +54,10 @@ def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -
     Returns:
         The folder that was written, or None.
     """
-    newest = checkpoints(folder)
-    if not settings.average or not newest:
+    regular = _regular(checkpoints(folder), settings)
+    if not settings.average or not regular:
         return None
-    last = newest[-settings.average :]
+    last = regular[-settings.average :]
     mean = average_weights([tensors_in(path, "weights") for path in last])
     state = {**contents.state, "averaged": [path.name for path in last]}
     return save(folder / "averaged", replace(contents, weights=mean, state=state, optimizer=None))

@@ -66,7 +66,7 @@ class CheckpointSettings(Settings):
     """Seconds after which an additional checkpoint is written; each of these replaces the previous
     one, and they are not averaged."""
     keep: Positive = 5
-    """Number of newest checkpoints to keep."""
+    """Number of newest checkpoints to keep; the newest two are always kept and can be resumed."""
     average: int = Field(default=5, ge=0)
     """Number of newest checkpoints whose mean is written at the end; 0 disables averaging."""
     sharded: bool = False

@@ -16,36 +16,27 @@ import torch
 from torch import Tensor
 
 from ...specs.findings import InputError
-from ..checkpoint.checkpoint import (
-    Contents,
-    open_checkpoint,
-    recover,
-    refuse_other_graph,
-    save,
-    set_weights,
-)
-from ..checkpoint.transfer import carry_over
+from ..checkpoint.saving import Contents, save
 from ..codegen.build import build
 from ..compile.autotune import Kernels, using
 from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
 from ..system.memory import Growth
-from .context import Progress, Result, State, TrainingContext
+from .context import Progress, Result, TrainingContext
 from .distributed.sampler import MicroBatches, check_share, seed_of, stream_micro_batches
 from .distributed.world import signal_name
 from .engine import Engine
 from .optimize import make_optimizer, set_rate
 from .reporting.history import History
 from .reporting.metrics_window import Window
-from .retention import checkpoints, differs, thin, write_mean
+from .restore import restore
+from .retention import checkpoints, thin, write_mean
 from .schedule import learning_rate
 from .signals import stop_requested
 from .transforms.activation_checkpointing import checkpoint_activations_of_run
 from .transforms.kernel_choice import chosen_kernels
 from .transforms.unpad import unpad_for_run
 
-SAME = ("parallel", "activation_checkpointing")
-"""Settings that change how a run is computed but not its results."""
 REPORT_EVERY = 10
 """Updates between reports; the loop does not wait for the device in between."""
 
@@ -57,22 +48,13 @@ class Trainer:
         """Build the model and the optimizer, or restore them from the newest checkpoint.
 
         Raises:
-            InputError: the folder already holds a run and `resume` is false, or its
-                checkpoint is damaged or belongs to another graph.
+            InputError: no checkpoint of the run can be resumed, or it belongs to another graph.
         """
         self.context, self.run, self.world = context, context.run, context.world
         run, folder, world = context.run, context.folder, context.world
-        with world.main_process_first():
-            for name in ("best", "averaged") if world.is_main_process else ():
-                recover(folder / name)
-            existing = checkpoints(folder)
-        self.state, self.stop_reason, self._stop_signal = State(), "", 0
-        if existing and not resume:
-            raise InputError(
-                "the folder already holds a run",
-                place=str(folder),
-                help="continue it with --resume, or give another folder with --out",
-            )
+        self.stop_reason, self._stop_signal = "", 0
+        self._unchecked = torch.zeros((), dtype=torch.float64)
+        """Sum of losses and gradient norms since the last check that they are finite."""
         if warning := check_share(run.accumulate, world.data_parallel_size):
             context.listener.log(warning)
         self.model = build(context.graph, seed=run.seed, device=context.place.device)
@@ -81,10 +63,8 @@ class Trainer:
             for module in self.model.modules()
             if isinstance(probability := getattr(module, "dropout", None), float)
         ]
-        if existing:
-            self._resume(existing[-1])
-        elif run.start is not None:
-            self._start(Path(run.start))
+        self.state, restored = restore(self.model, context, resume=resume)
+        self.state.data = context.data
         unpad_for_run(self.model, context)
         checkpoint_activations_of_run(self.model, context)
         self.kernels = self._kernels()
@@ -96,50 +76,10 @@ class Trainer:
             context.listener.log(summary)
         self.optimizer = make_optimizer(self.model, run.optimizer)
         self.engine.prepare(self.optimizer)
-        if existing:
-            self.engine.recall(self.optimizer, existing[-1])
+        if restored is not None:
+            self.engine.recall(self.optimizer, restored)
         self.history = History(folder if world.is_main_process else None, update=self.state.update)
         self._last_save = time.monotonic()
-
-    def _resume(self, folder: Path) -> None:
-        """Restore the weights and the state of a checkpoint."""
-        checkpoint = open_checkpoint(folder, self.context.graph.blocks)
-        graph, listener = self.context.graph, self.context.listener
-        if checkpoint.tokenizers != dict(self.context.tokenizers):
-            raise InputError(
-                "the run was started with another tokenizer",
-                place=str(folder),
-                help="restore the data of the first run, or start a new run with --out",
-            )
-        refuse_other_graph(
-            checkpoint.graph,
-            graph,
-            problem="the run was started with another graph",
-            place=str(folder),
-            help_="restore its spec and params, or start a new run with --out; set 'start' in"
-            " the new run to reuse the weights that fit",
-        )
-        now = self.run.model_dump(mode="json")
-        different = [key for key, value in now.items() if differs({key: value}, checkpoint.run)]
-        if changed := ", ".join(key for key in different if key not in SAME):
-            listener.log(f"warning: settings differ from the start of the run: {changed}")
-        set_weights(self.model, checkpoint.weights, graph, str(folder))
-        names = State.__slots__
-        self.state = State(**{k: v for k, v in checkpoint.state.items() if k in names})
-        listener.log(f"resuming after update {self.state.update} from {folder}")
-
-    def _start(self, folder: Path) -> None:
-        """Initialize the model with the weights of a checkpoint that fit its graph."""
-        checkpoint = open_checkpoint(folder, self.context.graph.blocks)
-        if checkpoint.tokenizers != dict(self.context.tokenizers):
-            raise InputError(
-                "the checkpoint to start from has another tokenizer",
-                place=str(folder),
-                help="give the run the data and tokenizer settings of that checkpoint",
-            )
-        transfer = carry_over(self.model, checkpoint.weights, checkpoint.graph, self.context.graph)
-        carried = transfer.render().splitlines()[0].split(maxsplit=1)[1]
-        self.context.listener.log(f"starting from {folder}: {carried} carried over")
 
     def train(self) -> Result:
         """Train until all updates are done, the patience runs out or a signal arrives."""
@@ -164,11 +104,12 @@ class Trainer:
                     window = Window()
                 if state.update % run.evaluate.every == 0 or state.update == run.updates:
                     started_at = time.monotonic()
+                    self._refuse_infinite()
                     self._validate()
                     window.since += time.monotonic() - started_at
                 due = state.update % run.checkpoint.every == 0
                 if due or late or state.update == run.updates or self.stop_reason:
-                    self._refuse_infinite(window.sums)
+                    self._refuse_infinite()
                     self._save()
         work.close()  # type: ignore[attr-defined]
         return self._finish()
@@ -184,7 +125,7 @@ class Trainer:
         """Stop if any process got a signal; return whether the main process needs a checkpoint."""
         late = time.monotonic() - self._last_save > self.run.checkpoint.seconds
         # On an accelerator this all-reduce waits for the device, so it runs only at reports.
-        if self.world.size > 1 and self.context.place.device.type != "cpu" and not report_due:
+        if self.world.size > 1 and self.context.place.waits_for_values and not report_due:
             return False
         main_late = late and self.world.is_main_process
         stop_signal, checkpoint_due = self.world.largest(self._stop_signal, main_late)
@@ -261,9 +202,11 @@ class Trainer:
                 summed += torch.stack((sums.loss.detach(), sums.nll, extra)).double()
         self.world.summed(summed)
         norm = self.engine.clip(run.optimizer.clip)
-        # On an accelerator reading the norm would wait for the device; `_report` checks there.
-        if place.device.type == "cpu":
-            self._refuse_infinite(summed + norm)
+        self._unchecked = self._unchecked.to(place.device) + summed.sum() + norm
+        # On an accelerator reading a value waits for the device, so it is done only before
+        # values are reported, validated or saved.
+        if not place.waits_for_values:
+            self._refuse_infinite()
         set_rate(self.optimizer, self._rate(number))
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -274,19 +217,22 @@ class Trainer:
         d_model = self.context.graph.params.get("d_model")
         return learning_rate(update, self.run.schedule, d_model)
 
-    def _refuse_infinite(self, sums: Tensor) -> None:
-        """Stop the run before non-finite weights are made or saved.
+    def _refuse_infinite(self) -> None:
+        """Stop the run before non-finite weights are reported, validated or saved.
 
         Raises:
-            InputError: the loss or its gradient is not finite.
+            InputError: a loss or a gradient since the last check was not finite.
         """
-        if bool(torch.isfinite(sums).all()):
+        if bool(torch.isfinite(self._unchecked)):
+            self._unchecked = torch.zeros((), dtype=torch.float64)
             return
         self.history.close()
+        update, waits = self.state.update, self.context.place.waits_for_values
+        when = f"before update {update + 1}" if waits else f"at update {update + 1}"
         newest = checkpoints(self.context.folder)
         last = f"; the last good checkpoint is {newest[-1]}" if newest else ""
         raise InputError(
-            f"the loss or its gradient is not finite at update {self.state.update + 1}{last}",
+            f"the loss or its gradient is not finite {when}{last}",
             place=str(self.context.folder),
             help="lower the learning rate, raise the warmup, or set 'optimizer.clip'",
         )
@@ -294,7 +240,7 @@ class Trainer:
     def _report(self, window: Window) -> None:
         """Report the averages over the updates since the last report."""
         state, seconds = self.state, time.monotonic() - window.since
-        self._refuse_infinite(window.sums)
+        self._refuse_infinite()
         loss, nll, auxiliary = (window.sums / window.updates).tolist()
         full = self.context.full_speed
         has_auxiliary = any(type_.kind == "loss" for type_ in self.context.graph.outputs.values())

@@ -23,7 +23,8 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from ....specs.findings import InputError
-from ...checkpoint.checkpoint import Contents, finish, new_folder
+from ...checkpoint.manifest import DamagedError, write_part
+from ...checkpoint.saving import Contents, finish, new_folder
 from .world import World
 
 
@@ -53,6 +54,8 @@ def save_sharded(
             )
         _write(partial / "weights", weights, world)
         _write(partial / "optimizer", moments, world)
+        world.wait()
+        write_part(partial, world.rank, world.size)
         world.wait()
         if world.is_main_process:
             finish(partial, folder, contents)
@@ -98,7 +101,7 @@ def load_sharded(folder: Path, like: Mapping[str, Tensor], world: World) -> dict
         reader = HuggingFaceStorageReader(str(folder))
         load(found, storage_reader=reader, no_dist=world.size == 1)
     except (OSError, SafetensorError, ValueError, KeyError, CheckpointException) as error:
-        raise InputError(
+        raise DamagedError(
             f"the shards are damaged, cut off or belong to another graph: {error}",
             place=str(folder),
             help="use an older checkpoint of the run",

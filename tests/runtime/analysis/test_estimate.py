@@ -31,7 +31,17 @@ def test_hours_are_tokens_over_speed(toy_run: Callable[..., Run]) -> None:
 
 def test_the_command_prints_hours(capsys: pytest.CaptureFixture[str]) -> None:
     """At a given speed and at MFU values of a given peak FLOP/s, as text and as JSON."""
-    ask = ["cost", "wmt14-en-de-base", "--project", "--speed", "140000", "--devices", "8", "--peak", "700"]
+    ask = [
+        "cost",
+        "wmt14-en-de-base",
+        "--project",
+        "--speed",
+        "140000",
+        "--devices",
+        "8",
+        "--peak",
+        "700",
+    ]
 
     assert main([*ask, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

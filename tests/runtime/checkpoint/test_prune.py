@@ -14,14 +14,9 @@ from weft.graphs.checker.check import check
 from weft.graphs.ir.canonical import fingerprint
 from weft.graphs.ir.graph import Graph
 from weft.runtime import api
-from weft.runtime.checkpoint.checkpoint import (
-    Checkpoint,
-    Contents,
-    open_checkpoint,
-    save,
-    weights_of,
-)
+from weft.runtime.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from weft.runtime.checkpoint.prune import attentions, head_importance, pruned
+from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
 from weft.specs.findings import InputError, SpecError
@@ -267,11 +262,11 @@ def test_a_pruned_model_translates_and_is_saved(
 def test_an_argument_without_path_and_heads_is_refused(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 1, the expected form of the argument, and no folder."""
+    """A wrong command line, the expected form of the argument, and no folder."""
     checkpoint, _ = checkpoint_of(SPEC, tmp_path / "whole")
     out = tmp_path / "less"
 
-    assert main(["prune", str(checkpoint.folder), "--heads", text, "-o", str(out)]) == 1
+    assert main(["prune", str(checkpoint.folder), "--heads", text, "-o", str(out)]) == 2
 
-    assert "write --heads" in capsys.readouterr().err
+    assert "encoder.0.f:0,3" in capsys.readouterr().err
     assert not out.exists()

@@ -12,7 +12,7 @@ import torch
 import weft
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
-from weft.runtime.checkpoint.checkpoint import Contents, save, weights_of
+from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.cli.main import main
 from weft.runtime.codegen.build import build
 from weft.runtime.data.hub import HUB, HubTokenizer

@@ -9,7 +9,7 @@ import torch
 import weft
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.runtime.checkpoint.checkpoint import Contents, save, weights_of
+from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.data.settings import TokenizerSettings
 from weft.runtime.data.tokenizer import UNKNOWN, Tokenizer, train_tokenizer
 from weft.runtime.decode.translate import TranslationRequest

@@ -12,7 +12,7 @@ from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
 from weft.runtime import api
-from weft.runtime.checkpoint.checkpoint import Contents, save, weights_of
+from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.codegen.build import build
 from weft.runtime.decode import stepper
 from weft.runtime.decode.generate import generate, generate_with

@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 import torch
 import weft
-from weft.runtime.checkpoint.checkpoint import (
-    Checkpoint,
-    Contents,
-    open_checkpoint,
-    save,
-    weights_of,
-)
+from weft.runtime.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.codegen.build import build, tie
 from weft.runtime.spec.check import graph_of
 from weft.specs.load import LoadedSpec, load

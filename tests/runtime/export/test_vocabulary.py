@@ -8,12 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 import weft
-from weft.runtime.checkpoint.checkpoint import (
-    Contents,
-    open_checkpoint,
-    save,
-    weights_of,
-)
+from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.checkpoint.saving import Contents, save, weights_of
 from weft.runtime.codegen.build import build
 from weft.runtime.data.symbols import SYMBOLS, Symbols
 from weft.runtime.data.tokenizer import Tokenizer

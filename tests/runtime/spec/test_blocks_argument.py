@@ -13,7 +13,7 @@ import pytest
 import torch
 import weft
 from torch import Tensor, nn
-from weft.runtime.checkpoint.checkpoint import Contents, save, weights_of
+from weft.runtime.checkpoint.saving import Contents, save, weights_of
 
 
 class Shifted(nn.Module):

@@ -17,11 +17,14 @@ from typing import Any
 import pytest
 import torch
 from weft.runtime import api
+from weft.runtime.checkpoint import manifest
 from weft.runtime.checkpoint.checkpoint import open_checkpoint, read_tensors
 from weft.runtime.train.context import Result
+from weft.runtime.train.device import Place
 from weft.runtime.train.reporting.history import History, read
 from weft.runtime.train.retention import checkpoints
 from weft.runtime.train.run import Run
+from weft.runtime.train.trainer import Trainer
 from weft.specs.findings import InputError
 
 Maker = Callable[..., Run]
@@ -160,13 +163,14 @@ def test_a_sharded_checkpoint_equals_an_unsharded_one(toy_run: Maker, tmp_path: 
     assert left.optimizer().keys() == right.optimizer().keys()
     names = [p.name for p in right.folder.rglob("*")]
     assert not [n for n in names if n.startswith(".") or n.endswith((".pt", ".pkl"))]
-    assert not (tmp_path / "parts/checkpoints/000002/optimizer").exists()
     assert same_bits(tmp_path / "whole/averaged", tmp_path / "parts/averaged")
     more = [
         api.train(run.model_copy(update={"updates": 6}), out=tmp_path / name, resume=True)
         for name, run in runs.items()
     ]
     assert same_bits(*(result.averaged for result in more if result.averaged))
+    resumable = [path for path in checkpoints(tmp_path / "parts") if (path / "optimizer").exists()]
+    assert [path.name for path in resumable] == ["000004", "000006"]
 
 
 def test_a_loss_that_is_not_finite_stops_before_it_spoils(toy_run: Maker, tmp_path: Path) -> None:
@@ -182,6 +186,37 @@ def test_a_loss_that_is_not_finite_stops_before_it_spoils(toy_run: Maker, tmp_pa
 
     weights = open_checkpoint(checkpoints(tmp_path / "run")[-1]).weights
     assert all(torch.isfinite(tensor).all() for tensor in weights.values())
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["cpu", "accelerator"])
+def test_a_gradient_that_is_not_finite_is_never_saved(
+    waits: bool, toy_run: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss stays finite; on an accelerator, values are read only before reports and saves."""
+    monkeypatch.setattr(Place, "waits_for_values", waits)
+    update = Trainer._update
+
+    def overflowing(self: Trainer, micro_batches: Any) -> Any:
+        weight = next(self.model.parameters())
+        hook = weight.register_hook(lambda gradient: gradient * torch.inf)
+        try:
+            return update(self, micro_batches)
+        finally:
+            hook.remove()
+
+    def poisoned(self: Trainer, micro_batches: Any) -> Any:
+        return (overflowing if self.state.update == 6 else update)(self, micro_batches)
+
+    monkeypatch.setattr(Trainer, "_update", poisoned)
+    run = toy_run(updates=9, checkpoint={"every": 3}, evaluate={"every": 9})
+
+    with pytest.raises(InputError, match=r"not finite .*checkpoint is .*000006"):
+        api.train(run, out=tmp_path / "run")
+
+    saved = [open_checkpoint(path).weights for path in checkpoints(tmp_path / "run")]
+    assert len(saved) == 2
+    assert all(torch.isfinite(t).all() for weights in saved for t in weights.values())
+    assert not (tmp_path / "run/best").exists()
 
 
 def test_accumulating_equals_a_larger_batch(toy_run: Maker, tmp_path: Path) -> None:
@@ -260,6 +295,7 @@ def test_a_run_older_than_a_setting_resumes_without_a_warning(begun_run: Run, be
     written = json.loads(newest.read_text())
     del written["loss"]["auxiliary"]
     newest.write_text(json.dumps(written))
+    manifest.write(newest.parent)
     messages: list[str] = []
 
     class LogListener(api.Silent):

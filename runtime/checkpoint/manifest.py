@@ -1,0 +1,106 @@
+"""The manifest of a checkpoint: the size and SHA-256 digest of each of its files.
+
+It is written last, so a folder with a manifest is complete, and compared when a checkpoint is
+opened, so damaged or exchanged files are refused instead of used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...specs.findings import InputError
+from ...specs.reader import read_json, read_text
+
+MANIFEST = "manifest.json"
+_PARTS = ".digests"
+"""Beginning of the names of the files in which processes leave the digests of their shards."""
+
+
+class DamagedError(InputError):
+    """A file of a checkpoint is missing, damaged, or from another checkpoint."""
+
+
+def digest(path: Path) -> dict[str, Any]:
+    """Return the size in bytes and the SHA-256 digest of a file."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": found}
+
+
+def _files(folder: Path) -> list[str]:
+    """Return the files of a checkpoint, as paths relative to its folder."""
+    names = (str(p.relative_to(folder).as_posix()) for p in folder.rglob("*") if p.is_file())
+    return sorted(name for name in names if name != MANIFEST and not name.startswith(_PARTS))
+
+
+def write_part(folder: Path, rank: int, size: int) -> None:
+    """Leave the digests of every `size`th tensor file of a sharded checkpoint for the main process.
+
+    Args:
+        folder: the temporary folder of the checkpoint, on a file system that all processes share.
+        rank: number of this process.
+        size: number of processes.
+    """
+    mine = [name for name in _files(folder) if "/" in name][rank::size]
+    found = {name: digest(folder / name) for name in mine}
+    (folder / f"{_PARTS}.{rank}").write_text(json.dumps(found))
+
+
+def write(folder: Path) -> None:
+    """Write the manifest of a complete folder; use digests that other processes have left."""
+    known: dict[str, Any] = {}
+    for part in sorted(folder.glob(f"{_PARTS}.*")):
+        known |= json.loads(part.read_text())
+        part.unlink()
+    files = {name: known.get(name) or digest(folder / name) for name in _files(folder)}
+    text = json.dumps({"files": files}, indent=1) + "\n"
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def verify(folder: Path, *, without: Iterable[str] = (), only: Collection[str] = ()) -> None:
+    """Compare the files of a checkpoint with its manifest.
+
+    Args:
+        folder: the checkpoint.
+        without: files and subfolders that are not compared.
+        only: if given, the files and subfolders that are compared.
+
+    Raises:
+        DamagedError: the manifest is missing or damaged, or a file is missing or has changed.
+    """
+    skipped = tuple(without)
+    for name, wanted in _wanted(folder).items():
+        first = name.partition("/")[0]
+        if first in skipped or (only and first not in only):
+            continue
+        path = folder / name
+        if not path.is_file():
+            raise _damaged(path, "the file is missing")
+        if path.stat().st_size != wanted.get("bytes") or digest(path) != wanted:
+            raise _damaged(path, "the file has changed since the checkpoint was written")
+
+
+def _wanted(folder: Path) -> Mapping[str, Mapping[str, Any]]:
+    """Return the entries of the manifest by file."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise _damaged(path, "the file is missing")
+    try:
+        files: Any = read_json(read_text(path), str(path))["files"]
+        named = all(".." not in Path(name).parts and name[:1] != "/" for name in files)
+        valid = named and all(isinstance(entry, dict) for entry in files.values())
+    except (InputError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(path, "the file is damaged") from error
+    if not valid:
+        raise _damaged(path, "the file is damaged")
+    return dict(files)
+
+
+def _damaged(path: Path, problem: str) -> DamagedError:
+    return DamagedError(
+        problem, place=str(path), help="restore the checkpoint, or use another one of the run"
+    )

@@ -1,0 +1,178 @@
+"""Writing of checkpoints: a folder is complete, or it does not exist under its final name.
+
+A checkpoint is written to a temporary folder and then renamed.  Files are flushed to the disk
+before that on every system, and folders where the system allows it: not on Windows, where a power
+failure may undo the renaming, but never leaves an incomplete folder.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ...graphs.ir.canonical import canonical, fingerprint
+from ...graphs.ir.graph import Graph
+from ...specs.findings import InputError
+from . import manifest
+
+FORMAT = 2
+"""Version of the folder's layout; format 1 has no manifest."""
+RESERVE = 16 << 20
+"""Bytes that must remain free on the disk after a checkpoint is written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """Contents of a checkpoint to be written."""
+
+    graph: Graph
+    weights: Mapping[str, Tensor]
+    run: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict)
+    tokenizers: Mapping[str, bytes] = field(default_factory=dict)
+    optimizer: Mapping[str, Tensor] | None = None
+    metrics: Path | None = None
+
+
+def weights_of(model: nn.Module, graph: Graph) -> dict[str, Tensor]:
+    """Return every parameter once, by its path; tied parameters under their first path."""
+    everything = model.state_dict()
+    return {path: everything[path].detach() for path in graph.weights()}
+
+
+def save(folder: Path, contents: Contents) -> Path:
+    """Write a checkpoint; an existing one of the same name is kept if this fails.
+
+    Raises:
+        InputError: the disk is full or the folder cannot be written.
+    """
+    tensors = [*contents.weights.values(), *(contents.optimizer or {}).values()]
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    try:
+        partial = new_folder(folder, size)
+        _write_tensors(partial, contents)
+        finish(partial, folder, contents)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(folder.with_name(f".{folder.name}.partial"), ignore_errors=True)
+        raise InputError(
+            f"cannot write the checkpoint: {error}",
+            place=str(folder),
+            help="free disk space and use --resume; earlier checkpoints are complete",
+        ) from error
+    return folder
+
+
+def new_folder(folder: Path, size: int = 0) -> Path:
+    """Make an empty temporary folder for a checkpoint; pass it to `finish` when it is filled.
+
+    Raises:
+        OSError: the folder cannot be made, or less than `size` plus `RESERVE` bytes are free.
+    """
+    partial = folder.with_name(f".{folder.name}.partial")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _refuse_full_disk(folder.parent, size)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    return partial
+
+
+def finish(partial: Path, folder: Path, contents: Contents) -> None:
+    """Write everything except tensors, and rename the folder to its final name."""
+    _write_text(partial, contents)
+    manifest.write(partial)
+    _sync(partial)
+    replace_folder(partial, folder)
+
+
+def _refuse_full_disk(folder: Path, size: int) -> None:
+    """Raise the error of a full disk before anything is written."""
+    free = shutil.disk_usage(folder).free
+    if free < size + RESERVE:
+        msg = f"{size >> 20} MiB needed, {free >> 20} MiB free"
+        raise OSError(errno.ENOSPC, f"no space left on the disk: {msg}")
+
+
+def _write_tensors(folder: Path, contents: Contents) -> None:
+    save_file(
+        {k: v.contiguous().cpu() for k, v in contents.weights.items()},
+        folder / "weights.safetensors",
+    )
+    if contents.optimizer is not None:
+        moments = {k: v.contiguous().cpu() for k, v in contents.optimizer.items()}
+        save_file(moments, folder / "optimizer.safetensors")
+
+
+def _write_text(folder: Path, contents: Contents) -> None:
+    from ...graphs.ir.fingerprint import digests
+
+    state = {
+        **contents.state,
+        "format": FORMAT,
+        "fingerprint": fingerprint(contents.graph),
+        "nodes": digests(contents.graph),
+    }
+    for name, value in (
+        ("spec.json", canonical(contents.graph)),
+        ("run.json", dict(contents.run)),
+        ("state.json", state),
+    ):
+        (folder / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    for name, data in contents.tokenizers.items():
+        (folder / name).write_bytes(data)
+    if contents.metrics is not None and contents.metrics.is_file():
+        shutil.copyfile(contents.metrics, folder / "metrics.jsonl")
+
+
+def _sync(folder: Path) -> None:
+    """Flush all written files to the disk, and folders where the system can."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            # Windows flushes only files that are open for writing.
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+    _sync_folders([*(path for path in folder.rglob("*") if path.is_dir()), folder])
+
+
+def _sync_folders(folders: Iterable[Path]) -> None:
+    """Flush the entries of folders to the disk; Windows cannot open folders."""
+    if os.name == "nt":
+        return
+    for folder in folders:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def replace_folder(new: Path, old: Path) -> None:
+    """Replace `old` by the complete folder `new`; at any moment one of the two is complete."""
+    aside = _aside(old)
+    shutil.rmtree(aside, ignore_errors=True)
+    if old.exists():
+        old.rename(aside)
+    new.rename(old)
+    _sync_folders([old.parent])
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _aside(folder: Path) -> Path:
+    """Return the path of an old folder while a new one takes its name."""
+    return folder.with_name(f".{folder.name}.old")
+
+
+def recover(folder: Path) -> None:
+    """Restore a folder if the process was killed while it was being replaced."""
+    aside = _aside(folder)
+    if aside.is_dir() and not folder.exists():
+        aside.rename(folder)

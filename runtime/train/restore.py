@@ -1,0 +1,164 @@
+"""The beginning of a training: a new model, the newest sound checkpoint, or other weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from ...specs.findings import InputError
+from ..checkpoint.checkpoint import Checkpoint, open_checkpoint, refuse_other_graph, set_weights
+from ..checkpoint.manifest import DamagedError
+from ..checkpoint.saving import recover
+from ..checkpoint.transfer import carry_over
+from .context import State, TrainingContext
+from .retention import checkpoints, differs
+
+SAME = ("parallel", "activation_checkpointing")
+"""Settings that change how a run is computed but not its results."""
+DAMAGED = ".damaged"
+"""Added to the name of a damaged checkpoint, which is kept but never used again."""
+
+
+def refuse_taken(folder: Path, *, resume: bool) -> None:
+    """Refuse to begin a run where there is one, and to resume one where there is none.
+
+    Call it before anything is written.
+
+    Raises:
+        InputError: the folder and `resume` do not fit.
+    """
+    begun = bool(checkpoints(folder))
+    if begun and not resume:
+        raise InputError(
+            "the folder already holds a run",
+            place=str(folder),
+            help="continue it with --resume, or give another folder with --out",
+        )
+    if resume and not begun:
+        raise InputError(
+            "there is nothing to resume: the folder holds no checkpoint",
+            place=str(folder),
+            help="leave out --resume to start the run, or give its folder with --out",
+        )
+
+
+def restore(
+    model: nn.Module, context: TrainingContext, *, resume: bool
+) -> tuple[State, Path | None]:
+    """Restore a model from the newest sound checkpoint of its run, or from `start` of the run.
+
+    Args:
+        model: a new model of the context's graph.
+        context: context of the training.
+        resume: whether to continue the run in the folder.
+
+    Returns:
+        The state of the run, and the checkpoint that it was restored from.
+
+    Raises:
+        InputError: no checkpoint can be opened, or it belongs to another run.
+    """
+    world, folder = context.world, context.folder
+    chosen = ""
+    with world.main_process_first():
+        if world.is_main_process:
+            for name in ("best", "averaged"):
+                recover(folder / name)
+            if resume:
+                chosen = str(_newest_sound(context))
+    chosen = world.broadcast(chosen)
+    if chosen:
+        return _resumed(model, context, Path(chosen)), Path(chosen)
+    if context.run.start is not None:
+        _started(model, context, Path(context.run.start))
+    return State(), None
+
+
+def _newest_sound(context: TrainingContext) -> Path:
+    """Return the newest checkpoint that is sound; rename damaged ones.
+
+    Raises:
+        DamagedError: none is sound.
+        InputError: a sound checkpoint cannot be opened for another reason.
+    """
+    problems: list[str] = []
+    for path in reversed(checkpoints(context.folder)):
+        try:
+            checkpoint = open_checkpoint(path, context.graph.blocks)
+            if not checkpoint.can_resume:
+                problems.append(f"{path}: the checkpoint has no optimizer state")
+                continue
+            checkpoint.verify_optimizer()
+        except DamagedError as error:
+            problems.append(f"{error.place}: {error.problem}")
+            path.rename(path.with_name(path.name + DAMAGED))
+            context.listener.log(f"warning: {problems[-1]}; trying the checkpoint before it")
+            continue
+        return path
+    raise DamagedError(
+        "no checkpoint of the run can be resumed" + "".join(f"\n      {one}" for one in problems),
+        place=str(context.folder / "checkpoints"),
+        help="start a new run with --out; set 'start' in it to reuse weights of this one",
+    )
+
+
+def _resumed(model: nn.Module, context: TrainingContext, folder: Path) -> State:
+    """Restore the weights of a checkpoint, and return its state."""
+    # The main process has verified the files.
+    checkpoint = open_checkpoint(folder, context.graph.blocks, verify=False)
+    graph, listener = context.graph, context.listener
+    refuse_other_tokenizers(
+        checkpoint,
+        context,
+        problem="the run was started with another tokenizer",
+        help_="restore the data of the first run, or start a new run with --out",
+    )
+    refuse_other_graph(
+        checkpoint.graph,
+        graph,
+        problem="the run was started with another graph",
+        place=str(folder),
+        help_="restore its spec and params, or start a new run with --out; set 'start' in"
+        " the new run to reuse the weights that fit",
+    )
+    now = context.run.model_dump(mode="json")
+    different = [key for key, value in now.items() if differs({key: value}, checkpoint.run)]
+    if changed := ", ".join(key for key in different if key not in SAME):
+        listener.log(f"warning: settings differ from the start of the run: {changed}")
+    set_weights(model, checkpoint.weights, graph, str(folder))
+    names = State.__slots__
+    state = State(**{k: v for k, v in checkpoint.state.items() if k in names})
+    if state.data and state.data != context.data:
+        listener.log(
+            "warning: the training data differ from those that the run has seen; a resumed run "
+            "equals an undisturbed one only with the same data"
+        )
+    listener.log(f"resuming after update {state.update} from {folder}")
+    return state
+
+
+def _started(model: nn.Module, context: TrainingContext, folder: Path) -> None:
+    """Initialize a model with the weights of a checkpoint that fit its graph."""
+    checkpoint = open_checkpoint(folder, context.graph.blocks)
+    refuse_other_tokenizers(
+        checkpoint,
+        context,
+        problem="the checkpoint to start from has another tokenizer",
+        help_="give the run the data and tokenizer settings of that checkpoint",
+    )
+    transfer = carry_over(model, checkpoint.weights, checkpoint.graph, context.graph)
+    carried = transfer.render().splitlines()[0].split(maxsplit=1)[1]
+    context.listener.log(f"starting from {folder}: {carried} carried over")
+
+
+def refuse_other_tokenizers(
+    checkpoint: Checkpoint, context: TrainingContext, *, problem: str, help_: str
+) -> None:
+    """Raise an error if a checkpoint was trained with other tokenizers than the context's.
+
+    Raises:
+        InputError: the tokenizers differ.
+    """
+    if checkpoint.tokenizers != dict(context.tokenizers):
+        raise InputError(problem, place=str(checkpoint.folder), help=help_)

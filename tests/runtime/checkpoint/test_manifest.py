@@ -1,0 +1,140 @@
+"""The manifest: every file of a checkpoint is what was written, or the checkpoint is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from weft.runtime.checkpoint import manifest
+from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.checkpoint.manifest import DamagedError
+from weft.runtime.train.context import Result
+from weft.specs.findings import InputError
+
+Damage = Callable[[Path], object]
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def cut(path: Path) -> None:
+    """Cut off the second half of a file."""
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def zero(path: Path) -> None:
+    """Replace the second half of a file by zeros, as a disk may after a power failure."""
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2].ljust(len(data), b"\0"))
+
+
+DAMAGES: dict[str, Damage] = {"flipped": flip, "cut off": cut, "zeroed": zero, "gone": Path.unlink}
+FILES = (
+    "weights.safetensors",
+    "optimizer.safetensors",
+    "spec.json",
+    "run.json",
+    "state.json",
+    "tokenizer.model",
+    "metrics.jsonl",
+    "manifest.json",
+)
+
+
+@pytest.fixture(scope="module")
+def newest(toy_trained: Result) -> Path:
+    """Return the newest checkpoint of a barely trained model."""
+    assert toy_trained.checkpoint is not None
+    return toy_trained.checkpoint
+
+
+@pytest.fixture
+def folder(newest: Path, tmp_path: Path) -> Path:
+    """Return a copy of a checkpoint that may be damaged."""
+    return Path(shutil.copytree(newest, tmp_path / newest.name))
+
+
+def test_every_file_has_its_size_and_digest(folder: Path) -> None:
+    """The manifest lists all files but itself."""
+    listed = json.loads((folder / "manifest.json").read_text())["files"]
+
+    assert {path.name for path in folder.iterdir()} == {*listed, "manifest.json"} == set(FILES)
+    assert listed["run.json"] == manifest.digest(folder / "run.json")
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_refused(name: str, damage: Damage, folder: Path) -> None:
+    """Weights with a flipped bit would translate nonsense; the message names the file.
+
+    A flipped bit of the manifest itself may make another file look damaged.  A checkpoint without
+    optimizer state is complete, but cannot be resumed.
+    """
+    damage(folder / name)
+
+    gone = damage is Path.unlink and name == "optimizer.safetensors"
+    with pytest.raises(InputError if gone else DamagedError) as caught:
+        open_checkpoint(folder).optimizer()
+
+    assert gone or name == "manifest.json" or name in str(caught.value)
+
+
+def test_a_state_of_another_update_is_refused(newest: Path, folder: Path) -> None:
+    """Both belong to the same run and the same graph; only the digest tells them apart."""
+    other = newest.parent / "000004"
+    shutil.copyfile(other / "state.json", folder / "state.json")
+
+    with pytest.raises(DamagedError, match=r"has changed since .*\n.*state.json"):
+        open_checkpoint(folder)
+
+
+def test_unverified_opening_does_not_read_the_digests(folder: Path) -> None:
+    """For huge checkpoints: a flipped bit in the weights is then not noticed."""
+    flip(folder / "weights.safetensors")
+
+    assert open_checkpoint(folder, verify=False).weights
+
+
+def test_a_path_outside_of_the_folder_is_refused(folder: Path) -> None:
+    """A manifest from a stranger cannot make weft read other files."""
+    path = folder / "manifest.json"
+    listed = json.loads(path.read_text())
+    listed["files"]["../secret"] = {"bytes": 1, "sha256": ""}
+    path.write_text(json.dumps(listed))
+
+    with pytest.raises(DamagedError, match="damaged"):
+        open_checkpoint(folder)
+
+
+def test_a_checkpoint_of_format_1_has_no_manifest(folder: Path) -> None:
+    """It opens as before."""
+    state = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**state, "format": 1}))
+    (folder / "manifest.json").unlink()
+
+    assert open_checkpoint(folder).optimizer()
+
+
+def test_digests_of_shards_are_computed_by_their_processes(tmp_path: Path) -> None:
+    """Each process handles every second file; the manifest is that of one process."""
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    for base in (alone, shared):
+        for name in ("weights/a", "weights/b", "optimizer/c", "run.json"):
+            (base / name).parent.mkdir(parents=True, exist_ok=True)
+            (base / name).write_text(name)
+    for rank in (0, 1):
+        manifest.write_part(shared, rank, 2)
+    for base in (alone, shared):
+        manifest.write(base)
+
+    assert (alone / "manifest.json").read_text() == (shared / "manifest.json").read_text()
+    assert [path.name for path in shared.glob(".*")] == []
+    manifest.verify(shared)

@@ -1,0 +1,145 @@
+"""Resuming: from the newest sound checkpoint, and only where there is something to resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import weft
+from weft.runtime import api
+from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.checkpoint.manifest import DamagedError
+from weft.runtime.system.lock import locked
+from weft.runtime.train.retention import checkpoints
+from weft.runtime.train.run import Run
+from weft.specs.findings import InputError
+
+from ..checkpoint.test_manifest import flip
+
+Maker = Callable[..., Run]
+
+
+class Log(api.Silent):
+    """Keeps the log lines of a training."""
+
+    def __init__(self) -> None:
+        """Begin without lines."""
+        self.lines: list[str] = []
+
+    def log(self, text: str) -> None:
+        """Keep a line."""
+        self.lines.append(text)
+
+
+@pytest.fixture
+def begun(toy_run: Maker, tmp_path: Path) -> tuple[Run, Path]:
+    """Return a run of 8 updates that was stopped after 6, with checkpoints 2, 4 and 6."""
+    run = toy_run(updates=6, checkpoint={"every": 2, "keep": 3, "average": 0})
+    api.train(run, out=tmp_path / "run")
+    return run.model_copy(update={"updates": 8}), tmp_path / "run"
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder and their contents."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_damaged_newest_checkpoint_is_passed_over(name: str, begun: tuple[Run, Path]) -> None:
+    """The run continues from the one before, says so, and ends with the same bits."""
+    run, folder = begun
+    undisturbed = api.train(run, out=folder.parent / "other")
+    flip(folder / "checkpoints/000006" / name)
+    log = Log()
+
+    result = api.train(run, out=folder, resume=True, listener=log)
+
+    assert [line for line in log.lines if "trying the checkpoint before it" in line]
+    assert [line for line in log.lines if line.startswith("resuming after update 4")]
+    assert (folder / "checkpoints/000006.damaged").is_dir()
+    mine, other = (open_checkpoint(r.checkpoint or "").weights for r in (result, undisturbed))
+    assert all(mine[key].equal(other[key]) for key in other)
+
+
+def test_the_message_lists_every_damaged_checkpoint(begun: tuple[Run, Path]) -> None:
+    """If no checkpoint is sound, nothing is trained."""
+    run, folder = begun
+    for path in checkpoints(folder)[-2:]:
+        flip(path / "weights.safetensors")
+
+    with pytest.raises(DamagedError) as caught:
+        api.train(run, out=folder, resume=True)
+
+    assert "000004" in caught.value.problem
+    assert "000006" in caught.value.problem
+
+
+def test_two_checkpoints_can_be_resumed(begun: tuple[Run, Path]) -> None:
+    """Older ones have lost their optimizer state; other folders beside them are ignored."""
+    _, folder = begun
+    (folder / "checkpoints/000004.bak").mkdir()
+
+    assert [(p.name, open_checkpoint(p).can_resume) for p in checkpoints(folder)] == [
+        ("000002", False),
+        ("000004", True),
+        ("000006", True),
+    ]
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_request_that_does_not_fit_the_folder_writes_nothing(
+    resume: bool, begun: tuple[Run, Path], toy_run: Maker, tmp_path: Path
+) -> None:
+    """A second run would replace the tokenizer and the corpus of the first one."""
+    _, folder = begun
+    out = tmp_path / "new" if resume else folder
+    before = files_of(tmp_path)
+    other = toy_run(updates=2, tokenizer={"vocab_size": 40})
+
+    with pytest.raises(InputError, match="nothing to resume" if resume else "already holds a run"):
+        api.train(other, out=out, resume=resume)
+
+    after = files_of(tmp_path)
+    assert {name: after[name] for name in before} == before
+    assert {Path(name).name for name in after.keys() - before} <= {".lock"}
+
+
+def test_other_training_data_give_a_warning(begun: tuple[Run, Path], tmp_path: Path) -> None:
+    """A line edited in place: the tokenizer is the same here, but not the corpus."""
+    run, folder = begun
+    path = tmp_path / "data/train.src"
+    first, second, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([second, first, *rest]) + "\n")
+    log = Log()
+
+    api.train(run, out=folder, resume=True, listener=log)
+
+    assert [line for line in log.lines if "training data differ" in line]
+
+
+def test_one_process_at_a_time_uses_the_folder_of_a_run(tmp_path: Path) -> None:
+    """The message names the process, and a lock whose process was killed is free."""
+    code = (
+        "import sys, time; from pathlib import Path; from weft.runtime.system.lock import locked\n"
+        "with locked(Path(sys.argv[1])): print('locked', flush=True); time.sleep(60)"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == "locked\n"
+
+    with pytest.raises(InputError, match=f"process {other.pid} on {os.uname().nodename}"):
+        weft.train("demo", out=tmp_path)
+    other.kill()
+    other.wait()
+    other.stdout.close()
+
+    assert json.loads((tmp_path / ".owner.json").read_text())["pid"] == other.pid  # left behind
+    with locked(tmp_path):
+        assert json.loads((tmp_path / ".owner.json").read_text())["pid"] == os.getpid()
