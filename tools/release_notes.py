@@ -33,7 +33,7 @@ def notes(changelog: str, version: str) -> str:
     heading = rf"^## \[?{re.escape(version)}\]? - \d{{4}}-\d\d-\d\d\n(.*?)(?=^## |\Z)"
     found = re.search(heading, changelog, re.MULTILINE | re.DOTALL)
     if found is None or not found[1].strip():
-        raise ValueError(f"CHANGELOG.md needs a section '## {version} - YYYY-MM-DD' with changes")
+        raise ValueError(f"CHANGELOG.md needs a section '## [{version}] - YYYY-MM-DD' with changes")
     return found[1].strip()
 
 

@@ -34,7 +34,7 @@ def test_the_notes_are_the_section_of_the_version() -> None:
 @pytest.mark.parametrize("version", ["0.3.0", "0.2", "Unreleased"])
 def test_a_version_without_a_dated_section_is_refused(version: str) -> None:
     """A release whose changes are still listed as unreleased was not prepared."""
-    with pytest.raises(ValueError, match=f"needs a section '## {version} - YYYY-MM-DD'"):
+    with pytest.raises(ValueError, match=rf"a section .## \[{version}\] - YYYY-MM-DD."):
         notes(CHANGELOG, version)
 
 
