@@ -12,12 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-from pydantic import Field
-
 from ...specs.findings import InputError
 from ..export.ctranslate2.quantization import Quantization
-from ..serve.limits import Limits
+from ..serve.limits import Access, Limits
 from . import terminal
 from .command import CHECKPOINTS, DECODING, FieldsOf, command, wrong
 from .models import (
@@ -317,16 +314,7 @@ def eject(
 def serve(
     checkpoint: Checkpoint,
     *,
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host",
-            help="Address to listen on: 127.0.0.1 is this machine only, 0.0.0.0 every interface.",
-        ),
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, Field(ge=0, le=65535), typer.Option("--port", help="Port; 0 picks a free one.")
-    ] = 8000,
+    access: Annotated[dict[str, Any], FieldsOf(Access, panel="Access")],
     limits: Annotated[
         dict[str, Any],
         FieldsOf(
@@ -345,15 +333,6 @@ def serve(
             },
         ),
     ],
-    drain: Annotated[
-        float,
-        Field(ge=0),
-        typer.Option(
-            "--drain",
-            help="Seconds to finish accepted requests after a stop signal.",
-            rich_help_panel="Limits",
-        ),
-    ] = 30.0,
     search: Search,
     sample: Sample = False,
     sampling: Sampling,
@@ -378,7 +357,8 @@ def serve(
         ) from None
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
     began = time.monotonic()
-    with bound(host, port) as address:
+    reachable = Access(**access)
+    with bound(reachable.host, reachable.port) as address:
         # A server runs indefinitely, so assume that compile time will be repaid.
         model = open_checkpoints(
             checkpoint,
@@ -398,6 +378,6 @@ def serve(
                 f"{time.monotonic() - began:.1f} s; POST /translate, GET /openapi.json"
             )
 
-        unfinished = serve_until_told(service, address, drain=drain, started=started)
+        unfinished = serve_until_told(service, address, started=started)
     terminal.notice(f"stopped; {unfinished} sentences unfinished")
     return int(unfinished > 0)

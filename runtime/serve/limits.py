@@ -25,12 +25,18 @@ class Limits(BaseModel):
     body: int = Field(default=2**20, ge=1)
     """Maximum bytes of a request's body."""
     connections: int = Field(default=1000, ge=1)
-    """Maximum open connections, including idle ones; further ones get status 503 and are closed."""
+    """Maximum open connections. A further one replaces a connection that has no request; if every
+    connection has one, it gets status 503."""
+    head: float = Field(default=10.0, gt=0)
+    """Seconds to send the complete head of a request, from opening the connection or from its first
+    byte. Then the connection is closed."""
     stall: float = Field(default=10.0, gt=0)
     """Seconds without a further byte of a body, or without reading anything of a response, after
     which the connection is closed."""
     upload: float = Field(default=30.0, gt=0)
     """Seconds to send the complete body of a request, and to read the end of a response."""
+    idle: float = Field(default=5.0, gt=0)
+    """Seconds that a connection may wait for its next request."""
     queue: int = Field(default=1000, ge=1)
     """Maximum waiting sentences; requests that would exceed it get status 503."""
     patience: float = Field(default=60.0, gt=0)
@@ -40,7 +46,21 @@ class Limits(BaseModel):
     wait: float = Field(default=0.005, ge=0)
     """Seconds that a sentence waits for others if the model is idle."""
 
+    drain: float = Field(default=30.0, ge=0)
+    """Seconds to finish accepted requests after a stop signal."""
+
     @property
     def pace(self) -> str:
         """How fast a body must arrive."""
         return f"send it within {self.upload:g} seconds, without a pause of {self.stall:g} seconds"
+
+
+class Access(BaseModel):
+    """Who can reach the server."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    host: str = "127.0.0.1"
+    """Address to listen on: 127.0.0.1 is this machine only, 0.0.0.0 every interface."""
+    port: int = Field(default=8000, ge=0, le=65535)
+    """Port; 0 picks a free one."""

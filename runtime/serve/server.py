@@ -6,6 +6,7 @@ with 503, and then closes.  At a second signal it drops the requests that still 
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections.abc import Callable
@@ -15,10 +16,17 @@ import uvicorn
 
 from ...specs.findings import InputError
 from .app import make_app
+from .limits import Limits
+from .protocol.connection import guarded
+from .protocol.framing import MOST_HEAD
 from .service import Service
+
+LOG = logging.getLogger("weft.serve")
 
 _BACKLOG = 2048
 _LAST_PORT = 65535
+_OTHER_FILES = 256
+"""Open files that are not connections: libraries, checkpoints, and connections that end."""
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -88,11 +96,26 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
+def allow_files(connections: int) -> int:
+    """Raise this process's limit of open files for so many connections; return how many fit."""
+    try:
+        import resource  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        return connections
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return connections
+    wanted = connections + _OTHER_FILES
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return min(connections, max(1, soft - _OTHER_FILES))
+
+
 def serve_until_told(
     service: Service,
     made: socket.socket,
     *,
-    drain: float = 30.0,
     log_level: str = "warning",
     started: Callable[[], None] | None = None,
 ) -> int:
@@ -101,14 +124,18 @@ def serve_until_told(
     Args:
         service: a service that is not running yet.
         made: the socket that `bound` returned.
-        drain: seconds to finish accepted requests after the signal.
         log_level: log level of the HTTP server, which logs to stderr.
         started: called when the server is ready.
 
     Returns:
         Number of accepted sentences that were dropped.
     """
-    server = _Server(_config(service, log_level, drain), service, drain)
+    limits = service.limits
+    fit = allow_files(limits.connections)
+    if fit < limits.connections:
+        LOG.warning("the limit of open files allows %s connections; see 'ulimit -n'", f"{fit:,}")
+        limits = limits.model_copy(update={"connections": fit})
+    server = _Server(_config(service, log_level, limits), service, limits.drain)
     with service.running():
         if started is not None:
             started()
@@ -116,7 +143,7 @@ def serve_until_told(
     return server.unfinished
 
 
-def _config(service: Service, log_level: str, drain: float) -> uvicorn.Config:
+def _config(service: Service, log_level: str, limits: Limits) -> uvicorn.Config:
     """Return the configuration of the HTTP server."""
     return uvicorn.Config(
         make_app(service),
@@ -125,7 +152,7 @@ def _config(service: Service, log_level: str, drain: float) -> uvicorn.Config:
         server_header=False,
         lifespan="off",
         ws="none",
-        # uvicorn rejects a connection once this count, including it, is reached.
-        limit_concurrency=service.limits.connections + 1,
-        timeout_graceful_shutdown=int(drain) + 1,
+        http=guarded(limits),
+        h11_max_incomplete_event_size=MOST_HEAD,
+        timeout_graceful_shutdown=int(limits.drain) + 1,
     )

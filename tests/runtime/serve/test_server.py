@@ -12,16 +12,16 @@ import uvicorn
 from weft.runtime import api
 from weft.runtime.serve.batcher import Batcher, ClosedError
 from weft.runtime.serve.limits import Limits
-from weft.runtime.serve.server import _config, _Server, bound
+from weft.runtime.serve.server import _config, _Server, allow_files, bound
 from weft.runtime.serve.service import Service
 
 
 def test_a_connection_over_the_limit_is_refused(model: api.Model) -> None:
-    """It gets 503, even if the others are idle; closing one makes room for another."""
+    """It gets 503 if the others have just been opened; closing one makes room for another."""
     service = Service(model, Limits(connections=2))
 
     async def statuses() -> list[bytes]:
-        server = uvicorn.Server(_config(service, "critical", 0.0))
+        server = uvicorn.Server(_config(service, "critical", service.limits))
         address = bound("127.0.0.1", 0)
         serving = asyncio.create_task(server.serve(sockets=[address]))
         while not server.started:
@@ -84,3 +84,20 @@ def test_waiting_requests_are_dropped_at_the_second_signal_or_after_draining(
     for job in jobs:
         assert job.future.done() == ends
         assert not ends or isinstance(job.future.exception(), ClosedError)
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "fits", "raised"),
+    [(1024, 4096, 1000, 1256), (1024, 1024, 768, 1024), (9999, 9999, 1000, None), (64, 64, 1, 64)],
+)
+def test_every_connection_has_an_open_file(
+    soft: int, hard: int, fits: int, raised: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise accepting would fail for a second whenever the limit of files is reached."""
+    resource = pytest.importorskip("resource")
+    asked: list[int] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, given: asked.append(given[0]))
+
+    assert allow_files(1000) == fits
+    assert asked == ([] if raised is None else [raised])
