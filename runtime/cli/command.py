@@ -8,6 +8,7 @@ also gets `--quiet` and `--verbose`, and turns errors into messages and exit cod
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import os
@@ -63,6 +64,14 @@ def _option(name: str, flag: str, info: FieldInfo, panel: str) -> inspect.Parame
     item = get_args(plain)[0] if several else plain
     default = info.get_default(call_default_factory=True)
     shown = "" if default in (None, ()) else f" [default: {_plainly(default)}]"
+    if item is bool:
+        option = typer.Option(
+            f"{flag}/--no-{flag.removeprefix('--')}",
+            help=f"{' '.join((info.description or '').split())}{shown}",
+            rich_help_panel=panel,
+            show_default=False,
+        )
+        return _parameter(name, bool | None, option)
     reading = _reading(flag, Annotated[item, *info.metadata] if info.metadata else item)
     if several:
         reading["metavar"] = flag.strip("-").upper()
@@ -75,12 +84,17 @@ def _option(name: str, flag: str, info: FieldInfo, panel: str) -> inspect.Parame
     )
     base = get_args(item)[0] if get_origin(item) is Annotated else item
     annotation = list[base] | None if several else base | None  # type: ignore[valid-type]
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
-    )
+    return _parameter(name, annotation, option)
+
+
+def _parameter(name: str, annotation: Any, option: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=None, annotation=Annotated[annotation, option])
 
 
 def _plainly(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -251,12 +265,23 @@ def _guarded(function: Callable[..., int | None], given: Mapping[str, Any]) -> i
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.filename is None:
-            raise
-        problem = f"cannot read or write it: {error.strerror}"
-        place = str(error.filename)
-        terminal.show_error(InputError(problem, place=place, help="choose another path"))
+        terminal.show_error(_of_the_system(error))
         return 1
+
+
+def _of_the_system(error: OSError) -> InputError:
+    """Return an error of the operating system, such as a full disk, as an error of the input.
+
+    Raises:
+        OSError: it has no number, so it does not come from the system.
+    """
+    if error.errno is None:
+        raise error
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    help_ = "free disk space, and continue a training with --resume" if full else ""
+    place = "" if error.filename is None else str(error.filename)
+    problem = f"cannot read or write{' it' if place else ''}: {error.strerror}"
+    return InputError(problem, place=place, help=help_ or ("choose another path" if place else ""))
 
 
 def wrong(flag: str, problem: str) -> typer.BadParameter:

@@ -26,6 +26,8 @@ class Placement(BaseModel):
     ensemble: tuple[str, ...] = ()
     """Another checkpoint with the same tokenizer; the probabilities of the models are averaged.
     Repeat the option for several."""
+    verify: bool = True
+    """Compare the files of a checkpoint with its manifest; for huge ones, this takes a while."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to compute on; `auto` is cuda if it is available, else cpu."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -116,6 +118,7 @@ def open_checkpoints(
             search=search,
             device=device,
             precision=precision,
+            verify=given.verify,
             steps=Steps(choice, work=work, log=terminal.notice),
         )
         for folder in (checkpoint, *given.ensemble)

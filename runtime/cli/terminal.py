@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import logging
 import math
+import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
 from ...specs.findings import InputError, SpecError
 from ..data.text_files import raw_lines
@@ -53,18 +54,42 @@ def console(stream: TextIO | None = None) -> Console:
     """Return a console on stderr, or on another stream; colors only on a terminal."""
     from rich.console import Console
 
-    return Console(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+    class Unbroken(Console):
+        """A console that becomes quiet if the reader of its stream has gone."""
+
+        def on_broken_pipe(self) -> None:
+            """Do not end the program: a training continues without its log."""
+            self.quiet = True
+            _discard(self.file)
+
+    return Unbroken(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+
+
+def _discard(stream: IO[str]) -> None:
+    """Send what is written to a stream from now on to nowhere, also when Python flushes it."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _say(text: str, *, end: str = "\n") -> None:
+    """Write to stderr; if its reader has gone, as in `2>&1 | head`, write nothing."""
+    try:
+        print(text, file=sys.stderr, end=end, flush=True)
+    except BrokenPipeError:
+        _discard(sys.stderr)
 
 
 def notice(text: str) -> None:
     """Print a line on stderr, unless the user asked for quiet."""
     if not _WISHES.quiet:
-        print(text, file=sys.stderr, flush=True)
+        _say(text)
 
 
 def warn(line: int, problem: str, what: str = "line") -> None:
     """Print a warning about one line of the input, also if the user asked for quiet."""
-    print(f"warning: {what} {line}: {problem}", file=sys.stderr)
+    _say(f"warning: {what} {line}: {problem}")
 
 
 def shows_progress() -> bool:
@@ -290,5 +315,8 @@ class Counter:
         self._shown = self._clock()
         seconds = max(self._shown - self._began, 1e-9)
         text = f"{self._done:,} {self._what}, {self._done / seconds:,.1f} per second"
-        self._stream.write(f"\r{text}\x1b[K" if self._over else f"{text}\n")
-        self._stream.flush()
+        try:
+            self._stream.write(f"\r{text}\x1b[K" if self._over else f"{text}\n")
+            self._stream.flush()
+        except BrokenPipeError:
+            _discard(self._stream)

@@ -6,13 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ...specs.findings import InputError
 from ...specs.wording import describe
 
 Penalty = Literal["gnmt", "length", "none"]
 """Divisor of a hypothesis's log probability, for comparing different lengths."""
+
+COLDEST, HOTTEST = 0.01, 100.0
+"""Bounds of the temperature.
+
+Below them sampling is greedy, above them nearly uniform; far beyond, float32 overflows.
+"""
 
 
 class SampleSettings(BaseModel):
@@ -26,7 +32,7 @@ class SampleSettings(BaseModel):
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
     )
 
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: float = Field(default=1.0, ge=COLDEST, le=HOTTEST)
     """Logits are divided by it: below 1 sharpens the distribution, above 1 flattens it."""
     top_k: int = Field(default=0, ge=0)
     """Sample from this many most probable tokens; 0 from all."""
@@ -49,7 +55,7 @@ class SearchSettings(BaseModel):
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
     )
 
-    beam: int = Field(default=4, ge=1)
+    beam: int = Field(default=4, ge=1, le=1000)
     """Hypotheses per sentence; 1 is greedy search."""
     penalty: Penalty = "gnmt"
     """`gnmt` divides log P by ((5 + length) / 6)^alpha, `length` by length^alpha, `none` by 1."""
@@ -59,31 +65,31 @@ class SearchSettings(BaseModel):
     """Which of the 2 K best continuations may end: `any` of them (tensor2tensor), or only the K
     `best`, and at the maximum length all (Hugging Face Transformers).
     """
-    max_factor: float = Field(default=1.0, ge=0)
+    max_factor: float = Field(default=1.0, ge=0, le=1000)
     """Maximum output length is this many tokens per input token, plus `max_extra`."""
-    max_extra: int = Field(default=50, ge=0)
+    max_extra: int = Field(default=50, ge=0, le=100_000)
     """Tokens added to the maximum output length that `max_factor` gives."""
-    max_length: int | None = Field(default=None, ge=1)
+    max_length: int | None = Field(default=None, ge=1, le=1_000_000)
     """Maximum tokens of an output for any input length; null for no further limit."""
-    min_length: int = Field(default=0, ge=0)
+    min_length: int = Field(default=0, ge=0, le=1_000_000)
     """Minimum tokens of an output, not counting the end token; the maximum length takes precedence.
     """
-    nbest: int = Field(default=1, ge=1)
+    nbest: int = Field(default=1, ge=1, le=1000)
     """Hypotheses returned for each sentence; at most `beam`."""
-    groups: int = Field(default=1, ge=1)
+    groups: int = Field(default=1, ge=1, le=1000)
     """Number of equal groups in diverse beam search; must divide `beam`."""
     diversity: float = Field(default=0.5, ge=0)
     """Penalty on a token's log probability for each hypothesis of an earlier group that takes it.
     """
-    no_repeat: int = Field(default=0, ge=0)
+    no_repeat: int = Field(default=0, ge=0, le=1000)
     """Length of n-grams that may not occur twice in an output; 0 for no limit."""
     repetition_penalty: float = Field(default=1.0, ge=1)
     """Factor on the log probability of tokens that the output already contains."""
     avoid: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Words or phrases that no output may contain; they match complete words only."""
-    iterations: int = Field(default=10, ge=1)
+    iterations: int = Field(default=10, ge=1, le=1000)
     """Iterations of mask-predict; other searches ignore it."""
-    lengths: int = Field(default=5, ge=1)
+    lengths: int = Field(default=5, ge=1, le=1000)
     """Candidate lengths per output in mask-predict; other searches ignore it."""
     sample: SampleSettings | None = None
     """Sample `beam` outputs instead of searching; null searches."""
@@ -121,14 +127,25 @@ def search_settings(search: Mapping[str, Any]) -> SearchSettings:
         ) from None
 
 
+def _zero_or_warm(temperature: float) -> float:
+    if 0 < temperature < COLDEST:
+        msg = f"must be 0 or at least {COLDEST:g}"
+        raise ValueError(msg)
+    return temperature
+
+
 class GenerateSettings(BaseModel):
     """How continuations are generated."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
-    max_new: int = Field(default=50, ge=1)
+    max_new: int = Field(default=50, ge=1, le=1_000_000)
     """Maximum number of tokens to generate, not counting the prompt."""
-    temperature: float = Field(default=0.0, ge=0.0)
+    temperature: Annotated[float, AfterValidator(_zero_or_warm)] = Field(
+        default=0.0, ge=0.0, le=HOTTEST
+    )
     """Sampling temperature: logits are divided by it; 0 takes the most probable token."""
     top_k: int | None = Field(default=None, ge=1)
     """Sample from this many most probable tokens; null is all."""
@@ -139,7 +156,7 @@ class GenerateSettings(BaseModel):
     """
     seed: int = Field(default=1, ge=0, lt=2**63)
     """Seed of the random numbers; they depend on it and on the prompt."""
-    samples: int = Field(default=1, ge=1)
+    samples: int = Field(default=1, ge=1, le=1000)
     """Continuations of each prompt; all are equal if the temperature is 0."""
 
     @property

@@ -28,6 +28,7 @@ def open_folder(
     precision: Precision = "float32",
     compile_steps: CompileChoice = "off",
     blocks: Iterable[BlockType] = (),
+    verify: bool = True,
 ) -> Model:
     """Open a checkpoint folder, which is self-contained; the public `weft.open`.
 
@@ -40,6 +41,8 @@ def open_folder(
             both once there is enough to decode.
         blocks: block types that the model uses besides the installed ones; a checkpoint never
             names code.
+        verify: whether to compare the files with the checkpoint's manifest; this reads the weights
+            once more, about a second for each gigabyte.
 
     Returns:
         The model; `translate` translates lines, and `parse` of a parser returns trees.
@@ -64,6 +67,7 @@ def open_folder(
         precision=precision,
         steps=Steps(compile_steps),
         blocks=blocks,
+        verify=verify,
     )
 
 
@@ -75,6 +79,7 @@ def open_model(
     precision: str = "float32",
     steps: Steps | None = None,
     blocks: Iterable[BlockType] = (),
+    verify: bool = True,
 ) -> Model:
     """Open a checkpoint folder, as `open_folder` does.
 
@@ -85,12 +90,14 @@ def open_model(
         precision: `float32` or `bfloat16`.
         steps: how decoding steps are run; default: not compiled.
         blocks: block types that the model uses besides the installed ones.
+        verify: whether to compare the files with the manifest.
 
     Raises:
-        InputError: the checkpoint is incomplete, or its tokenizer does not match the model.
+        InputError: the checkpoint is incomplete or damaged, or its tokenizer does not match the
+            model.
         SpecError: the checkpoint uses an unknown block.
     """
-    checkpoint = open_checkpoint(folder, blocks)
+    checkpoint = open_checkpoint(folder, blocks, verify=verify)
     settings = search_settings({**checkpoint.run.get("search", {}), **(search or {})})
     model = ready(checkpoint, settings, device, half=precision == "bfloat16")
     if steps is not None:

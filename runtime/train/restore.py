@@ -123,6 +123,14 @@ def _resumed(model: nn.Module, context: TrainingContext, folder: Path) -> State:
         " the new run to reuse the weights that fit",
     )
     now = context.run.model_dump(mode="json")
+    before = checkpoint.run.get("optimizer", {}).get("type", now["optimizer"]["type"])
+    if before != now["optimizer"]["type"]:
+        raise InputError(
+            f"the run was started with the optimizer '{before}'; another one cannot use its state",
+            place="/optimizer/type",
+            help=f"set 'optimizer.type' to '{before}', or start a new run with --out; set 'start'"
+            " in the new run to reuse the weights",
+        )
     different = [key for key, value in now.items() if differs({key: value}, checkpoint.run)]
     if changed := ", ".join(key for key in different if key not in SAME):
         listener.log(f"warning: settings differ from the start of the run: {changed}")

@@ -34,6 +34,7 @@ from .retention import checkpoints, thin, write_mean
 from .schedule import learning_rate
 from .signals import stop_requested
 from .transforms.activation_checkpointing import checkpoint_activations_of_run
+from .transforms.dropout import Dropouts
 from .transforms.kernel_choice import chosen_kernels
 from .transforms.unpad import unpad_for_run
 
@@ -58,11 +59,7 @@ class Trainer:
         if warning := check_share(run.accumulate, world.data_parallel_size):
             context.listener.log(warning)
         self.model = build(context.graph, seed=run.seed, device=context.place.device)
-        self._dropouts: list[tuple[Any, float]] = [
-            (module, probability)
-            for module in self.model.modules()
-            if isinstance(probability := getattr(module, "dropout", None), float)
-        ]
+        self._dropouts = Dropouts(self.model)
         self.state, restored = restore(self.model, context, resume=resume)
         self.state.data = context.data
         unpad_for_run(self.model, context)
@@ -180,8 +177,7 @@ class Trainer:
         """Run one update; return loss, nll and auxiliary loss per target token."""
         state, run, place = self.state, self.run, self.context.place
         number = state.update + 1
-        for module, probability in self._dropouts:
-            module.dropout = probability if number >= run.dropout_from else 0.0
+        self._dropouts.set(active=number >= run.dropout_from)
         total = micro_batches.target_tokens
         summed = torch.zeros(3, dtype=torch.float64, device=place.device)
         rounds = micro_batches.rounds if self.engine.in_step else len(micro_batches.batches)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 from weft.runtime.cli import terminal
+from weft.runtime.cli.main import main
 from weft.runtime.cli.terminal import LINES, Reporter
 from weft.runtime.train.context import Progress
 
@@ -90,3 +93,35 @@ def test_a_line_that_is_not_utf_8_is_empty(
 
     assert list(terminal.text_lines(str(source), "it is skipped")) == ["a", "", "b"]
     assert capsys.readouterr().err == "warning: line 2: not UTF-8, so it is skipped\n"
+
+
+def test_a_reader_that_has_gone_does_not_end_a_training() -> None:
+    """`weft train ... 2>&1 | head` closes the pipe; the training goes on without its log."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as stream:
+        reporter = Reporter(terminal.console(stream))
+        counter = terminal.Counter("lines", stream=stream, clock=lambda: 0.0)
+
+        reporter.log("first")
+        reporter.log("second")
+        counter.more(1)
+        counter.close()
+
+    assert reporter.console.quiet
+
+
+def test_a_full_disk_is_a_message(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors of the system come with a number, and not always with a file."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("weft.runtime.cli.specs.render", full)
+
+    assert main(["show", "transformer-tiny"]) == 1
+    printed = capsys.readouterr().err
+    assert "error: cannot read or write: No space left on device" in printed
+    assert "free disk space" in printed

@@ -15,6 +15,7 @@ from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.manifest import DamagedError
 from weft.runtime.system.lock import locked
+from weft.runtime.train.optimize import OptimizerSettings
 from weft.runtime.train.retention import checkpoints
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
@@ -120,6 +121,15 @@ def test_other_training_data_give_a_warning(begun: tuple[Run, Path], tmp_path: P
     api.train(run, out=folder, resume=True, listener=log)
 
     assert [line for line in log.lines if "training data differ" in line]
+
+
+def test_another_optimizer_names_a_way_out(begun: tuple[Run, Path]) -> None:
+    """The state of one optimizer means nothing to another."""
+    run, folder = begun
+    other = run.model_copy(update={"optimizer": OptimizerSettings(type="sgd")})
+
+    with pytest.raises(InputError, match=r"optimizer 'adam'.*\n.*\n.*set 'optimizer.type' to"):
+        api.train(other, out=folder, resume=True)
 
 
 def test_one_process_at_a_time_uses_the_folder_of_a_run(tmp_path: Path) -> None:
