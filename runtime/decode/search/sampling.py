@@ -13,9 +13,6 @@ from torch import Tensor
 
 from ..settings import SampleSettings
 
-_COLDEST = 1e-30
-"""Lowest temperature that float32 distinguishes from 0."""
-
 
 def filtered(log_p_RV: Tensor, settings: SampleSettings) -> Tensor:
     """Return the log probabilities, up to a constant, from which a token is drawn.
@@ -24,10 +21,9 @@ def filtered(log_p_RV: Tensor, settings: SampleSettings) -> Tensor:
         log_p_RV: the model's log probabilities, after logits processors.
         settings: temperature and truncation.
     """
-    # Subtract the maximum first, so that a low temperature does not make all scores infinite.
-    temperature = max(settings.temperature, _COLDEST)
+    # Subtract the maximum first, which keeps the scores of a low temperature small.
     best_R1 = log_p_RV.amax(-1, keepdim=True)
-    scores_RV = (log_p_RV - best_R1.where(best_R1 > -torch.inf, 0.0)) / temperature
+    scores_RV = (log_p_RV - best_R1.where(best_R1 > -torch.inf, 0.0)) / settings.temperature
     if 0 < settings.top_k < scores_RV.size(1):
         scores_RV = scores_RV.masked_fill(~_best(scores_RV, settings.top_k), -torch.inf)
     if settings.min_p > 0:

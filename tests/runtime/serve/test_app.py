@@ -163,6 +163,12 @@ WRONG: list[tuple[dict[str, Any], int, str, str]] = [
         "/search/sample/top_p",
         "",
     ),
+    (
+        {"json": {"source": "a", "search": {"sample": {"temperature": 1e-30}}}},
+        422,
+        "/search/sample/temperature",
+        "must be at least 0.01",
+    ),
     ({"json": {"source": "a", "search": {"baem": 2}}}, 422, "/search/baem", "unknown key"),
     ({"json": {"source": [3]}}, 422, "/source/0", ""),
     ({"json": {}}, 422, "/source", "is missing"),

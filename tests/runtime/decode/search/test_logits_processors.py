@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from torch import Tensor
 from weft.runtime.decode.search.constraints import Avoidance, Inclusion, standing, texts_of
 from weft.runtime.decode.search.logits_processors import (
@@ -24,11 +25,15 @@ from weft.runtime.decode.search.sampling import Sampler, filtered
 from weft.runtime.decode.search.search import beam_search, sample
 from weft.runtime.decode.search.top_k import BannedTokens
 from weft.runtime.decode.settings import (
+    COLDEST,
+    HOTTEST,
+    GenerateSettings,
     Hypothesis,
     SampleSettings,
     SearchSettings,
 )
 from weft.runtime.decode.stepper import EnsembleStepper
+from weft.specs.wording import describe
 
 PAD, EOS, UNK, BOS = range(4)
 IDS = {"bos": BOS, "eos": EOS, "pad": PAD}
@@ -432,9 +437,27 @@ def test_top_k_breaks_ties_by_the_lowest_id() -> None:
 
 
 def test_the_lowest_temperature_is_greedy() -> None:
-    """Even where every log probability divided by it is infinite."""
-    log_p = torch.tensor([[-0.5, -0.4, -3.0], [-torch.inf, -torch.inf, -torch.inf]])
+    """And the highest is uniform; no value is nan, even where no token is allowed."""
+    log_p = torch.tensor([[-3.0, -0.4, -9.0], [-torch.inf, -torch.inf, -torch.inf]])
 
-    kept = filtered(log_p, SampleSettings(temperature=1e-300)).exp()
+    coldest = filtered(log_p, SampleSettings(temperature=COLDEST)).exp()
+    hottest = filtered(log_p, SampleSettings(temperature=HOTTEST)).exp()
 
-    assert kept.tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    assert coldest.tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    assert hottest[0].min() > 0.9
+    assert hottest[1].tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("temperature", [1e-30, 0.009, 101.0, 1e30, float("nan"), float("inf")])
+def test_extreme_temperatures_are_refused(temperature: float) -> None:
+    """In float32 they give infinite scores, or no difference between tokens."""
+    with pytest.raises(ValidationError):
+        SampleSettings(temperature=temperature)
+    with pytest.raises(ValidationError) as caught:
+        GenerateSettings(temperature=temperature)
+
+    assert describe(caught.value.errors()[0]) in (
+        "must be 0 or at least 0.01",
+        "must be at most 100",
+        "must be a finite number",
+    )
