@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import math
+import os
 import shlex
 import sys
 import time
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ...specs.findings import InputError
 from ..export.ctranslate2.quantization import Quantization
@@ -39,9 +41,12 @@ from .parameters import (
     overridden,
 )
 
+if TYPE_CHECKING:
+    from ..serve.service import Service
+
 LINES = 32
 """Number of lines of `weft export --text` that both engines translate."""
-PACKAGES = {"fastapi", "uvicorn", "prometheus_client", "starlette"}
+PACKAGES = ("fastapi", "prometheus_client", "starlette", "uvicorn")
 """Packages of the extra `serve`."""
 
 
@@ -344,40 +349,42 @@ def serve(
         InputError: the checkpoint cannot be opened or does not translate, the address is not
             available, or a required package is not installed.
     """
-    try:
-        # Only this command needs these packages.
-        from ..serve.server import bound, serve_until_told
-        from ..serve.service import Service
-    except ModuleNotFoundError as error:
-        if error.name not in PACKAGES:
-            raise
-        raise InputError(
-            f"serving needs the package '{error.name}'",
-            help="install the extra: pip install 'weft[serve]'",
-        ) from None
+    for package in PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            help_ = "install the extra: pip install 'weft[serve]'"
+            raise InputError(f"serving needs the package '{package}'", help=help_)
+    # Opening the model imports torch and FastAPI; until then the server answers without them.
+    from ..serve.server import bound, serve_until_told
+
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
     began = time.monotonic()
-    reachable = Access(**access)
-    with bound(reachable.host, reachable.port) as address:
+    reachable, limited = Access(**access), Limits(**limits)
+
+    def opened() -> Service:
+        from ..serve.service import Service
+
         # A server runs indefinitely, so assume that compile time will be repaid.
-        model = open_checkpoints(
-            checkpoint,
-            search_of(search, sampling, sample=sample),
-            place,
-            work=math.inf,
-        )
-        service = Service(model, Limits(**limits))
-        service.warm()
+        searched = search_of(search, sampling, sample=sample)
+        return Service(open_checkpoints(checkpoint, searched, place, work=math.inf), limited)
+
+    with bound(reachable.host, reachable.port) as address:
         name, number = address.getsockname()[:2]
         shown = f"[{name}]" if ":" in name else name
+        terminal.notice(f"listening on port {number}; opening {checkpoint}")
 
-        def started() -> None:
+        def started(service: Service) -> None:
             half = "bfloat16" if service.model.half else "float32"
             terminal.notice(
                 f"{service.model.graph.name} ({half}) at http://{shown}:{number}, ready after "
                 f"{time.monotonic() - began:.1f} s; POST /translate, GET /openapi.json"
             )
 
-        unfinished = serve_until_told(service, address, started=started)
-    terminal.notice(f"stopped; {unfinished} sentences unfinished")
-    return int(unfinished > 0)
+        stopped = serve_until_told(opened, address, limited, started=started)
+    terminal.notice(f"stopped; {stopped.unfinished} sentences unfinished")
+    code = int(stopped.unfinished > 0)
+    if stopped.busy:
+        # The thread that imports or compiles cannot be interrupted, and Python may crash at exit.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code

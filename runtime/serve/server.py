@@ -1,25 +1,37 @@
-"""Run an application on a socket, with graceful shutdown.
+"""Run an application on a socket: answer while the model is opened, and shut down gracefully.
 
-At the first SIGTERM or SIGINT the server finishes accepted requests, responds to new ones
-with 503, and then closes.  At a second signal it drops the requests that still wait.
+The socket answers at once.  A thread opens the model; until then `GET /health` has the status
+`starting`, and translation requests get 503.  At the first SIGTERM or SIGINT the server finishes
+accepted requests, responds to new ones with 503, and then closes.  At a second signal it drops the
+requests that still wait.
+
+This module imports neither torch nor FastAPI, which take seconds; the thread does.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
+import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from ...specs.findings import InputError
-from .app import make_app
 from .limits import Limits
 from .protocol.connection import guarded
 from .protocol.framing import MOST_HEAD
-from .service import Service
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from .service import Service
 
 LOG = logging.getLogger("weft.serve")
 
@@ -67,12 +79,78 @@ def bound(host: str, port: int) -> socket.socket:
     return made
 
 
+class Front:
+    """The application that the socket serves: that of the model, once it is open."""
+
+    def __init__(self) -> None:
+        """Begin without a model."""
+        self.began = time.monotonic()
+        self.service: Service | None = None
+        self.failure: BaseException | None = None
+        """Why the model could not be opened."""
+        self.stopped = False
+        """Whether the server has closed, so that a model opened now is not used."""
+        self._app: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to one request."""
+        if self._app is not None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            status, body = self._starting(scope["path"])
+            headers = [
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(body)).encode()),
+                (b"retry-after", b"2"),
+                (b"connection", b"close"),
+            ]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+
+    def _starting(self, path: str) -> tuple[int, bytes]:
+        """Return status and body of a response while the model is opened."""
+        if path == "/health/live":
+            return 200, json.dumps({"status": "live"}).encode()
+        if path == "/health":
+            seconds = round(time.monotonic() - self.began, 3)
+            state = {"status": "starting", "model": "", "waiting": 0, "seconds": seconds}
+            return 503, json.dumps(state).encode()
+        error = {"place": "", "problem": "the server is starting", "help": "retry in 2 seconds"}
+        return 503, json.dumps({"errors": [error]}).encode()
+
+    def open(
+        self,
+        open_service: Callable[[], Service],
+        stack: ExitStack,
+        started: Callable[[Service], None],
+    ) -> None:
+        """Open the model and serve it; then measure whether compiled steps are faster."""
+        try:
+            service = open_service()
+            from .app import make_app  # noqa: PLC0415 - imports FastAPI
+
+            app = make_app(service)
+            service.warm()
+            if self.stopped:
+                return
+            stack.enter_context(service.running())
+            self._app, self.service = app, service
+            started(service)
+        except BaseException as error:  # noqa: BLE001 - raised by `serve_until_told`
+            self.failure = error
+            return
+        try:
+            service.tune()
+        except Exception:
+            LOG.exception("measuring compiled steps failed; steps run uncompiled")
+
+
 class _Server(uvicorn.Server):
     """A server that finishes accepted requests before it closes."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, drain: float) -> None:
+    def __init__(self, config: uvicorn.Config, front: Any, drain: float) -> None:
         super().__init__(config)
-        self._service, self._drain = service, drain
+        self._front, self._drain = front, drain
         self._since: float | None = None
         self._hurried = False
         self.unfinished = 0
@@ -80,18 +158,25 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         """Begin to stop at the first signal; drop waiting requests at the second."""
+        service = self._front.service
+        if service is None:
+            self.should_exit = True
+            return
         # Drop them in the next tick: the signal may interrupt code that holds the queue's lock.
-        self._hurried = self._service.stopping
-        self._service.stopping = True
+        self._hurried = service.stopping
+        service.stopping = True
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to close; called ten times per second."""
-        if self._service.stopping and not self.should_exit:
+        service = self._front.service
+        if self._front.failure is not None:
+            self.should_exit = True
+        elif service is not None and service.stopping and not self.should_exit:
             now = time.monotonic()
             self._since = self._since or now
             if self._hurried or now - self._since > self._drain:
-                self.unfinished += self._service.batcher.abandon()
-            if self._hurried or not self._service.batcher.busy or self.unfinished:
+                self.unfinished += service.batcher.abandon()
+            if self._hurried or not service.batcher.busy or self.unfinished:
                 self.should_exit = True
         return await super().on_tick(counter)
 
@@ -112,41 +197,62 @@ def allow_files(connections: int) -> int:
     return min(connections, max(1, soft - _OTHER_FILES))
 
 
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """How a server stopped."""
+
+    unfinished: int
+    """Number of accepted sentences that were dropped."""
+    busy: bool
+    """Whether the thread that opens or compiles the model still runs; it cannot be interrupted."""
+
+
 def serve_until_told(
-    service: Service,
+    open_service: Callable[[], Service],
     made: socket.socket,
+    limits: Limits,
     *,
     log_level: str = "warning",
-    started: Callable[[], None] | None = None,
-) -> int:
+    started: Callable[[Service], None] | None = None,
+) -> Stopped:
     """Serve until SIGTERM or SIGINT.
 
     Args:
-        service: a service that is not running yet.
+        open_service: opens the model and returns a service that is not running yet; called in
+            another thread.
         made: the socket that `bound` returned.
+        limits: limits on connections.
         log_level: log level of the HTTP server, which logs to stderr.
         started: called when the server is ready.
 
-    Returns:
-        Number of accepted sentences that were dropped.
+    Raises:
+        InputError: the model cannot be opened or served.
     """
-    limits = service.limits
     fit = allow_files(limits.connections)
     if fit < limits.connections:
         LOG.warning("the limit of open files allows %s connections; see 'ulimit -n'", f"{fit:,}")
         limits = limits.model_copy(update={"connections": fit})
-    server = _Server(_config(service, log_level, limits), service, limits.drain)
-    with service.running():
-        if started is not None:
-            started()
+    front = Front()
+    server = _Server(config_of(front, limits, log_level), front, limits.drain)
+    with ExitStack() as stack:
+        thread = threading.Thread(
+            target=front.open,
+            args=(open_service, stack, started or (lambda _: None)),
+            name="weft-open",
+            daemon=True,
+        )
+        thread.start()
         server.run(sockets=[made])
-    return server.unfinished
+        front.stopped = True
+    if front.failure is not None:
+        raise front.failure
+    return Stopped(server.unfinished, thread.is_alive())
 
 
-def _config(service: Service, log_level: str, limits: Limits) -> uvicorn.Config:
-    """Return the configuration of the HTTP server."""
+def config_of(app: ASGIApp, limits: Limits, log_level: str) -> uvicorn.Config:
+    """Return the configuration of the HTTP server for an application."""
     return uvicorn.Config(
-        make_app(service),
+        app,
         log_level=log_level,
         access_log=log_level in ("debug", "info"),
         server_header=False,

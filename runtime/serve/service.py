@@ -6,6 +6,7 @@ checks each request against the limits and returns a job to wait for.
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from pydantic import ValidationError
 from ...specs.findings import InputError
 from ...specs.wording import describe
 from ..analysis.alignment import reading_source
-from ..compile.decode_compile import steps_of
+from ..compile.decode_compile import Steps, steps_of, use_steps
 from ..decode.settings import SearchSettings
 from ..decode.translate import TranslationRequest, Translator
 from ..model.model import Model
@@ -69,6 +70,7 @@ class Service:
         self.model, self.limits = model, limits
         self.began = time.monotonic()
         self.stopping = False
+        self._tuned: Model | None = None
         self._translator = lru_cache(_TRANSLATORS)(self._made)
         self.metrics = Metrics(lambda: self.batcher.waiting)
         self.batcher = Batcher[Work, TranslationRequest, Made](
@@ -88,14 +90,44 @@ class Service:
     def warm(self) -> None:
         """Translate a word, so that the first request does not wait for one-time work.
 
-        Where steps may be compiled, translate a full batch first, on which compilation is measured,
-        and then a single sentence, because a batch of one is compiled separately.
+        Where steps may be compiled, requests are served uncompiled until `tune` has ended.
         """
-        if steps_of(self.model.module).mode != "plain" and self.model.graph.step_axis:
-            search = self.own.model_copy(update={"min_length": _WARM, "max_length": 2 * _WARM})
-            for count in (self.limits.batch, 1):
-                self._translated(Work(search), [TranslationRequest("a " * _WARM)] * count)
+        self._tuned = self._copied()
         self._translated(Work(self.own), [TranslationRequest("a")])
+
+    def tune(self) -> None:
+        """Measure whether compiled steps are faster, and if so, use them from then on.
+
+        This may take minutes and is done in a thread of its own, on a copy of the model that shares
+        its weights; the model itself serves requests meanwhile.  A full batch is translated first,
+        on which compilation is measured, and then a single sentence, because a batch of one is
+        compiled separately.
+        """
+        if self._tuned is None:
+            return
+        tuned, self._tuned = self._tuned, None
+        search = self.own.model_copy(update={"min_length": _WARM, "max_length": 2 * _WARM})
+        translator = replace(tuned, search=search).translator
+        for count in (self.limits.batch, 1):
+            requests = [TranslationRequest("a " * _WARM)] * count
+            list(translator.hypotheses(requests, buffer=count))
+        if any(steps_of(one).mode == "compiled" for one in (tuned.module, *tuned.others)):
+            self.model = tuned
+            self._translator.cache_clear()
+
+    def _copied(self) -> Model | None:
+        """Return a model with the same weights whose steps may be compiled; None if they may not.
+
+        The steps of the service's own model are plain from now on.
+        """
+        modules = self.model.module, *self.model.others
+        if not self.model.graph.step_axis or all(steps_of(one).mode == "plain" for one in modules):
+            return None
+        copies = [copy.copy(one) for one in modules]
+        for one, copied in zip(modules, copies, strict=True):
+            use_steps(copied, steps_of(one))
+            use_steps(one, Steps("off"))
+        return replace(self.model, module=copies[0], others=tuple(copies[1:]))
 
     def _made(self, search: SearchSettings) -> Translator:
         return replace(self.model, search=search).translator

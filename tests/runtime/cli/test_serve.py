@@ -103,8 +103,8 @@ def test_a_process_stopped_under_load_answers_every_accepted_request(
 
     try:
         assert process.stderr is not None
-        found = re.search(r"http://127.0.0.1:\d+", process.stderr.readline())
-        assert found
+        lines_of_log = (re.search(r"http://127.0.0.1:\d+", one) for one in process.stderr)
+        found = next(one for one in lines_of_log if one)
         callers = [threading.Thread(target=call, args=(n, found[0])) for n in range(12)]
         for caller in callers:
             caller.start()

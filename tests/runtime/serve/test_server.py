@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import uvicorn
 from weft.runtime import api
+from weft.runtime.serve.app import make_app
 from weft.runtime.serve.batcher import Batcher, ClosedError
 from weft.runtime.serve.limits import Limits
-from weft.runtime.serve.server import _config, _Server, allow_files, bound
+from weft.runtime.serve.server import _Server, allow_files, bound, config_of
 from weft.runtime.serve.service import Service
 
 
@@ -21,7 +22,7 @@ def test_a_connection_over_the_limit_is_refused(model: api.Model) -> None:
     service = Service(model, Limits(connections=2))
 
     async def statuses() -> list[bytes]:
-        server = uvicorn.Server(_config(service, "critical", service.limits))
+        server = uvicorn.Server(config_of(make_app(service), service.limits, "critical"))
         address = bound("127.0.0.1", 0)
         serving = asyncio.create_task(server.serve(sockets=[address]))
         while not server.started:
@@ -70,7 +71,8 @@ def test_waiting_requests_are_dropped_at_the_second_signal_or_after_draining(
     batcher._thread = SimpleNamespace(is_alive=lambda: True)  # no worker processes the queue
     jobs = [batcher.submit(1, [1, 2, 3]), batcher.submit(2, [4])]
     service: Any = SimpleNamespace(batcher=batcher, stopping=False)
-    server = _Server(uvicorn.Config(nothing), service, drain)
+    front = SimpleNamespace(service=service, failure=None)
+    server = _Server(uvicorn.Config(nothing), front, drain)
 
     for _ in range(signals):
         server.handle_exit(signal.SIGTERM, None)

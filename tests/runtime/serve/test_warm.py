@@ -1,4 +1,4 @@
-"""The warm-up of a server, with full batches where steps may be compiled."""
+"""The start of a server: requests are served uncompiled while compiled steps are measured."""
 
 from __future__ import annotations
 
@@ -12,20 +12,32 @@ import torch
 from torch import Tensor
 from weft.runtime import api
 from weft.runtime.compile import decode_compile as module
-from weft.runtime.compile.decode_compile import Measured, Steps, use_steps
+from weft.runtime.compile.decode_compile import Measured, Steps, steps_of, use_steps
+from weft.runtime.decode.translate import TranslationRequest
 from weft.runtime.serve.limits import Limits
-from weft.runtime.serve.service import Service
+from weft.runtime.serve.service import Service, Work
+
+REQUEST = TranslationRequest("sun moon")
 
 
-def test_compiled_steps_are_measured_on_a_full_batch(
-    toy_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("gain", "mode"), [(2.0, "compiled"), (1.0, "plain")])
+def test_compiled_steps_are_measured_apart_from_requests(
+    gain: float,
+    mode: str,
+    toy_checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A full batch is decoded before any request, and then a single sentence."""
+    """On a full batch and a single sentence; the service uses compiled steps if they are faster."""
     rows: list[int] = []
+    during: list[str] = []
 
     def measure(_: Any, __: Any, moving: Mapping[str, Tensor], *___: Any) -> Measured:
         rows.append(moving["target"].size(0))
-        return Measured(1.0, 0.5, 60.0, rows[-1])
+        before = len(rows)
+        during.append(service._translated(Work(service.own), [REQUEST])[0]["translations"])
+        assert len(rows) == before  # a request runs no compiled step meanwhile
+        return Measured(1.0, 1.0 / gain, 60.0, rows[-1])
 
     def compiled(function: Any, **_: Any) -> Any:
         def call(layer: Any, x: Tensor, *given: Any, **named: Any) -> Any:
@@ -39,11 +51,24 @@ def test_compiled_steps_are_measured_on_a_full_batch(
     monkeypatch.setattr(torch, "compile", compiled)
     model = api.open_model(toy_checkpoint, steps=Steps("auto", work=math.inf))
     beam = model.search.beam
+    service = Service(model, Limits(batch=3))
 
-    Service(model, Limits(batch=3)).warm()
+    service.warm()
+    assert rows == []
+    [expected] = service._translated(Work(service.own), [REQUEST])
+    assert rows == []
+    service.tune()
 
     assert rows[0] == 3 * beam
-    assert rows[-1] == beam
+    assert steps_of(service.model.module).mode == mode
+    assert during == [expected["translations"]]
+    count = len(rows)
+    [again] = service._translated(Work(service.own), [REQUEST])
+    assert again["translations"] == expected["translations"]
+    if mode == "compiled":
+        assert rows[count - 1] == rows[-1] == beam
+    assert (len(rows) > count) == (mode == "compiled")
+    service.tune()  # a second time does nothing
 
 
 def test_plain_steps_need_no_more_than_a_word(
@@ -60,6 +85,9 @@ def test_plain_steps_need_no_more_than_a_word(
         lambda self, work, requests: batches.append(len(requests)) or own(self, work, requests),
     )
 
-    Service(model, Limits()).warm()
+    service = Service(model, Limits())
+    service.warm()
+    service.tune()
 
     assert batches == [1]
+    assert service.model is model
