@@ -23,6 +23,7 @@ from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
 from ..system.memory import Growth
 from .context import Progress, Result, TrainingContext
+from .distributed.heartbeat import watched
 from .distributed.sampler import MicroBatches, check_share, seed_of, stream_micro_batches
 from .distributed.world import signal_name
 from .engine import Engine
@@ -80,6 +81,11 @@ class Trainer:
 
     def train(self) -> Result:
         """Train until all updates are done, the patience runs out or a signal arrives."""
+        world = self.world
+        with watched(world.store, world.rank, world.size, self.run.parallel.patience):
+            return self._train()
+
+    def _train(self) -> Result:
         run, state = self.run, self.state
         work = prefetch(self._stream_micro_batches())
         started, before = time.monotonic(), state.seconds

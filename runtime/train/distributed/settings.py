@@ -21,3 +21,6 @@ class ParallelSettings(Settings):
     tensor: Annotated[int, Field(ge=1)] = 1
     """Tensor parallelism: number of processes that share the heads of each attention and the width
     of each feed-forward map.  The processes of such a group read the same batches."""
+    patience: Annotated[float, Field(ge=10)] = 180.0
+    """Seconds after which a process that sends no heartbeat ends the training.  Without it, the
+    others would wait two hours for a process that was stopped or hangs."""

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.distributed_c10d import PrefixStore, _set_pg_timeout
+from torch.distributed.distributed_c10d import PrefixStore, Store, _set_pg_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from ....specs.findings import InputError
@@ -46,6 +46,8 @@ class World:
     """Number of processes."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     """Device of this process."""
+    store: Store | None = field(default=None, repr=False)
+    """Keys and values that the processes share; None for a single process."""
     mesh: DeviceMesh | None = None
     """The processes as a mesh `data` x `tensor`; None for a single process."""
 
@@ -175,7 +177,7 @@ def world(device: torch.device, settings: ParallelSettings) -> Iterator[World]:
         )
         for group in (None, mesh["data"].get_group(), mesh["tensor"].get_group()):
             _set_pg_timeout(PATIENCE, group)
-        yield World(rank, size, device, mesh)
+        yield World(rank, size, device, group_store, mesh)
     finally:
         dist.destroy_process_group()
 
