@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ...specs.findings import InputError
-from ..system.lock import is_locked, waiting_for
+from ..system.lock import acquire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -102,15 +102,17 @@ def resuming(
 @contextmanager
 def _locked(work: Path, log: Callable[[str], None]) -> Iterator[None]:
     """Lock a folder for this process; create it if it is missing."""
-    while True:
+    lock = None
+    while lock is None:
+        # The previous holder may have removed the folder, and the lock file with it.
         work.mkdir(exist_ok=True)
-        if is_locked(work / LOCK):
-            log(f"waiting for another process that prepares {work}")
-        with waiting_for(work / LOCK) as still_there:
-            # The previous holder may have removed the folder, and the lock file with it.
-            if still_there:
-                yield
-                return
+        lock = acquire(
+            work / LOCK, lambda: log(f"waiting for another process that prepares {work}")
+        )
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _free(folder: Path, marker: str) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,24 +59,26 @@ def _described(owner: Path) -> str:
         return "it has not yet written its name"
 
 
-@contextmanager
-def waiting_for(path: Path) -> Iterator[bool]:
-    """Lock a file, waiting for other processes; create it if it is missing.
+def acquire(path: Path, waits: Callable[[], None]) -> FileLock | None:
+    """Lock a file, waiting for the process that holds the lock.
 
     Args:
-        path: the lock file; the process that holds the lock may remove it.
+        path: the lock file; created if it is missing.
+        waits: called once if another process holds the lock.
 
-    Yields:
-        Whether the file still exists: if not, the lock is worth nothing.
+    Returns:
+        The lock; None if that process has removed the file or its folder in the meantime.
     """
-    with FileLock(path):
-        yield path.is_file()
-
-
-def is_locked(path: Path) -> bool:
-    """Return whether another process holds the lock of a file."""
+    lock = FileLock(path)
     try:
-        with FileLock(path, timeout=0):
-            return False
-    except Timeout:
-        return True
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            waits()
+            lock.acquire()
+    except FileNotFoundError:
+        return None
+    if path.is_file():
+        return lock
+    lock.release()
+    return None
