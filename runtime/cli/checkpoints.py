@@ -354,11 +354,13 @@ def serve(
             help_ = "install the extra: pip install 'weft[serve]'"
             raise InputError(f"serving needs the package '{package}'", help=help_)
     # Opening the model imports torch and FastAPI; until then the server answers without them.
+    from ..serve.access import read_token
     from ..serve.server import bound, serve_until_told
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
     began = time.monotonic()
     reachable, limited = Access(**access), Limits(**limits)
+    token = read_token(reachable.token_file)
 
     def opened() -> Service:
         from ..serve.service import Service
@@ -379,7 +381,9 @@ def serve(
                 f"{time.monotonic() - began:.1f} s; POST /translate, GET /openapi.json"
             )
 
-        stopped = serve_until_told(opened, address, limited, started=started)
+        stopped = serve_until_told(
+            opened, address, limited, token=token, origins=reachable.cors, started=started
+        )
     terminal.notice(f"stopped; {stopped.unfinished} sentences unfinished")
     code = int(stopped.unfinished > 0)
     if stopped.busy:

@@ -22,7 +22,16 @@ _LONGEST = 200
 """Maximum characters of a place, a problem or a help text."""
 _KEY = 40
 """Maximum characters of an unknown key in a message."""
-PATHS = ("/translate", "/health", "/health/live", "/metrics", "/openapi.json")
+PATHS = (
+    "/translate",
+    "/languages",
+    "/v1/model",
+    "/health",
+    "/health/live",
+    "/metrics",
+    "/docs",
+    "/openapi.json",
+)
 _HELP = {
     404: f"the paths are {', '.join(PATHS)}",
     405: "use POST for /translate, GET for other paths",

@@ -1,10 +1,13 @@
 """Routes of the HTTP server.
 
     POST /translate     translate texts; texts of different clients share batches
-    GET  /health        status of the server; 503 while it stops
+    GET  /languages     languages of the model, as LibreTranslate answers it
+    GET  /v1/model      name, size, limits and settings of the model
+    GET  /health        status of the server; 503 while it starts or stops
     GET  /health/live   200 as long as the process responds
     GET  /metrics       metrics in the format of Prometheus
-    GET  /openapi.json  machine-readable description of all routes
+    GET  /docs          description of all routes, for people
+    GET  /openapi.json  the same for programs
 
 What a translation request does is in `translating.py`, error responses are in `answers.py`, queue
 and thread in `batcher.py`, sockets and signals in `server.py`.
@@ -18,13 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic.json_schema import models_json_schema
 
 from .answers import PATHS, answer_errors, one_problem
 from .body import BodyLimit
-from .forms import Answer, Ask, Health, Problems
+from .forms import Answer, Ask, Health, LibreAnswer, Problems
+from .libre import LibreAsk, listed
 from .metrics import CONTENT_TYPE
+from .pages import HEADERS, described, page
 from .service import Service
 from .translating import CLIENT_CLOSED_REQUEST, translate
 
@@ -40,6 +45,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     503: {"description": "The queue is full, the request timed out, or the server is stopping."},
 }
 _REFERENCE = "#/components/schemas/{model}"
+_BODY = {"anyOf": [{"$ref": _REFERENCE.format(model=name)} for name in ("Ask", "LibreAsk")]}
 
 
 def make_app(service: Service) -> FastAPI:
@@ -53,27 +59,40 @@ def make_app(service: Service) -> FastAPI:
     app = FastAPI(
         title=f"Weft: {name}",
         description=_described(service),
-        docs_url=None,  # these pages load third-party scripts; use /openapi.json instead
+        docs_url=None,  # these pages load scripts from another server; see `pages.py`
         redoc_url=None,
     )
 
     @app.post(
         "/translate",
-        response_model=Answer,
+        response_model=Answer | LibreAnswer,
         responses={code: {**error, "model": Problems} for code, error in _ERRORS.items()},
         # The body is not a parameter: FastAPI would validate it without bounds.
         openapi_extra={
             "requestBody": {
                 "required": True,
-                "content": {
-                    "application/json": {"schema": {"$ref": _REFERENCE.format(model="Ask")}}
-                },
+                "content": {"application/json": {"schema": _BODY}},
             }
         },
     )
     async def translate_texts(request: Request) -> Response:
-        """Translate one text or several."""
+        """Translate one text or several.
+
+        With `"stream": true` the response has the type application/x-ndjson: a `Result` with its
+        `index` on each line, in the order in which they are done. If a text fails, the last line
+        has `errors`.
+        """
         return await translate(service, request)
+
+    @app.get("/languages")
+    async def languages() -> list[dict[str, Any]]:
+        """Return the languages of the model, as LibreTranslate does; none if they are unknown."""
+        return listed(service.languages)
+
+    @app.get("/v1/model")
+    async def model() -> dict[str, Any]:
+        """Return name, size, fingerprint, languages, limits and search settings of the model."""
+        return described(service)
 
     @app.get(
         "/health",
@@ -101,6 +120,10 @@ def make_app(service: Service) -> FastAPI:
         """Return metrics in the format of Prometheus."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
 
+    @app.get("/docs", response_class=HTMLResponse, include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(page(app.openapi()), headers=HEADERS)
+
     answer_errors(app)
     _describe_bodies(app)
     app.add_middleware(BodyLimit, limits=service.limits, refuse=one_problem)
@@ -119,7 +142,9 @@ def _describe_bodies(app: FastAPI) -> None:
                 description=app.description,
                 routes=app.routes,
             )
-            _, bodies = models_json_schema([(Ask, "validation")], ref_template=_REFERENCE)
+            _, bodies = models_json_schema(
+                [(Ask, "validation"), (LibreAsk, "validation")], ref_template=_REFERENCE
+            )
             made["components"]["schemas"] |= bodies["$defs"]
             app.openapi_schema = made
         return app.openapi_schema

@@ -44,6 +44,9 @@ class Job(Generic[Key, Given, Made]):
     future: Future[list[Made]] = field(default_factory=Future)
     """One result for each sentence, or the error of the first that failed."""
     made: dict[int, Made] = field(default_factory=dict)
+    listener: Callable[[int, Made], None] | None = None
+    """Called with the index and the result of each sentence as soon as it is done, by the worker
+    thread; it must return at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,14 +115,19 @@ class Batcher(Generic[Key, Given, Made]):
         """Whether new jobs are accepted."""
         return self._thread.is_alive() and not self._closed
 
-    def submit(self, key: Key, given: Sequence[Given]) -> Job[Key, Given, Made]:
-        """Queue the sentences of one client.
+    def submit(
+        self,
+        key: Key,
+        given: Sequence[Given],
+        listener: Callable[[int, Made], None] | None = None,
+    ) -> Job[Key, Given, Made]:
+        """Queue the sentences of one client; `listener` is that of its `Job`.
 
         Raises:
             FullError: the queue does not have enough capacity for all of them.
             ClosedError: the batcher is stopping, or its thread has ended.
         """
-        job = Job[Key, Given, Made](key, given, time.monotonic())
+        job = Job[Key, Given, Made](key, given, time.monotonic(), listener=listener)
         if not given:
             job.future.set_result([])
             return job
@@ -229,6 +237,8 @@ class Batcher(Generic[Key, Given, Made]):
             for item, one in pairs:
                 job = item.job
                 job.made[item.index] = one
+                if job.listener is not None and not job.future.done():
+                    job.listener(item.index, one)
                 if len(job.made) == len(job.given) and not job.future.done():
                     job.future.set_result([job.made[index] for index in range(len(job.given))])
 

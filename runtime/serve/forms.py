@@ -119,6 +119,8 @@ class Ask(BaseModel):
     """Search settings; the server's settings apply to omitted ones."""
     alignment: bool = False
     """Whether to return the alignment of source tokens to output tokens."""
+    stream: bool = False
+    """Whether to send each result on a line of its own as soon as it is done."""
 
 
 class Output(BaseModel):
@@ -147,7 +149,10 @@ class Result(BaseModel):
 
     model_config = _CONFIG
 
+    index: int | None = None
+    """Position of the text in the request; only in a stream."""
     source: str = Field(examples=["A dog runs."])
+    """The text."""
     source_tokens: list[str] | None = Field(
         default=None, examples=[["\u2581A", "\u2581dog", "\u2581runs", "."]]
     )
@@ -164,13 +169,24 @@ class Answer(BaseModel):
     results: list[Result]
 
 
+class LibreAnswer(BaseModel):
+    """Translations in the form of LibreTranslate, for a request in that form."""
+
+    model_config = _CONFIG
+
+    translated_text: str | list[str] = Field(alias="translatedText", examples=["Ein Hund läuft."])
+    """The translation, or a list for a list of texts."""
+    alternatives: list[str] | list[list[str]] | None = None
+    """Further translations; only if requested."""
+
+
 class Health(BaseModel):
     """Status of the server."""
 
     model_config = _CONFIG
 
     status: str = Field(examples=["ready"])
-    """`ready`, or `stopping` if new requests are rejected."""
+    """`starting` while the model is opened, `ready`, or `stopping` if new requests are rejected."""
     model: str = Field(examples=["transformer-base"])
     """Name of the spec."""
     waiting: int

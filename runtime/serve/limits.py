@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 
 class Limits(BaseModel):
@@ -55,6 +58,12 @@ class Limits(BaseModel):
         return f"send it within {self.upload:g} seconds, without a pause of {self.stall:g} seconds"
 
 
+def _origin(given: str) -> str:
+    if not re.fullmatch(r"\*|https?://[^/\s?#]+", given):
+        raise ValueError("must be an origin, such as https://example.com")
+    return given
+
+
 class Access(BaseModel):
     """Who can reach the server."""
 
@@ -64,3 +73,9 @@ class Access(BaseModel):
     """Address to listen on: 127.0.0.1 is this machine only, 0.0.0.0 every interface."""
     port: int = Field(default=8000, ge=0, le=65535)
     """Port; 0 picks a free one."""
+    token_file: str | None = None
+    """File with the token that requests must send as `Authorization: Bearer TOKEN`, except to
+    /health. Without it, the environment variable WEFT_TOKEN; without both, no token is needed."""
+    cors: tuple[Annotated[str, AfterValidator(_origin)], ...] = ()
+    """Origin, such as https://example.com, whose web pages may call the server; * is every origin.
+    Repeat the option for several."""

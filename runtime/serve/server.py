@@ -15,7 +15,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import FrameType
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from ...specs.findings import InputError
+from .access import restricted
 from .limits import Limits
 from .protocol.connection import guarded
 from .protocol.framing import MOST_HEAD
@@ -212,6 +213,8 @@ def serve_until_told(
     made: socket.socket,
     limits: Limits,
     *,
+    token: str | None = None,
+    origins: Sequence[str] = (),
     log_level: str = "warning",
     started: Callable[[Service], None] | None = None,
 ) -> Stopped:
@@ -222,6 +225,8 @@ def serve_until_told(
             another thread.
         made: the socket that `bound` returned.
         limits: limits on connections.
+        token: required in requests, except to /health; None requires none.
+        origins: origins whose web pages may call the server.
         log_level: log level of the HTTP server, which logs to stderr.
         started: called when the server is ready.
 
@@ -233,7 +238,8 @@ def serve_until_told(
         LOG.warning("the limit of open files allows %s connections; see 'ulimit -n'", f"{fit:,}")
         limits = limits.model_copy(update={"connections": fit})
     front = Front()
-    server = _Server(config_of(front, limits, log_level), front, limits.drain)
+    app = restricted(front, token=token, origins=origins)
+    server = _Server(config_of(app, limits, log_level), front, limits.drain)
     with ExitStack() as stack:
         thread = threading.Thread(
             target=front.open,

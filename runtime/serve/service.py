@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -27,6 +27,7 @@ from ..model.model import Model
 from ..model.records import Details, text_records
 from .batcher import Batcher, Cancelled, ClosedError, Job
 from .forms import Ask, Problem, merged, too_much
+from .libre import languages_of
 from .limits import Limits
 from .metrics import Metrics
 
@@ -68,6 +69,7 @@ class Service:
         """
         self.own = model.translator.search
         self.model, self.limits = model, limits
+        self.languages = languages_of(model.checkpoint.run)
         self.began = time.monotonic()
         self.stopping = False
         self._tuned: Model | None = None
@@ -147,8 +149,14 @@ class Service:
             Details(alignment=work.alignment),
         )
 
-    def submit(self, ask: Ask) -> Job[Work, TranslationRequest, Made]:
+    def submit(
+        self, ask: Ask, listener: Callable[[int, Made], None] | None = None
+    ) -> Job[Work, TranslationRequest, Made]:
         """Check a request and queue its sentences.
+
+        Args:
+            ask: the request.
+            listener: called with the index and result of each sentence as soon as it is done.
 
         Raises:
             RefusedError: the request is invalid or exceeds a limit.
@@ -166,7 +174,8 @@ class Service:
         if ask.alignment:
             self._can_align()
         work = Work(search, ask.alignment)
-        job = self.batcher.submit(work, [text.request for text in ask.source])
+        requests = [text.request for text in ask.source]
+        job = self.batcher.submit(work, requests, listener)
         self.metrics.tokens.labels("source").inc(read)
         return job
 

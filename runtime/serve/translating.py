@@ -7,10 +7,14 @@ error.  The routes are in `app.py`, error responses in `answers.py`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ValidationError
 
 from ...specs.findings import InputError
@@ -18,31 +22,49 @@ from .answers import LOG, answer, busy, one_problem, problems_of, stopping
 from .batcher import ClosedError, FullError, Job
 from .body import BodyError, parse
 from .forms import Ask, Problem
+from .libre import Languages, LibreAsk, in_libre_form
 from .limits import Limits
-from .service import RefusedError, Service
+from .service import Made, RefusedError, Service
 
 CLIENT_CLOSED_REQUEST = 499
 """Status logged for requests whose client disconnected; no response is sent."""
+STREAM = "application/x-ndjson"
+"""Content type of a stream: one JSON object on each line."""
 
 
-def read_ask(body: bytes, limits: Limits) -> Ask:
-    """Return the request in a body.
+def read_ask(given: Any, limits: Limits, languages: Languages | None = None) -> Ask:
+    """Return the request in a parsed body, in the server's own form.
+
+    Args:
+        given: a parsed body, in the server's own form or in that of LibreTranslate.
+        limits: limits on requests.
+        languages: languages of the model, if they are known.
 
     Raises:
-        BodyError: the body cannot be parsed within the limits.
         RefusedError: values are invalid; it lists all of them.
     """
-    given = parse(body, limits)
-    source = given.get("source") if isinstance(given, dict) else None
-    if isinstance(source, list) and len(source) > limits.texts:
-        problem = f"{len(source):,} texts is more than the limit of {limits.texts:,}"
+    libre = is_libre(given)
+    key = "q" if libre else "source"
+    texts = given.get(key) if isinstance(given, dict) else None
+    if isinstance(texts, list) and len(texts) > limits.texts:
+        problem = f"{len(texts):,} texts is more than the limit of {limits.texts:,}"
         help_ = f"use at most {limits.texts:,}"
-        raise RefusedError(422, [Problem(place="/source", problem=problem, help=help_)])
+        raise RefusedError(422, [Problem(place=f"/{key}", problem=problem, help=help_)])
     try:
-        return Ask.model_validate(given)
+        if not libre:
+            return Ask.model_validate(given)
+        asked = LibreAsk.model_validate(given)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
         raise RefusedError(422, problems_of(found)) from None
+    if problems := asked.problems(languages):
+        raise RefusedError(400, problems)
+    return asked.ask()
+
+
+def is_libre(given: Any) -> bool:
+    """Return whether a body has the form of LibreTranslate."""
+    return isinstance(given, dict) and "q" in given
 
 
 def not_json(request: Request) -> Response | None:
@@ -62,20 +84,58 @@ async def translate(service: Service, request: Request) -> Response:
         return refused
     try:
         # Parsing and tokenizing long texts must not block the event loop.
-        job = await asyncio.to_thread(_submit, service, body)
+        given = await asyncio.to_thread(parse, body, service.limits)
     except BodyError as error:
         return one_problem(error.status, error.problem, error.help)
+    response = await _translated(service, request, given)
+    return in_libre_form(response, given) if is_libre(given) else response
+
+
+async def _translated(service: Service, request: Request, given: Any) -> Response:
+    loop = asyncio.get_running_loop()
+    done = asyncio.Queue[tuple[int, Made] | None]()
+
+    def listen(index: int, made: Made) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has closed
+            loop.call_soon_threadsafe(done.put_nowait, (index, made))
+
+    def submit() -> tuple[Ask, Job[Any, Any, Any]]:
+        ask = read_ask(given, service.limits, service.languages)
+        return ask, service.submit(ask, listen if ask.stream else None)
+
+    try:
+        ask, job = await asyncio.to_thread(submit)
     except RefusedError as error:
         return answer(error.status, error.problems)
     except FullError as error:
         return busy(str(error), service.retry_after())
     except ClosedError:
         return stopping()
+    if ask.stream:
+        return StreamingResponse(_lines(service, job, done), media_type=STREAM)
     return await _wait(service, request, job)
 
 
-def _submit(service: Service, body: bytes) -> Job[Any, Any, Any]:
-    return service.submit(read_ask(body, service.limits))
+async def _lines(
+    service: Service, job: Job[Any, Any, Any], done: asyncio.Queue[tuple[int, Made] | None]
+) -> AsyncIterator[bytes]:
+    """Yield a line for each result as it is done; if a text fails, a last line with the error."""
+    made = asyncio.ensure_future(asyncio.wrap_future(job.future))
+    made.add_done_callback(lambda _: done.put_nowait(None))
+    patience = service.limits.patience
+    end = time.monotonic() + patience
+    try:
+        while (item := await asyncio.wait_for(done.get(), end - time.monotonic())) is not None:
+            index, result = item
+            yield json.dumps({"index": index, **result}, ensure_ascii=False).encode() + b"\n"
+        if made.cancelled() or made.exception() is not None:
+            yield bytes(_made(made).body) + b"\n"
+    except TimeoutError:
+        late = busy(f"the request took more than {patience:g} seconds", service.retry_after())
+        yield bytes(late.body) + b"\n"
+    finally:
+        made.cancel()
+        service.cancel(job)
 
 
 async def _wait(service: Service, request: Request, job: Job[Any, Any, Any]) -> Response:

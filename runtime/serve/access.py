@@ -1,0 +1,116 @@
+"""Who may use the server: a bearer token, and web pages of other origins.
+
+Both are off by default.  `/health` and `/health/live` need no token, because load balancers call
+them.  Source: RFC 6750; the Fetch standard, section 3.3 (CORS).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...specs.findings import InputError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+VARIABLE = "WEFT_TOKEN"
+"""Environment variable with the token, where no file is given."""
+_OPEN = ("/health", "/health/live")
+
+
+def read_token(file: str | None) -> str | None:
+    """Return the token that requests must have; None if none is set.
+
+    Args:
+        file: a file that contains only the token; default: the variable `WEFT_TOKEN`.
+
+    Raises:
+        InputError: the file cannot be read, or the token is empty or not printable ASCII.
+    """
+    if file is None:
+        token, place = os.environ.get(VARIABLE), VARIABLE
+        if token is None:
+            return None
+    else:
+        place = file
+        try:
+            token = Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            problem = f"cannot read the token: {reason}"
+            raise InputError(problem, place=place, help="name a file with the token") from None
+    token = token.strip()
+    if not token or not all("!" <= one <= "~" for one in token):
+        raise InputError(
+            "the token is empty, or has characters other than printable ASCII",
+            place=place,
+            help="make one with: openssl rand -hex 32",
+        )
+    return token
+
+
+def restricted(app: ASGIApp, *, token: str | None, origins: Sequence[str]) -> ASGIApp:
+    """Return an application that checks the token, and answers pages of the given origins.
+
+    Args:
+        app: an application.
+        token: required in the header `Authorization: Bearer TOKEN`; None requires none.
+        origins: such as `https://example.com`; `*` is every origin.
+    """
+    if token is not None:
+        app = _Bearer(app, token)
+    if origins:
+        from starlette.middleware.cors import CORSMiddleware  # noqa: PLC0415 - rarely needed
+
+        # Outside of the token: browsers send no token with their question about CORS.
+        app = CORSMiddleware(
+            app,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type"],
+            expose_headers=["retry-after"],
+        )
+    return app
+
+
+class _Bearer:
+    """Responds with 401 to requests without the token."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app, self._digest = app, _digest(token.encode())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in _OPEN:
+            await self._app(scope, receive, send)
+            return
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        scheme, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
+        # Digests have the same length, so comparing takes the same time for every token.
+        right = hmac.compare_digest(_digest(token.strip()), self._digest)
+        if right and scheme.lower() == b"bearer":
+            await self._app(scope, receive, send)
+            return
+        error = {
+            "place": "",
+            "problem": "the token is wrong" if given else "a token is required",
+            "help": "send the header: Authorization: Bearer TOKEN",
+        }
+        body = json.dumps({"errors": [error]}).encode()
+        challenge = b'Bearer realm="weft"' + (b', error="invalid_token"' if given else b"")
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"www-authenticate", challenge),
+        ]
+        await send({"type": "http.response.start", "status": 401, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _digest(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()
