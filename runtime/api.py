@@ -25,6 +25,7 @@ from .spec.check import graph_of, listed, with_blocks
 from .system.lock import locked
 from .tasks import translation
 from .tasks.registry import make_task, reading_of, sizes_of, tokenizer_of
+from .train.check_run import refuse_long_pairs, refuse_wrong_run
 from .train.context import Listener, Result, TrainingContext
 from .train.device import Place, choose
 from .train.distributed.world import World, resumes_by_itself, world
@@ -126,6 +127,8 @@ def train(
         settings, source = run, run.name
     else:
         settings, source = load_run(run, overrides)
+    blocks = listed(blocks)
+    refuse_wrong_run(settings, source, blocks)
     folder = Path(out) if out is not None else Path("outputs") / settings.name
     place = choose(settings)
     with world(place.device, settings.parallel) as here, _alone(folder, here):
@@ -142,7 +145,7 @@ def train(
             here,
             (listener or Silent()) if here.is_main_process else Silent(),
             report if here.is_main_process else None,
-            listed(blocks),
+            blocks,
         )
         return Trainer(context, resume=resume or (by_itself and begun)).train()
 
@@ -216,6 +219,7 @@ def _training_context(
     with here.main_process_first():
         prepared = prepare_run(settings, folder, report, log=listener.log)
     graph = graph_for(settings, source, prepared, blocks)
+    refuse_long_pairs(graph, (prepared.train, prepared.valid))
     task = make_task(settings, prepared, graph)
     listener.log(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):

@@ -7,15 +7,13 @@ forward and backward pass.  The duration is the number of tokens over the tokens
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ...graphs.cost.flops import flops
-from ...graphs.ir.graph import Graph
-from ...specs.load import load
 from ..compile.roofline import TRAINING
-from ..spec.check import graph_of
-from ..train.run import Run, spec_of
+from ..train.check_run import graph_of_run
+from ..train.run import Run
 
 FILL = 0.9
 """Fraction of the batch size that is real tokens, measured on lengths as in WMT14 at 3,500 tokens.
@@ -89,7 +87,7 @@ def project(run: Run, source: str, lengths: Mapping[str, int] | None = None) -> 
     Raises:
         SpecError: its spec is wrong.
     """
-    graph = run_graph(run, source)
+    graph = graph_of_run(run, source)
     times = [axis for axis, kind in graph.spec.axes.items() if kind == "time"]
     sizes = dict.fromkeys(graph.spec.axes, 1)
     sizes |= {axis: (lengths or {}).get(axis, LENGTH) for axis in times}
@@ -103,15 +101,3 @@ def project(run: Run, source: str, lengths: Mapping[str, int] | None = None) -> 
         tokens_per_update=per_update,
         flops_per_token=TRAINING * flops(graph, sizes) / per_pair,
     )
-
-
-def run_graph(run: Run, source: str) -> Graph:
-    """Return the graph of a run, with the vocabulary size requested for its tokenizer.
-
-    Raises:
-        SpecError: its spec is wrong.
-    """
-    loaded = load(spec_of(run, source))
-    sizes = dict.fromkeys(("vocab", "source_vocab", "target_vocab"), run.tokenizer.vocab_size)
-    known = {name: size for name, size in sizes.items() if name in loaded.form.params}
-    return graph_of(replace(loaded, overrides={**known, **run.params}))

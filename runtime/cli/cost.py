@@ -311,13 +311,14 @@ def _of_a_run(
     """Print how long a run takes at several speeds."""
     import torch
 
-    from ..analysis.estimate import FILL, SHARES, project, run_graph
+    from ..analysis.estimate import FILL, SHARES, project
     from ..compile.roofline import peak_flops
+    from ..train.check_run import graph_of_run
     from ..train.device import prefers_bfloat16
     from ..train.run import load_run
 
     run, source = load_run(run_name, overrides)
-    graph = run_graph(run, source)
+    graph = graph_of_run(run, source)
     lengths = read_sizes(graph, axes) if axes else None
     found = project(run, source, lengths)
     if peak is not None:

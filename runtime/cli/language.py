@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,6 +39,7 @@ from .parameters import (
     out_option,
     overridden,
 )
+from .specs import describes_run
 
 COLORS = {"+": "green", "-": "red", "~": "yellow", ">": "cyan"}
 """First character of a line of a diff to its color on a terminal."""
@@ -213,7 +213,7 @@ def migrate(
     value = read_json(read_text(path), str(path))
     if not isinstance(value, dict):
         parse(Spec, value, str(path))
-    if _is_run(value):
+    if describes_run(value):
         from ..train.run import Run
 
         made, changes = upgrade_format(value, RUN_FORMATS)
@@ -226,11 +226,6 @@ def migrate(
     _give(_laid_out(made) + "\n", out)
     for change in changes or ["nothing to change: the file is in the current format"]:
         terminal.notice(change)
-
-
-def _is_run(value: Mapping[str, Any]) -> bool:
-    """Return whether a file is a run file, which names a spec and data."""
-    return isinstance(value.get("spec"), str) and "data" in value
 
 
 def _migrate_checkpoint(folder: Path, out: str | None) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,7 +18,7 @@ from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.canonical import canonical, fingerprint
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, SpecError
-from ...specs.load import load
+from ...specs.load import FOLDERS, load
 from ...specs.reader import read_json, read_text, shipped_names
 from ..spec.check import graph_of
 from ..spec.provenance import provenance
@@ -23,6 +26,7 @@ from ..spec.provenance import render as render_provenance
 from . import terminal
 from .command import SPECS, command
 from .parameters import (
+    RUNS,
     SPEC,
     Json,
     Overrides,
@@ -56,12 +60,15 @@ def list_(
     if json_:
         print(json.dumps(found, indent=2, ensure_ascii=False))
         return
+    # Lines are shortened on a terminal only, so that programs read all of them.
+    most = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for kind, entries in found.items():
         if what is None:
             print(f"{kind}:")
         width = max(map(len, entries), default=0)
         for name, doc in entries.items():
-            print(f"{'  ' * (what is None)}{name:{width}}  {doc}".rstrip())
+            line = f"{'  ' * (what is None)}{name:{width}}  {doc}".rstrip()
+            print(line if most is None or len(line) <= most else f"{line[: most - 1]}…")
         if what is None:
             print()
 
@@ -76,10 +83,22 @@ def _files(folder: str) -> Iterator[tuple[str, str]]:
     """Yield the name of each shipped file of a folder, and the first sentence of its `doc`."""
     for name, path in sorted(shipped_names(folder).items()):
         value = read_json(read_text(path), str(path))
-        yield name, str(value.get("doc", "")).partition(". ")[0].rstrip(".")
+        yield name, _first_sentence(str(value.get("doc", "")))
 
 
-@command(SPECS, "weft check my.json --set layers=4", "weft check specs/*.json")
+def _first_sentence(text: str) -> str:
+    """Return a text up to its first full stop; the one of "et al." is none."""
+    return re.split(r"(?<!\bal)\.(?:\s|$)", text, maxsplit=1)[0]
+
+
+@command(
+    SPECS,
+    "weft check my.json --set layers=4",
+    "weft check models/*.json",
+    "weft check multi30k-en-de --set data.root=DIR",
+    note="""Of a run, this checks the spec with the run's params, the files, lengths and selections,
+and settings without effect, before any data is read; `weft train` does the same first.""",
+)
 def check(
     specs: Annotated[
         list[str],
@@ -89,25 +108,63 @@ def check(
     overrides: Overrides = None,
     json_: Json = False,
 ) -> int:
-    """Check specs and report every mistake, with its place and a way to fix it."""
+    """Check specs or runs and report every mistake, with its place and a way to fix it."""
     reports = [_checked(spec, overridden(overrides), quiet=json_) for spec in specs]
     if json_:
         print(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
     return int(any(report["findings"] for report in reports))
 
 
-def _checked(spec: str, overrides: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """Check one spec, print the outcome unless `quiet`, and return it as plain data."""
+def _checked(name: str, overrides: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """Check one spec or run, print the outcome unless `quiet`, and return it as plain data."""
     try:
-        graph = graph_of(load(spec, overrides))
+        said, more = (_run if is_run(name) else _spec)(name, overrides)
     except SpecError as error:
         if not quiet:
-            terminal.show_error(error)
-        return {"spec": spec, "findings": [finding.as_json() for finding in error.findings]}
+            terminal.show_error(error, name)
+        return {"spec": name, "findings": [finding.as_json() for finding in error.findings]}
     if not quiet:
-        decodes = f", decodes along {graph.step_axis}" if graph.step_axis else ""
-        print(f"{graph.name}: valid; {graph.parameters():,} parameters{decodes}")
-    return {"spec": spec, "findings": [], "fingerprint": fingerprint(graph)}
+        print(said)
+    return {"spec": name, "findings": [], **more}
+
+
+def _spec(name: str, overrides: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Check a spec, and return the outcome as text and as data."""
+    graph = graph_of(load(name, overrides))
+    decodes = f", decodes along {graph.step_axis}" if graph.step_axis else ""
+    said = f"{graph.name}: valid; {graph.parameters():,} parameters{decodes}"
+    return said, {"fingerprint": fingerprint(graph)}
+
+
+def _run(name: str, overrides: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Check a run, and return the outcome as text and as data."""
+    from ..train.check_run import graph_of_run, refuse_wrong_run
+    from ..train.run import load_run
+
+    run, source = load_run(name, overrides)
+    refuse_wrong_run(run, source)
+    graph = graph_of_run(run, source)
+    said = (
+        f"{run.name}: valid; trains {graph.name} ({graph.parameters():,} parameters with"
+        f" {run.tokenizer.vocab_size:,} pieces) for {run.updates:,} updates"
+    )
+    return said, {"fingerprint": fingerprint(graph)}
+
+
+def is_run(name: str) -> bool:
+    """Return whether a name is that of a run, not of a spec: a file, or a shipped name."""
+    if not Path(name).is_file():
+        return name in shipped_names(RUNS) and name not in shipped_names(*FOLDERS)
+    try:
+        value = read_json(read_text(Path(name)), name)
+    except (InputError, SpecError):
+        return False
+    return describes_run(value)
+
+
+def describes_run(value: object) -> bool:
+    """Return whether the value of a JSON file is a run, which names a spec and data."""
+    return isinstance(value, dict) and isinstance(value.get("spec"), str) and "data" in value
 
 
 def _graph(spec: str, overrides: list[str] | None) -> Graph:

@@ -97,14 +97,19 @@ def shows_progress() -> bool:
     return sys.stderr.isatty() and not _WISHES.quiet
 
 
-def show_error(error: InputError) -> None:
-    """Print an error on stderr; with `--verbose`, also the place in the code where it arose."""
+def show_error(error: InputError, name: str = "") -> None:
+    """Print an error on stderr; with `--verbose`, also the place in the code where it arose.
+
+    Args:
+        error: the error.
+        name: the spec or run that was checked, if there may be several.
+    """
     if _WISHES.verbose:
         traceback.print_exception(error)
     text = str(error)
     if isinstance(error, SpecError):
         count = len(error.findings)
-        text += f"\n\n{count} mistake{'s' * (count != 1)} found"
+        text += f"\n\n{f'{name}: ' * bool(name)}{count} mistake{'s' * (count != 1)} found"
     else:
         text = f"error: {text}"
     from rich.text import Text

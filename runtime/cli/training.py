@@ -73,9 +73,11 @@ def prepare(
     """Build a run's tokenizer and binary corpus, and print a report of dropped pairs."""
     from .. import api
     from ..system.lock import locked
+    from ..train.check_run import refuse_wrong_run
     from ..train.run import load_run
 
     settings, source = load_run(run, overridden(overrides))
+    refuse_wrong_run(settings, source)
     reporter = terminal.Reporter()
     folder = _folder(settings, out)
     with locked(folder), reporter.shown():

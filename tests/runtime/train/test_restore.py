@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import weft
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.checkpoint.manifest import DamagedError
@@ -144,8 +143,9 @@ def test_one_process_at_a_time_uses_the_folder_of_a_run(tmp_path: Path) -> None:
     assert other.stdout is not None
     assert other.stdout.readline() == "locked\n"
 
-    with pytest.raises(InputError, match=f"process {other.pid} on {os.uname().nodename}"):
-        weft.train("demo", out=tmp_path)
+    taken = pytest.raises(InputError, match=f"process {other.pid} on {os.uname().nodename}")
+    with taken, locked(tmp_path):
+        pass
     other.kill()
     other.wait()
     other.stdout.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from weft.runtime.analysis.estimate import run_graph
+from weft.runtime.train.check_run import graph_of_run
 from weft.runtime.train.run import Run, load_run
 from weft.runtime.train.schedule import Noam, learning_rate
 from weft.specs.reader import find
@@ -34,7 +34,7 @@ def test_settings_are_those_of_the_paper(loaded: tuple[Run, str]) -> None:
     """The hyperparameters are those of sections 5.3, 5.4 and 6.1."""
     run, source = loaded
     sizes, dropout, updates, averaged, seconds, vocabulary = RUNS[run.name]
-    params = run_graph(run, source).params
+    params = graph_of_run(run, source).params
 
     assert {name: params[name] for name in sizes} == sizes
     assert params["dropout"] == dropout

@@ -1,0 +1,181 @@
+"""Checking a run: everything that can be known without its data is told at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from weft.runtime import api
+from weft.runtime.cli.main import main
+from weft.runtime.train.check_run import check_run
+from weft.runtime.train.run import Run, load_run
+from weft.specs.findings import InputError, SpecError
+from weft.specs.reader import shipped_names
+
+Maker = Callable[..., Run]
+PAGE = (Path(__file__).parents[3] / "docs/errors.md").read_text(encoding="utf-8")
+FAULTS: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"optimizer": {"momentum": 0.5}}, "R01", "/optimizer/momentum", "'type' to one of muon, sgd"),
+    ({"optimizer": {"type": "sgd", "betas": [0.8, 0.9]}}, "R01", "/optimizer/betas", "remove"),
+    ({"optimizer": {"type": "adafactor", "eps": 1e-3}}, "R01", "/optimizer/eps", "remove"),
+    ({"dropout_from": 100}, "R01", "/dropout_from", "at most 12"),
+    (
+        {"schedule": {"type": "cosine", "peak": 0.1, "total": 6}},
+        "R01",
+        "/schedule/total",
+        "set 'total' to 12",
+    ),
+    ({"evaluate": {"bleu": False}}, "R01", "/evaluate/best", "set 'best' to 'nll'"),
+    (
+        {"evaluate": {"bleu": False, "best": "nll", "beam": 4}},
+        "R01",
+        "/evaluate/beam",
+        "'bleu' to true",
+    ),
+    ({"search": {"penalty": "none", "alpha": 0.9}}, "R01", "/search/alpha", "remove it"),
+    ({"search": {"diversity": 0.9}}, "R01", "/search/diversity", "remove it"),
+    ({"search": {"iterations": 3}}, "R01", "/search/iterations", "remove it"),
+    ({"loss": {"auxiliary": 0.5}}, "R01", "/loss/auxiliary", "remove it"),
+    ({"parsing": {"decoder": "chart"}}, "R01", "/parsing", "set 'task' to 'parsing'"),
+    ({"start": "nowhere"}, "R02", "/start", "outputs/RUN/averaged"),
+    ({"spec": "nothing.json"}, "R02", "/spec", ""),
+    ({"activation_checkpointing": "encodr.*"}, "R03", "/activation_checkpointing", "encoder"),
+    (
+        {"activation_checkpointing": ["encoder.*", "x.*"]},
+        "R03",
+        "/activation_checkpointing/1",
+        "",
+    ),
+    ({"params": {"layers": 0}}, "P05", "/params/layers", ""),
+]
+
+
+def changed(run: Run, change: dict[str, Any]) -> Run:
+    """Return a run with some settings replaced; settings inside an object are added to it."""
+    value = run.model_dump(mode="json")
+    for key, new in change.items():
+        old = value.get(key)
+        merged = isinstance(old, dict) and "type" not in new and key != "params"
+        value[key] = {**old, **new} if merged else new
+    return Run.model_validate(value)
+
+
+@pytest.mark.parametrize(("change", "code", "at", "help_"), FAULTS, ids=lambda v: str(v)[:40])
+def test_a_fault_has_its_place_and_help(
+    change: dict[str, Any], code: str, at: str, help_: str, toy_run: Maker
+) -> None:
+    """One fault gives one finding."""
+    run = changed(toy_run(evaluate={"every": 6}), change)
+
+    [found] = check_run(run, "run.json")
+
+    assert (found.code, found.at) == (code, at)
+    assert help_ in found.help
+
+
+def test_a_correct_run_has_no_findings(toy_run: Maker) -> None:
+    """The run of the other tests."""
+    assert check_run(toy_run(), "run.json") == []
+
+
+@pytest.mark.parametrize("name", sorted(shipped_names("runs")))
+def test_shipped_runs_lack_only_their_data(name: str) -> None:
+    """The corpora are not shipped."""
+    run, source = load_run(name)
+
+    assert {found.code for found in check_run(run, source)} <= {"R02"}
+
+
+def test_all_faults_are_told_at_once(toy_run: Maker) -> None:
+    """Independent faults: each keeps its place."""
+    run = toy_run(
+        optimizer={"momentum": 0.5},
+        dropout_from=100,
+        start="nowhere",
+        activation_checkpointing="x.*",
+    )
+
+    found = {(one.code, one.at) for one in check_run(run, "run.json")}
+
+    assert found == {
+        ("R01", "/optimizer/momentum"),
+        ("R01", "/dropout_from"),
+        ("R02", "/start"),
+        ("R03", "/activation_checkpointing"),
+    }
+
+
+def test_a_model_that_cannot_be_unpadded_is_told(toy_run: Maker) -> None:
+    """Routing to experts sees all rows of a batch."""
+    run = toy_run(spec="moe-transformer", params={}, padding="unpadded")
+
+    [found] = [one for one in check_run(run, "run.json") if one.code[0] == "R"]
+
+    assert (found.code, found.at) == ("R04", "/padding")
+    assert "to 'padded'" in found.help
+
+
+def test_every_missing_file_is_named(toy_run: Maker, tmp_path: Path) -> None:
+    """A path outside of the root is refused like a missing file."""
+    run = toy_run()
+    (tmp_path / "data/train.tgt").unlink()
+    (tmp_path / "data/valid.src").unlink()
+    data = run.data.model_copy(
+        update={"test": {"out": run.data.valid.model_copy(update={"source": ("../run.json",)})}}
+    )
+
+    found = check_run(run.model_copy(update={"data": data}), "run.json")
+
+    assert {(one.code, one.at) for one in found} == {
+        ("R02", "/data/train/target/0"),
+        ("R02", "/data/valid/source/0"),
+        ("R02", "/data/test/out/source/0"),
+    }
+
+
+def test_positions_shorter_than_the_longest_pair_are_told(tmp_path: Path, toy_run: Maker) -> None:
+    """A learned table of 4 positions; found after the preparation, before the training."""
+    run = toy_run()
+    learned = {"use": "learned_position@1", "params": {"max_length": 4}}
+    run = run.model_copy(update={"params": {**run.params, "position": learned}})
+
+    with pytest.raises(InputError, match=r"has 4 positions\n.*\n.*max_length to 3") as caught:
+        api.train(run, out=tmp_path / "out")
+
+    assert not isinstance(caught.value, SpecError)
+    assert not (tmp_path / "out/checkpoints").exists()
+
+
+def test_a_wrong_run_is_refused_before_anything_is_written(toy_run: Maker, tmp_path: Path) -> None:
+    """`weft train` and `weft.train` check the run first."""
+    run = toy_run(dropout_from=100)
+
+    with pytest.raises(SpecError, match="dropout begins at update 100"):
+        api.train(run, out=tmp_path / "out")
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_weft_check_checks_runs(
+    toy_run: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file is a run if it names a spec and data; the findings name it."""
+    path = tmp_path / "toy.json"
+    path.write_text(json.dumps(toy_run().model_dump(mode="json")))
+
+    assert main(["check", str(path), "transformer-tiny"]) == 0
+    assert "valid; trains" in capsys.readouterr().out
+    assert main(["check", str(path), "--set", "dropout_from=100", "--json"]) == 1
+    [finding] = json.loads(capsys.readouterr().out)["findings"]
+    assert (finding["code"], finding["source"]) == ("R01", str(path))
+
+
+def test_every_code_has_a_paragraph() -> None:
+    """With cause, example and fix, as the codes of specs have."""
+    described = set(re.findall(r"^### (R\d\d)$", PAGE, re.MULTILINE))
+
+    assert described == {"R01", "R02", "R03", "R04"}
