@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ....specs.findings import InputError
-from ..symbols import SYMBOLS, open_symbols
+from ..symbols import SYMBOLS, Vocabulary, open_symbols
 from ..text_files import decode, raw_lines
 from ..tokenizer import Tokenizer
 from .corpus import id_dtype
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 SHARD = 50_000
 """Maximum pairs of text in a shard."""
+LONGEST_PIECE = 1_000
+"""More characters than any piece of a tokenizer has."""
 AT_ONCE = 5_000
 """Pairs tokenized at a time: Python lists of ids take much memory."""
 LENGTH, HASH = np.dtype("<u4"), np.dtype("<u8")
@@ -148,6 +150,17 @@ class Maker:
         )
         self._dtype = id_dtype(max(self._source.vocab_size, self._target.vocab_size))
 
+    def _ids(self, vocabulary: Vocabulary, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of texts; of a text that the filter drops in any case, only enough ids.
+
+        SentencePiece joins white space and has no piece of `LONGEST_PIECE` characters, so the rest
+        of a cut text still has more tokens than the limit.
+        """
+        most = (self.recipe.limits.max_length + 1) * LONGEST_PIECE
+        if not self.recipe.spare and isinstance(vocabulary, Tokenizer):
+            texts = [t if len(t) <= most else " ".join(t.split())[:most] for t in texts]
+        return vocabulary.encode_many(texts, threads=1)
+
     def make(self, piece: Piece) -> None:
         """Tokenize and filter one piece and write its shard.
 
@@ -163,8 +176,8 @@ class Maker:
         while sources := list(islice(left, AT_ONCE)):
             targets = list(islice(right, AT_ONCE))
             for source, target in zip(
-                self._source.encode_many(sources, threads=1),
-                self._target.encode_many(targets, threads=1),
+                self._ids(self._source, sources),
+                self._ids(self._target, targets),
                 strict=True,
             ):
                 sizes = len(source), len(target)

@@ -10,7 +10,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from weft.runtime.data.prepare import prepare
@@ -19,7 +19,11 @@ from weft.runtime.data.shards import merge_shards as gather
 from weft.runtime.data.shards import shards, workers
 from weft.runtime.data.shards.corpus import Corpus
 from weft.runtime.data.shards.workers import WorkerDiedError
+from weft.runtime.data.tokenizer import Tokenizer
 from weft.specs.findings import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PAIRS = 60
 TOKENIZER = TokenizerSettings(vocab_size=40)
@@ -72,6 +76,30 @@ def test_the_number_of_workers_changes_nothing(data: DataSettings, tmp_path: Pat
     ]
     assert decoded == [f"a{number % 5 and number} b en" for number in range(PAIRS)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alone", "text", "three"]
+
+
+def test_an_endless_word_is_dropped_without_being_tokenized(
+    data: DataSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A word of ten megabytes would take seconds; white space does not count as length."""
+    seen: list[int] = []
+    encode = Tokenizer.encode_many
+
+    def measured(self: Tokenizer, texts: Sequence[str], **options: Any) -> list[list[int]]:
+        seen.extend(map(len, texts))
+        return encode(self, texts, **options)
+
+    monkeypatch.setattr(Tokenizer, "encode_many", measured)
+    for side in ("en", "de"):
+        path = Path(data.root) / f"one.{side}"
+        path.write_text(f"{path.read_text()}{'ab' * 2_000_000}\na{' ' * 3_000_000}b\n")
+    few = data.model_copy(update={"filter": FilterSettings(max_length=20)})
+
+    made = prepare(few, TOKENIZER, tmp_path / "out", workers=1)
+
+    assert made.report["train"]["dropped"] == {"too_long": 1}
+    assert made.report["train"]["kept"] == PAIRS + 1
+    assert max(seen) <= 21 * shards.LONGEST_PIECE
 
 
 def test_the_first_of_equal_pairs_is_kept(data: DataSettings, tmp_path: Path) -> None:
