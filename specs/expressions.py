@@ -1,8 +1,9 @@
 """Parser and evaluator of arithmetic expressions over params.
 
 An expression is a string such as `4*d_model` or `d_model % heads == 0`.  It may contain
-integers, floats, names, `+ - * / // % **`, parentheses and comparisons.  It has no
-attributes, calls, indices or strings, so an expression cannot execute code.
+integers, floats, names, `+ - * / // % **`, parentheses, comparisons, and the functions `min`,
+`max`, `ceil` and `floor`.  It has no attributes, other calls, indices or strings, so an expression
+cannot execute code.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ HIGHEST_POWER = 64
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
-    r"|(?P<operator>\*\*|//|==|!=|<=|>=|[-+*/%()<>]))",
+    r"|(?P<operator>\*\*|//|==|!=|<=|>=|[-+*/%()<>,]))",
     re.ASCII,
 )
 WORD = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
@@ -37,6 +38,23 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
+FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {
+    "min": (min, 1, 8),
+    "max": (max, 1, 8),
+    "ceil": (math.ceil, 1, 1),
+    "floor": (math.floor, 1, 1),
+}
+"""Name of a function to the function, and its least and greatest number of arguments."""
+_INSTEAD = {
+    "^": "; write ** for a power",
+    "&": "; write each condition as an entry of its own",
+    "|": "; write each condition as an entry of its own",
+    "=": "; write == to compare",
+    "'": "; an expression has numbers and names only",
+    '"': "; an expression has numbers and names only",
+}
+"""Character that is not allowed to what to write instead."""
+_WORDS = ("and", "or", "not", "if", "else")
 _SUM: dict[str, Callable[[Any, Any], Any]] = {"+": operator.add, "-": operator.sub}
 _PRODUCT: dict[str, Callable[[Any, Any], Any]] = {
     "*": operator.mul,
@@ -101,7 +119,9 @@ def evaluate(text: str, values: Mapping[str, Any]) -> Any:
     parser = _Parser(tokens, values)
     result = parser.comparison(0)
     if parser.at < len(tokens):
-        msg = f"'{tokens[parser.at][1]}' is unexpected here"
+        word = tokens[parser.at][1]
+        hint = "; write each condition as an entry of its own" if word in _WORDS else ""
+        msg = f"'{word}' is unexpected here{hint}"
         raise ExpressionError(msg)
     return result
 
@@ -116,12 +136,16 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
-            msg = f"'{text[at:].strip()[:1]}' is not allowed in an expression"
+            bad = text[at:].strip()[:1]
+            msg = f"'{bad}' is not allowed in an expression{_INSTEAD.get(bad, '')}"
             raise ExpressionError(msg)
         kind = found.lastgroup or ""
         if found.group(kind) == "(" and tokens and tokens[-1][0] == "name":
-            msg = f"'{tokens[-1][1]}(' is a call, and expressions have no calls"
-            raise ExpressionError(msg)
+            name = tokens.pop()[1]
+            if name not in FUNCTIONS:
+                msg = f"'{name}(' is a call; the only functions are {', '.join(FUNCTIONS)}"
+                raise ExpressionError(msg)
+            tokens.append(("function", name))
         tokens.append((kind, found.group(kind)))
         at = found.end()
     if not tokens:
@@ -234,6 +258,8 @@ class _Parser:
             return _bounded(int(text) if text.isdigit() else float(text))
         if kind == "name":
             return _number(_lookup(text, self.values), text)
+        if kind == "function":
+            return self.call(text, depth + 1)
         if text != "(":
             msg = f"'{text}' is unexpected here"
             raise ExpressionError(msg)
@@ -243,3 +269,21 @@ class _Parser:
             raise ExpressionError(msg)
         self.at += 1
         return value
+
+    def call(self, name: str, depth: int) -> Any:
+        """Parse the arguments of a function, and return its value."""
+        self.at += 1  # the parenthesis, without which the name would be that of a param
+        arguments = [_real(self.comparison(depth))]
+        while self.peek() == ",":
+            self.at += 1
+            arguments.append(_real(self.comparison(depth)))
+        if self.peek() != ")":
+            msg = "a parenthesis is not closed"
+            raise ExpressionError(msg)
+        self.at += 1
+        function, least, most = FUNCTIONS[name]
+        if not least <= len(arguments) <= most:
+            count = least if least == most else f"{least} to {most}"
+            msg = f"'{name}' takes {count} argument{'s' * (most != 1)}, not {len(arguments)}"
+            raise ExpressionError(msg)
+        return _bounded(function(*arguments))

@@ -17,9 +17,9 @@ from ...graphs.draw.outline import as_json, render
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.canonical import canonical, fingerprint
 from ...graphs.ir.graph import Graph
-from ...specs.findings import InputError, SpecError
-from ...specs.load import FOLDERS, load
-from ...specs.reader import read_json, read_text, shipped_names
+from ...specs.findings import Finding, InputError, SpecError
+from ...specs.load import FOLDERS, LoadedSpec, load, load_as
+from ...specs.reader import LARGEST, read_json, read_text, shipped_names
 from ..spec.check import graph_of
 from ..spec.provenance import provenance
 from ..spec.provenance import render as render_provenance
@@ -27,7 +27,6 @@ from . import terminal
 from .command import SPECS, command
 from .parameters import (
     RUNS,
-    SPEC,
     Json,
     Overrides,
     SpecName,
@@ -102,7 +101,11 @@ and settings without effect, before any data is read; `weft train` does the same
 def check(
     specs: Annotated[
         list[str],
-        argument("SPEC...", SPEC, complete_specs),
+        argument(
+            "SPEC...",
+            "Spec or run files, or names of shipped ones (see `weft list`); `-` is standard input.",
+            complete_specs,
+        ),
     ],
     *,
     overrides: Overrides = None,
@@ -119,21 +122,41 @@ def _checked(name: str, overrides: dict[str, Any], *, quiet: bool) -> dict[str, 
     """Check one spec or run, print the outcome unless `quiet`, and return it as plain data."""
     try:
         said, more = (_run if is_run(name) else _spec)(name, overrides)
-    except SpecError as error:
+    except InputError as error:
         if not quiet:
             terminal.show_error(error, name)
-        return {"spec": name, "findings": [finding.as_json() for finding in error.findings]}
+        found = error.findings if isinstance(error, SpecError) else [_as_finding(error, name)]
+        return {"spec": name, "findings": [finding.as_json() for finding in found]}
     if not quiet:
         print(said)
     return {"spec": name, "findings": [], **more}
 
 
+def _as_finding(error: InputError, name: str) -> Finding:
+    """Return an error as a finding, so that programs always get the same JSON."""
+    source = error.place or name
+    return Finding(code="", at="", problem=error.problem, help=error.help, source=source)
+
+
 def _spec(name: str, overrides: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Check a spec, and return the outcome as text and as data."""
-    graph = graph_of(load(name, overrides))
+    graph = graph_of(_stdin(overrides) if name == "-" else load(name, overrides))
     decodes = f", decodes along {graph.step_axis}" if graph.step_axis else ""
     said = f"{graph.name}: valid; {graph.parameters():,} parameters{decodes}"
     return said, {"fingerprint": fingerprint(graph)}
+
+
+def _stdin(overrides: dict[str, Any]) -> LoadedSpec:
+    """Return the spec on standard input; it may extend specs of the current folder."""
+    name = "<stdin>"
+    text = sys.stdin.buffer.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise InputError(f"larger than {LARGEST} bytes", place=name)
+    try:
+        value = read_json(text.decode("utf-8-sig"), name)
+    except UnicodeDecodeError as error:
+        raise InputError("the text is not UTF-8", place=name, help="use UTF-8") from error
+    return load_as(value, Path(name), overrides)
 
 
 def _run(name: str, overrides: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...graphs.ir.canonical import canonical
 from ...graphs.ir.graph import BlockNode, Filling, Graph, Node, Part, Scope, TemplatePart
-from ...specs.expressions import is_expression, names_in, words_in
+from ...specs.expressions import ExpressionError, is_expression, names_in, words_in
 from ...specs.findings import pointer
 from ...specs.load import OVERRIDES, LoadedSpec
 from ...specs.origins import parts_of
@@ -166,7 +166,7 @@ class _Tracer:
     def _entry(self, value: Any, raw: Any, at: str) -> Entry:
         file, place = self.loaded.origin_of(at)
         entry: Entry = {"value": value, "how": "written", "file": file, "pointer": place}
-        if is_expression(raw):
+        if is_expression(raw) and value != raw:  # a text may begin with "=" too
             entry |= {"how": "expression", "expression": raw}
         elif file == OVERRIDES:
             entry["how"] = "override"
@@ -189,7 +189,12 @@ class _Tracer:
         if isinstance(raw, dict | list):
             inner = raw.values() if isinstance(raw, dict) else raw
             return set().union(*map(self._names, inner))
-        return set(names_in(raw[1:])) if is_expression(raw) else set()
+        if not is_expression(raw):
+            return set()
+        try:
+            return set(names_in(raw[1:])) & self.written.keys()
+        except ExpressionError:  # a text that begins with "="
+            return set()
 
     def _raw(self, at: str) -> Any:
         """Return the written value at a pointer of the merged spec, or None."""

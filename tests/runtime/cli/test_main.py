@@ -135,6 +135,36 @@ def test_several_specs_are_checked_at_once(tmp_path: Path, capsys: Capture) -> N
     assert f"{wrong}#" in printed.err
 
 
+def test_a_spec_is_checked_from_standard_input(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An editor checks text that is not saved; parents are those of the current folder."""
+    parent = {"format": 2, "name": "wide", "extends": "transformer-tiny", "params": {"d_ff": 512}}
+    (tmp_path / "wide.json").write_text(json.dumps(parent))
+    monkeypatch.chdir(tmp_path)
+    child = {"format": 2, "name": "mine", "extends": "wide", "params": {"layer": 2}}
+
+    class Stdin:
+        buffer = io.BytesIO(json.dumps(child).encode())
+
+    monkeypatch.setattr(sys, "stdin", Stdin())
+    assert main(["check", "-", "--json"]) == 1
+
+    [finding] = json.loads(capsys.readouterr().out)["findings"]
+    assert (finding["source"], finding["pointer"]) == ("<stdin>", "/params/layer")
+
+
+@pytest.mark.parametrize("name", ["nowhere.json", "."])
+def test_check_prints_json_in_every_case(name: str, capsys: Capture) -> None:
+    """Also if there is nothing to check; the others are still checked."""
+    assert main(["check", name, "transformer-tiny", "--json"]) == 1
+
+    missing, sound = json.loads(capsys.readouterr().out)
+    assert missing["spec"] == name
+    assert missing["findings"][0]["problem"]
+    assert sound["findings"] == []
+
+
 def test_errors_have_color_on_a_terminal_only(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

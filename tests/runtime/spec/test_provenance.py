@@ -226,3 +226,20 @@ def test_a_template_in_a_slot_has_its_origins(tmp_path: Path) -> None:
         assert found[at] == {"value": 16, "how": "written", "file": str(path), "pointer": at}
         assert found["/nodes/outer/fill/f/fill/f/use"]["value"] == "wide"
         assert {leaf for leaf in leaves(canonical(graph)) if "/carry/" not in leaf} == found.keys()
+
+
+def test_a_description_may_begin_like_an_expression(tmp_path: Path) -> None:
+    """Its text is not evaluated, so it reads no params."""
+    path = tmp_path / "a.json"
+    value = json.loads(Path(PARENT).read_text())
+    path.write_text(json.dumps({**value, "doc": "=(x) is =d_model"}))
+    loaded = load(path)
+
+    entry = provenance(graph_of(loaded), loaded)["/doc"]
+
+    assert entry == {
+        "value": "=(x) is =d_model",
+        "how": "written",
+        "file": str(path),
+        "pointer": "/doc",
+    }
