@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from ...graphs.ir.block_type import BlockType, Signature, port
+from ...graphs.ir.needs import Needs
 from ..params import Count, Flag, Params, Probability, Several
 from .projections import head_widths, linear_weights, projections
 
@@ -35,7 +36,7 @@ class BlockSparseAttentionParams(Params):
     """Whether the global tokens have query, key and value projections of their own."""
     random_blocks: Several = 0
     """Number of random blocks outside the window that each head of each block attends to."""
-    seed: Several = 0
+    seed: Annotated[Several, Needs("random_blocks", least=1)] = 0
     """Seed of the random blocks; they also depend on the head and the number of blocks."""
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from ...graphs.ir.block_type import BlockType, Signature, port
+from ...graphs.ir.needs import Needs, Unwired
 from ..params import Count, Epsilon, Flag, Params
 from .projections import head_widths, linear_weights, projections
 
@@ -19,11 +20,11 @@ class LinearAttentionParams(Params):
     """Query and key width of one head; d_model / heads by default."""
     d_v: Count | None = None
     """Value width of one head; d_k by default."""
-    causal: Flag = False
-    """Whether positions attend only to themselves and earlier ones; ignored with `memory`."""
+    causal: Annotated[Flag, Unwired("memory")] = False
+    """Whether positions attend only to themselves and earlier ones; not with `memory`."""
     bias: Flag = True
     """Whether the four projections have biases."""
-    chunk: Count = 64
+    chunk: Annotated[Count, Needs("causal", (True,)), Unwired("memory")] = 64
     """Chunk size in positions if causal: pairs within a chunk are compared directly, earlier
     chunks enter as one sum.  It affects time and memory, not the result."""
     eps: Epsilon = 1e-6

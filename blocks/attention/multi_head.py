@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from ...graphs.ir.block_type import BlockType, Division, Prunable, Signature, port
+from ...graphs.ir.needs import Needs, Unwired
 from ..params import LATER, Base, Count, Flag, Params, Probability
 from .projections import head_widths, linear_weights, nearest, projections
 
@@ -22,36 +23,40 @@ class AttentionParams(Params):
     """Query and key width of one head; d_model / heads by default."""
     d_v: Count | None = None
     """Value width of one head; d_k by default."""
-    causal: Flag = False
-    """Whether positions attend only to themselves and earlier ones; ignored with `memory`."""
+    causal: Annotated[Flag, Unwired("memory")] = False
+    """Whether positions attend only to themselves and earlier ones; not with `memory`."""
     bias: Flag = True
     """Whether the four projections have biases."""
     dropout: Probability = 0.0
     """Dropout probability of the attention weights."""
     position: Annotated[
-        Literal["none", "rotary", "alibi", "relative_bias", "relative_key"], LATER
+        Literal["none", "rotary", "alibi", "relative_bias", "relative_key"],
+        LATER,
+        Unwired("memory"),
     ] = "none"
-    """`rotary`: rotate pairs (2i, 2i+1) of q and k by pos * base^(-2i/d_k); ignored with `memory`.
+    """`rotary`: rotate pairs (2i, 2i+1) of q and k by pos * base^(-2i/d_k); not with `memory`.
     `alibi`: subtract 2^(-8h/heads) * distance from the scores of head h, h = 1 to heads.
     `relative_bias`: add a learned bias per head and distance bucket to the scores.
     `relative_key`: add a learned vector per distance, shared by all heads, to the keys.
     With the last three, the block has no `memory` port."""
-    rotary_base: Annotated[Base, LATER] = 10_000.0
+    rotary_base: Annotated[Base, LATER, Needs("position", ("rotary",)), Unwired("memory")] = (
+        10_000.0
+    )
     """Base of the angles of `rotary`; a larger base means slower rotation."""
-    window: Annotated[Count | None, LATER] = None
-    """Largest distance in positions that is attended to; ignored with `memory`."""
-    buckets: Annotated[Count, LATER] = 32
+    window: Annotated[Count | None, LATER, Unwired("memory")] = None
+    """Largest distance in positions that is attended to; not with `memory`."""
+    buckets: Annotated[Count, LATER, Needs("position", ("relative_bias",))] = 32
     """Number of distance buckets of `relative_bias`; unless `causal`, half are for later keys."""
-    max_distance: Annotated[Count, LATER] = 128
+    max_distance: Annotated[Count, LATER, Needs("position", ("relative_bias",))] = 128
     """Distance from which on all distances share the last bucket of `relative_bias`."""
-    reach: Annotated[Count, LATER] = 16
+    reach: Annotated[Count, LATER, Needs("position", ("relative_key",))] = 16
     """Distance at which `relative_key` clips distances, on either side."""
     scale: Annotated[Literal["sqrt", "none"], LATER] = "sqrt"
     """`sqrt`: scores are divided by sqrt(d_k); `none`: unscaled dot products."""
     head_gates: Annotated[Flag, LATER] = False
     """Whether the output of each head is multiplied by a learned scalar, initially 1; the gradient
     of the scalar measures the importance of the head."""
-    key_bias: Annotated[Flag, LATER] = True
+    key_bias: Annotated[Flag, LATER, Needs("bias", (True,))] = True
     """Whether the key projection has a bias, if `bias` is set; it shifts all scores of a query
     equally, so the softmax cancels it, except with `rotary`."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Any
+from typing import Annotated, Any
 
 from ...graphs.ir.block_type import Behavior, BlockType, Signature, port
+from ...graphs.ir.needs import Needs
 from ..params import Count, Flag, Params
 
 
@@ -17,9 +18,9 @@ class ConvolutionParams(Params):
     """Width of the output."""
     kernel: Count
     """Kernel size in positions; odd unless `causal`."""
-    dilation: Count = 1
+    dilation: Annotated[Count, Needs("kernel", least=2)] = 1
     """Distance between neighboring kernel positions."""
-    causal: Flag = False
+    causal: Annotated[Flag, Needs("kernel", least=2)] = False
     """Whether an output depends only on its own and earlier positions; otherwise the kernel is
     centered."""
     bias: Flag = True

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from ...graphs.ir.block_type import BlockType, Port, Signature, Slot, port
+from ...graphs.ir.needs import Needs
 from ...graphs.ir.value_type import parse_type
 from ..params import LATER, Count, Epsilon, Flag, Number, Params, Probability
 from .norm import LAYER_NORM, LAYER_NORM_EPS, RMS_NORM
+
+_NORMED = Needs("norm", ("layer_norm", "rms_norm"))
 
 
 class ResidualParams(Params):
@@ -16,14 +19,14 @@ class ResidualParams(Params):
 
     dropout: Probability = 0.0
     """Dropout probability of the sub-layer's output."""
-    eps: Epsilon = LAYER_NORM_EPS
+    eps: Annotated[Epsilon, _NORMED] = LAYER_NORM_EPS
     """Term that the norm adds before it takes the square root."""
     norm: Annotated[Literal["layer_norm", "rms_norm", "none"], LATER] = "layer_norm"
     """Type of the norm; `none` omits it."""
     residual: Annotated[Literal["plain", "rezero", "layer_scale"], LATER] = "plain"
     """Scale of the sub-layer's output.  `rezero` multiplies it by a learned scalar that starts at
     0, `layer_scale` by a learned vector whose elements start at `residual_start`."""
-    residual_start: Annotated[Number, LATER] = 0.1
+    residual_start: Annotated[Number, LATER, Needs("residual", ("layer_scale",))] = 0.1
     """Initial value of `layer_scale`; 0.1 for up to 18 layers, 1e-5 for up to 24, then 1e-6."""
     drop_path: Annotated[Probability, LATER] = 0.0
     """Probability, in training, of adding nothing to a row of the batch."""
@@ -32,7 +35,7 @@ class ResidualParams(Params):
 class OrderParams(Params):
     """The param of `sublayer` that comes before the others."""
 
-    order: Literal["post", "pre", "sandwich"] = "post"
+    order: Annotated[Literal["post", "pre", "sandwich"], _NORMED] = "post"
     """`post`: norm(x + dropout(f(x))), as in the paper. `pre`: x + dropout(f(norm(x))).
     `sandwich`: x + dropout(norm(f(norm(x)))), where the outer norm is named `after`."""
 

@@ -12,6 +12,7 @@ from ..ir.dims import names_of
 from ..ir.graph import Filling, Part, TemplatePart
 from ..ir.value_type import Bound, Misfit, ValueType, fit, free_names, substitute
 from .block_params import read_use, refuse_params, template_named, validated
+from .idle_params import note_params
 from .ports import (
     Checker,
     Given,
@@ -53,6 +54,7 @@ def infer_part(
     block = written.block
     signature = block.signature(params, frozenset(given))
     own = {port_.name for port_ in signature.inputs}
+    note_params(checker, written, params, own & given.keys())
     inner = {name: read for name, read in given.items() if name not in own}
     mine = frozenset(inner) if signature.slots else passed
     bound = fit_ports(

@@ -12,6 +12,7 @@ from ..ir.block_type import Registry
 from ..ir.graph import Graph
 from ..ir.value_type import ValueType, free_names
 from .decodability import find_obstacles
+from .idle_params import report_idle
 from .limits import stand_ins, unused_templates, within_limits
 from .params import (
     Report,
@@ -28,7 +29,12 @@ from .ties import check_ties, written_out
 
 
 def check(
-    spec: Spec, registry: Registry, overrides: Mapping[str, Any] | None = None, *, source: str = ""
+    spec: Spec,
+    registry: Registry,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    source: str = "",
+    checked: bool = False,
 ) -> Graph:
     """Turn a spec into a graph.
 
@@ -37,25 +43,32 @@ def check(
         registry: the blocks that it may name.
         overrides: values of params that replace the spec's own.
         source: name of the file, for findings.
+        checked: whether the spec was made from a graph, as in a checkpoint.  Its params are then
+            complete, and those without effect are not reported.
 
     Raises:
         SpecError: the spec is wrong; the error contains all findings.
     """
-    graph, findings = analyse(spec, registry, overrides, source=source)
+    graph, findings = analyse(spec, registry, overrides, source=source, checked=checked)
     if graph is None:
         raise SpecError(findings)
     return graph
 
 
 def analyse(
-    spec: Spec, registry: Registry, overrides: Mapping[str, Any] | None = None, *, source: str = ""
+    spec: Spec,
+    registry: Registry,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    source: str = "",
+    checked: bool = False,
 ) -> tuple[Graph | None, list[Finding]]:
-    """Return the graph of a spec and no findings, or None and all findings."""
+    """Return the graph of a spec and no findings, or None and all findings; see `check`."""
     findings: list[Finding] = []
     older = older_blocks(registry.later_majors(), keys=registry.keys())
     spec, overrides = upgrade_uses(spec, overrides or {}, older)
     try:
-        graph = _analyse(spec, registry, overrides or {}, source, findings)
+        graph = _analyse(spec, registry, overrides or {}, source, findings, checked=checked)
     except TooManyFindingsError:
         graph = None
     return (None, findings) if findings else (graph, findings)
@@ -67,6 +80,8 @@ def _analyse(
     overrides: Mapping[str, Any],
     source: str,
     findings: list[Finding],
+    *,
+    checked: bool,
 ) -> Graph | None:
     """Return the graph, which is incomplete if there are findings."""
     report = make_report(findings, source)
@@ -87,6 +102,8 @@ def _analyse(
     inputs = _inputs(checker, spec)
     root = infer_scope(checker, spec.name, spec.nodes, spec.outputs, inputs, "", doc=spec.doc)
     _check_unused(checker, spec)
+    if not checked:
+        report_idle(checker)
     check_ties(spec, root, report)
     graph = Graph(
         name=spec.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from typing import Any
 
@@ -27,9 +27,13 @@ Report = Callable[..., None]
 class Values:
     """The values of a spec's params, and which of them are read."""
 
-    def __init__(self, written: Mapping[str, Any], report: Report) -> None:
+    def __init__(
+        self, written: Mapping[str, Any], report: Report, overridden: Iterable[str] = ()
+    ) -> None:
         """Start with every param unknown; `report` is called with each finding."""
         self.written, self.known = written, dict.fromkeys(written, MISSING)
+        self.overridden = frozenset(overridden)
+        """Params whose value an override replaces."""
         self.read = set[str]()
         """Params that something reads, or was likely meant to read."""
         self.unclear = False
@@ -117,6 +121,16 @@ class Values:
             name = text[1:].strip()
         return pointer("params", name)
 
+    def overriding(self, names: Iterable[str]) -> set[str]:
+        """Return the overridden params that the values of some params depend on."""
+        waiting, seen = [*names], set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name in self.written and name not in seen:
+                seen.add(name)
+                waiting += _names_inside(self.written[name])
+        return seen & self.overridden
+
     def with_(self, more: Mapping[str, Any]) -> Values:
         """Return a copy with more values, which shares the records of reads and reports."""
         wider = copy(self)
@@ -181,7 +195,7 @@ def evaluate_params(
                 help=did_you_mean(name, spec.params),
             )
     written = {**spec.params, **{k: v for k, v in overrides.items() if k in spec.params}}
-    values = Values(written, report)
+    values = Values(written, report, overrides)
     for name in _order(written, report):
         values.known[name] = values.resolve(written[name], pointer("params", name))
     return values.known, values

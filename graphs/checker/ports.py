@@ -49,6 +49,10 @@ class Checker:
     """Pointers of wires to ports that do not exist."""
     absent_wires: dict[str, str] = field(default_factory=dict)
     """Pointers of wires that read an optional input which is not wired, to its name."""
+    idle_params: dict[str, dict[str, object]] = field(default_factory=dict)
+    """Pointers of params that have no effect in one use of their scope, to the finding."""
+    active_params: set[str] = field(default_factory=set)
+    """Pointers of params that have an effect in at least one use of their scope."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def _graph(
         ],
     }
     source = f"{full['name']}, {part} part"
-    return check(parse(Spec, value, source), registry, source=source)
+    return check(parse(Spec, value, source), registry, source=source, checked=True)
 
 
 def _templates(nodes: Mapping[str, Any], blocks: Mapping[str, Any]) -> Iterator[str]:

@@ -184,7 +184,7 @@ def _graph(folder: Path, state: Mapping[str, Any], blocks: Iterable[BlockType]) 
     written = _json(spec_file)
     spec = parse(Spec, written, str(spec_file))
     try:
-        graph = check(spec, registry(blocks), source=str(spec_file))
+        graph = check(spec, registry(blocks), source=str(spec_file), checked=True)
     except SpecError as error:
         raise SpecError(map(_with_help, error.findings)) from error
     if state.get("fingerprint") not in (fingerprint_of(written), fingerprint(graph)):

@@ -180,7 +180,9 @@ def _graph_without(graph: Graph, places: list[Place]) -> Graph:
         patches.append({"select": place.select, "expect": 1, "set": keys})
     child = {"format": FORMAT, "extends": graph.name, "name": graph.name, "patch": patches}
     spec = load_child(loaded(canonical(graph)), child, graph.source)
-    return check(spec.form, registry(graph.blocks), spec.overrides, source=graph.source)
+    return check(
+        spec.form, registry(graph.blocks), spec.overrides, source=graph.source, checked=True
+    )
 
 
 def _rows(place: Place, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -141,7 +141,7 @@ class Recipe:
     def graph(self) -> Graph:
         """Return the graph that the module computes."""
         form = Spec.model_validate_json(self.spec)
-        return check(form, registry(self.blocks), source="<pickle>")
+        return check(form, registry(self.blocks), source="<pickle>", checked=True)
 
 
 def recipe_of(graph: Graph) -> Recipe:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,10 @@ from ...blocks.registry import registry
 from ...graphs.checker.check import analyse
 from ...graphs.ir.block_type import Registry
 from ...graphs.ir.graph import Graph
-from ...specs.findings import InputError, SpecError
+from ...specs.findings import InputError, SpecError, pointer
 from ...specs.form import FORMAT
 from ...specs.load import LoadedSpec, load_child
+from ...specs.origins import parts_of
 from ...specs.patches.select import SelectError, Selection, read_selection
 from ...specs.patches.sites import Walk, is_repeat
 
@@ -28,7 +29,9 @@ class Change:
     use: str
     """The block before the swap."""
     lost: tuple[str, ...]
-    """Dotted keys that the new block does not have."""
+    """Dotted keys that the new block does not have, or that have no effect in it."""
+    at: str
+    """JSON Pointer of its record in the old spec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,8 @@ def swap(
 ) -> Swap:
     """Return a variant of a spec with the selected blocks replaced.
 
-    Params and slots that both blocks have are kept.  The others are removed, and so are params
-    of the spec that nothing uses any more.
+    Params and slots that both blocks have are kept.  The others are removed, and so are kept
+    params that no longer have an effect and params of the spec that nothing uses any more.
 
     Args:
         spec: the spec to vary.
@@ -72,7 +75,8 @@ def swap(
         InputError: the selection does not select blocks.
         SpecError: the selection matches nothing, or the variant is invalid.
     """
-    changes, patches = _patches(spec, select, use, params, expect)
+    idle: set[str] = set()
+    changes, patches = _patches(spec, select, use, params, expect, idle)
     old, new = names or (spec.form.name, spec.form.name)
     child = {"format": FORMAT, "extends": old, "name": new, "patch": patches}
     unread: list[str] = []
@@ -82,28 +86,63 @@ def swap(
         graph, findings = analyse(variant.form, known, variant.overrides, source=source)
         if graph is not None:
             return Swap(child, variant, graph, changes, tuple(unread))
-        # If unused params (W08) are the only findings, remove them from the variant.
+        # If params without use (W08) or effect (P08) are the only findings, remove them.
         more = [f.at.removeprefix("/params/") for f in findings if f.code == "W08"]
-        if len(more) < len(findings) or spec.overrides.keys() & {*more}:
+        lost = [f.at for f in findings if f.code == "P08"]
+        if len(more) + len(lost) < len(findings) or spec.overrides.keys() & {*more}:
             break
+        if lost:
+            more_idle = _idle(spec, variant, changes, lost) - idle
+            if not more_idle:
+                break
+            idle |= more_idle
+            changes, patches = _patches(spec, select, use, params, expect, idle)
         unread = sorted([*unread, *more])
         gone = {"select": "/", "remove": [f"params.{name}" for name in unread]}
-        child = {**child, "patch": [*patches, gone]}
+        child = {**child, "patch": [*patches, gone] if unread else patches}
     # The old spec was valid, so unused params are consequences of the other findings.
     shown = [finding for finding in findings if finding.code != "W08"] or findings
     raise SpecError(variant.place_all(shown))
 
 
+def _idle(
+    spec: LoadedSpec, variant: LoadedSpec, changes: Iterable[Change], found: Iterable[str]
+) -> set[str]:
+    """Return the pointers, in the old spec, of kept params that have no effect in the variant.
+
+    If the variant changes single copies of a repeat, it has a new template for them; a param in
+    it is found by the place where it was written.
+    """
+    value, kept = spec.value(), list[str]()
+    for change in changes:
+        record: Any = value
+        for key in parts_of(change.at):
+            record = record[key]
+        kept += [change.at + pointer("params", name) for name in record.get("params", {})]
+    written = {spec.origin_of(at): at for at in kept}
+    pairs = ((at, variant.origin_of(at)) for at in found)
+    return {
+        at if at in kept else written[place]
+        for at, place in pairs
+        if at in kept or place in written
+    }
+
+
 def _patches(
-    spec: LoadedSpec, select: str, use: str, params: Mapping[str, Any], expect: int | None
+    spec: LoadedSpec,
+    select: str,
+    use: str,
+    params: Mapping[str, Any],
+    expect: int | None,
+    idle: Collection[str],
 ) -> tuple[tuple[Change, ...], list[dict[str, Any]]]:
-    """Return the changes, and the patches that make them."""
+    """Return the changes, and the patches that make them; params in `idle` are not kept."""
     try:
         selection = read_selection(select)
     except SelectError as error:
         raise InputError(str(error), place=f"'{select}'", help=error.help) from error
     value = spec.value()
-    changes = _changes(value, selection, use, params, registry(spec.blocks))
+    changes = _changes(value, selection, use, params, registry(spec.blocks), idle)
     keys = {"use": use, **{f"params.{name}": given for name, given in params.items()}}
     count = len(changes) if expect is None else expect
     head = {"select": select, "expect": count} if count else {"select": select}
@@ -125,6 +164,7 @@ def _changes(
     use: str,
     params: Mapping[str, Any],
     blocks: Registry,
+    idle: Collection[str],
 ) -> tuple[Change, ...]:
     """Return the selected places and the keys that each loses."""
     if selection.target != "nodes":
@@ -138,13 +178,15 @@ def _changes(
         if is_repeat(record):
             help_ = f"select a node inside it, such as '{path}.*.NAME'"
             raise InputError(f"'{path}' is a repeat, not a block", help=help_)
+        at = pointer(*(("blocks", scope) if scope else ()), *site)
         lost = [
             f"params.{name}"
             for name in record.get("params", {})
-            if known is not None and name not in known and name not in params
+            if name not in params
+            and ((known is not None and name not in known) or at + pointer("params", name) in idle)
         ]
         lost += [f"fill.{slot}" for slot in record.get("fill", {}) if slot not in slots]
-        changes.append(Change(path, record["use"], tuple(lost)))
+        changes.append(Change(path, record["use"], tuple(lost), at))
     return tuple(sorted(changes, key=lambda change: change.path))
 
 

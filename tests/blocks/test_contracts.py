@@ -80,7 +80,7 @@ def checked(block: BlockType, params: Mapping[str, Any], *, steps: bool) -> Grap
     }
     if steps:
         spec["step"] = {"axis": "T"}
-    return check(loaded(spec).form, registry())
+    return check(loaded(spec).form, registry(), checked=True)
 
 
 def made(block: BlockType, **params: Any) -> tuple[Graph, nn.Module]:

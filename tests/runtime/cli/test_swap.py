@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from weft.graphs.ir.canonical import fingerprint
 from weft.runtime.cli.main import main
 from weft.runtime.spec.check import graph_of
 from weft.specs.findings import InputError, SpecError
+from weft.specs.load import load_child
 
 Capture = pytest.CaptureFixture[str]
 ATTENTION = "**/f[use=attention@1]"
@@ -207,3 +209,42 @@ def test_a_mistake_of_a_patch_is_reported_once(tmp_path: Path, capsys: Capture) 
     assert main([*swap, "-o", str(tmp_path / "mine.json")]) == 1
 
     assert capsys.readouterr().err.count("error[N01]") == 1
+
+
+def test_a_swap_removes_kept_params_that_have_no_effect() -> None:
+    """Without a norm, `order` has no effect; the dropout of the same block is kept."""
+    base = weft.load("transformer-tiny")
+    patch = {"select": "**[use=sublayer@1]", "set": {"params.order": "pre"}}
+    child = {"format": 2, "name": "pre", "extends": "transformer-tiny", "patch": [patch]}
+    spec = replace(base, form=load_child(base, child, "pre.json").form, origins=None)
+
+    swapped = spec.swap("encoder.*.feed_forward", "sublayer@1", norm="none")
+
+    assert weft.check(swapped) == []
+    assert swapped.written["patch"][1:] == [
+        {"select": "encoder.*.feed_forward", "expect": 1, "remove": ["params.order"]}
+    ]
+    params = swapped.value()["blocks"]["encoder_layer"]["nodes"]["feed_forward"]["params"]
+    assert params == {"dropout": "=dropout", "norm": "none"}
+
+
+def test_a_swap_of_one_copy_removes_params_only_there() -> None:
+    """The copy has its own template, whose params are found by where they were written."""
+    base = weft.load("transformer-tiny", layers=3)
+    pre = base.swap("encoder.*.feed_forward", "sublayer@1", order="pre")
+
+    swapped = pre.swap("encoder.1.feed_forward", "sublayer@1", norm="none")
+
+    assert weft.check(swapped) == []
+    assert swapped.written["patch"][1]["remove"] == ["params.order"]
+    assert graph_of(swapped).parameters() < graph_of(pre).parameters()
+
+
+def test_a_swap_does_not_remove_params_that_were_asked_for() -> None:
+    """A param without effect that the user sets is an error."""
+    base = weft.load("transformer-tiny")
+
+    with pytest.raises(SpecError) as error:
+        base.swap("encoder.*.feed_forward", "sublayer@1", norm="none", eps=0.1)
+
+    assert [(f.code, f.at) for f in error.value.findings] == [("P08", "/patch/0/set/params.eps")]
