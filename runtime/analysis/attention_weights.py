@@ -23,6 +23,7 @@ from ...graphs.ir.traverse import owned_parts
 from ...specs.findings import InputError
 from ..data.batches import pad_rows
 from ..data.symbols import Vocabulary
+from ..decode.positions import refuse_long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +167,12 @@ def forced(
     tokenizers: tuple[Vocabulary, Vocabulary],
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],
 ) -> None:
-    """Run a translation model on pairs of ids, in one batch; its mode is restored."""
+    """Run a translation model on pairs of ids, in one batch; its mode is restored.
+
+    Raises:
+        InputError: a pair has more tokens than the model has positions.
+    """
+    refuse_long(model, pairs)
     reads, writes = tokenizers
     device, training = next(model.parameters()).device, model.training
     source = pad_rows([ids for ids, _ in pairs], reads.pad, reads.eos).to(device)

@@ -151,9 +151,13 @@ def _translated(
     model: Model, name: str, sources: list[str], references: list[str], out: str | None
 ) -> dict[str, Any]:
     """Translate a test set, write the translations if a file is named, and return the scores."""
+    from ..decode.positions import refuse_long
     from ..tasks import translation
     from ..tasks.registry import task_of
 
+    reader = model.translator
+    encoded = (reader.source.encode_many(sources), reader.target.encode_many(references))
+    refuse_long(model.module, zip(*encoded, strict=True))
     terminal.notice(f"{name}: translating {len(sources):,} lines")
     found = list(model.translator.translate(sources, warn=terminal.warn))
     scores = translation.score(found, references)

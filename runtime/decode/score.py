@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ..data.batches import pad_rows
+from .positions import refuse_long
 from .search.penalty import length_penalty
 from .stepper import mean_log_p
 from .translate import BUFFER, Translator
@@ -47,11 +48,15 @@ def score_pairs(
         translator: model, tokenizers and length penalty to score with.
         pairs: source and output, as text.
         buffer: pairs to read ahead; they are sorted by length.
+
+    Raises:
+        InputError: a pair has more tokens than the model has positions.
     """
     stream = iter(pairs)
     while chunk := list(islice(stream, buffer)):
         sources = translator.source.encode_many([source for source, _ in chunk])
         targets = translator.target.encode_many([target for _, target in chunk])
+        refuse_long(translator.model, zip(sources, targets, strict=True))
         order = sorted(range(len(chunk)), key=lambda i: (len(targets[i]), len(sources[i])))
         found: dict[int, Scored] = {}
         for start in range(0, len(order), BATCH_ROWS):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 
 from torch import nn
@@ -16,6 +16,7 @@ from torch import nn
 from ..data.symbols import Vocabulary
 from .active_rows import Cancelled
 from .decode import Request, SpecialTokens, decode_ids
+from .positions import positions_of
 from .search.constraints import Avoidance, texts_of
 from .settings import Hypothesis, SearchSettings
 
@@ -41,7 +42,7 @@ class TranslationRequest:
     """Words or phrases that the translation must contain."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Translator:
     """A model with its tokenizers, ready to translate."""
 
@@ -60,6 +61,11 @@ class Translator:
     def rows(self) -> int:
         """Hypotheses per sentence."""
         return self.search.beam
+
+    @property
+    def longest_source(self) -> int:
+        """Maximum tokens of a source, without the end token; longer ones are truncated."""
+        return min(LONGEST_SOURCE, (self._positions or LONGEST_SOURCE + 1) - 1)
 
     def translate(
         self,
@@ -116,13 +122,13 @@ class Translator:
         cancelled: Cancelled | None,
     ) -> list[list[Hypothesis]]:
         """Return the hypotheses of each line, best first; none for empty lines."""
-        requests = []
+        requests, longest = [], self.longest_source
         for index, ids in enumerate(self.source.encode_many([one.text for one in lines])):
-            if len(ids) > LONGEST_SOURCE and warn is not None:
-                warn(start + index + 1, f"{len(ids)} tokens, truncated to {LONGEST_SOURCE}")
+            if len(ids) > longest and warn is not None:
+                warn(start + index + 1, f"{len(ids)} tokens, truncated to {longest}")
             begin = self.target.encode(lines[index].begin) if lines[index].begin else []
             include = [self.target.encode(phrase) for phrase in lines[index].include]
-            requests.append(Request(ids[:LONGEST_SOURCE], begin, [one for one in include if one]))
+            requests.append(Request(ids[:longest], begin, [one for one in include if one]))
         found: list[list[Hypothesis]] = [[] for _ in requests]
         filled = [index for index, request in enumerate(requests) if request.source]
         order = sorted(filled, key=lambda index: len(requests[index].source), reverse=True)
@@ -165,11 +171,22 @@ class Translator:
             models,
             with_end,
             special_tokens,
-            self.search,
+            self._bounded_search(),
             avoidance=avoidance,
             half=self.half,
             cancelled=cancelled,
         )
+
+    def _bounded_search(self) -> SearchSettings:
+        """Return the search settings with outputs no longer than the model has positions."""
+        if self._positions is None:
+            return self.search
+        most = min(self._positions - 1, self.search.max_length or self._positions)
+        return self.search.model_copy(update={"max_length": max(1, most)})
+
+    @cached_property
+    def _positions(self) -> int | None:
+        return positions_of(self.model)
 
     def _avoid(self) -> Avoidance:
         if not self._avoidance:

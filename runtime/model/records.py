@@ -12,7 +12,6 @@ from typing import Any
 
 from ..decode.output import output_records
 from ..decode.settings import Hypothesis
-from ..decode.translate import LONGEST_SOURCE
 from .model import Model
 
 _DIGITS = 4
@@ -62,7 +61,8 @@ def text_records(
 
     check_inputs(model.graph)
     tokenizers = translator.source, target
-    sources = [ids[:LONGEST_SOURCE] for ids in translator.source.encode_many(list(texts))]
+    most = translator.longest_source
+    sources = [ids[:most] for ids in translator.source.encode_many(list(texts))]
     for record, ids in zip(records, sources, strict=True):
         translations = record.pop("translations")
         record |= {"source_tokens": translator.source.pieces(ids), "translations": translations}

@@ -1,0 +1,74 @@
+"""Models with a learned table of positions: long texts are cut or refused, never a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import weft
+from weft.runtime import api
+from weft.runtime.cli.main import main
+from weft.runtime.train.run import Run
+from weft.specs.findings import InputError
+
+MOST = 24
+LONG = "sun moon tree river " * 10
+
+
+@pytest.fixture(scope="module")
+def checkpoint(
+    toy_run_module: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Return a model with 24 positions on each side."""
+    run = toy_run_module(updates=2)
+    learned = {"use": "learned_position@1", "params": {"max_length": MOST}}
+    run = run.model_copy(update={"params": {**run.params, "position": learned}})
+    result = api.train(run, out=tmp_path_factory.mktemp("learned") / "run")
+    assert result.checkpoint is not None
+    return result.checkpoint
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_long_source_is_cut_with_a_warning(beam: int, checkpoint: Path) -> None:
+    """The output has at most as many tokens as there are positions."""
+    model = weft.open(checkpoint, search={"beam": beam, "max_extra": 500})
+    warnings: list[str] = []
+
+    [found] = model.translator.hypotheses([LONG], warn=lambda _, text: warnings.append(text))
+
+    assert warnings[0].endswith(f"truncated to {MOST - 1}")
+    assert len(found[0].tokens) <= MOST
+
+
+def test_a_long_pair_is_refused_by_everything_that_reads_it(checkpoint: Path) -> None:
+    """Cutting it would measure another pair."""
+    model = weft.open(checkpoint)
+
+    for use in (
+        lambda: list(model.score([("sun", "moon"), (LONG, "sun")])),
+        lambda: model.attention([LONG], ["sun"]),
+        lambda: model.align(["sun"], [LONG]),
+    ):
+        with pytest.raises(InputError, match=f"the model has {MOST} positions"):
+            use()
+
+
+def test_the_commands_print_a_message(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No traceback, and the exit code of a wrong input."""
+    path = str(tmp_path / "long")
+    Path(path).write_text(LONG + "\n")
+
+    assert main(["translate", str(checkpoint), path, "-o", f"{path}.out"]) == 0
+    for command in ("score", "evaluate"):
+        assert main([command, str(checkpoint), "--source", path, "--target", path]) == 1
+        assert f"the model has {MOST} positions" in capsys.readouterr().err
+
+
+def test_a_model_without_a_limit_has_none() -> None:
+    """Sinusoids go on forever."""
+    from weft.runtime.decode.positions import positions_of  # noqa: PLC0415
+
+    assert positions_of(weft.build(weft.load("transformer-tiny", vocab=20))) is None
