@@ -155,6 +155,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--lines", type=int, default=300)
+    parser.add_argument("--compile", default="auto", choices=["off", "auto", "on"])
     parser.add_argument("-o", "--out")
     options = parser.parse_args()
     lines = sorted(set(islice(read_lines(options.source), options.lines)))
@@ -164,11 +165,14 @@ def main() -> None:
         known.append(dict(zip(lines, model.translate(lines), strict=True)))
         offline.append(len(lines) / (time.monotonic() - began))
     command = [sys.executable, "-m", "weft", "serve", options.checkpoint, "--port", "0"]
+    command += ["--compile", options.compile]
     server = subprocess.Popen([*command, "--precision", "float32"], stderr=subprocess.PIPE)
     try:
-        # Log lines about decoding steps may come first.
         found = (re.search(rb"http://[\d.]+:(\d+)", line) for line in server.stderr)
-        port, before = int(next(one for one in found if one)[1]), memory(server.pid)
+        port = int(next(one for one in found if one)[1])
+        if options.compile != "off":  # until then, the server measures or compiles
+            next(line for line in server.stderr if re.match(rb"steps: (plain|compiled),", line))
+        before = memory(server.pid)
         asyncio.run(load(port, known, options.clients, 3.0))
         answers = asyncio.run(load(port, known, options.clients, options.seconds))
         counted, after = asyncio.run(metrics_of(port)), memory(server.pid)

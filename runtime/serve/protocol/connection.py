@@ -8,8 +8,8 @@ adds the others.  A timer looks at each connection about once per second:
     responding        `stall` seconds in which the client reads nothing, `upload` at the end
     idle              `idle` seconds until the next request
 
-If there are too many connections, a new one replaces the oldest that is idle, or else the oldest
-whose head is incomplete after a second.
+If there are too many connections, a new one replaces one that has waited for a second: the oldest
+that is idle after a response, or else the oldest whose head is incomplete.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Closing at once would reset the connection, and the client might not receive the
 _LINGERING = 100
 """Maximum connections that are kept open for that."""
 _GRACE = 1.0
-"""Seconds for which a connection without a complete head is not replaced."""
+"""Seconds for which a connection without a request is not replaced."""
 _TICK = 1.0
 _HELP = "see https://www.rfc-editor.org/rfc/rfc9112"
 
@@ -87,7 +87,7 @@ class GuardedProtocol(H11Protocol):
             (one.incomplete, one.progress, id(one), one)
             for one in self.connections
             if isinstance(one, GuardedProtocol) and one is not self and one.waiting
-            if one.since < old or not one.incomplete
+            if one.since < old
         ]
         if not others:
             return False
@@ -171,7 +171,10 @@ class GuardedProtocol(H11Protocol):
             return
         self.lingering.add(self)
         self.flow.resume_reading()
-        self.transport.write_eof()
+        try:
+            self.transport.write_eof()
+        except OSError:  # the client has reset the connection
+            self.transport.abort()
 
     def _check(self) -> None:
         """Close the connection if its client is too slow."""
