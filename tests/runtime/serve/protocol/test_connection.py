@@ -227,6 +227,44 @@ def test_idle_connections_are_replaced_first(monkeypatch: pytest.MonkeyPatch) ->
     assert served(scene, app, connections=4)[:3] == ["idle", "later", "silent"]
 
 
+def test_a_connection_between_two_requests_is_not_replaced_at_once() -> None:
+    """A good client sends its next request within a second; until then, a new one gets 503."""
+
+    async def scene(server: Server) -> list[bytes]:
+        reader, writer = await server.opened(GET)
+        first = await reader.readuntil(b"yes")
+        refused = await server.answer(GET)
+        writer.write(GET)
+        return [first, refused, await reader.readuntil(b"yes")]
+
+    first, refused, second = served(scene, connections=1)
+
+    assert first == second
+    assert refused.startswith(b"HTTP/1.1 503")
+
+
+def test_a_client_that_resets_its_connection_raises_nothing() -> None:
+    """Half-closing a connection fails if the client is gone."""
+
+    async def scene(server: Server) -> list[Any]:
+        errors: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, given: errors.append(given))
+        reader, _ = await server.opened()
+        [one] = server.server.server_state.connections
+
+        def gone() -> None:
+            raise OSError(107, "Transport endpoint is not connected")
+
+        one.transport.write_eof = gone
+        one.data_received(b"wrong\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            await asyncio.wait_for(reader.read(), SECONDS)
+        assert one.transport.is_closing()
+        return errors
+
+    assert served(scene) == []
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
