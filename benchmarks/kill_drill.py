@@ -159,7 +159,7 @@ class Drill:
     def started(self, out: Path, restarts: int) -> Iterator[subprocess.Popen[bytes]]:
         """Start or resume a run; the process is terminated when the context ends."""
         train = ["-m", "weft", "train", str(self.run), "--out", str(out)]
-        train += ["--resume"] if (out / "checkpoints").is_dir() else []
+        train += ["--resume"] if any((out / "checkpoints").glob("[0-9]*")) else []
         launch: list[str] = []
         if self.plan.processes > 1:
             launch = ["-m", "torch.distributed.run", "--standalone", "--monitor-interval=0.1"]

@@ -390,7 +390,8 @@ def test_killed_at_random_moments_ends_with_the_same_bits(toy_run: Maker, tmp_pa
     moments = random.Random(7)
 
     for _ in range(12):
-        process = subprocess.Popen([*command, "--resume"], stderr=subprocess.DEVNULL)
+        more = ["--resume"] if checkpoints(tmp_path / "killed") else []
+        process = subprocess.Popen([*command, *more], stderr=subprocess.DEVNULL)
         try:
             process.wait(moments.uniform(3.0, 9.0))
         except subprocess.TimeoutExpired:
