@@ -1,4 +1,4 @@
-"""Checking a run: everything that can be known without its data is told at once."""
+"""Checking a run: everything that can be known without its data is reported at once."""
 
 from __future__ import annotations
 
