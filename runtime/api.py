@@ -29,7 +29,7 @@ from .train.check_run import refuse_long_pairs, refuse_wrong_run
 from .train.context import Listener, Result, TrainingContext
 from .train.device import Place, choose
 from .train.distributed.world import World, resumes_by_itself, world
-from .train.retention import checkpoints
+from .train.resuming.retention import checkpoints
 from .train.run import Run, load_run, spec_of
 
 MEASURED_FROM = 1000
@@ -120,7 +120,7 @@ def train(
         SpecError: the run or its spec has errors.
     """
     # A slow import that is not needed for using a model.
-    from .train.restore import refuse_taken  # noqa: PLC0415
+    from .train.resuming.restore import refuse_taken  # noqa: PLC0415
     from .train.trainer import Trainer  # noqa: PLC0415
 
     if isinstance(run, Run):

@@ -30,8 +30,8 @@ from .engine import Engine
 from .optimize import make_optimizer, set_rate
 from .reporting.history import History
 from .reporting.metrics_window import Window
-from .restore import restore
-from .retention import checkpoints, thin, write_mean
+from .resuming.restore import restore
+from .resuming.retention import checkpoints, thin, write_mean
 from .schedule import learning_rate
 from .signals import stop_requested
 from .transforms.activation_checkpointing import checkpoint_activations_of_run

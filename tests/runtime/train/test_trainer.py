@@ -22,7 +22,7 @@ from weft.runtime.checkpoint.checkpoint import open_checkpoint, read_tensors
 from weft.runtime.train.context import Result
 from weft.runtime.train.device import Place
 from weft.runtime.train.reporting.history import History, read
-from weft.runtime.train.retention import checkpoints
+from weft.runtime.train.resuming.retention import checkpoints
 from weft.runtime.train.run import Run
 from weft.runtime.train.trainer import Trainer
 from weft.specs.findings import InputError

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from torch import nn
 
-from ...specs.findings import InputError
-from ..checkpoint.checkpoint import Checkpoint, open_checkpoint, refuse_other_graph, set_weights
-from ..checkpoint.manifest import DamagedError
-from ..checkpoint.saving import recover
-from ..checkpoint.transfer import carry_over
-from .context import State, TrainingContext
+from ....specs.findings import InputError
+from ...checkpoint.checkpoint import Checkpoint, open_checkpoint, refuse_other_graph, set_weights
+from ...checkpoint.manifest import DamagedError
+from ...checkpoint.saving import recover
+from ...checkpoint.transfer import carry_over
+from ..context import State, TrainingContext
 from .retention import checkpoints, differs
 
 SAME = ("parallel", "activation_checkpointing")

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint.average import average_weights
-from ..checkpoint.checkpoint import tensors_in
-from ..checkpoint.saving import Contents, save
-from .run import CheckpointSettings
+from ...checkpoint.average import average_weights
+from ...checkpoint.checkpoint import tensors_in
+from ...checkpoint.saving import Contents, save
+from ..run import CheckpointSettings
 
 RESUMABLE = 2
 """Number of newest checkpoints that keep their optimizer state: if the newest one is damaged, the
