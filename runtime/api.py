@@ -128,7 +128,7 @@ def train(
     else:
         settings, source = load_run(run, overrides)
     blocks = listed(blocks)
-    refuse_wrong_run(settings, source, blocks)
+    refuse_wrong_run(settings, source, blocks, shortened="updates" in (overrides or {}))
     folder = Path(out) if out is not None else Path("outputs") / settings.name
     place = choose(settings)
     with world(place.device, settings.parallel) as here, _alone(folder, here):

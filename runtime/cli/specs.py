@@ -165,7 +165,7 @@ def _run(name: str, overrides: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     from ..train.run import load_run
 
     run, source = load_run(name, overrides)
-    refuse_wrong_run(run, source)
+    refuse_wrong_run(run, source, shortened="updates" in overrides)
     graph = graph_of_run(run, source)
     said = (
         f"{run.name}: valid; trains {graph.name} ({graph.parameters():,} parameters with"

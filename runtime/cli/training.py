@@ -76,8 +76,9 @@ def prepare(
     from ..train.check_run import refuse_wrong_run
     from ..train.run import load_run
 
-    settings, source = load_run(run, overridden(overrides))
-    refuse_wrong_run(settings, source)
+    changes = overridden(overrides)
+    settings, source = load_run(run, changes)
+    refuse_wrong_run(settings, source, shortened="updates" in changes)
     reporter = terminal.Reporter()
     folder = _folder(settings, out)
     with locked(folder), reporter.shown():

@@ -26,16 +26,20 @@ from ..spec.check import graph_of, with_blocks
 from .run import Run, spec_of
 
 
-def check_run(run: Run, source: str, blocks: Iterable[BlockType] = ()) -> list[Finding]:
+def check_run(
+    run: Run, source: str, blocks: Iterable[BlockType] = (), *, shortened: bool = False
+) -> list[Finding]:
     """Return everything that is wrong with a run, as far as it is known without its data.
 
     Args:
         run: the run.
         source: its file, or its name.
         blocks: block types that the run's spec may use besides the installed ones.
+        shortened: whether the number of updates was overridden, as one does to try a run: it may
+            then end before dropout begins.
     """
     found = [
-        *without_effect(run),
+        *without_effect(run, shortened=shortened),
         *_missing_files(run.data),
         *_missing_start(run),
     ]
@@ -53,13 +57,15 @@ def check_run(run: Run, source: str, blocks: Iterable[BlockType] = ()) -> list[F
     return [replace(one, source=source) for one in found]
 
 
-def refuse_wrong_run(run: Run, source: str, blocks: Iterable[BlockType] = ()) -> None:
-    """Raise an error if anything is wrong with a run.
+def refuse_wrong_run(
+    run: Run, source: str, blocks: Iterable[BlockType] = (), *, shortened: bool = False
+) -> None:
+    """Raise an error if anything is wrong with a run; arguments as of `check_run`.
 
     Raises:
         SpecError: `check_run` found something.
     """
-    if found := check_run(run, source, blocks):
+    if found := check_run(run, source, blocks, shortened=shortened):
         raise SpecError(found)
 
 
@@ -76,12 +82,12 @@ def graph_of_run(run: Run, source: str, blocks: Iterable[BlockType] = ()) -> Gra
     return graph_of(replace(loaded, overrides={**known, **run.params}))
 
 
-def without_effect(run: Run) -> Iterator[Finding]:
+def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
     """Yield a finding for each setting that was changed but has no effect."""
     yield from _optimizer(run)
     yield from _evaluation(run)
     yield from _search(run)
-    if run.dropout_from > run.updates:
+    if run.dropout_from > run.updates and not shortened:
         problem = f"dropout begins at update {run.dropout_from}, but the run ends at {run.updates}"
         yield _unused("/dropout_from", problem, f"set it to at most {run.updates}, or leave it out")
     schedule: Any = run.schedule

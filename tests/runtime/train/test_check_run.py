@@ -160,6 +160,11 @@ def test_a_wrong_run_is_refused_before_anything_is_written(toy_run: Maker, tmp_p
     assert not (tmp_path / "out").exists()
 
 
+def test_a_run_that_is_shortened_to_try_it_may_end_before_dropout(toy_run: Maker) -> None:
+    """`weft train RUN --set updates=2` is how one tries a run."""
+    assert check_run(toy_run(dropout_from=100), "run.json", shortened=True) == []
+
+
 def test_weft_check_checks_runs(
     toy_run: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

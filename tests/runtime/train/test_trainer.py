@@ -313,12 +313,13 @@ def test_late_dropout_starts_at_its_update(toy_run: Maker, tmp_path: Path) -> No
     base = toy_run(updates=3, checkpoint={"every": 3, "keep": 3, "average": 2})
     calm = base.model_copy(update={"params": {**base.params, "dropout": 0.0}})
     params = {**base.params, "dropout": 0.5}
-    late = base.model_copy(update={"params": params, "dropout_from": 4})
-    longer = late.model_copy(update={"updates": 6})
+    longer = base.model_copy(update={"params": params, "dropout_from": 4, "updates": 6})
+    late = tmp_path / "late.json"
+    late.write_text(json.dumps(longer.model_dump(mode="json")))
 
-    plain, three, six = (
-        api.train(run, out=tmp_path / str(i)) for i, run in enumerate((calm, late, longer))
-    )
+    plain = api.train(calm, out=tmp_path / "0")
+    three = api.train(late, out=tmp_path / "1", overrides={"updates": 3})
+    six = api.train(longer, out=tmp_path / "2")
     resumed = api.train(longer, out=tmp_path / "1", resume=True)
     without = api.train(calm.model_copy(update={"updates": 6}), out=tmp_path / "0", resume=True)
 
