@@ -22,6 +22,9 @@ Json = dict[str, Any]
 Read = Callable[[str, Path], tuple[Json, Origins] | Finding]
 """Maps a spec name and the file that names it to the spec's value, or to a finding."""
 
+Reported = list[tuple[str, list[Finding]]]
+"""Pointer of each entry that cannot be imported, and the findings about it."""
+
 BUDGETS = frozenset({"parameters"})
 """Names in a requirement that are not params: sizes of the complete graph."""
 _KEYS = ("spec", "params", "doc")
@@ -44,7 +47,9 @@ def is_import(entry: Any) -> bool:
     return isinstance(entry, dict) and "spec" in entry
 
 
-def take_in(value: Json, origins: Origins, path: Path, read: Read) -> tuple[Json, Origins]:
+def take_in(
+    value: Json, origins: Origins, path: Path, read: Read, reported: Reported | None = None
+) -> tuple[Json, Origins]:
     """Return a spec's value with the specs that its `blocks` import written out.
 
     Args:
@@ -52,15 +57,19 @@ def take_in(value: Json, origins: Origins, path: Path, read: Read) -> tuple[Json
         origins: where its parts were written.
         path: its file.
         read: returns the value of a spec by name.
+        reported: receives the invalid entries, which are left out.
 
     Raises:
-        SpecError: an entry is invalid.
+        SpecError: an entry is invalid, and `reported` is None.
     """
     blocks = value.get("blocks")
     if not isinstance(blocks, dict) or not any(map(is_import, blocks.values())):
         return value, origins
     merged = origins.twin()
-    full: Json = {**value, "blocks": {}, "params": {**value.get("params", {})}}
+    params = value.get("params", {})
+    if not isinstance(params, dict):
+        params = {}
+    full: Json = {**value, "blocks": {}, "params": {**params}}
     findings: list[Finding] = []
     for name, entry in blocks.items():
         if not is_import(entry):
@@ -77,8 +86,12 @@ def take_in(value: Json, origins: Origins, path: Path, read: Read) -> tuple[Json
         findings += found
         if not found and base is not None and not isinstance(base, Finding):
             _add(full, merged, name, entry, base)
-    if findings:
+        if found and reported is not None:
+            reported.append((pointer("blocks", name), found))
+    if findings and reported is None:
         raise SpecError(at_most(findings, str(path)))
+    if params is not value.get("params", params):
+        full["params"] = value["params"]  # of the wrong type, which the reader reports
     return full, merged
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .expressions import is_expression, words_in
 from .findings import Finding, SpecError, at_most, did_you_mean, pointer
 from .form import Spec
-from .imports import Read, take_in
+from .imports import Read, Reported, take_in
 from .origins import Origins, parts_of
 from .patches.merge import patched
 from .patches.patch import read_patches
 from .reader import FOR_EDITORS, parse, read_value, shipped_names
+from .recovery.recover import Recovered, recover
 
 FOLDERS = ("models", "variants")
 """Folders of `specs/` that hold specs."""
@@ -24,23 +26,30 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _CHILD_KEYS = ("format", "extends", "name", "doc", "params", "blocks", "patch")
 
 
-def inherit(path: Path) -> tuple[Any, Origins]:
+def inherit(path: Path, found: Reported | None = None) -> tuple[Any, Origins]:
     """Return the value of a file merged with its parents, and where each part was written.
+
+    Args:
+        path: the file.
+        found: receives the findings about imported specs; they are raised if it is None.
 
     Raises:
         InputError: a file cannot be read.
         SpecError: a text, a chain of `extends` or a patch is invalid.
     """
-    return inherited(read_value(path), path, ())
+    return inherited(read_value(path), path, (), found)
 
 
-def inherited(value: Any, path: Path, below: tuple[Path, ...] = ()) -> tuple[Any, Origins]:
+def inherited(
+    value: Any, path: Path, below: tuple[Path, ...] = (), found: Reported | None = None
+) -> tuple[Any, Origins]:
     """Do the same as `inherit` for the value of a file, which need not exist.
 
     Args:
         value: the file's JSON value.
         path: path of the file.
         below: the chain of files that extend this one, from the loaded file on.
+        found: as of `inherit`.
 
     Raises:
         InputError: a file cannot be read.
@@ -50,7 +59,7 @@ def inherited(value: Any, path: Path, below: tuple[Path, ...] = ()) -> tuple[Any
     if not isinstance(value, dict):
         return value, Origins((source, ""))
     if "extends" not in value:
-        return take_in(value, Origins((source, "")), path, _importer(below))
+        return take_in(value, Origins((source, "")), path, _importer(below), found)
     findings = _form_findings(value, source)
     if findings:
         raise SpecError(findings)
@@ -164,6 +173,21 @@ def extended(
         for key in added:
             merged.put((record, key), (source, pointer(record, key)))
     return take_in(value, merged, Path(source), _importer(below))
+
+
+def recover_placed(value: Any, source: str, origins: Origins) -> Recovered:
+    """Validate a merged value, without the parts that have mistakes of form.
+
+    Raises:
+        SpecError: the value cannot be read at all; every finding is in the file of its value.
+    """
+    try:
+        made = recover(value, source)
+    except SpecError as error:
+        raise SpecError(place(finding, origins) for finding in error.findings) from None
+    if not made.findings:
+        return made
+    return replace(made, findings=tuple(place(finding, origins) for finding in made.findings))
 
 
 def parse_placed(value: Any, source: str, origins: Origins) -> Spec:

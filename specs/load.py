@@ -11,11 +11,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .findings import Finding, InputError, SpecError, pointer
+from .findings import Finding, InputError, SpecError, at_most, pointer
 from .form import Spec
-from .inherit import FOLDERS, LONGEST_CHAIN, extended, inherit, inherited, parse_placed, place
+from .imports import Reported
+from .inherit import (
+    FOLDERS,
+    LONGEST_CHAIN,
+    extended,
+    inherit,
+    inherited,
+    parse_placed,
+    place,
+    recover_placed,
+)
 from .origins import Origins, Place, parts_of
 from .reader import find, parse, read_json
+from .recovery.lost import NOTHING, Lost
 
 __all__ = ["FOLDERS", "LONGEST_CHAIN", "LoadedSpec", "load", "loaded", "parse_overrides"]
 
@@ -27,7 +38,8 @@ OVERRIDES = "overrides"
 class LoadedSpec:
     """A spec and its overrides, ready to be checked."""
 
-    form: Spec
+    recovered: Spec
+    """The spec, without the parts that have mistakes of form; see `form`."""
     source: str
     """The file, as the user named it."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -36,6 +48,22 @@ class LoadedSpec:
     """Where each part of the merged value was written; None if all of it is in `source`."""
     blocks: tuple[Any, ...] = field(default=(), kw_only=True)
     """Block types that the spec may use besides those of the registry."""
+
+    mistakes: tuple[Finding, ...] = field(default=(), compare=False, kw_only=True)
+    """Findings about the form of the spec, in their files."""
+    lost: Lost = field(default=NOTHING, compare=False, kw_only=True)
+    """The parts that could not be read."""
+
+    @property
+    def form(self) -> Spec:
+        """The spec as written.
+
+        Raises:
+            SpecError: it has mistakes of form.
+        """
+        if self.mistakes:
+            raise SpecError(self.mistakes)
+        return self.recovered
 
     def place(self, finding: Finding) -> Finding:
         """Return a finding with the file and pointer where its value was written."""
@@ -69,18 +97,40 @@ def _lies_in(at: str, outer: str) -> bool:
 def load(name: str | Path, overrides: Mapping[str, Any] | None = None) -> LoadedSpec:
     """Read a spec file or a shipped spec.
 
+    A spec with mistakes of form is returned with its `mistakes`, so that the checker can find the
+    others; its `form` cannot be used.
+
     Args:
         name: a path, or a shipped name such as `transformer-base`.
         overrides: param to value; these replace the values in the file.
 
     Raises:
         InputError: the file does not exist.
-        SpecError: the file is invalid.
+        SpecError: the file cannot be read as a spec at all.
     """
     path = find(str(name), *FOLDERS)
-    value, origins = inherit(path)
-    form = parse_placed(value, str(path), origins)
-    return LoadedSpec(form, str(path), dict(overrides or {}), origins)
+    found: Reported = []
+    value, origins = inherit(path, found)
+    return _recovered(value, path, overrides, origins, found)
+
+
+def _recovered(
+    value: Any,
+    path: Path,
+    overrides: Mapping[str, Any] | None,
+    origins: Origins,
+    found: Reported,
+) -> LoadedSpec:
+    made = recover_placed(value, str(path), origins)
+    imports = [finding for _, findings in found for finding in findings]
+    return LoadedSpec(
+        made.form,
+        str(path),
+        dict(overrides or {}),
+        origins,
+        mistakes=tuple(at_most([*made.findings, *imports], str(path))),
+        lost=Lost(made.lost.places.union(at for at, _ in found)),
+    )
 
 
 def loaded(value: Mapping[str, Any], source: str = "<memory>") -> LoadedSpec:
@@ -93,12 +143,11 @@ def load_as(value: Any, path: Path, overrides: Mapping[str, Any] | None = None) 
 
     Raises:
         InputError: a parent cannot be read.
-        SpecError: the value is invalid.
+        SpecError: the value cannot be read as a spec at all.
     """
-    merged, origins = inherited(value, path)
-    return LoadedSpec(
-        parse_placed(merged, str(path), origins), str(path), dict(overrides or {}), origins
-    )
+    found: Reported = []
+    merged, origins = inherited(value, path, (), found)
+    return _recovered(merged, path, overrides, origins, found)
 
 
 def load_child(parent: LoadedSpec, child: Mapping[str, Any], source: str) -> LoadedSpec:

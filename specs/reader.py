@@ -279,7 +279,7 @@ _NAMES = {
 
 def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source: str) -> Finding:
     """Convert one pydantic error into a finding."""
-    place, known = _place(error["loc"], form, value)
+    place, known = error_place(error["loc"], form, value)
     at, last = pointer(*place), str(place[-1]) if place else ""
     if error["type"] == "extra_forbidden":
         return Finding(
@@ -330,7 +330,7 @@ def _json(value: Any) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 4]} ..."
 
 
-def _place(
+def error_place(
     location: tuple[int | str, ...], form: type[BaseModel], value: Any
 ) -> tuple[list[int | str], list[str]]:
     """Remove pydantic's own tags from a location, and list the known keys at its end."""

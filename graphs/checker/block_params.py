@@ -151,18 +151,20 @@ def validated(checker: Checker, written: Written, at: str) -> BaseModel | None:
         )
         if near and near not in values:
             values[near], places[near] = written.params[name], places[name]
-    if holds_missing(values):
-        return None
+    missing = {name for name, value in values.items() if holds_missing(value)}
+    known = {name: value for name, value in values.items() if name not in missing}
     try:
         # Strict JSON validation: a string is not a number, and a boolean is not a probability.
-        return block.params.model_validate_json(json.dumps(values, default=str), strict=True)
+        made = block.params.model_validate_json(json.dumps(known, default=str), strict=True)
     except ValidationError as errors:
         # An unknown param that is not similar to any may be the missing one under another name.
         lost = any(not nearest(name, fields) for name in unknown) and not written.chosen
         for error in errors.errors():
-            if not (lost and error["type"] == "missing"):
+            absent = error["type"] == "missing"
+            if not absent or not (lost or missing.intersection(map(str, error["loc"]))):
                 _report_param(checker, block, error, written.texts, places, at)
-    return None
+        return None
+    return None if missing else made
 
 
 def _report_param(

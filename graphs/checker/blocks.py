@@ -18,6 +18,7 @@ from .ports import (
     Given,
     NoOutput,
     Reads,
+    bind_ports,
     fit_ports,
     report_misfit,
     report_no_output,
@@ -53,6 +54,13 @@ def infer_part(
         return None
     block = written.block
     signature = block.signature(params, frozenset(given))
+    known = bind_ports(signature.inputs, given, signature.same)
+    checker.outputs_of[at] = {
+        port_.name: substitute(port_.type, known)
+        if free_names(port_.type) <= known.keys()
+        else None
+        for port_ in signature.outputs
+    }
     own = {port_.name for port_ in signature.inputs}
     note_params(checker, written, params, own & given.keys())
     inner = {name: read for name, read in given.items() if name not in own}

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...specs.findings import Finding, SpecError, did_you_mean, nearest, pointer
 from ...specs.form import Spec
+from ...specs.recovery.lost import NOTHING, Lost
 from ...specs.upgrade import older_blocks, upgrade_uses
 from ..ir.block_type import Registry
 from ..ir.graph import Graph
@@ -26,6 +27,9 @@ from .ports import Checker, Given
 from .reserved_names import check_names, names_read
 from .scopes import infer_scope, infer_template, template_ports, type_of_text
 from .ties import check_ties, written_out
+
+_KEEP_SIZE = frozenset({"W03", "W04", "W08", "W09", "P08", "N05", "N07", "D01", "E05"})
+"""Findings next to which the size of a graph whose nodes are all typed is still meaningful."""
 
 
 def check(
@@ -62,13 +66,17 @@ def analyse(
     *,
     source: str = "",
     checked: bool = False,
+    lost: Lost = NOTHING,
 ) -> tuple[Graph | None, list[Finding]]:
-    """Return the graph of a spec and no findings, or None and all findings; see `check`."""
+    """Return the graph of a spec and no findings, or None and all findings; see `check`.
+
+    Findings that may be consequences of `lost` parts of the spec are left out.
+    """
     findings: list[Finding] = []
     older = older_blocks(registry.later_majors(), keys=registry.keys())
     spec, overrides = upgrade_uses(spec, overrides or {}, older)
     try:
-        graph = _analyse(spec, registry, overrides or {}, source, findings, checked=checked)
+        graph = _analyse(spec, registry, overrides or {}, source, findings, lost, checked=checked)
     except TooManyFindingsError:
         graph = None
     return (None, findings) if findings else (graph, findings)
@@ -80,11 +88,12 @@ def _analyse(
     overrides: Mapping[str, Any],
     source: str,
     findings: list[Finding],
+    lost: Lost,
     *,
     checked: bool,
 ) -> Graph | None:
     """Return the graph, which is incomplete if there are findings."""
-    report = make_report(findings, source)
+    report = make_report(findings, source, lost)
     check_names(spec, report)
     params, values = evaluate_params(spec, overrides, report)
     check_requirements(spec, values, report)
@@ -120,7 +129,9 @@ def _analyse(
     )
     if graph.step_axis is not None:
         _check_step(graph, spec, report)
-    if not findings:
+    if not {finding.code for finding in findings} - _KEEP_SIZE and len(root.nodes) == len(
+        spec.nodes
+    ):
         check_budgets(spec, graph, values, report)
     return graph
 

@@ -18,6 +18,7 @@ from ...specs.expressions import (
 )
 from ...specs.findings import MOST, Finding, did_you_mean, nearest, pointer, too_many
 from ...specs.form import Spec
+from ...specs.recovery.lost import NOTHING, Lost
 from ..ir.graph import Graph
 
 Report = Callable[..., None]
@@ -296,7 +297,7 @@ class TooManyFindingsError(Exception):
     """Stops the check after too many findings."""
 
 
-def make_report(findings: list[Finding], source: str) -> Report:
+def make_report(findings: list[Finding], source: str, lost: Lost = NOTHING) -> Report:
     """Return a function that adds findings of one file to a list, each once.
 
     Beyond `MOST` findings, it adds a last one that states this and raises `TooManyFindingsError`.
@@ -305,6 +306,8 @@ def make_report(findings: list[Finding], source: str) -> Report:
 
     def report(**fields: Any) -> None:
         finding = Finding(source=source, **fields)
+        if lost.hides(finding.code, finding.at):
+            return
         # A template that is used with several types is checked for each: report a mistake once.
         mistake = (finding.code, finding.at, finding.problem)
         if mistake in seen:

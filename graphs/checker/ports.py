@@ -49,10 +49,26 @@ class Checker:
     """Pointers of wires to ports that do not exist."""
     absent_wires: dict[str, str] = field(default_factory=dict)
     """Pointers of wires that read an optional input which is not wired, to its name."""
+    outputs_of: dict[str, Mapping[str, ValueType | None]] = field(default_factory=dict)
+    """Pointers of uses of blocks, to the outputs; the type is None where it is unknown."""
     idle_params: dict[str, dict[str, object]] = field(default_factory=dict)
     """Pointers of params that have no effect in one use of their scope, to the finding."""
     active_params: set[str] = field(default_factory=set)
     """Pointers of params that have an effect in at least one use of their scope."""
+
+
+def bind_ports(ports: Iterable[Port], given: Reads, same: Mapping[str, str]) -> Bound:
+    """Return the bindings of the ports' names by those wires that fit; report nothing."""
+    bound: Bound = {}
+    for port_ in ports:
+        read = given.get(port_.name)
+        fitted = fit(port_.type, read.type, bound, {}) if isinstance(read, Given) else bound
+        if not isinstance(fitted, Misfit):
+            bound = {**fitted}
+        for alias, target in same.items():
+            if target in bound:
+                bound.setdefault(alias, bound[target])
+    return bound
 
 
 @dataclass(frozen=True, slots=True)

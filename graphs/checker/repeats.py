@@ -79,8 +79,7 @@ def fit_repeat(
         others: the insides of copies that use another template, by number.
         at: JSON Pointer of the node.
     """
-    sound = _carries(checker, node, body, at)
-    sound = _collects(checker, node, body, at) and sound
+    sound = check_outputs(checker, node, body, at)
     types = body.gives()
     for index, other in others.items():
         where = at + pointer("instead", index)
@@ -108,21 +107,44 @@ def fit_repeat(
     )
 
 
-def _carries(checker: Checker, node: form.RepeatNode, body: Scope, at: str) -> bool:
+def check_outputs(checker: Checker, node: form.RepeatNode, body: Scope | None, at: str) -> bool:
+    """Return whether a repeat's outputs are valid, and report those that are not.
+
+    Args:
+        checker: the state that the scopes share.
+        node: the repeat as written.
+        body: the inside of its template; None if a mistake in it leaves the types unknown.
+        at: JSON Pointer of the node.
+    """
+    template = checker.templates.get(node.block)
+    if template is None or node.block in checker.inside:
+        return False
+    ok = _carries(checker, node, body, template.outputs, at)
+    return _collects(checker, node, template.outputs, at) and ok
+
+
+def _carries(
+    checker: Checker,
+    node: form.RepeatNode,
+    body: Scope | None,
+    outputs: Mapping[str, str],
+    at: str,
+) -> bool:
     """Return whether the carried ports are valid, and report those that are not."""
-    name, types, ok = node.block, body.gives(), True
+    name, ok = node.block, True
+    types = body.gives() if body is not None else {}
     for index, port in enumerate(node.carry):
         here = at + pointer("carry", index)
-        if port not in types or port not in node.in_:
-            side = "an output" if port not in types else "a wired input"
+        if port not in outputs or port not in node.in_:
+            side = "an output" if port not in outputs else "a wired input"
             checker.report(
                 code="N03",
                 at=here,
                 problem=f"carry '{port}' is not {side} of '{name}'",
-                help=did_you_mean(port, types if port not in types else node.in_),
+                help=did_you_mean(port, outputs if port not in outputs else node.in_),
             )
             ok = False
-        elif types[port] != body.inputs[port]:
+        elif body is not None and types[port] != body.inputs[port]:
             checker.report(
                 code="T05",
                 at=here,
@@ -145,17 +167,17 @@ def _carries(checker: Checker, node: form.RepeatNode, body: Scope, at: str) -> b
     return ok
 
 
-def _collects(checker: Checker, node: form.RepeatNode, body: Scope, at: str) -> bool:
+def _collects(checker: Checker, node: form.RepeatNode, outputs: Mapping[str, str], at: str) -> bool:
     """Return whether the collected ports are valid, and report those that are not."""
     ok = True
     for index, port in enumerate(node.collect):
         here = at + pointer("collect", index)
-        if port not in body.outputs:
+        if port not in outputs:
             checker.report(
                 code="N03",
                 at=here,
                 problem=f"collect '{port}' is not an output of '{node.block}'",
-                help=did_you_mean(port, body.outputs),
+                help=did_you_mean(port, outputs),
             )
             ok = False
         elif port in node.carry:

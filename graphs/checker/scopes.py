@@ -26,11 +26,12 @@ from .ports import (
     Given,
     NoOutput,
     Reads,
+    bind_ports,
     fit_ports,
     report_no_output,
     report_unwired,
 )
-from .repeats import fit_repeat, fits_count, read_count
+from .repeats import check_outputs, fit_repeat, fits_count, read_count
 from .wiring import report_unknown, report_unused
 
 MOST_TYPED = 4_000
@@ -98,6 +99,12 @@ def infer_scope(
         )
         if made is None or key in broken:
             broken.add(key)
+            guess = _outputs_of(checker, node, given, here) if made is None else made.outputs
+            if guess is not None:
+                gives[key] = tuple(guess)
+                for port, type_ in guess.items():
+                    given_ = None if type_ is None else Given(type_, f"{key}.{port}")
+                    values[f"{key}.{port}"] = given_
             continue
         placed.append(made)
         gives[key] = tuple(made.outputs)
@@ -113,7 +120,10 @@ def infer_scope(
                 problem=f"output '{port}' returns input '{value}', which is not wired",
                 help=f"wire '{value}' wherever the template is used, and remove its '?'",
             )
-        elif _resolves(checker, value, nodes, inputs, values, gives, where):
+        elif (
+            _resolves(checker, value, nodes, inputs, values, gives, where)
+            and value.partition(".")[0] not in broken
+        ):
             ends[port] = value
     if len(order) == len(nodes):
         # Nodes in a cycle have not been typed: one of them may read a value that seems unused.
@@ -122,6 +132,32 @@ def infer_scope(
     checker.wanted = wanted
     known = {port: type_ for port, type_ in inputs.items() if type_ is not None}
     return Scope(name=name, inputs=known, outputs=ends, nodes=tuple(placed), doc=doc)
+
+
+def _outputs_of(
+    checker: Checker, node: UseNode | RepeatNode, given: Reads, at: str
+) -> Mapping[str, ValueType | None] | None:
+    """Return the outputs of a node with a mistake, as far as they are known.
+
+    The type of a port is None if it is unknown; a carried value has the type that enters.
+    """
+    name = node.block if isinstance(node, RepeatNode) else node.use
+    template = checker.templates.get(name)
+    if template is None or name in checker.inside:
+        return None if isinstance(node, RepeatNode) else checker.outputs_of.get(at)
+    if not isinstance(node, RepeatNode):
+        return dict.fromkeys(template.outputs)
+    if not {*node.carry, *node.collect} <= template.outputs.keys():
+        return None
+    ports = {port_.name: port_.type for port_ in template_ports(checker, name) or ()}
+    bound = bind_ports(template_ports(checker, name) or (), given, {})
+    if not {*node.carry} <= ports.keys():
+        return dict.fromkeys((*node.carry, *node.collect))
+    known = {
+        port: substitute(ports[port], bound) if free_names(ports[port]) <= bound.keys() else None
+        for port in node.carry
+    }
+    return {**dict.fromkeys(node.collect), **known}
 
 
 def _without(
@@ -243,9 +279,11 @@ def _infer_repeat(
         where = at + pointer("instead", index)
         other = infer_template(checker, name, given, at, where=where)
         sound = sound and other is not None
-        if other is not None and fits_count(checker, node, int(index), count, where):
+        fits = name not in checker.templates or fits_count(checker, node, int(index), count, where)
+        if other is not None and fits:
             others[int(index)] = other
     if body is None or not sound or len(others) < len(node.instead):
+        check_outputs(checker, node, body, at)
         return None
     return fit_repeat(checker, key, node, count, body, others, at)
 

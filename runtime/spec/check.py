@@ -10,7 +10,7 @@ from ...blocks.registry import registry
 from ...graphs.checker.check import analyse
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
-from ...specs.findings import Finding, InputError, SpecError
+from ...specs.findings import Finding, InputError, SpecError, at_most
 from ...specs.load import LoadedSpec, load
 from .findings import Findings
 
@@ -64,11 +64,16 @@ def analysed(spec: Source, blocks: Iterable[BlockType] = ()) -> tuple[Graph | No
 
     Raises:
         InputError: the file does not exist, or `blocks` cannot be used.
-        SpecError: the file is not valid JSON or does not have the form of a spec.
+        SpecError: the file cannot be read as a spec at all.
     """
     loaded = with_blocks(spec, blocks)
     known = registry(loaded.blocks)
-    graph, findings = analyse(loaded.form, known, loaded.overrides, source=loaded.source)
+    graph, findings = analyse(
+        loaded.recovered, known, loaded.overrides, source=loaded.source, lost=loaded.lost
+    )
+    if loaded.mistakes:
+        found = [*loaded.mistakes, *loaded.place_all(findings)]
+        return None, at_most(found, loaded.source)
     return graph, loaded.place_all(findings)
 
 

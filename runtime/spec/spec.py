@@ -99,7 +99,8 @@ def load(name: str | Path, /, *, blocks: Iterable[BlockType] = (), **params: Any
 
     Raises:
         InputError: the file does not exist, or `blocks` cannot be used.
-        SpecError: the file is not valid JSON or does not have the form of a spec.
+        SpecError: the file is not valid JSON or does not have the form of a spec; the error then
+            contains all findings.
     """
     if not isinstance(name, str | Path):
         raise InputError(
@@ -109,7 +110,10 @@ def load(name: str | Path, /, *, blocks: Iterable[BlockType] = (), **params: Any
         )
     added = listed(blocks)
     registry(added)
-    return _spec(load_file(name, params), added)
+    loaded = load_file(name, params)
+    if loaded.mistakes:
+        raise SpecError(analysed(loaded, added)[1])
+    return _spec(loaded, added)
 
 
 def _spec(loaded: LoadedSpec, blocks: tuple[BlockType, ...], written: Any = None) -> Spec:

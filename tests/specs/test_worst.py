@@ -24,7 +24,8 @@ from weft.specs.load import load
 def run(name):
     try:
         spec = load(name)
-        return [f.code for f in analyse(spec.form, registry(), spec.overrides)[1]]
+        found = analyse(spec.recovered, registry(), spec.overrides, lost=spec.lost)[1]
+        return [f.code for f in [*spec.mistakes, *found]]
     except InputError as error:
         return [f.code for f in getattr(error, "findings", ())] or [type(error).__name__]
 
@@ -137,6 +138,7 @@ GENERIC = spec(
 )
 TIES = [[f"n{i}.weight", f"n{i}.bias"] for i in range(FULL)]
 WRONG_TIES = [[f"n{i}.wei", f"n{i}.bia"] for i in range(FULL)]
+PORTS = [f"p{i}" for i in range(199)]
 CASES: dict[str, tuple[Any, str]] = {
     "nodes in a row": (chain(LINEAR), ""),
     "nodes that nothing reads": (spec(nodes=dict.fromkeys(many(FULL, ""), LINEAR)), "W01"),
@@ -154,6 +156,17 @@ CASES: dict[str, tuple[Any, str]] = {
     "params in circles": (spec(params={f"k{i}": f"=k{i}" for i in range(990)}), "E04"),
     "towers of exponents": (spec(params=many(990, "=9**9**9**9")), "E01"),
     "an endless expression": (spec(params={"d": "=" + "1+" * 100_000 + "1"}), "S10"),
+    "nodes that cannot be read": (
+        spec(nodes=chain(NORMED, 700)["nodes"] | {f"w{i}": {"use": i} for i in range(199)}),
+        "S04",
+    ),
+    "wires that cannot be read": (
+        spec(
+            nodes=chain(NORMED, 700)["nodes"]
+            | {"w": {**NORMED, "in": {f"p{i}": i for i in range(199)}}}
+        ),
+        "S04",
+    ),
     "an endless name": (spec(name="a" * 300_000), "S10"),
     "an endless type": (spec(inputs={"x": "f[" + "B " * 100_000 + "]"}), "S10"),
     "a list without end": (spec(params={"p": [0] * 100_000}), "S11"),

@@ -68,8 +68,10 @@ def findings_in(path: Path, overrides: Mapping[str, Any]) -> list[Finding]:
         spec = load(path, overrides)
     except SpecError as error:
         return list(error.findings)
-    _, findings = analyse(spec.form, registry(), spec.overrides, source=spec.source)
-    return [spec.place(finding) for finding in findings]
+    _, findings = analyse(
+        spec.recovered, registry(), spec.overrides, source=spec.source, lost=spec.lost
+    )
+    return [*spec.mistakes, *(spec.place(finding) for finding in findings)]
 
 
 def points_into(value: Any, pointer: str) -> bool:

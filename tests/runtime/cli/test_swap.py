@@ -216,7 +216,7 @@ def test_a_swap_removes_kept_params_that_have_no_effect() -> None:
     base = weft.load("transformer-tiny")
     patch = {"select": "**[use=sublayer@1]", "set": {"params.order": "pre"}}
     child = {"format": 2, "name": "pre", "extends": "transformer-tiny", "patch": [patch]}
-    spec = replace(base, form=load_child(base, child, "pre.json").form, origins=None)
+    spec = replace(base, recovered=load_child(base, child, "pre.json").form, origins=None)
 
     swapped = spec.swap("encoder.*.feed_forward", "sublayer@1", norm="none")
 

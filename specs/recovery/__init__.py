@@ -1,0 +1,1 @@
+"""Reading a spec with mistakes of form as far as possible."""
