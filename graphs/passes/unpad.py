@@ -108,6 +108,10 @@ class _Planner:
     batches: frozenset[str]
     times: frozenset[str]
     unpadded: frozenset[str]
+    needs: dict[int, bool] = field(default_factory=dict)
+    """Known answers of `needs_padding`; the copies of a repeat share their blocks."""
+    found: dict[tuple[int, str | None], Around | None] = field(default_factory=dict)
+    """Known answers of `around`."""
 
     def place(self, type_: ValueType) -> Place | None:
         """Return where the batch and time axis of a value are; None if it is not unpadded."""
@@ -126,6 +130,11 @@ class _Planner:
 
     def needs_padding(self, part: Part) -> bool:
         """Return whether a block, apart from its slots, cannot take unpadded tokens as they are."""
+        if id(part) not in self.needs:
+            self.needs[id(part)] = self._needs_padding(part)
+        return self.needs[id(part)]
+
+    def _needs_padding(self, part: Part) -> bool:
         if part.signature.by_row:
             return True
         wired = [(port, part.inputs[port.name]) for port in _wired(part)]
@@ -149,6 +158,12 @@ class _Planner:
             part: the block.
             entered: the port by which padded values enter from the enclosing block.
         """
+        key = id(part), entered
+        if key not in self.found:
+            self.found[key] = self._around(part, entered)
+        return self.found[key]
+
+    def _around(self, part: Part, entered: str | None) -> Around | None:
         if not self.needs_padding(part):
             return None
         inputs = self.places(part.inputs)
@@ -171,9 +186,12 @@ def _reasons(graph: Graph) -> dict[str, str]:
     """Return the time axes that must stay padded, each with the reason."""
     times = [axis for axis, kind in graph.spec.axes.items() if kind == "time"]
     found: dict[str, str] = {}
+    seen: set[int] = set()
     for visit in visits(graph.root, "weights"):
-        if not isinstance(part := visit.part, Part):
+        # The copies of a repeat share their blocks; the first copy gives the reason.
+        if not isinstance(part := visit.part, Part) or id(part) in seen:
             continue
+        seen.add(id(part))
         signature, where = part.signature, f"'{visit.module}' ({part.key})"
         everywhere = ""
         if any(port.type.kind == "loss" for port in signature.outputs):

@@ -105,4 +105,6 @@ def test_a_param_without_effect_changes_nothing(key: str, name: str, mark: Needs
 
     assert values
     for value in values:
-        assert torch.equal(output(key, {**params, name: value}, crossed=crossed), before), value
+        found = output(key, {**params, name: value}, crossed=crossed)
+        # Another kernel may round differently.
+        torch.testing.assert_close(found, before, msg=str(value))
