@@ -28,7 +28,7 @@ from .tasks.registry import make_task, reading_of, sizes_of, tokenizer_of
 from .train.check_run import refuse_long_pairs, refuse_wrong_run
 from .train.context import Listener, Result, TrainingContext
 from .train.device import Place, choose
-from .train.distributed.world import World, resumes_by_itself, world
+from .train.distributed.world import World, launched, resumes_by_itself, world
 from .train.resuming.retention import checkpoints
 from .train.run import Run, load_run, spec_of
 
@@ -130,6 +130,8 @@ def train(
     blocks = listed(blocks)
     refuse_wrong_run(settings, source, blocks, shortened="updates" in (overrides or {}))
     folder = Path(out) if out is not None else Path("outputs") / settings.name
+    if not launched():  # torchrun may resume by itself, which is known only to its processes
+        refuse_taken(folder, resume=resume)
     place = choose(settings)
     with world(place.device, settings.parallel) as here, _alone(folder, here):
         place = replace(place, device=here.device)

@@ -11,6 +11,8 @@ from .findings import InputError
 def write_beside(out: Path, content: bytes, what: str) -> None:
     """Write a temporary file and rename it, so that a file at `out` is always complete.
 
+    A link is followed, and a device or a pipe is written to, not replaced.
+
     Args:
         out: destination path; its folder is created.
         content: bytes to write.
@@ -19,8 +21,12 @@ def write_beside(out: Path, content: bytes, what: str) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
+        out = out.resolve()
+        if out.exists() and not out.is_file() and not out.is_dir():
+            out.write_bytes(content)
+            return
+        temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
         out.parent.mkdir(parents=True, exist_ok=True)
         try:
             temporary.write_bytes(content)

@@ -89,6 +89,9 @@ def new_folder(folder: Path, size: int = 0) -> Path:
 def finish(partial: Path, folder: Path, contents: Contents) -> None:
     """Write everything except tensors, and rename the folder to its final name."""
     _write_text(partial, contents)
+    for tensors in partial.rglob("*.safetensors"):
+        # safetensors makes files that only their owner can read.
+        shutil.copymode(partial / "state.json", tensors)
     manifest.write(partial)
     _sync(partial)
     replace_folder(partial, folder)

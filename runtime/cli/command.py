@@ -234,7 +234,8 @@ def _with_own_errors(parameter: inspect.Parameter) -> inspect.Parameter:
     if not read or not infos:
         return parameter
     [info] = infos
-    flag = next((one for one in (info.default, *(info.param_decls or ())) if _is_flag(one)), "")
+    name = info.metavar or parameter.name.strip("_").upper()
+    flag = next((one for one in (info.default, *(info.param_decls or ())) if _is_flag(one)), name)
     bounds = [mark for mark in marks if mark is not info]
     reading = _reading(flag, Annotated[base, *bounds] if bounds else base)
     for key, value in reading.items():

@@ -18,6 +18,7 @@ from . import terminal
 from .command import DECODING, FieldsOf, command, wrong
 from .models import (
     OF_THE_RUN,
+    OfScores,
     Place,
     PlaceOfOne,
     PlaceUncompiled,
@@ -260,7 +261,7 @@ def score(
             "--json", help="Print one JSON object per line, with each token's log probability."
         ),
     ] = False,
-    search: Search,
+    search: OfScores,
     place: PlaceUncompiled,
 ) -> None:
     """Print the log probability of given translations.

@@ -32,6 +32,7 @@ from .parameters import (
     Json,
     SpecName,
     argument,
+    check_settings,
     complete_blocks,
     complete_files,
     complete_specs,
@@ -100,7 +101,10 @@ def swap(
     overrides: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="PARAM=VALUE", help="A param of the new block, such as kv_heads=2."
+            "--set",
+            metavar="PARAM=VALUE",
+            help="A param of the new block, such as kv_heads=2.",
+            callback=check_settings,
         ),
     ] = None,
     expect: Annotated[

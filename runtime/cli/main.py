@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -72,12 +74,21 @@ def load_commands(wanted: str = "") -> list[str]:
     return [str(one.name) for one in app.registered_commands]
 
 
+def _open_streams() -> None:
+    """Replace standard streams that the shell closed, as `>&-` does, by empty ones."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # noqa: SIM115 - until the end
+            setattr(sys, name, stream)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
     Args:
         arguments: words of the command line after `weft`; default: those of this process.
     """
+    _open_streams()
     words = sys.argv[1:] if arguments is None else list(arguments)
     load_commands(words[0] if words else "")
     try:

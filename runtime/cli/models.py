@@ -45,6 +45,14 @@ PlaceUncompiled = Annotated[
     dict[str, Any], FieldsOf(Placement, panel="Models and devices", without=("compile",))
 ]
 Search = Annotated[dict[str, Any], FieldsOf(SearchSettings, panel="Search", without=("sample",))]
+OfScores = Annotated[
+    dict[str, Any],
+    FieldsOf(
+        SearchSettings,
+        panel="Search",
+        without=[name for name in SearchSettings.model_fields if name not in ("penalty", "alpha")],
+    ),
+]
 Sampling = Annotated[dict[str, Any], FieldsOf(SampleSettings, panel="Sampling")]
 Sample = Annotated[
     bool,

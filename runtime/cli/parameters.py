@@ -42,7 +42,9 @@ def _completing(names: Callable[[], Iterable[str]], suffix: str = "") -> Callabl
 
 complete_specs = _completing(lambda: shipped_names(*FOLDERS), ".json")
 complete_runs = _completing(lambda: shipped_names(RUNS), ".json")
-complete_tables = _completing(lambda: shipped_names("imports"), ".json")
+complete_tables = _completing(
+    lambda: (name.removeprefix("hf-") for name in shipped_names("imports")), ".json"
+)
 complete_blocks = _completing(lambda: STANDARD, "/\0")
 complete_files = _completing(lambda: ())
 
@@ -100,7 +102,7 @@ Checkpoint = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for editors and programs.")]
 
 
-def _settings(texts: list[str] | None) -> list[str]:
+def check_settings(texts: list[str] | None) -> list[str]:
     """Check that each text is `path=value`."""
     for text in texts or ():
         if text.partition("=")[0].strip() in ("", text.strip()):
@@ -114,7 +116,7 @@ Overrides = Annotated[
         "--set",
         metavar="PATH=VALUE",
         help="Override a value, such as layers=4. Repeat the option for several values.",
-        callback=_settings,
+        callback=check_settings,
         show_default=False,
     ),
 ]

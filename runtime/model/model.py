@@ -137,7 +137,14 @@ class Model:
         """Return the translation of each line, in order.
 
         A line may be a `TranslationRequest`, with a forced prefix and required phrases.
+
+        Raises:
+            InputError: `lines` is one text instead of several.
         """
+        if isinstance(lines, str):
+            raise InputError(
+                "'lines' is one text, not a list of texts", help="write translate([text])"
+            )
         return list(self.translator.translate(lines, buffer=buffer, warn=warn))
 
     def generate(

@@ -257,3 +257,10 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="format 99"):
         open_checkpoint(folder)
+
+
+def test_every_file_can_be_read_by_those_who_can_read_the_others(tmp_path: Path) -> None:
+    """Safetensors makes files that only their owner can read."""
+    folder = save(tmp_path / "c", small()[1])
+
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1

@@ -396,3 +396,17 @@ def test_a_place_that_cannot_be_written_is_named(
         printed = capsys.readouterr().err
         assert "error: cannot read or write it: Not a directory" in printed
         assert str(run) in printed
+
+
+def test_closed_streams_are_no_traceback(tmp_path: Path) -> None:
+    """`weft schema >&- 2>&-` of a shell: Python then has no such streams."""
+    code = (
+        "import sys; sys.stdin = sys.stdout = sys.stderr = None\n"
+        "from weft.runtime.cli.main import main\n"
+        "sys.exit(main(['check', 'transformer-tiny']) + main(['schema', '-o', sys.argv[1]]))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "s.json")], check=False)
+
+    assert done.returncode == 0
+    assert (tmp_path / "s.json").is_file()

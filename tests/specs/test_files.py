@@ -1,0 +1,47 @@
+"""Writing files: complete or not at all, and never in place of a device, a pipe or a link."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from weft.specs.files import write_beside
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    """The file that it points to is replaced; the link stays."""
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to(target)
+
+    write_beside(link, b"new", "file")
+
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "target"]
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    """As by `-o >(gzip > out.gz)` of a shell; it is still a pipe afterwards."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+
+    write_beside(pipe, b"content", "file")
+    reader.join()
+
+    assert read == [b"content"]
+    assert pipe.is_fifo()
+
+
+def test_a_file_is_replaced_and_its_folder_is_made(tmp_path: Path) -> None:
+    """No temporary file is left."""
+    out = tmp_path / "new" / "file"
+    for content in (b"one", b"two"):
+        write_beside(out, content, "file")
+
+    assert out.read_bytes() == b"two"
+    assert [path.name for path in out.parent.iterdir()] == ["file"]
