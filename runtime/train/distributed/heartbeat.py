@@ -90,6 +90,7 @@ def watched(store: Store | None, rank: int, size: int, patience: float) -> Itera
             if silent := heartbeat.silent():
                 _end(silent, patience)
 
+    heartbeat.beat()
     thread = threading.Thread(target=run, name="heartbeat", daemon=True)
     thread.start()
     try:

@@ -65,7 +65,8 @@ def test_a_stopped_process_is_named(bench: Bench) -> None:
             command, stdout=file, stderr=file, env=ENVIRONMENT, start_new_session=True
         )
     try:
-        while "update 10" not in log.read_text() and process.poll() is None:
+        history = bench.folder / "stopped" / "metrics.jsonl"
+        while process.poll() is None and not (history.is_file() and history.stat().st_size):
             time.sleep(0.2)
         victim = _worker_of(process.pid, rank=1)
         os.kill(victim, signal.SIGSTOP)
