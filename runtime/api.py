@@ -136,7 +136,7 @@ def train(
     with world(place.device, settings.parallel) as here, _alone(folder, here):
         place = replace(place, device=here.device)
         begun = bool(checkpoints(folder))
-        by_itself = resumes_by_itself(folder, here, begun=begun != resume)
+        by_itself = resumes_by_itself(folder, here, refused=begun != resume)
         if not by_itself:
             refuse_taken(folder, resume=resume)
         context = _training_context(

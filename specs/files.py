@@ -8,6 +8,17 @@ from pathlib import Path
 from .findings import InputError
 
 
+def replaceable(out: Path) -> Path | None:
+    """Return the file that a finished file is renamed to; None if `out` must be opened instead.
+
+    Links are followed.  A device or a pipe, such as `/dev/fd/63` of a shell, cannot be replaced.
+
+    Args:
+        out: destination path, which may not exist yet.
+    """
+    return None if out.exists() and not out.is_file() else out.resolve()
+
+
 def write_beside(out: Path, content: bytes, what: str) -> None:
     """Write a temporary file and rename it, so that a file at `out` is always complete.
 
@@ -22,15 +33,15 @@ def write_beside(out: Path, content: bytes, what: str) -> None:
         InputError: the file cannot be written.
     """
     try:
-        out = out.resolve()
-        if out.exists() and not out.is_file() and not out.is_dir():
+        final = replaceable(out)
+        if final is None:
             out.write_bytes(content)
             return
-        temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
-        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+        final.parent.mkdir(parents=True, exist_ok=True)
         try:
             temporary.write_bytes(content)
-            temporary.replace(out)
+            temporary.replace(final)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import functools
 import inspect
-import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ import typer
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from ...specs.findings import InputError, SpecError
+from ...specs.findings import InputError
 from ...specs.wording import describe
 from . import terminal
 
@@ -64,15 +63,11 @@ def _option(name: str, flag: str, info: FieldInfo, panel: str) -> inspect.Parame
     item = get_args(plain)[0] if several else plain
     default = info.get_default(call_default_factory=True)
     shown = "" if default in (None, ()) else f" [default: {_plainly(default)}]"
+    reading: dict[str, Any] = {}
     if item is bool:
-        option = typer.Option(
-            f"{flag}/--no-{flag.removeprefix('--')}",
-            help=f"{' '.join((info.description or '').split())}{shown}",
-            rich_help_panel=panel,
-            show_default=False,
-        )
-        return _parameter(name, bool | None, option)
-    reading = _reading(flag, Annotated[item, *info.metadata] if info.metadata else item)
+        flag = f"{flag}/--no-{flag.removeprefix('--')}"
+    else:
+        reading = _reading(flag, Annotated[item, *info.metadata] if info.metadata else item)
     if several:
         reading["metavar"] = flag.strip("-").upper()
     option = typer.Option(
@@ -87,9 +82,9 @@ def _option(name: str, flag: str, info: FieldInfo, panel: str) -> inspect.Parame
     return _parameter(name, annotation, option)
 
 
-def _parameter(name: str, annotation: Any, option: Any) -> inspect.Parameter:
+def _parameter(name: str, annotation: Any, option: Any, default: Any = None) -> inspect.Parameter:
     kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=None, annotation=Annotated[annotation, option])
+    return inspect.Parameter(name, kind, default=default, annotation=Annotated[annotation, option])
 
 
 def _plainly(value: Any) -> str:
@@ -196,9 +191,7 @@ def _runner(function: Callable[..., int | None]) -> Callable[..., None]:
         groups[parameter.name] = {name: option.name for name, option in options.items()}
         parameters += options.values()
     for name, option in (("quiet", _QUIET), ("verbose", _VERBOSE)):
-        kind = inspect.Parameter.KEYWORD_ONLY
-        annotation = Annotated[bool, option]
-        parameters.append(inspect.Parameter(name, kind, default=False, annotation=annotation))
+        parameters.append(_parameter(name, bool, option, default=False))
 
     @functools.wraps(function)
     def run(**given: Any) -> None:
@@ -252,9 +245,6 @@ def _guarded(function: Callable[..., int | None], given: Mapping[str, Any]) -> i
     """Run a command and return its exit code; print errors of the input as messages."""
     try:
         return function(**given) or 0
-    except SpecError as error:
-        terminal.show_error(error)
-        return 1
     except InputError as error:
         terminal.show_error(error)
         return 1
@@ -262,8 +252,7 @@ def _guarded(function: Callable[..., int | None], given: Mapping[str, Any]) -> i
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader closed the pipe; redirect stdout so that Python's final flush does not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        terminal.discard(sys.stdout)
         return 0
     except OSError as error:
         terminal.show_error(_of_the_system(error))

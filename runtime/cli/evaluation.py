@@ -156,13 +156,14 @@ def _translated(
     from ..tasks.registry import task_of
 
     reader = model.translator
-    encoded = (reader.source.encode_many(sources), reader.target.encode_many(references))
+    # Lazy: a model without a limit encodes nothing here.
+    encoded = (map(reader.source.encode, sources), map(reader.target.encode, references))
     refuse_long(model.module, zip(*encoded, strict=True))
     terminal.notice(f"{name}: translating {len(sources):,} lines")
-    found = list(model.translator.translate(sources, warn=terminal.warn))
+    found = list(reader.translate(sources, warn=terminal.warn))
     scores = translation.score(found, references)
     unsmoothed = {**model.checkpoint.run, "loss": {"smoothing": 0.0}}
-    task = task_of(unsmoothed, model.translator.source, model.translator.target)
+    task = task_of(unsmoothed, reader.source, reader.target)
     device = next(model.module.parameters()).device
     measured = task.perplexity(model.module, task.text_batches(sources, references), device)
     if out:
@@ -174,7 +175,7 @@ def _translated(
         "scores": scores.values,
         "signatures": scores.signatures,
         "perplexity": measured["perplexity"],
-        "search": model.translator.search.model_dump(),
+        "search": reader.search.model_dump(),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,6 @@ from ...blocks.registry import STANDARD
 from ...specs.load import FOLDERS, parse_overrides
 from ...specs.reader import shipped_names
 from .command import wrong
-
-if TYPE_CHECKING:
-    pass
 
 RUNS = "runs"
 """Folder of `specs/` that contains the shipped runs."""
@@ -127,14 +124,13 @@ def overridden(texts: list[str] | None) -> dict[str, Any]:
     return parse_overrides(texts or [])
 
 
-def out_option(what: str, *, short: bool = True) -> Any:
-    """Return the option for an output file or folder.
-
-    Args:
-        what: help text.
-        short: whether `-o` is the same option.
-    """
-    names = ("--out", "-o") if short else ("--out",)
+def out_option(what: str) -> Any:
+    """Return the option for an output file or folder, with this help text."""
     return typer.Option(
-        *names, metavar="PATH", help=what, autocompletion=complete_files, show_default=False
+        "--out",
+        "-o",
+        metavar="PATH",
+        help=what,
+        autocompletion=complete_files,
+        show_default=False,
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
+from ...specs.files import replaceable
 from ...specs.findings import InputError, SpecError
 from ..data.text_files import raw_lines
 
@@ -60,12 +61,12 @@ def console(stream: TextIO | None = None) -> Console:
         def on_broken_pipe(self) -> None:
             """Do not end the program: a training continues without its log."""
             self.quiet = True
-            _discard(self.file)
+            discard(self.file)
 
     return Unbroken(file=stream or sys.stderr, highlight=False, soft_wrap=True)
 
 
-def _discard(stream: IO[str]) -> None:
+def discard(stream: IO[str]) -> None:
     """Send what is written to a stream from now on to nowhere, also when Python flushes it."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -73,12 +74,12 @@ def _discard(stream: IO[str]) -> None:
         os.close(nowhere)
 
 
-def _say(text: str, *, end: str = "\n") -> None:
+def _say(text: str) -> None:
     """Write to stderr; if its reader has gone, as in `2>&1 | head`, write nothing."""
     try:
-        print(text, file=sys.stderr, end=end, flush=True)
+        print(text, file=sys.stderr, flush=True)
     except BrokenPipeError:
-        _discard(sys.stderr)
+        discard(sys.stderr)
 
 
 def notice(text: str) -> None:
@@ -157,7 +158,8 @@ def writing(path: str | None) -> Iterator[TextIO]:
     """Open a file or standard output for text lines.
 
     A regular file is written as `PATH.partial` and renamed when it is complete.  After an error or
-    an interruption, the finished lines stay in the partial file.
+    an interruption, the finished lines stay in the partial file.  A link is followed, and a device
+    or a pipe is written to, not replaced.
 
     Args:
         path: a file; None and `-` are standard output.
@@ -173,23 +175,24 @@ def writing(path: str | None) -> Iterator[TextIO]:
         finally:
             out.detach()
         return
-    final = Path(str(path))
-    regular = not final.exists() or final.is_file()
-    target = final.with_name(f"{final.name}.partial") if regular else final
-    if regular:
-        final.parent.mkdir(parents=True, exist_ok=True)
+    final = replaceable(Path(str(path)))
+    if final is None:
+        with Path(str(path)).open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+        return
+    partial = final.with_name(f"{final.name}.partial")
+    final.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with target.open("w", encoding="utf-8", newline="\n") as file:
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
             yield file
     except BaseException:
-        if regular and target.exists():
-            if target.stat().st_size:
-                notice(f"finished lines are in {target}")
+        if partial.exists():
+            if partial.stat().st_size:
+                notice(f"finished lines are in {partial}")
             else:
-                target.unlink()
+                partial.unlink()
         raise
-    if regular:
-        target.replace(final)
+    partial.replace(final)
 
 
 class Reporter:
@@ -324,4 +327,4 @@ class Counter:
             self._stream.write(f"\r{text}\x1b[K" if self._over else f"{text}\n")
             self._stream.flush()
         except BrokenPipeError:
-            _discard(self._stream)
+            discard(self._stream)

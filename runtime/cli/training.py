@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..train.context import Result
     from ..train.run import Run
 
-Folder = Annotated[str | None, out_option("Folder of the run. [default: outputs/NAME]", short=True)]
+Folder = Annotated[str | None, out_option("Folder of the run. [default: outputs/NAME]")]
 
 
 @command(TRAINING, "weft demo --out outputs/demo")

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError
 
@@ -79,6 +79,27 @@ def restricted(app: ASGIApp, *, token: str | None, origins: Sequence[str]) -> AS
     return app
 
 
+async def send_json(
+    send: Send, status: int, content: Any, headers: Sequence[tuple[bytes, bytes]] = ()
+) -> None:
+    """Send a complete JSON response without FastAPI, whose import takes seconds.
+
+    Args:
+        send: of the request.
+        status: status of the response.
+        content: value of the body.
+        headers: further headers.
+    """
+    body = json.dumps(content).encode()
+    every = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *headers,
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": every})
+    await send({"type": "http.response.body", "body": body})
+
+
 class _Bearer:
     """Responds with 401 to requests without the token."""
 
@@ -101,15 +122,8 @@ class _Bearer:
             "problem": "the token is wrong" if given else "a token is required",
             "help": "send the header: Authorization: Bearer TOKEN",
         }
-        body = json.dumps({"errors": [error]}).encode()
         challenge = b'Bearer realm="weft"' + (b', error="invalid_token"' if given else b"")
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (b"www-authenticate", challenge),
-        ]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await send_json(send, 401, {"errors": [error]}, [(b"www-authenticate", challenge)])
 
 
 def _digest(token: bytes) -> bytes:

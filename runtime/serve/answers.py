@@ -10,8 +10,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from ...specs.findings import did_you_mean
+from ...specs.findings import did_you_mean, pointer
 from ...specs.wording import describe
+from .body import EXAMPLE
 from .forms import Problem, Problems, known_keys
 
 LOG = logging.getLogger("weft.serve")
@@ -92,9 +93,9 @@ def _problem(error: Mapping[str, Any]) -> Problem:
         problem, known = "unknown key", known_keys(where[:-1])
         help_ = did_you_mean(str(where[-1]), known) or f"known: {', '.join(known)}"
     elif not where:
-        help_ = 'send an object, such as {"source": "A dog runs."}'
+        help_ = EXAMPLE
     return Problem(
-        place="".join(f"/{str(one).replace('~', '~0').replace('/', '~1')}" for one in where),
+        place=pointer(*where),
         problem=problem,
         help=help_,
     )

@@ -29,7 +29,8 @@ _BODIES = 64
 """Bodies of the maximum size that may be in memory at once; further requests get 503."""
 DEPTH = 16
 """Maximum nesting of a body; valid requests have 4."""
-_EXAMPLE = 'send an object, such as {"source": "A dog runs."}'
+EXAMPLE = 'send an object, such as {"source": "A dog runs."}'
+"""Help for a body that is not an object."""
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?|[\[\]{},]', re.DOTALL)
 """A string, a bracket or a comma.  Nothing is matched twice, so a scan takes linear time."""
 _TOKENS = 5
@@ -68,7 +69,7 @@ def parse(body: bytes, limits: Limits) -> Any:
         reason = "it is not encoded in UTF-8"
     except ValueError:
         reason = "a number has too many digits"
-    raise BodyError(400, f"the body is not valid JSON: {reason}", _EXAMPLE)
+    raise BodyError(400, f"the body is not valid JSON: {reason}", EXAMPLE)
 
 
 def _check_shape(body: bytes, limits: Limits) -> None:
@@ -84,7 +85,7 @@ def _check_shape(body: bytes, limits: Limits) -> None:
         elif mark in b",":
             values += 1
         if depth > DEPTH:
-            raise BodyError(400, f"the body is nested more than {DEPTH} deep", _EXAMPLE)
+            raise BodyError(400, f"the body is nested more than {DEPTH} deep", EXAMPLE)
         if values > most or tokens > _TOKENS * most:
             raise BodyError(
                 422,

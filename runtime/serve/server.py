@@ -10,7 +10,6 @@ This module imports neither torch nor FastAPI, which take seconds; the thread do
 
 from __future__ import annotations
 
-import json
 import logging
 import socket
 import threading
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from ...specs.findings import InputError
-from .access import restricted
+from .access import restricted, send_json
 from .limits import Limits
 from .protocol.connection import guarded
 from .protocol.framing import MOST_HEAD
@@ -98,26 +97,20 @@ class Front:
         if self._app is not None:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            status, body = self._starting(scope["path"])
-            headers = [
-                (b"content-type", b"application/json"),
-                (b"content-length", str(len(body)).encode()),
-                (b"retry-after", b"2"),
-                (b"connection", b"close"),
-            ]
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
+            status, content = self._starting(scope["path"])
+            headers = [(b"retry-after", b"2"), (b"connection", b"close")]
+            await send_json(send, status, content, headers)
 
-    def _starting(self, path: str) -> tuple[int, bytes]:
+    def _starting(self, path: str) -> tuple[int, dict[str, Any]]:
         """Return status and body of a response while the model is opened."""
         if path == "/health/live":
-            return 200, json.dumps({"status": "live"}).encode()
+            return 200, {"status": "live"}
         if path == "/health":
             seconds = round(time.monotonic() - self.began, 3)
             state = {"status": "starting", "model": "", "waiting": 0, "seconds": seconds}
-            return 503, json.dumps(state).encode()
+            return 503, state
         error = {"place": "", "problem": "the server is starting", "help": "retry in 2 seconds"}
-        return 503, json.dumps({"errors": [error]}).encode()
+        return 503, {"errors": [error]}
 
     def open(
         self,

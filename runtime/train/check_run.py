@@ -180,7 +180,7 @@ def _missing_files(data: DataSettings) -> Iterator[Finding]:
                     yield Finding(
                         code="R02",
                         at=at,
-                        problem=f"there is no file '{name}' in '{data.root}'",
+                        problem=f"'{data.root}' has no file '{name}'",
                         help="name a file below data.root, or set data.root to its folder",
                     )
 

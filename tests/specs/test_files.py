@@ -37,6 +37,17 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
+def test_a_pipe_that_is_named_by_its_descriptor_is_written_to() -> None:
+    """`/dev/fd/N` is a link to a name that is no path, which must not be followed."""
+    read, write = os.pipe()
+    try:
+        write_beside(Path(f"/dev/fd/{write}"), b"content", "file")
+        assert os.read(read, 7) == b"content"
+    finally:
+        os.close(read)
+        os.close(write)
+
+
 def test_a_file_is_replaced_and_its_folder_is_made(tmp_path: Path) -> None:
     """No temporary file is left."""
     out = tmp_path / "new" / "file"

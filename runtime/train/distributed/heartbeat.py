@@ -101,7 +101,7 @@ def watched(store: Store | None, rank: int, size: int, patience: float) -> Itera
 
 
 def _end(silent: list[str], patience: float) -> None:
-    """End this process at once: its main thread waits in a collective and hears no signal."""
+    """End this process at once: its main thread waits in a collective and handles no signals."""
     sys.stderr.write(
         f"error: no heartbeat for {patience:.0f} s from {'; '.join(silent)}\n"
         "  help: see whether it was stopped or hangs; start again with --resume\n"

@@ -182,7 +182,7 @@ def world(device: torch.device, settings: ParallelSettings) -> Iterator[World]:
         dist.destroy_process_group()
 
 
-def resumes_by_itself(folder: Path, world: World, *, begun: bool) -> bool:
+def resumes_by_itself(folder: Path, world: World, *, refused: bool) -> bool:
     """Return whether torchrun restarted this process, so that the run resumes automatically.
 
     torchrun restarts all processes when one has died, and when machines join or leave.  The
@@ -191,7 +191,8 @@ def resumes_by_itself(folder: Path, world: World, *, begun: bool) -> bool:
     Args:
         folder: folder of the run.
         world: the processes.
-        begun: whether the folder already holds a run and the user did not request to resume it.
+        refused: whether the run is refused unless it resumes by itself, because the folder and the
+            user's request to begin or to resume do not fit.
     """
     if not launched():
         return False
@@ -202,7 +203,7 @@ def resumes_by_itself(folder: Path, world: World, *, begun: bool) -> bool:
         name = f"{job} {os.getppid()}" if job == "none" else job
         path = folder / LAUNCH
         restarted = path.is_file() and path.read_text().strip() == name
-        if not restarted and not begun:
+        if not restarted and not refused:
             folder.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(".partial")
             partial.write_text(name + "\n")

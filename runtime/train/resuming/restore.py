@@ -60,22 +60,24 @@ def restore(
         InputError: no checkpoint can be opened, or it belongs to another run.
     """
     world, folder = context.world, context.folder
-    chosen = ""
+    newest = None
     with world.main_process_first():
         if world.is_main_process:
             for name in ("best", "averaged"):
                 recover(folder / name)
             if resume:
-                chosen = str(_newest_sound(context))
-    chosen = world.broadcast(chosen)
+                newest = _newest_sound(context)
+    chosen = world.broadcast(str(newest.folder) if newest is not None else "")
     if chosen:
-        return _resumed(model, context, Path(chosen)), Path(chosen)
+        if newest is None:  # another process has verified it
+            newest = open_checkpoint(chosen, context.graph.blocks, verify=False)
+        return _resumed(model, context, newest), newest.folder
     if context.run.start is not None:
         _started(model, context, Path(context.run.start))
     return State(), None
 
 
-def _newest_sound(context: TrainingContext) -> Path:
+def _newest_sound(context: TrainingContext) -> Checkpoint:
     """Return the newest checkpoint that is sound; rename damaged ones.
 
     Raises:
@@ -95,7 +97,7 @@ def _newest_sound(context: TrainingContext) -> Path:
             path.rename(path.with_name(path.name + DAMAGED))
             context.listener.log(f"warning: {problems[-1]}; trying the checkpoint before it")
             continue
-        return path
+        return checkpoint
     raise DamagedError(
         "no checkpoint of the run can be resumed" + "".join(f"\n      {one}" for one in problems),
         place=str(context.folder / "checkpoints"),
@@ -103,11 +105,9 @@ def _newest_sound(context: TrainingContext) -> Path:
     )
 
 
-def _resumed(model: nn.Module, context: TrainingContext, folder: Path) -> State:
+def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint) -> State:
     """Restore the weights of a checkpoint, and return its state."""
-    # The main process has verified the files.
-    checkpoint = open_checkpoint(folder, context.graph.blocks, verify=False)
-    graph, listener = context.graph, context.listener
+    graph, listener, folder = context.graph, context.listener, checkpoint.folder
     refuse_other_tokenizers(
         checkpoint,
         context,

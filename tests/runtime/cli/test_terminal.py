@@ -76,6 +76,20 @@ def test_an_output_file_appears_when_it_is_complete(tmp_path: Path) -> None:
     assert (out.parent / "out.txt.partial").read_text() == "second\n"
 
 
+def test_a_link_to_an_output_file_is_followed(tmp_path: Path) -> None:
+    """The file that it points to is replaced; the link stays."""
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to(target)
+
+    with terminal.writing(str(link)) as file:
+        file.write("new\n")
+
+    assert link.is_symlink()
+    assert target.read_text() == "new\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "target"]
+
+
 def test_a_failure_before_the_first_line_leaves_no_file(tmp_path: Path) -> None:
     """An empty partial file would only be in the way."""
     with pytest.raises(RuntimeError), terminal.writing(str(tmp_path / "out.txt")):

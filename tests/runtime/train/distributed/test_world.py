@@ -19,21 +19,21 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_without_torchrun_no_run_resumes_automatically(tmp_path: Path) -> None:
     """Without torchrun no run resumes automatically, and no file is written."""
-    assert not resumes_by_itself(tmp_path / "run", World(), begun=True)
+    assert not resumes_by_itself(tmp_path / "run", World(), refused=True)
     assert not (tmp_path / "run").exists()
     assert is_main_process()
 
 
 def test_a_restarted_job_resumes(launch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A restarted job finds its own name; another job does not, unless it starts the run anew."""
-    assert not resumes_by_itself(tmp_path, World(), begun=False)
-    assert resumes_by_itself(tmp_path, World(), begun=True)
+    assert not resumes_by_itself(tmp_path, World(), refused=False)
+    assert resumes_by_itself(tmp_path, World(), refused=True)
 
     launch.setenv("TORCHELASTIC_RUN_ID", "job-2")
-    assert not resumes_by_itself(tmp_path, World(), begun=True)
-    assert not resumes_by_itself(tmp_path, World(), begun=True)
-    assert not resumes_by_itself(tmp_path, World(), begun=False)
-    assert resumes_by_itself(tmp_path, World(), begun=True)
+    assert not resumes_by_itself(tmp_path, World(), refused=True)
+    assert not resumes_by_itself(tmp_path, World(), refused=True)
+    assert not resumes_by_itself(tmp_path, World(), refused=False)
+    assert resumes_by_itself(tmp_path, World(), refused=True)
 
 
 def test_a_job_without_a_name_is_known_by_its_process(
@@ -41,11 +41,11 @@ def test_a_job_without_a_name_is_known_by_its_process(
 ) -> None:
     """Two jobs with the name `none` are distinguished by their process."""
     launch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert not resumes_by_itself(tmp_path, World(), begun=False)
-    assert resumes_by_itself(tmp_path, World(), begun=True)
+    assert not resumes_by_itself(tmp_path, World(), refused=False)
+    assert resumes_by_itself(tmp_path, World(), refused=True)
 
     launch.setattr("os.getppid", lambda: 1)
-    assert not resumes_by_itself(tmp_path, World(), begun=True)
+    assert not resumes_by_itself(tmp_path, World(), refused=True)
 
 
 def test_one_process_agrees_with_itself() -> None:
