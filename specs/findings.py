@@ -14,12 +14,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from .text.places import Source, Spot, spot
+
 MOST = 200
 """Maximum number of findings in one report."""
 _SHOWN = 12
 """Maximum number of known names that a help line lists."""
 _LONGEST = 300
 """Maximum number of characters in one line of a finding."""
+_ABOUT_KEYS = frozenset(
+    ["S02", "S03", "N03", "N04", "N06", "N09", "P04", "P08", "W03", "W04", "W08"]
+)
+"""Codes of findings about the name of a value, whose place is that of the key."""
 _COMPARED = 1_000
 """Limit on the length of a misspelled name times the number of names it is compared with."""
 
@@ -40,6 +46,15 @@ class Finding:
     """An edit that would fix the problem, or ``""`` when none is known."""
     source: str = ""
     """The file, as the user named it."""
+    offset: int | None = None
+    """Where in the file's text the problem is, in characters, if `at` cannot say it."""
+
+    @property
+    def spot(self) -> Spot | None:
+        """The line and the columns of the problem; None if the file's text is not known."""
+        if not isinstance(self.source, Source):
+            return None
+        return spot(self.source.text, self.at, self.offset, key=self.code in _ABOUT_KEYS)
 
     def __repr__(self) -> str:
         """Return code, place and problem on one line."""
@@ -48,18 +63,33 @@ class Finding:
     def render(self) -> str:
         """Return the finding as human-readable text."""
         lines = [f"error[{self.code}]: {_shown(self.problem)}"]
-        lines.append(f"  --> {_shown(f'{self.source}#{self.at}')}")
+        spot = self.spot
+        if spot is None:
+            lines.append(f"  --> {_shown(f'{self.source}#{self.at}')}")
+        else:
+            place = f"{self.source}:{spot.line}:{spot.column}"
+            lines.append(f"  --> {_shown(f'{place}  #{self.at}' if self.at else place)}")
+            lines += spot.quoted()
         lines += [f"      {_shown(line)}" for line in self.evidence]
         if self.help:
             lines.append(f"  help: {_shown(self.help)}")
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, object]:
-        """Return the finding as JSON data, for editors and other programs."""
+        """Return the finding as JSON data, for editors and other programs.
+
+        Lines and columns are counted from 1, and the end is exclusive; they are None if the text
+        of the file is not known.
+        """
+        spot = self.spot
         return {
             "code": self.code,
             "source": self.source,
             "pointer": self.at,
+            "line": spot.line if spot else None,
+            "column": spot.column if spot else None,
+            "end_line": spot.end_line if spot else None,
+            "end_column": spot.end_column if spot else None,
             "problem": self.problem,
             "evidence": list(self.evidence),
             "help": self.help,

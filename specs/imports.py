@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from .expressions import WORD, is_expression, words_in
@@ -19,7 +18,7 @@ from .findings import Finding, SpecError, at_most, did_you_mean, pointer
 from .origins import Origins
 
 Json = dict[str, Any]
-Read = Callable[[str, Path], tuple[Json, Origins] | Finding]
+Read = Callable[[str, str], tuple[Json, Origins] | Finding]
 """Maps a spec name and the file that names it to the spec's value, or to a finding."""
 
 Reported = list[tuple[str, list[Finding]]]
@@ -48,14 +47,14 @@ def is_import(entry: Any) -> bool:
 
 
 def take_in(
-    value: Json, origins: Origins, path: Path, read: Read, reported: Reported | None = None
+    value: Json, origins: Origins, source: str, read: Read, reported: Reported | None = None
 ) -> tuple[Json, Origins]:
     """Return a spec's value with the specs that its `blocks` import written out.
 
     Args:
         value: the value; it is not modified.
         origins: where its parts were written.
-        path: its file.
+        source: its file.
         read: returns the value of a spec by name.
         reported: receives the invalid entries, which are left out.
 
@@ -75,21 +74,21 @@ def take_in(
         if not is_import(entry):
             full["blocks"][name] = entry
             continue
-        found = _form_findings(name, entry, str(path))
-        base = None if found else read(str(entry["spec"]), path)
+        found = _form_findings(name, entry, source)
+        base = None if found else read(str(entry["spec"]), source)
         taken = {*full["params"]}, {*blocks, *full["blocks"]}
         if isinstance(base, Finding):
-            found = [_moved(base, name, str(path))]
+            found = [_moved(base, name, source)]
         elif base is not None:
-            found = _misfits(name, entry, base[0], str(path))
-            found += _name_collisions(name, base[0], *taken, str(path))
+            found = _misfits(name, entry, base[0], source)
+            found += _name_collisions(name, base[0], *taken, source)
         findings += found
         if not found and base is not None and not isinstance(base, Finding):
             _add(full, merged, name, entry, base)
         if found and reported is not None:
             reported.append((pointer("blocks", name), found))
     if findings and reported is None:
-        raise SpecError(at_most(findings, str(path)))
+        raise SpecError(at_most(findings, source))
     if params is not value.get("params", params):
         full["params"] = value["params"]  # of the wrong type, which the reader reports
     return full, merged

@@ -12,11 +12,12 @@ from .expressions import is_expression, words_in
 from .findings import Finding, SpecError, at_most, did_you_mean, pointer
 from .form import Spec
 from .imports import Read, Reported, take_in
-from .origins import Origins, parts_of
+from .origins import Origins
 from .patches.merge import patched
 from .patches.patch import read_patches
 from .reader import FOR_EDITORS, parse, read_value, shipped_names
 from .recovery.recover import Recovered, recover
+from .text.places import Source, parts_of
 
 FOLDERS = ("models", "variants")
 """Folders of `specs/` that hold specs."""
@@ -26,8 +27,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _CHILD_KEYS = ("format", "extends", "name", "doc", "params", "blocks", "patch")
 
 
-def inherit(path: Path, found: Reported | None = None) -> tuple[Any, Origins]:
+def inherit(path: Path, found: Reported | None = None) -> tuple[Any, Origins, Source]:
     """Return the value of a file merged with its parents, and where each part was written.
+
+    The last value is the file's name with its text.
 
     Args:
         path: the file.
@@ -37,17 +40,18 @@ def inherit(path: Path, found: Reported | None = None) -> tuple[Any, Origins]:
         InputError: a file cannot be read.
         SpecError: a text, a chain of `extends` or a patch is invalid.
     """
-    return inherited(read_value(path), path, (), found)
+    value, source = read_value(path)
+    return (*inherited(value, source, (), found), source)
 
 
 def inherited(
-    value: Any, path: Path, below: tuple[Path, ...] = (), found: Reported | None = None
+    value: Any, source: str, below: tuple[Path, ...] = (), found: Reported | None = None
 ) -> tuple[Any, Origins]:
     """Do the same as `inherit` for the value of a file, which need not exist.
 
     Args:
         value: the file's JSON value.
-        path: path of the file.
+        source: path of the file.
         below: the chain of files that extend this one, from the loaded file on.
         found: as of `inherit`.
 
@@ -55,19 +59,18 @@ def inherited(
         InputError: a file cannot be read.
         SpecError: a text, a chain of `extends` or a patch is invalid.
     """
-    source = str(path)
     if not isinstance(value, dict):
         return value, Origins((source, ""))
     if "extends" not in value:
-        return take_in(value, Origins((source, "")), path, _importer(below), found)
+        return take_in(value, Origins((source, "")), source, _importer(below), found)
     findings = _form_findings(value, source)
     if findings:
         raise SpecError(findings)
-    parent = _named(value["extends"], path, below)
+    parent = _named(value["extends"], source, below)
     if isinstance(parent, Finding):
         raise SpecError([parent])
-    written = read_value(parent)
-    base, origins = inherited(written, parent, (*below, path.resolve()))
+    written, above = read_value(parent)
+    base, origins = inherited(written, above, (*below, Path(source).resolve()))
     # Validate the parent first, so that its mistakes are reported in its own file.
     if (
         not isinstance(base, dict)
@@ -75,16 +78,17 @@ def inherited(
         or "patch" in written
         or "blocks" in written
     ):
-        parse_placed(base, str(parent), origins)
+        parse_placed(base, above, origins)
     return extended(base, origins, value, source, below)
 
 
-def _named(name: str, path: Path, below: tuple[Path, ...]) -> Path | Finding:
+def _named(name: str, source: str, below: tuple[Path, ...]) -> Path | Finding:
     """Return the file of a spec that another spec names, or a finding if there is none."""
+    path = Path(source)
     chain = (*below, path.resolve())
 
     def fail(code: str, problem: str, help_: str) -> Finding:
-        return Finding(code=code, at="/extends", problem=problem, help=help_, source=str(path))
+        return Finding(code=code, at="/extends", problem=problem, help=help_, source=source)
 
     parent = parent_of(name, path)
     if parent is None:
@@ -103,12 +107,13 @@ def _named(name: str, path: Path, below: tuple[Path, ...]) -> Path | Finding:
 def _importer(below: tuple[Path, ...]) -> Read:
     """Return a function that reads a spec to be imported as a template."""
 
-    def read(name: str, path: Path) -> tuple[dict[str, Any], Origins] | Finding:
-        file = _named(name, path, below)
+    def read(name: str, source: str) -> tuple[dict[str, Any], Origins] | Finding:
+        file = _named(name, source, below)
         if isinstance(file, Finding):
             return file
-        value, origins = inherited(read_value(file), file, (*below, path.resolve()))
-        parse_placed(value, str(file), origins)
+        written, inner = read_value(file)
+        value, origins = inherited(written, inner, (*below, Path(source).resolve()))
+        parse_placed(value, inner, origins)
         return value, origins
 
     return read
@@ -172,7 +177,7 @@ def extended(
             value[record] = {**value.get(record, {}), **added}
         for key in added:
             merged.put((record, key), (source, pointer(record, key)))
-    return take_in(value, merged, Path(source), _importer(below))
+    return take_in(value, merged, source, _importer(below))
 
 
 def recover_placed(value: Any, source: str, origins: Origins) -> Recovered:
@@ -205,14 +210,7 @@ def parse_placed(value: Any, source: str, origins: Origins) -> Spec:
 def place(finding: Finding, origins: Origins) -> Finding:
     """Return a finding with the file, and the pointer in it, where its value was written."""
     file, at = origins.of(parts_of(finding.at))
-    return Finding(
-        code=finding.code,
-        at=at,
-        problem=finding.problem,
-        evidence=finding.evidence,
-        help=finding.help,
-        source=file,
-    )
+    return replace(finding, at=at, source=file)
 
 
 def _words(value: Any, *, typed: bool = False) -> Iterator[str]:

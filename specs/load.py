@@ -24,9 +24,10 @@ from .inherit import (
     place,
     recover_placed,
 )
-from .origins import Origins, Place, parts_of
+from .origins import Origins, Place
 from .reader import find, parse, read_json
 from .recovery.lost import NOTHING, Lost
+from .text.places import parts_of
 
 __all__ = ["FOLDERS", "LONGEST_CHAIN", "LoadedSpec", "load", "loaded", "parse_overrides"]
 
@@ -110,25 +111,25 @@ def load(name: str | Path, overrides: Mapping[str, Any] | None = None) -> Loaded
     """
     path = find(str(name), *FOLDERS)
     found: Reported = []
-    value, origins = inherit(path, found)
-    return _recovered(value, path, overrides, origins, found)
+    value, origins, source = inherit(path, found)
+    return _recovered(value, source, overrides, origins, found)
 
 
 def _recovered(
     value: Any,
-    path: Path,
+    source: str,
     overrides: Mapping[str, Any] | None,
     origins: Origins,
     found: Reported,
 ) -> LoadedSpec:
-    made = recover_placed(value, str(path), origins)
+    made = recover_placed(value, source, origins)
     imports = [finding for _, findings in found for finding in findings]
     return LoadedSpec(
         made.form,
-        str(path),
+        source,
         dict(overrides or {}),
         origins,
-        mistakes=tuple(at_most([*made.findings, *imports], str(path))),
+        mistakes=tuple(at_most([*made.findings, *imports], source)),
         lost=Lost(made.lost.places.union(at for at, _ in found)),
     )
 
@@ -138,16 +139,21 @@ def loaded(value: Mapping[str, Any], source: str = "<memory>") -> LoadedSpec:
     return LoadedSpec(parse(Spec, dict(value), source), source)
 
 
-def load_as(value: Any, path: Path, overrides: Mapping[str, Any] | None = None) -> LoadedSpec:
+def load_as(value: Any, source: str, overrides: Mapping[str, Any] | None = None) -> LoadedSpec:
     """Load a value as if it were the content of a file, with its parents.
+
+    Args:
+        value: the file's JSON value.
+        source: path of the file, which need not exist.
+        overrides: as of `load`.
 
     Raises:
         InputError: a parent cannot be read.
         SpecError: the value cannot be read as a spec at all.
     """
     found: Reported = []
-    merged, origins = inherited(value, path, (), found)
-    return _recovered(merged, path, overrides, origins, found)
+    merged, origins = inherited(value, source, (), found)
+    return _recovered(merged, source, overrides, origins, found)
 
 
 def load_child(parent: LoadedSpec, child: Mapping[str, Any], source: str) -> LoadedSpec:

@@ -10,15 +10,6 @@ Place = tuple[str, str]
 """A file and a JSON Pointer in it."""
 
 
-def parts_of(at: str) -> tuple[str, ...]:
-    """Return the keys in a JSON Pointer.
-
-    >>> parts_of("/nodes/a~1b")
-    ('nodes', 'a/b')
-    """
-    return tuple(part.replace("~1", "/").replace("~0", "~") for part in at.split("/")[1:])
-
-
 class Origins:
     """A sparse tree with the places where the parts of a value were written.
 

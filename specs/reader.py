@@ -1,43 +1,36 @@
 """Read JSON files into validated records, reporting every mistake of form at once.
 
-Reading an untrusted file never executes anything: only JSON of limited size and depth is
-accepted, duplicate keys are errors, and no name in a file is imported.
+Comments and a comma after the last entry are permitted.  Reading an untrusted file never
+executes anything: only JSON of limited size and depth is accepted, duplicate keys are errors,
+and no name in a file is imported.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from .bounds import beyond_bounds
 from .findings import Finding, InputError, SpecError, at_most, did_you_mean, pointer
-from .form import FORMAT, REPEAT, USE, RepeatNode, Spec, UseNode
+from .form import FORMAT, Spec
+from .text.places import Source, line_and_column
+from .text.scan import DEEPEST, without_comments
 from .upgrade import FORMATS, Upgrader, upgrade_format
-from .wording import describe, expected
+from .wording import form_finding
 
 LARGEST = 384 << 10
 """Maximum bytes of a spec or run file; 1,000 nodes, written out in full, take 300,000."""
-DEEPEST = 64
-"""Maximum nesting depth of objects and lists."""
 SHIPPED = Path(__file__).parent
 """Directory of the shipped specs and runs."""
-LONGEST_SHOWN = 80
-"""Maximum number of characters of a wrong value in a finding."""
 LONGEST_NUMBER = 400
 """Maximum number of characters in a number."""
 FOR_EDITORS = "$schema"
 """A key of a spec file that names its JSON Schema for editors; the reader ignores it."""
-
-_MARK = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
-"""A string, whose brackets do not count, or a bracket."""
 
 Form = TypeVar("Form", bound=BaseModel)
 
@@ -88,19 +81,49 @@ def read_text(path: Path, largest: int = LARGEST) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(largest + 1)
-        if len(data) > largest:
-            raise InputError(f"larger than {largest} bytes", place=str(path))
+    except OSError as error:
+        raise InputError(f"cannot read the file: {error.strerror}", place=str(path)) from error
+    return text_of(data, str(path), largest)
+
+
+def text_of(data: bytes, name: str, largest: int = LARGEST) -> str:
+    """Return the text of some bytes.
+
+    Args:
+        data: content of a file, or at least its first `largest + 1` bytes.
+        name: name of the file.
+        largest: maximum size in bytes.
+
+    Raises:
+        InputError: there are too many bytes, or they are not UTF-8.
+    """
+    if len(data) > largest:
+        raise InputError(f"larger than {largest} bytes", place=name)
+    try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
-            "the file is not UTF-8", place=f"{path}, byte {error.start}", help="save it as UTF-8"
+            "the file is not UTF-8", place=f"{name}, byte {error.start}", help="save it as UTF-8"
         ) from error
-    except OSError as error:
-        raise InputError(f"cannot read the file: {error.strerror}", place=str(path)) from error
+
+
+def read_file(path: Path, largest: int = LARGEST) -> tuple[Any, Source]:
+    """Return the JSON value of a file, and its name with its text, for findings.
+
+    Args:
+        path: the file.
+        largest: maximum size in bytes.
+
+    Raises:
+        InputError: the file cannot be read, is too large or is not UTF-8.
+        SpecError: the text is not JSON, is nested too deeply, or has a duplicate key.
+    """
+    source = Source(str(path), read_text(path, largest))
+    return read_json(source.text, source), source
 
 
 def read_json(text: str, source: str) -> Any:
-    """Parse a JSON text.
+    """Parse a JSON text, which may contain comments and trailing commas.
 
     Args:
         text: content of the file.
@@ -110,10 +133,18 @@ def read_json(text: str, source: str) -> Any:
         SpecError: the text is not JSON, is nested too deeply, or has a duplicate key.
     """
 
-    def fail(code: str, problem: str, help_: str) -> SpecError:
-        return SpecError([Finding(code=code, at="", problem=problem, help=help_, source=source)])
+    def fail(code: str, problem: str, help_: str, offset: int | None = None) -> SpecError:
+        finding = Finding(
+            code=code, at="", problem=problem, help=help_, source=source, offset=offset
+        )
+        return SpecError([finding])
 
-    if _depth(text) > DEEPEST:
+    plain, depth, unclosed = without_comments(text)
+    if unclosed is not None:
+        line, column = line_and_column(text, unclosed)
+        problem = f"not JSON: a comment is not closed at {line}:{column}"
+        raise fail("S01", problem, "end it with '*/'", unclosed)
+    if depth > DEEPEST:
         help_ = "move the inner part into a template"
         raise fail("S06", f"nested more than {DEEPEST} levels deep", help_)
     duplicates: list[tuple[str, dict[str, Any]]] = []
@@ -128,7 +159,7 @@ def read_json(text: str, source: str) -> Any:
 
     try:
         value = json.loads(
-            text,
+            plain,
             object_pairs_hook=collect_duplicates,
             parse_int=_integer,
             parse_float=_real,
@@ -137,7 +168,7 @@ def read_json(text: str, source: str) -> Any:
     except json.JSONDecodeError as error:
         message, place = error.msg[:1].lower() + error.msg[1:], f"{error.lineno}:{error.colno}"
         help_ = f"look at line {error.lineno}, column {error.colno}"
-        raise fail("S01", f"not JSON: {message} at {place}", help_) from error
+        raise fail("S01", f"not JSON: {message} at {place}", help_, error.pos) from error
     except ValueError as error:
         raise fail("S01", f"not JSON: {error}", "write a finite number") from error
     if duplicates:
@@ -155,17 +186,6 @@ def read_json(text: str, source: str) -> Any:
         )
         raise SpecError(at_most(findings, source))
     return value
-
-
-def _depth(text: str) -> int:
-    """Return the nesting depth of objects and lists; stop counting above `DEEPEST`."""
-    depth = deepest = 0
-    for mark in _MARK.finditer(text):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark[0], 0)
-        deepest = max(deepest, depth)
-        if deepest > DEEPEST:
-            break
-    return deepest
 
 
 def _integer(digits: str) -> int:
@@ -247,18 +267,21 @@ def parse(
         raise SpecError(at_most(findings, source)) from None
 
 
-def read_value(path: Path) -> Any:
+def read_value(path: Path) -> tuple[Any, Source]:
     """Return the JSON value of a spec file (standalone or a child) in the current format.
+
+    Returns:
+        The value, and the file's name with its text.
 
     Raises:
         InputError: the file cannot be read.
         SpecError: the text is not valid JSON, or the value is too large.
     """
-    value = read_json(read_text(path), str(path))
+    value, source = read_file(path)
     if not isinstance(value, dict):
-        return value
-    _bounded(value, str(path))
-    return upgrade_format(value)[0]
+        return value, source
+    _bounded(value, source)
+    return upgrade_format(value)[0], source
 
 
 def _bounded(value: dict[str, Any], source: str) -> None:
@@ -266,117 +289,3 @@ def _bounded(value: dict[str, Any], source: str) -> None:
     beyond = at_most(beyond_bounds(value, source), source)
     if beyond:
         raise SpecError(beyond)
-
-
-_NAMES = {
-    "": "start with a letter; use letters, digits and '_', at most 64 in all",
-    "axes": "start with a capital letter; use letters and digits, at most 16 in all",
-    "name": "start with a letter or digit; use letters, digits and '_.-', at most 100 in all",
-    "instead": "write the number of a copy, counted from 0, such as '4'",
-}
-"""Rules for names, by the key that contains them."""
-
-
-def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source: str) -> Finding:
-    """Convert one pydantic error into a finding."""
-    place, known = error_place(error["loc"], form, value)
-    at, last = pointer(*place), str(place[-1]) if place else ""
-    if error["type"] == "extra_forbidden":
-        return Finding(
-            code="S03",
-            at=at,
-            problem=f"unknown key '{last}'",
-            help=did_you_mean(last, known),
-            source=source,
-        )
-    if error["type"] == "missing":
-        return Finding(
-            code="S04",
-            at=pointer(*place[:-1]),
-            problem=f"key '{last}' is missing",
-            help=f"add '{last}'",
-            source=source,
-        )
-    if error["type"] == "string_pattern_mismatch":
-        return Finding(
-            code="N06",
-            at=at,
-            problem=f"'{error['input']}' is not a valid name"[:120],
-            help=_NAMES.get(_key_above(place), _NAMES[""]),
-            source=source,
-        )
-    wanted, clause = expected(error), describe(error)
-    subject = f"'{last}' " if last else "the file "
-    return Finding(
-        code="S04",
-        at=at,
-        problem=clause if error["type"] == "value_error" else subject + clause,
-        evidence=(f"given  {_json(error['input'])}",),
-        help=f"write {wanted}" if wanted else "",
-        source=source,
-    )
-
-
-def _key_above(place: list[int | str]) -> str:
-    """Return the key that determines which rule applies to the name at a place."""
-    if place[-2:-1] == ["instead"]:
-        return "instead"
-    return str(place[0]) if place else ""
-
-
-def _json(value: Any) -> str:
-    """Return a value as JSON, shortened."""
-    text = json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 4]} ..."
-
-
-def error_place(
-    location: tuple[int | str, ...], form: type[BaseModel], value: Any
-) -> tuple[list[int | str], list[str]]:
-    """Remove pydantic's own tags from a location, and list the known keys at its end."""
-    place: list[int | str] = []
-    records: list[Any] = [form]
-    known: list[str] = []
-    here = value
-    for index, part in enumerate(location):
-        if part in _NODES:
-            records = [_NODES[str(part)]]
-            continue
-        inside = (isinstance(here, dict) and part in here) or (
-            isinstance(here, list) and isinstance(part, int) and part < len(here)
-        )
-        if inside:
-            here = here[part]
-        if inside or (index == len(location) - 1 and part != "[key]"):
-            place.append(part)
-            forms = [a for a in records if isinstance(a, type) and issubclass(a, BaseModel)]
-            known = sorted({key for record in forms for key in _keys(record)})
-            records = [inner for annotation in records for inner in _inside(annotation, part)]
-    return place, known
-
-
-_NODES: dict[str, type[BaseModel]] = {USE: UseNode, REPEAT: RepeatNode}
-
-
-def _keys(form: type[BaseModel]) -> dict[str, Any]:
-    return {field.alias or name: field.annotation for name, field in form.model_fields.items()}
-
-
-def _inside(annotation: Any, part: int | str) -> list[Any]:
-    """Return the possible annotations of the value under a key of an annotated value."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        keys = _keys(annotation)
-        return _choices(keys[part]) if part in keys else []
-    arguments = get_args(annotation)
-    if get_origin(annotation) is dict:
-        return _choices(arguments[1])
-    return _choices(arguments[0]) if arguments else []
-
-
-def _choices(annotation: Any) -> list[Any]:
-    """Return the members of a union, without `Annotated` wrappers."""
-    if get_origin(annotation) is Annotated:
-        return _choices(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        return [inner for member in get_args(annotation) for inner in _choices(member)]
-    return [annotation]

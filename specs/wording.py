@@ -1,13 +1,23 @@
-"""Wording of validation errors: what a value must be, in Weft's own words.
+"""Validation errors as findings: what a value must be, in Weft's own words.
 
 pydantic's messages are written for programmers; no message of Weft repeats them.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from .findings import Finding, did_you_mean, pointer
+from .form import REPEAT, USE, RepeatNode, UseNode
+
+LONGEST_SHOWN = 80
+"""Maximum number of characters of a wrong value in a finding."""
 _FIXED = {
     "model_type": "must be an object",
     "model_attributes_type": "must be an object",
@@ -93,3 +103,117 @@ def _sized(kind: str, context: Mapping[str, Any]) -> str:
     parts = part if count == 1 else {"key": "keys", "entry": "entries"}[part]
     side = "at least" if kind == "too_short" else "at most"
     return f"{thing} with {side} {'one' if count == 1 else count} {parts}"
+
+
+_NAMES = {
+    "": "start with a letter; use letters, digits and '_', at most 64 in all",
+    "axes": "start with a capital letter; use letters and digits, at most 16 in all",
+    "name": "start with a letter or digit; use letters, digits and '_.-', at most 100 in all",
+    "instead": "write the number of a copy, counted from 0, such as '4'",
+}
+"""Rules for names, by the key that contains them."""
+
+
+def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source: str) -> Finding:
+    """Convert one pydantic error into a finding."""
+    place, known = error_place(error["loc"], form, value)
+    at, last = pointer(*place), str(place[-1]) if place else ""
+    if error["type"] == "extra_forbidden":
+        return Finding(
+            code="S03",
+            at=at,
+            problem=f"unknown key '{last}'",
+            help=did_you_mean(last, known),
+            source=source,
+        )
+    if error["type"] == "missing":
+        return Finding(
+            code="S04",
+            at=pointer(*place[:-1]),
+            problem=f"key '{last}' is missing",
+            help=f"add '{last}'",
+            source=source,
+        )
+    if error["type"] == "string_pattern_mismatch":
+        return Finding(
+            code="N06",
+            at=at,
+            problem=f"'{error['input']}' is not a valid name"[:120],
+            help=_NAMES.get(_key_above(place), _NAMES[""]),
+            source=source,
+        )
+    wanted, clause = expected(error), describe(error)
+    subject = f"'{last}' " if last else "the file "
+    return Finding(
+        code="S04",
+        at=at,
+        problem=clause if error["type"] == "value_error" else subject + clause,
+        evidence=(f"given  {_json(error['input'])}",),
+        help=f"write {wanted}" if wanted else "",
+        source=source,
+    )
+
+
+def _key_above(place: list[int | str]) -> str:
+    """Return the key that determines which rule applies to the name at a place."""
+    if place[-2:-1] == ["instead"]:
+        return "instead"
+    return str(place[0]) if place else ""
+
+
+def _json(value: Any) -> str:
+    """Return a value as JSON, shortened."""
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 4]} ..."
+
+
+def error_place(
+    location: tuple[int | str, ...], form: type[BaseModel], value: Any
+) -> tuple[list[int | str], list[str]]:
+    """Remove pydantic's own tags from a location, and list the known keys at its end."""
+    place: list[int | str] = []
+    records: list[Any] = [form]
+    known: list[str] = []
+    here = value
+    for index, part in enumerate(location):
+        if part in _NODES:
+            records = [_NODES[str(part)]]
+            continue
+        inside = (isinstance(here, dict) and part in here) or (
+            isinstance(here, list) and isinstance(part, int) and part < len(here)
+        )
+        if inside:
+            here = here[part]
+        if inside or (index == len(location) - 1 and part != "[key]"):
+            place.append(part)
+            forms = [a for a in records if isinstance(a, type) and issubclass(a, BaseModel)]
+            known = sorted({key for record in forms for key in _keys(record)})
+            records = [inner for annotation in records for inner in _inside(annotation, part)]
+    return place, known
+
+
+_NODES: dict[str, type[BaseModel]] = {USE: UseNode, REPEAT: RepeatNode}
+
+
+def _keys(form: type[BaseModel]) -> dict[str, Any]:
+    return {field.alias or name: field.annotation for name, field in form.model_fields.items()}
+
+
+def _inside(annotation: Any, part: int | str) -> list[Any]:
+    """Return the possible annotations of the value under a key of an annotated value."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        keys = _keys(annotation)
+        return _choices(keys[part]) if part in keys else []
+    arguments = get_args(annotation)
+    if get_origin(annotation) is dict:
+        return _choices(arguments[1])
+    return _choices(arguments[0]) if arguments else []
+
+
+def _choices(annotation: Any) -> list[Any]:
+    """Return the members of a union, without `Annotated` wrappers."""
+    if get_origin(annotation) is Annotated:
+        return _choices(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [inner for member in get_args(annotation) for inner in _choices(member)]
+    return [annotation]

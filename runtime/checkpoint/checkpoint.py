@@ -32,7 +32,7 @@ from ...graphs.ir.canonical import fingerprint, fingerprint_of
 from ...graphs.ir.graph import Graph
 from ...specs.findings import Finding, InputError, SpecError, nearest
 from ...specs.form import Spec
-from ...specs.reader import parse, read_json, read_text
+from ...specs.reader import parse, read_file
 from ...specs.upgrade import RUN_FORMATS, upgrade_format
 from ..codegen.build import build_empty, tie
 from ..data.hub import HUB
@@ -253,9 +253,9 @@ def refuse_other_graph(old: Graph, wanted: Graph, *, problem: str, place: str, h
 
 
 def _json(path: Path) -> dict[str, Any]:
-    value = read_json(read_text(path), str(path))
+    value, source = read_file(path)
     if not isinstance(value, dict):
-        raise InputError("the file is not a JSON object", place=str(path))
+        raise InputError("the file is not a JSON object", place=source)
     return value
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...specs.findings import InputError
-from ...specs.reader import read_json, read_text
+from ...specs.reader import read_file
 
 MANIFEST = "manifest.json"
 _PARTS = ".digests"
@@ -90,7 +90,7 @@ def _wanted(folder: Path) -> Mapping[str, Mapping[str, Any]]:
     if not path.is_file():
         raise _damaged(path, "the file is missing")
     try:
-        files: Any = read_json(read_text(path), str(path))["files"]
+        files: Any = read_file(path)[0]["files"]
         named = all(".." not in Path(name).parts and name[:1] != "/" for name in files)
         valid = named and all(isinstance(entry, dict) for entry in files.values())
     except (InputError, KeyError, TypeError, AttributeError) as error:

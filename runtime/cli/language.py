@@ -21,7 +21,8 @@ from ...specs.findings import InputError, SpecError
 from ...specs.form import Spec
 from ...specs.inherit import parent_of
 from ...specs.load import FOLDERS, load, load_as
-from ...specs.reader import find, parse, read_json, read_text
+from ...specs.reader import find, parse, read_file
+from ...specs.text.scan import has_comments
 from ...specs.upgrade import FORMATS, RUN_FORMATS, older_blocks, upgrade, upgrade_format
 from ..spec.check import analysed, graph_of
 from ..spec.swap import Swap
@@ -214,20 +215,22 @@ def migrate(
         _migrate_checkpoint(Path(spec), out)
         return
     path = find(spec)
-    value = read_json(read_text(path), str(path))
+    value, source = read_file(path)
     if not isinstance(value, dict):
-        parse(Spec, value, str(path))
+        parse(Spec, value, source)
     if describes_run(value):
         from ..train.run import Run
 
         made, changes = upgrade_format(value, RUN_FORMATS)
-        parse(Run, made, str(path), RUN_FORMATS)
+        parse(Run, made, source, RUN_FORMATS)
     else:
         made, changes = upgrade(value, FORMATS, older_blocks(registry(), registered=True))
-        _, findings = analysed(load_as(made, Path(out or path)))
+        _, findings = analysed(load_as(made, out or source))
         if findings:
             raise SpecError(findings)
     _give(_laid_out(made) + "\n", out)
+    if has_comments(source.text):
+        terminal.notice("the comments of the file are not carried over")
     for change in changes or ["nothing to change: the file is in the current format"]:
         terminal.notice(change)
 

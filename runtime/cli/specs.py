@@ -19,7 +19,8 @@ from ...graphs.ir.canonical import canonical, fingerprint
 from ...graphs.ir.graph import Graph
 from ...specs.findings import Finding, InputError, SpecError
 from ...specs.load import FOLDERS, LoadedSpec, load, load_as
-from ...specs.reader import LARGEST, read_json, read_text, shipped_names
+from ...specs.reader import LARGEST, read_file, read_json, shipped_names, text_of
+from ...specs.text.places import Source
 from ..spec.check import graph_of
 from ..spec.provenance import provenance
 from ..spec.provenance import render as render_provenance
@@ -81,7 +82,7 @@ def _blocks() -> Iterator[tuple[str, str]]:
 def _files(folder: str) -> Iterator[tuple[str, str]]:
     """Yield the name of each shipped file of a folder, and the first sentence of its `doc`."""
     for name, path in sorted(shipped_names(folder).items()):
-        value = read_json(read_text(path), str(path))
+        value, _ = read_file(path)
         yield name, _first_sentence(str(value.get("doc", "")))
 
 
@@ -149,14 +150,8 @@ def _spec(name: str, overrides: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def _stdin(overrides: dict[str, Any]) -> LoadedSpec:
     """Return the spec on standard input; it may extend specs of the current folder."""
     name = "<stdin>"
-    text = sys.stdin.buffer.read(LARGEST + 1)
-    if len(text) > LARGEST:
-        raise InputError(f"larger than {LARGEST} bytes", place=name)
-    try:
-        value = read_json(text.decode("utf-8-sig"), name)
-    except UnicodeDecodeError as error:
-        raise InputError("the text is not UTF-8", place=name, help="use UTF-8") from error
-    return load_as(value, Path(name), overrides)
+    source = Source(name, text_of(sys.stdin.buffer.read(LARGEST + 1), name))
+    return load_as(read_json(source.text, source), source, overrides)
 
 
 def _run(name: str, overrides: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -179,7 +174,7 @@ def is_run(name: str) -> bool:
     if not Path(name).is_file():
         return name in shipped_names(RUNS) and name not in shipped_names(*FOLDERS)
     try:
-        value = read_json(read_text(Path(name)), name)
+        value, _ = read_file(Path(name))
     except (InputError, SpecError):
         return False
     return describes_run(value)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...specs.expressions import ExpressionError, UnknownNameError, evaluate, is_expression
 from ...specs.findings import Finding, SpecError, did_you_mean, pointer
-from ...specs.reader import LARGEST, read_json, read_text
+from ...specs.reader import LARGEST, read_file
 from .table import Condition, Table
 
 JOINT = "__"
@@ -172,9 +172,9 @@ def read_object(path: Path, largest: int = LARGEST) -> dict[str, Any]:
         InputError: the file cannot be read.
         SpecError: the file is not a JSON object.
     """
-    value = read_json(read_text(path, largest), str(path))
+    value, source = read_file(path, largest)
     if not isinstance(value, dict):
-        raise SpecError([_finding("I03", "", "the file is not a JSON object", "", str(path))])
+        raise SpecError([_finding("I03", "", "the file is not a JSON object", "", source)])
     return value
 
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ...specs.findings import Finding, SpecError, did_you_mean, pointer
-from ...specs.reader import find, parse, read_json, read_text
+from ...specs.reader import find, parse, read_file
 from ...specs.upgrade import TABLE_FORMATS
 
 FOLDER = "imports"
@@ -128,11 +128,12 @@ def load_table(name: str | Path) -> tuple[Table, str]:
     if plain and not text.startswith(f"{LIBRARY}-"):
         text = f"{LIBRARY}-{text}"
     path = find(text, FOLDER)
-    table = parse(Table, read_json(read_text(path), str(path)), str(path), TABLE_FORMATS)
-    findings = list(_wrong(table, str(path)))
+    value, source = read_file(path)
+    table = parse(Table, value, source, TABLE_FORMATS)
+    findings = list(_wrong(table, source))
     if findings:
         raise SpecError(findings)
-    return table, str(path)
+    return table, source
 
 
 def _wrong(table: Table, source: str) -> Iterator[Finding]:

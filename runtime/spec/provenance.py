@@ -12,7 +12,7 @@ from ...graphs.ir.graph import BlockNode, Filling, Graph, Node, Part, Scope, Tem
 from ...specs.expressions import ExpressionError, is_expression, names_in, words_in
 from ...specs.findings import pointer
 from ...specs.load import OVERRIDES, LoadedSpec
-from ...specs.origins import parts_of
+from ...specs.text.places import parts_of
 
 Entry = dict[str, Any]
 """`value`, `how`, and either `file` and `pointer`, or `of`, the block that sets the default."""

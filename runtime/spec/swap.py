@@ -13,9 +13,9 @@ from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, SpecError, pointer
 from ...specs.form import FORMAT
 from ...specs.load import LoadedSpec, load_child
-from ...specs.origins import parts_of
 from ...specs.patches.select import SelectError, Selection, read_selection
 from ...specs.patches.sites import Walk, is_repeat
+from ...specs.text.places import parts_of
 
 _ROUNDS = 16
 """Most rounds of removing unused params; removing some may leave others unused."""

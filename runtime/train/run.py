@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
-from ...specs.reader import find, parse, read_json, read_text
+from ...specs.reader import find, parse, read_file
 from ...specs.upgrade import RUN_FORMATS, upgrade_format
 from ..data.settings import BatchSettings, DataSettings, Settings, TokenizerSettings
 from ..data.treebank.settings import ParsingSettings
@@ -183,12 +183,12 @@ def load_run(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tu
         SpecError: the file is not valid JSON or not a valid run.
     """
     path = find(str(name), FOLDER)
-    value = read_json(read_text(path), str(path))
+    value, source = read_file(path)
     if isinstance(value, dict):
         value, _ = upgrade_format(value, RUN_FORMATS)
     for dotted, new in (overrides or {}).items():
-        _set(value, dotted.split("."), new, str(path))
-    return parse(Run, value, str(path), RUN_FORMATS), str(path)
+        _set(value, dotted.split("."), new, source)
+    return parse(Run, value, source, RUN_FORMATS), source
 
 
 def _set(value: Any, keys: list[str], new: Any, source: str) -> None:

@@ -15,8 +15,9 @@ from pydantic_core import ErrorDetails
 
 from ..findings import MOST, Finding, SpecError, nearest, pointer
 from ..form import FORMAT, Spec
-from ..reader import FOR_EDITORS, error_place, parse
+from ..reader import FOR_EDITORS, parse
 from ..upgrade import upgrade_format
+from ..wording import error_place
 from .lost import NOTHING, Lost
 
 _CODES = frozenset({"S03", "S04", "N06"})

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from weft.specs.findings import MOST, InputError, SpecError
 from weft.specs.form import Spec
-from weft.specs.reader import DEEPEST, LARGEST, find, parse, read_json, read_text, read_value
+from weft.specs.reader import LARGEST, find, parse, read_json, read_text, read_value
+from weft.specs.text.scan import DEEPEST
 
 Count = Callable[[Callable[[], object]], int]
 
@@ -196,7 +197,9 @@ def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "spec.json"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(SMALL).encode())
 
-    assert read_value(path) == SMALL
+    value, source = read_value(path)
+    assert value == SMALL
+    assert source == str(path)
 
 
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:

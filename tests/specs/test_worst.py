@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from weft.specs.bounds import MOST_WRITTEN
-from weft.specs.reader import DEEPEST, LARGEST
+from weft.specs.reader import LARGEST
+from weft.specs.text.scan import DEEPEST
 
 pytestmark = pytest.mark.slow  # ten seconds, mostly for the longest files
 

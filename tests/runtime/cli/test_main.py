@@ -132,7 +132,7 @@ def test_several_specs_are_checked_at_once(tmp_path: Path, capsys: Capture) -> N
 
     printed = capsys.readouterr()
     assert "transformer-tiny: valid" in printed.out
-    assert f"{wrong}#" in printed.err
+    assert f"{wrong}:1:2" in printed.err
 
 
 def test_a_spec_is_checked_from_standard_input(
@@ -232,7 +232,8 @@ def test_check_prints_every_mistake_and_exits_1(tmp_path: Path, capsys: Capture)
     text = capsys.readouterr().err
     assert "did you mean 'linear@1'?" in text
     assert "did you mean 'd_out'?" in text
-    assert f"{path}#/nodes/b/params/d_uot" in text
+    assert f"{path}:1:" in text
+    assert "#/nodes/b/params/d_uot" in text
     assert "mistakes found" in text
 
 

@@ -80,7 +80,7 @@ INPUTS: list[tuple[str, str, str]] = [
     ("check transformer-bas", "neither a file nor shipped", "did you mean 'transformer-base'?"),
     ("check {tmp}/none.json", "no such file", "did you mean"),
     ("check {tmp}", "this is a folder", "give the path of a file in it"),
-    ("check {tmp}/broken.json", "S01", "broken.json#"),
+    ("check {tmp}/broken.json", "S01", "broken.json:1:14"),
     ("check transformer-base --set heads=7", "'d_model % heads == 0' does not hold", "change one"),
     ("check transformer-base --set head=7", "head", "did you mean 'heads'?"),
     ("check transformer-base --set layers=many", "not a whole number", "help: write"),

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from weft.specs.findings import Finding, SpecError
 from weft.specs.inherit import extended
-from weft.specs.origins import Origins, parts_of
+from weft.specs.origins import Origins
+from weft.specs.text.places import parts_of
 
 MAP = {"use": "linear@1", "params": {"d_out": 4}, "fill": {"f": {"use": "relu@1"}}}
 PORTS = {"inputs": {"x": "f[B 4]"}, "outputs": {"x": "a.y"}}

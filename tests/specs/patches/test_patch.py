@@ -18,8 +18,9 @@ from weft.graphs.ir.canonical import canonical
 from weft.specs.findings import Finding, SpecError
 from weft.specs.inherit import extended
 from weft.specs.load import loaded
-from weft.specs.origins import Origins, parts_of
+from weft.specs.origins import Origins
 from weft.specs.reader import SHIPPED
+from weft.specs.text.places import parts_of
 
 Count = Callable[[Callable[[], object]], int]
 
