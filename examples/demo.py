@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ..graphs.draw.diagram import draw
 from ..runtime import api
-from ..runtime.cli.terminal import Reporter
+from ..runtime.cli.common.terminal import Reporter
 from ..runtime.data.text_files import read_lines
 from ..runtime.spec.check import graph_of
 from ..runtime.tasks import translation

@@ -10,10 +10,12 @@ import bisect
 import difflib
 import functools
 import itertools
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import Literal, Self
 
+from .text.edits import Fix, renaming, replacing
 from .text.places import Source, Spot, spot
 
 MOST = 200
@@ -26,6 +28,9 @@ _ABOUT_KEYS = frozenset(
     ["S02", "S03", "N03", "N04", "N06", "N09", "P04", "P08", "W03", "W04", "W08"]
 )
 """Codes of findings about the name of a value, whose place is that of the key."""
+_SURE, _LEAD = 0.75, 0.6
+"""Least similarity of a name that was certainly meant; and what part of the difference of the next
+name its own difference may be."""
 _COMPARED = 1_000
 """Limit on the length of a misspelled name times the number of names it is compared with."""
 
@@ -40,12 +45,16 @@ class Finding:
     """JSON Pointer (RFC 6901) to the offending value; ``""`` is the file itself."""
     problem: str
     """One lower-case clause without a full stop, quoting names as the user wrote them."""
+    level: Literal["error", "warning"] = "error"
+    """A warning is about a correct spec: something unusual, which most often is a mistake."""
     evidence: tuple[str, ...] = ()
     """The two conflicting sides, one line each."""
     help: str = ""
     """An edit that would fix the problem, or ``""`` when none is known."""
     source: str = ""
     """The file, as the user named it."""
+    fix: Fix | None = field(default=None, compare=False)
+    """Edits of the file that carry out `help`, if a program can make them."""
     offset: int | None = None
     """Where in the file's text the problem is, in characters, if `at` cannot say it."""
 
@@ -62,7 +71,7 @@ class Finding:
 
     def render(self) -> str:
         """Return the finding as human-readable text."""
-        lines = [f"error[{self.code}]: {_shown(self.problem)}"]
+        lines = [f"{self.level}[{self.code}]: {_shown(self.problem)}"]
         spot = self.spot
         if spot is None:
             lines.append(f"  --> {_shown(f'{self.source}#{self.at}')}")
@@ -84,6 +93,7 @@ class Finding:
         spot = self.spot
         return {
             "code": self.code,
+            "level": self.level,
             "source": self.source,
             "pointer": self.at,
             "line": spot.line if spot else None,
@@ -93,6 +103,7 @@ class Finding:
             "problem": self.problem,
             "evidence": list(self.evidence),
             "help": self.help,
+            "fix": self.fix.as_json() if self.fix else None,
         }
 
 
@@ -180,11 +191,16 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _nearest(word: str, names: tuple[str, ...]) -> str:
-    """Return the nearest of sorted names; in a long list, compare only its neighbors there."""
+    """Return the nearest of sorted names."""
+    close = difflib.get_close_matches(word, _neighbors(word, names), n=1, cutoff=0.6)
+    return close[0] if close else ""
+
+
+def _neighbors(word: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return sorted names; of a long list, only those next to `word`."""
     side = max(8, _COMPARED // max(1, len(word)) // 2)
     at = bisect.bisect(names, word)
-    close = difflib.get_close_matches(word, names[max(0, at - side) : at + side], n=1, cutoff=0.6)
-    return close[0] if close else ""
+    return names[max(0, at - side) : at + side]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -201,3 +217,59 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return ""
     shown = ", ".join(names[:_SHOWN]) + (", ..." if names[_SHOWN:] else "")
     return f"known: {shown}"
+
+
+def certainly_meant(word: str, known: Iterable[str]) -> bool:
+    """Return whether one known name is very similar to `word`, and much more so than any other.
+
+    >>> certainly_meant("hedas", ["heads", "d_model"]), certainly_meant("d_x", ["d_k", "d_v"])
+    (True, False)
+    """
+    names = tuple(sorted(known))
+    numbers = re.findall(r"\d+", word)  # another number is another name, however similar
+    if len(word) > _LONGEST or re.findall(r"\d+", nearest(word, names)) != numbers:
+        return False
+    return _certainly_meant(word, names)
+
+
+@functools.lru_cache(maxsize=256)
+def _certainly_meant(word: str, names: tuple[str, ...]) -> bool:
+    compare = difflib.SequenceMatcher(b=word, autojunk=False)
+    found = [0.0, 0.0]
+    for name in _neighbors(word, names):
+        compare.set_seq1(name)
+        if compare.real_quick_ratio() > found[1] and compare.quick_ratio() > found[1]:
+            found = sorted([*found, compare.ratio()], reverse=True)[:2]
+    return found[0] >= _SURE and 1 - found[0] <= _LEAD * (1 - found[1])
+
+
+def respelled(at: str, word: str, known: Iterable[str], text: str = "{}") -> Fix | None:
+    """Return the fix that replaces a misspelled name, or None if no known name is similar.
+
+    Args:
+        at: JSON Pointer of the value.
+        word: the name as written.
+        known: names that could have been meant.
+        text: the value, with `{}` where the name is.
+    """
+    names = list(known)
+    near = nearest(word, names)
+    if not near:
+        return None
+    return replacing(at, text.replace("{}", near), certain=certainly_meant(word, names))
+
+
+def renamed(at: str, key: str, known: Iterable[str], taken: Iterable[str] = ()) -> Fix | None:
+    """Return the fix that renames a misspelled key, or None if no known key is similar.
+
+    Args:
+        at: JSON Pointer of the value with the key.
+        key: the key as written.
+        known: keys that could have been meant.
+        taken: keys that the object has.
+    """
+    names = list(known)
+    near = nearest(key, names)
+    if not near or near in taken:
+        return None
+    return renaming(at, near, certain=certainly_meant(key, names))

@@ -111,8 +111,12 @@ class Spec(Record):
     """The graph's axes, in upper case; the checker never treats two of them as equal."""
     inputs: dict[Name, str]
     outputs: Annotated[dict[Name, str], Field(min_length=1)]
+    output_types: dict[Name, str] = {}
+    """Output to the type that it must have; others may have any type."""
     blocks: dict[Name, Template] = {}
     nodes: dict[Name, Node]
     tie: tuple[tuple[str, ...], ...] = ()
     """Groups of parameter paths that share one tensor."""
+    allow: tuple[str, ...] = ()
+    """Codes of warnings that do not apply, because what they report is meant."""
     step: Step | None = None

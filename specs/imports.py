@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .expressions import WORD, is_expression, words_in
-from .findings import Finding, SpecError, at_most, did_you_mean, pointer
+from .findings import Finding, SpecError, at_most, did_you_mean, pointer, renamed
 from .origins import Origins
+from .text.edits import Fix
 
 Json = dict[str, Any]
 Read = Callable[[str, str], tuple[Json, Origins] | Finding]
@@ -101,8 +102,14 @@ def _moved(finding: Finding, name: str, source: str) -> Finding:
         at=pointer("blocks", name, "spec"),
         problem=finding.problem,
         help=finding.help,
+        fix=_moved_fix(finding.fix, pointer("blocks", name, "spec")),
         source=source,
     )
+
+
+def _moved_fix(fix: Fix | None, at: str) -> Fix | None:
+    """Return a fix that replaces a value, for the value at another pointer."""
+    return fix and replace(fix, edits=tuple(replace(edit, path=at) for edit in fix.edits))
 
 
 def _form_findings(name: str, entry: Mapping[str, Any], source: str) -> list[Finding]:
@@ -143,6 +150,7 @@ def _misfits(name: str, entry: Mapping[str, Any], base: Json, source: str) -> li
             problem=f"'{key}' is not a param of '{entry['spec']}'",
             help=did_you_mean(key, known),
             source=source,
+            fix=renamed(at + pointer("params", key), key, known, entry["params"]),
         )
         for key in entry.get("params", {})
         if key not in known

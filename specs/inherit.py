@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .expressions import is_expression, words_in
-from .findings import Finding, SpecError, at_most, did_you_mean, pointer
+from .findings import Finding, SpecError, at_most, did_you_mean, pointer, renamed, respelled
 from .form import Spec
 from .imports import Read, Reported, take_in
 from .origins import Origins
@@ -17,6 +17,7 @@ from .patches.merge import patched
 from .patches.patch import read_patches
 from .reader import FOR_EDITORS, parse, read_value, shipped_names
 from .recovery.recover import Recovered, recover
+from .text.edits import Fix
 from .text.places import Source, parts_of
 
 FOLDERS = ("models", "variants")
@@ -24,7 +25,7 @@ FOLDERS = ("models", "variants")
 LONGEST_CHAIN = 16
 """Maximum number of specs in a chain of `extends`."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_CHILD_KEYS = ("format", "extends", "name", "doc", "params", "blocks", "patch")
+_CHILD_KEYS = ("format", "extends", "name", "doc", "params", "blocks", "patch", "allow")
 
 
 def inherit(path: Path, found: Reported | None = None) -> tuple[Any, Origins, Source]:
@@ -87,15 +88,18 @@ def _named(name: str, source: str, below: tuple[Path, ...]) -> Path | Finding:
     path = Path(source)
     chain = (*below, path.resolve())
 
-    def fail(code: str, problem: str, help_: str) -> Finding:
-        return Finding(code=code, at="/extends", problem=problem, help=help_, source=source)
+    def fail(code: str, problem: str, help_: str, fix: Fix | None = None) -> Finding:
+        return Finding(
+            code=code, at="/extends", problem=problem, help=help_, source=source, fix=fix
+        )
 
     parent = parent_of(name, path)
     if parent is None:
         known = [*shipped_names(*FOLDERS), *(p.stem for p in path.parent.glob("*.json"))]
         # A path is not a valid name, but its last part may be one.
-        near = did_you_mean(name.rpartition("/")[2], set(known) - {path.stem})
-        return fail("N08", f"unknown spec '{name}'", near)
+        word, others = name.rpartition("/")[2], set(known) - {path.stem}
+        fix = respelled("/extends", word, others)
+        return fail("N08", f"unknown spec '{name}'", did_you_mean(word, others), fix)
     if parent.resolve() in chain:
         return fail("S07", f"'{name}' itself extends this spec", "extend a spec that does not")
     if len(chain) >= LONGEST_CHAIN:
@@ -153,6 +157,7 @@ def extended(
                 at=pointer("params", key),
                 problem=f"'{key}' is not a param of '{child['extends']}'",
                 help=did_you_mean(key, known),
+                fix=renamed(pointer("params", key), key, known, params),
             )
     for key in blocks:
         if key in base.get("blocks", {}):
@@ -177,7 +182,16 @@ def extended(
             value[record] = {**value.get(record, {}), **added}
         for key in added:
             merged.put((record, key), (source, pointer(record, key)))
+    _allow_more(value, merged, child.get("allow", ()), source)
     return take_in(value, merged, source, _importer(below))
+
+
+def _allow_more(value: dict[str, Any], merged: Origins, codes: Sequence[Any], source: str) -> None:
+    """Add the warnings that a child allows to those that its parent allows."""
+    before = len(value.get("allow", ()))
+    for index, code in enumerate(codes):
+        value["allow"] = [*value.get("allow", ()), code]
+        merged.put(("allow", str(before + index)), (source, pointer("allow", index)))
 
 
 def recover_placed(value: Any, source: str, origins: Origins) -> Recovered:
@@ -210,7 +224,36 @@ def parse_placed(value: Any, source: str, origins: Origins) -> Spec:
 def place(finding: Finding, origins: Origins) -> Finding:
     """Return a finding with the file, and the pointer in it, where its value was written."""
     file, at = origins.of(parts_of(finding.at))
-    return replace(finding, at=at, source=file)
+    fix = _placed_fix(finding.fix, file, origins) if finding.fix else None
+    return replace(finding, at=at, source=file, fix=fix)
+
+
+def _placed_fix(fix: Fix, file: str, origins: Origins) -> Fix | None:
+    """Return a fix with pointers into the file in which its parts were written.
+
+    It is None if not all of them were written in that file, or not as the fix needs them.
+    """
+    edits = []
+    for edit in fix.edits:
+        there, at = origins.of(parts_of(edit.old if edit.op == "move" else edit.path))
+        if edit.op == "add":
+            *above, key = parts_of(edit.path)
+            there, at = origins.of(above)
+            at += pointer(key)
+        if there != file:
+            return None
+        if edit.op != "move":
+            edits.append(replace(edit, path=at))
+            continue
+        # A patch may write the key with the path to it: `params.heads`.
+        *above, key = parts_of(at)
+        way, _, last = key.rpartition(".")
+        if last != parts_of(edit.old)[-1]:
+            return None
+        name = parts_of(edit.path)[-1]
+        new = pointer(*above, f"{way}.{name}" if way else name)
+        edits.append(replace(edit, path=new, old=at))
+    return replace(fix, edits=tuple(edits))
 
 
 def _words(value: Any, *, typed: bool = False) -> Iterator[str]:
@@ -234,6 +277,7 @@ def _form_findings(value: Mapping[str, Any], source: str) -> list[Finding]:
             at=pointer(key),
             problem=f"unknown key '{key}' in a spec with 'extends'",
             help=did_you_mean(key, _CHILD_KEYS),
+            fix=renamed(pointer(key), key, _CHILD_KEYS, value),
             source=source,
         )
         for key in value
@@ -255,6 +299,7 @@ def _form_findings(value: Mapping[str, Any], source: str) -> list[Finding]:
         ("params", dict, "an object"),
         ("blocks", dict, "an object"),
         ("patch", list, "a list"),
+        ("allow", list, "a list of codes"),
     )
     found += [
         Finding(

@@ -25,7 +25,7 @@ from .inherit import (
     recover_placed,
 )
 from .origins import Origins, Place
-from .reader import find, parse, read_json
+from .reader import current, find, parse, read_json
 from .recovery.lost import NOTHING, Lost
 from .text.places import parts_of
 
@@ -152,7 +152,7 @@ def load_as(value: Any, source: str, overrides: Mapping[str, Any] | None = None)
         SpecError: the value cannot be read as a spec at all.
     """
     found: Reported = []
-    merged, origins = inherited(value, source, (), found)
+    merged, origins = inherited(current(value, source), source, (), found)
     return _recovered(merged, source, overrides, origins, found)
 
 

@@ -278,10 +278,19 @@ def read_value(path: Path) -> tuple[Any, Source]:
         SpecError: the text is not valid JSON, or the value is too large.
     """
     value, source = read_file(path)
+    return current(value, source), source
+
+
+def current(value: Any, source: str) -> Any:
+    """Return the JSON value of a spec file in the current format.
+
+    Raises:
+        SpecError: the value is too large.
+    """
     if not isinstance(value, dict):
-        return value, source
+        return value
     _bounded(value, source)
-    return upgrade_format(value)[0], source
+    return upgrade_format(value)[0]
 
 
 def _bounded(value: dict[str, Any], source: str) -> None:

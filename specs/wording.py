@@ -13,8 +13,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from .findings import Finding, did_you_mean, pointer
+from .findings import Finding, did_you_mean, pointer, renamed
 from .form import REPEAT, USE, RepeatNode, UseNode
+from .text.edits import Fix, replacing
 
 LONGEST_SHOWN = 80
 """Maximum number of characters of a wrong value in a finding."""
@@ -125,6 +126,7 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
             problem=f"unknown key '{last}'",
             help=did_you_mean(last, known),
             source=source,
+            fix=renamed(at, last, known, _at(value, place[:-1])),
         )
     if error["type"] == "missing":
         return Finding(
@@ -143,6 +145,7 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
             source=source,
         )
     wanted, clause = expected(error), describe(error)
+    fix = _converted(at, error)
     subject = f"'{last}' " if last else "the file "
     return Finding(
         code="S04",
@@ -151,7 +154,43 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
         evidence=(f"given  {_json(error['input'])}",),
         help=f"write {wanted}" if wanted else "",
         source=source,
+        fix=fix,
     )
+
+
+def _at(value: Any, place: list[int | str]) -> list[str]:
+    """Return the keys of the object at a path; none if there is no object."""
+    for key in place:
+        inside = isinstance(value, dict) and key in value
+        value = value[key] if inside or isinstance(value, list) else None
+    return list(value) if isinstance(value, dict) else []
+
+
+def converted(at: str, wanted: str, given: Any) -> Fix | None:
+    """Return the fix that writes a value in the type that is wanted, if it is the same value.
+
+    Args:
+        at: JSON Pointer of the value.
+        wanted: beginning of the type of a pydantic error: `int`, `float`, `bool` or `tuple`.
+        given: the value as written.
+    """
+    if isinstance(given, str) and wanted in ("int", "float", "bool"):
+        try:
+            value = json.loads(given)
+        except ValueError:
+            return None
+        types = {"int": (int,), "float": (int, float), "bool": (bool,)}[wanted]
+        if isinstance(value, types) and (wanted == "bool" or not isinstance(value, bool)):
+            return replacing(at, value, certain=True)
+    if isinstance(given, float) and wanted == "int" and given.is_integer():
+        return replacing(at, int(given), certain=True)
+    if isinstance(given, str) and wanted in ("tuple", "list"):
+        return replacing(at, [given], certain=True)
+    return None
+
+
+def _converted(at: str, error: Mapping[str, Any]) -> Fix | None:
+    return converted(at, str(error["type"]).partition("_")[0], error.get("input"))
 
 
 def _key_above(place: list[int | str]) -> str:

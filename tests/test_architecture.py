@@ -115,7 +115,7 @@ def test_signatures_are_not_inspected_at_run_time() -> None:
     # The arguments of torch's own wrapper differ by version.
     only = "_NAMES = inspect.signature(DistributedDataParallel).parameters"
     options = "    options_of_command = inspect.signature(function, eval_str=True)"
-    assert inspecting == {"runtime/train/engine.py": only, "runtime/cli/command.py": options}
+    assert inspecting == {"runtime/train/engine.py": only, "runtime/cli/common/command.py": options}
 
 
 def test_files_named_by_the_architecture_page_exist() -> None:

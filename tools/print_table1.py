@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from table1 import TERMS, Row, Sizes, table, term
 from weft.runtime.analysis.cost_plot import COLORS, check_png, save_png, tidy
-from weft.runtime.cli.terminal import columns
+from weft.runtime.cli.common.terminal import columns
 
 MARKERS = "osD^vP"
 WIDTH = 512

@@ -25,6 +25,7 @@ def _signature(_: AdditiveAttentionParams, __: frozenset[str]) -> Signature:
         ),
         outputs=(port("y", "f[b t d_memory]", "weighted sum of the memory for each query"),),
         behavior={"s": "full"},
+        ordered=False,
     )
 
 

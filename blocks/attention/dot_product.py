@@ -29,6 +29,7 @@ def _signature(_: DotAttentionParams, __: frozenset[str]) -> Signature:
         ),
         outputs=(port("y", "f[b t d_value]", "weighted sum of the values for each query"),),
         behavior={"s": "full"},
+        ordered=False,
     )
 
 

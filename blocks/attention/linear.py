@@ -43,6 +43,7 @@ def _signature(params: LinearAttentionParams, wired: frozenset[str]) -> Signatur
         outputs=(port("y", "f[b t d_model]", "attention output at each position"),),
         same={} if crossed else {"s": "t", "d_memory": "d_model"},
         behavior={"s": "full"} if crossed else {"t": "causal" if params.causal else "full"},
+        ordered=params.causal,
     )
 
 

@@ -87,6 +87,10 @@ def _signature(params: AttentionParams, wired: frozenset[str]) -> Signature:
         outputs=(port("y", "f[b t d_model]", "attention output at each position"),),
         same={} if crossed else {"s": "t", "d_memory": "d_model"},
         behavior={"s": "full"} if crossed else {"t": "causal" if params.causal else "full"},
+        ordered=params.causal
+        or params.position != "none"
+        or params.window is not None
+        or "bias" in wired,
     )
 
 

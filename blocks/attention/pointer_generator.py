@@ -26,6 +26,7 @@ def _signature(params: PointerHeadParams, _: frozenset[str]) -> Signature:
         ),
         outputs=(port("y", f"f[b t {params.vocab}]", "log-probabilities of the next word"),),
         behavior={"s": "full"},
+        ordered=False,
     )
 
 

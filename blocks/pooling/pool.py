@@ -59,7 +59,7 @@ class PoolParams(Params):
     """The first or last non-padding vector, or the mean or maximum over them per feature."""
 
 
-def _pool_signature(_: PoolParams, __: frozenset[str]) -> Signature:
+def _pool_signature(params: PoolParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
             port("x", "f[b t d_model]", "the sequence"),
@@ -67,6 +67,7 @@ def _pool_signature(_: PoolParams, __: frozenset[str]) -> Signature:
         ),
         outputs=(port("y", "f[b d_model]", "one vector per row; zeros if all of it is padding"),),
         behavior={"t": "full"},
+        ordered=params.kind in ("first", "last"),
     )
 
 

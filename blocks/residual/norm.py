@@ -30,6 +30,7 @@ def _signature(_: LayerNormParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("x", "f[... d_model]", "input vectors"),),
         outputs=(port("y", "f[... d_model]", "normalized, scaled and shifted vectors"),),
+        scale="normalized",
     )
 
 
@@ -37,6 +38,7 @@ def _rms_signature(_: RmsNormParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("x", "f[... d_model]", "input vectors"),),
         outputs=(port("y", "f[... d_model]", "normalized and scaled vectors"),),
+        scale="normalized",
     )
 
 

@@ -69,12 +69,20 @@ def _slot(name: str, doc: str) -> Slot:
     return Slot(name, Port("x", vectors), Port("y", vectors), doc)
 
 
+def _scale(norm: str, order: str) -> Literal["", "normalized", "accumulated"]:
+    """Return what the norm of a residual block says of the magnitude of its output."""
+    if norm == "none":
+        return ""
+    return "normalized" if order == "post" else "accumulated"
+
+
 def _sublayer_signature(params: SublayerParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("x", "f[... d_model]", "vectors"),),
         outputs=(port("y", "f[... d_model]", "vectors with the output of `f` added"),),
         slots=(_slot("f", "the sub-layer; it receives the other wires"),),
         by_row=params.drop_path > 0,
+        scale=_scale(params.norm, params.order),
     )
 
 
@@ -129,6 +137,7 @@ def _parallel_signature(params: ParallelSublayerParams, __: frozenset[str]) -> S
             _slot("g", "the other sub-layer; it reads the same vectors as `f`"),
         ),
         by_row=params.drop_path > 0,
+        scale=_scale(params.norm, "pre"),
     )
 
 

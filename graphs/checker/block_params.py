@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ...specs.expressions import is_expression
-from ...specs.findings import did_you_mean, nearest, pointer
+from ...specs.findings import did_you_mean, nearest, pointer, renamed, respelled
 from ...specs.form import Use
-from ...specs.wording import describe
+from ...specs.text.edits import Fix, replacing
+from ...specs.wording import converted, describe
 from ..ir.block_type import BlockType
 from .params import MISSING, holds_missing
 from .ports import Checker
@@ -104,6 +106,7 @@ def _is_choice(checker: Checker, key: str, choice: Any, at: str, home: str) -> b
                 at=home + pointer(name),
                 problem=f"a block choice has no key '{name}'",
                 help=did_you_mean(name, _CHOICE_KEYS),
+                fix=renamed(home + pointer(name), name, _CHOICE_KEYS, choice),
             )
     if choice["use"] is MISSING or choice.get("params") is MISSING:
         return False
@@ -124,11 +127,13 @@ def _report_unknown_block(checker: Checker, key: str, at: str) -> None:
     near = checker.registry.suggest(key)
     if near.partition("@")[0] == key.partition("@")[0]:
         help_ = f"did you mean '{near}'?"
+        fix: Fix | None = replacing(at, near, certain=True)
     else:
         known = [*checker.registry.keys(), *checker.templates]
         checker.excused.add(nearest(key, checker.templates))
         help_ = did_you_mean(key, known) if nearest(key, known) else "see 'weft list blocks'"
-    checker.report(code="N01", at=at, problem=f"unknown block '{key}'", help=help_)
+        fix = respelled(at, key, known)
+    checker.report(code="N01", at=at, problem=f"unknown block '{key}'", help=help_, fix=fix)
 
 
 def validated(checker: Checker, written: Written, at: str) -> BaseModel | None:
@@ -148,6 +153,7 @@ def validated(checker: Checker, written: Written, at: str) -> BaseModel | None:
             at=places[name],
             problem=f"{block.key} has no param '{name}'",
             help=did_you_mean(name, fields) or f"{block.key} has no params",
+            fix=renamed(places[name], name, fields, written.params),
         )
         if near and near not in values:
             values[near], places[near] = written.params[name], places[name]
@@ -197,4 +203,17 @@ def _report_param(
         problem=f"param '{name}' of {block.key} {describe(error)}",
         evidence=(f"given  {json.dumps(error['input'], default=str)}", *read),
         help=f"'{name}' is: {meaning.partition('. ')[0].rstrip('.')}" if meaning else "",
+        fix=_corrected(checker, error, where),
     )
+
+
+def _corrected(checker: Checker, error: ErrorDetails, at: str) -> Fix | None:
+    """Return the fix of a param's value that was written in another type, or without a `=`."""
+    given, (wanted, _, _) = error["input"], str(error["type"]).partition("_")
+    number = wanted in ("int", "float", "bool")
+    if number and isinstance(given, str) and given in checker.values.written:
+        return replacing(at, f"={given}", certain=True)
+    if error["type"] == "literal_error" and isinstance(given, str):
+        options = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", "")))
+        return respelled(at, given, options)
+    return converted(at, wanted, given)

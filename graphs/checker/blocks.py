@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...specs.expressions import is_expression, words_in
-from ...specs.findings import did_you_mean, pointer
+from ...specs.findings import did_you_mean, pointer, renamed
 from ...specs.form import Use
 from ..ir.block_type import BlockType, Signature, Slot
 from ..ir.dims import names_of
@@ -182,6 +182,7 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
             at=at + pointer("fill", name),
             problem=f"{block.key} has no slot '{name}'",
             help=did_you_mean(name, names) or f"remove 'fill': {block.key} has no slots",
+            fix=renamed(at + pointer("fill", name), name, names, use.fill),
         )
     if unknown:
         _look_into(checker, use, at)
@@ -244,6 +245,7 @@ def _all_taken(
             at=wires_at + pointer(name),
             problem=f"no slot of {block.key} has a port '{name}'",
             help=did_you_mean(name, sorted(known)),
+            fix=renamed(wires_at + pointer(name), name, known, inner),
         )
     return None if unknown else fill
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from ...specs.findings import Finding, SpecError, did_you_mean, nearest, pointer
+from ...specs.findings import Finding, SpecError, did_you_mean, nearest, pointer, renamed, respelled
 from ...specs.form import Spec
 from ...specs.recovery.lost import NOTHING, Lost
+from ...specs.text.edits import removing, replacing
 from ...specs.upgrade import older_blocks, upgrade_uses
 from ..ir.block_type import Registry
-from ..ir.graph import Graph
+from ..ir.graph import Graph, Scope
 from ..ir.value_type import ValueType, free_names
 from .decodability import find_obstacles
 from .idle_params import report_idle
@@ -110,6 +112,7 @@ def _analyse(
     )
     inputs = _inputs(checker, spec)
     root = infer_scope(checker, spec.name, spec.nodes, spec.outputs, inputs, "", doc=spec.doc)
+    _check_output_types(checker, spec, root)
     _check_unused(checker, spec)
     if not checked:
         report_idle(checker)
@@ -145,6 +148,7 @@ def _check_step(graph: Graph, spec: Spec, report: Report) -> None:
             at="/step/axis",
             problem=f"unknown axis '{axis}'",
             help=did_you_mean(str(axis), spec.axes),
+            fix=respelled("/step/axis", str(axis), spec.axes),
         )
         return
     if spec.axes[axis] != "time":
@@ -193,42 +197,84 @@ def _check_unused(checker: Checker, spec: Spec) -> None:
                 at=pointer("params", name),
                 problem=f"nothing reads param '{name}'",
                 help=f"use it as '={name}', or remove it",
+                fix=removing(pointer("params", name)),
             )
+
+
+def _check_output_types(checker: Checker, spec: Spec, root: Scope) -> None:
+    """Report every output whose type is not the declared one."""
+    for name, text in spec.output_types.items():
+        at = pointer("output_types", name)
+        if name not in spec.outputs:
+            checker.report(
+                code="N03",
+                at=at,
+                problem=f"the spec has no output '{name}'",
+                help=did_you_mean(name, spec.outputs),
+                fix=renamed(at, name, spec.outputs, spec.output_types),
+            )
+            continue
+        wanted, value = read_type(checker, text, at, f"output '{name}'"), spec.outputs[name]
+        given = root.type_of(value) if name in root.outputs else None
+        if wanted is None or given is None or wanted == given:
+            continue
+        checker.report(
+            code="T08",
+            at=at,
+            problem=f"output '{name}' does not have the declared type",
+            evidence=(f"given  {given}  by {value}", f"wanted {wanted}"),
+            help="wire another value to the output, or declare its type",
+        )
 
 
 def _inputs(checker: Checker, spec: Spec) -> dict[str, ValueType | None]:
     """Return the types of a spec's inputs, which may not contain free names."""
-    types: dict[str, ValueType | None] = {}
-    for name, text in spec.inputs.items():
-        at = pointer("inputs", name)
-        read = type_of_text(checker, text, at)
-        types[name] = None if read is None else read[0]
-        if read is not None and read[1]:
+    return {
+        name: read_type(checker, text, pointer("inputs", name), f"input '{name}'")
+        for name, text in spec.inputs.items()
+    }
+
+
+def read_type(checker: Checker, text: str, at: str, what: str) -> ValueType | None:
+    """Return the type of an input or output of a spec, or report why it is not one.
+
+    Args:
+        checker: the state that the scopes share.
+        text: the type as written.
+        at: its JSON Pointer.
+        what: what has the type, for messages.
+    """
+    read = type_of_text(checker, text, at)
+    if read is None:
+        return None
+    type_, optional = read
+    if optional:
+        checker.report(
+            code="T01",
+            at=at,
+            problem=f"{what} of the spec cannot be optional",
+            help="remove the '?'",
+            fix=replacing(at, text.rstrip().removesuffix("?"), certain=True),
+        )
+    params = checker.values.written
+    free = sorted(free_names(type_))
+    for word in free:
+        if word == "...":
             checker.report(
                 code="T01",
                 at=at,
-                problem=f"input '{name}' of the spec cannot be optional",
-                help="remove the '?'",
+                problem=f"{what} of the spec must name its axes",
+                help="write them out instead of '...'",
             )
-        free = sorted(free_names(read[0])) if read else []
-        for word in free:
-            if word == "...":
-                checker.report(
-                    code="T01",
-                    at=at,
-                    problem=f"input '{name}' of the spec must name its axes",
-                    help="write them out instead of '...'",
-                )
-            else:
-                near = nearest(word, spec.params)
-                checker.values.read.add(near)
-                checker.values.unclear |= not near
-                checker.report(
-                    code="E02",
-                    at=at,
-                    problem=f"size '{word}' is not a param of the spec",
-                    help=did_you_mean(word, spec.params) or f"add '{word}' to 'params'",
-                )
-        if free:
-            types[name] = None
-    return types
+        else:
+            near = nearest(word, params)
+            checker.values.read.add(near)
+            checker.values.unclear |= not near
+            checker.report(
+                code="E02",
+                at=at,
+                problem=f"size '{word}' is not a param of the spec",
+                help=did_you_mean(word, params) or f"add '{word}' to 'params'",
+                fix=respelled(at, word, params, re.sub(rf"\b{word}\b", "{}", text)),
+            )
+    return None if free else type_

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from typing import Any
@@ -16,7 +17,7 @@ from ...specs.expressions import (
     names_in,
     words_in,
 )
-from ...specs.findings import MOST, Finding, did_you_mean, nearest, pointer, too_many
+from ...specs.findings import MOST, Finding, did_you_mean, nearest, pointer, respelled, too_many
 from ...specs.form import Spec
 from ...specs.recovery.lost import NOTHING, Lost
 from ..ir.graph import Graph
@@ -147,6 +148,7 @@ class Values:
             at=at,
             problem=f"'{text}' reads '{name}', which is not a param of the spec",
             help=did_you_mean(name, self.known) or f"add '{name}' to 'params'",
+            fix=respelled(at, name, self.known, re.sub(rf"\b{name}\b", "{}", text)),
         )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...specs.findings import did_you_mean, nearest, pointer
+from ...specs.findings import did_you_mean, nearest, pointer, renamed, respelled
 from ...specs.form import Template
+from ...specs.text.edits import replacing
 from ..ir.block_type import Port, Registry
 from ..ir.graph import Scope
 from ..ir.value_type import Bound, Misfit, ValueType, fit
@@ -102,6 +103,9 @@ def report_no_output(checker: Checker, missing: NoOutput, at: str) -> None:
         at=at,
         problem=f"node '{missing.node}' has no output '{missing.port}'",
         help=f"did you mean '{missing.node}.{near}'?" if near else did_you_mean("", known),
+        fix=replacing(at, known[0], certain=True)
+        if len(known) == 1
+        else respelled(at, missing.port, missing.known, f"{missing.node}.{{}}"),
     )
 
 
@@ -140,6 +144,7 @@ def fit_ports(
                 at=at + pointer(name),
                 problem=f"{block} has no port '{name}'",
                 help=did_you_mean(name, by_name),
+                fix=renamed(at + pointer(name), name, by_name, given),
             )
             sound = False
         if isinstance(read, NoOutput):

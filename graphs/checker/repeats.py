@@ -7,11 +7,14 @@ inputs and return the same types.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from ...specs import form
-from ...specs.findings import did_you_mean, pointer
+from ...specs.findings import did_you_mean, pointer, respelled
+from ...specs.text.edits import Fix, replacing
+from ...specs.wording import converted
 from ..ir.graph import RepeatNode, Scope
 from ..ir.value_type import ValueType
 from .limits import MOST_COPIES, copies
@@ -25,16 +28,27 @@ def read_count(checker: Checker, node: form.RepeatNode, at: str) -> Any:
     count = checker.values.resolve(node.repeat, here)
     if count is MISSING or copies(count) is not None:
         return count
+    if isinstance(count, str):
+        checker.values.read.add(count)  # most likely meant with a `=`
     where = checker.values.blame(node.repeat, here)
     if where is not None:
         checker.report(
             code="P05",
             at=where,
-            problem=f"'repeat' is {count}, not a whole number from 1 to {MOST_COPIES:,}",
+            problem=f"'repeat' is {json.dumps(count, default=str)},"
+            f" not a whole number from 1 to {MOST_COPIES:,}",
             evidence=(f"read at {here}",),
             help="write the number of copies, such as 6 or '=layers'",
+            fix=_written_count(checker, count, where),
         )
     return MISSING
+
+
+def _written_count(checker: Checker, count: Any, at: str) -> Fix | None:
+    """Return the fix of a number of copies that was written as text, or without a `=`."""
+    if isinstance(count, str) and count in checker.values.written:
+        return replacing(at, f"={count}", certain=True)
+    return converted(at, "int", count)
 
 
 def fits_count(checker: Checker, node: form.RepeatNode, index: int, count: Any, at: str) -> bool:
@@ -142,6 +156,7 @@ def _carries(
                 at=here,
                 problem=f"carry '{port}' is not {side} of '{name}'",
                 help=did_you_mean(port, outputs if port not in outputs else node.in_),
+                fix=respelled(here, port, set(outputs) - {*node.carry}),
             )
             ok = False
         elif body is not None and types[port] != body.inputs[port]:
@@ -178,6 +193,7 @@ def _collects(checker: Checker, node: form.RepeatNode, outputs: Mapping[str, str
                 at=here,
                 problem=f"collect '{port}' is not an output of '{node.block}'",
                 help=did_you_mean(port, outputs),
+                fix=respelled(here, port, set(outputs) - {*node.carry, *node.collect}),
             )
             ok = False
         elif port in node.carry:

@@ -77,7 +77,7 @@ def _refuse(report: Report, what: str, name: str, at: str) -> None:
 def names_read(spec: Spec) -> frozenset[str]:
     """Return every name that an expression or a type in a spec reads, valid or not."""
     texts = [*spec.require]
-    types = [*spec.inputs.values()]
+    types = [*spec.inputs.values(), *spec.output_types.values()]
     texts += _expressions(spec.params)
     for template in spec.blocks.values():
         types += template.inputs.values()

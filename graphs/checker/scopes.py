@@ -6,6 +6,7 @@ so that one mistake gives one finding.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import Any, cast
@@ -13,7 +14,7 @@ from typing import Any, cast
 import networkx as nx
 
 from ...specs.expressions import words_in
-from ...specs.findings import did_you_mean, nearest, pointer
+from ...specs.findings import did_you_mean, nearest, pointer, respelled
 from ...specs.form import RepeatNode, UseNode
 from ..ir.block_type import Port
 from ..ir.graph import BlockNode, Node, Scope, TemplateNode
@@ -47,8 +48,12 @@ def type_of_text(checker: Checker, text: str, at: str) -> tuple[ValueType, bool]
     try:
         type_, optional = parse_type(text, values, checker.axes)
     except TypeTextError as error:
-        help_ = did_you_mean(error.word, error.known) if error.word else TYPE_HELP
-        checker.report(code=error.code, at=at, problem=str(error), help=help_)
+        word, known = error.word, error.known
+        help_, fix = TYPE_HELP, None
+        if word:
+            spelled = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "{}", text)
+            help_, fix = did_you_mean(word, known), respelled(at, word, known, spelled)
+        checker.report(code=error.code, at=at, problem=str(error), help=help_, fix=fix)
         return None
     return type_, optional
 
@@ -301,7 +306,13 @@ def infer_template(
         near = nearest(name, checker.templates)
         checker.excused |= {near} if near else checker.templates.keys()
         help_ = did_you_mean(name, checker.templates) or "add it to 'blocks'"
-        checker.report(code="N01", at=where, problem=f"unknown template '{name}'", help=help_)
+        checker.report(
+            code="N01",
+            at=where,
+            problem=f"unknown template '{name}'",
+            help=help_,
+            fix=respelled(where, name, checker.templates),
+        )
         return None
     if name in checker.inside:
         chain = [*checker.inside[checker.inside.index(name) :], name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...specs.findings import did_you_mean, pointer
+from ...specs.findings import did_you_mean, pointer, respelled
 from ...specs.form import Spec
 from ..ir.graph import BlockNode, RepeatNode, Scope
 from .params import Report
@@ -104,4 +104,5 @@ def _report_unknown(root: Scope, path: str, at: str, report: Report) -> None:
         at=at,
         problem=f"unknown parameter '{path}'",
         help=did_you_mean(path, known) or "'weft show' lists the nodes",
+        fix=respelled(at, path, known),
     )

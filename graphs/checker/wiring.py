@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from ...specs.findings import did_you_mean, nearest, pointer
+from ...specs.findings import did_you_mean, nearest, pointer, respelled
 from ...specs.form import RepeatNode, UseNode
+from ...specs.text.edits import Fix, removing, replacing
 from ..ir.value_type import Misfit, fit
 from .ports import Checker, Given
 
@@ -27,7 +28,23 @@ def report_unknown(
         help_ = did_you_mean(value, inputs)
         if kind == "node":
             help_ = f"did you mean a port of node '{near}', as in '{near}.y'?"
-    checker.report(code="N02", at=at, problem=problem, help=help_ or "name an input or 'node.port'")
+    checker.report(
+        code="N02",
+        at=at,
+        problem=problem,
+        help=help_ or "name an input or 'node.port'",
+        fix=_meaning(value, nodes, inputs, at),
+    )
+
+
+def _meaning(value: str, nodes: Collection[str], inputs: Collection[str], at: str) -> Fix | None:
+    """Return the fix that writes the value which an unknown one most likely means."""
+    source, dot, port = value.partition(".")
+    if dot and source in inputs:
+        return replacing(at, source, certain=True)
+    if dot:
+        return respelled(at, source, nodes, f"{{}}.{port}")
+    return None if source in nodes else respelled(at, value, inputs)
 
 
 def _meant(value: str, nodes: Collection[str], inputs: Collection[str]) -> tuple[str, str]:
@@ -85,6 +102,7 @@ def report_unused(
                 at=at + pointer("nodes", key),
                 problem=f"nothing reads node '{key}'",
                 help="wire one of its outputs, or remove it",
+                fix=removing(at + pointer("nodes", key)),
             )
     # A template that replaces a single copy gets the wires of all copies, and may ignore some.
     for key in () if checker.inside and checker.inside[-1] in checker.stand_ins else inputs:

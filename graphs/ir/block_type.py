@@ -63,6 +63,12 @@ class Signature:
     """Axis name to behavior; names not listed are pointwise."""
     by_row: bool = False
     """Whether the result at a position depends on its row of the batch, though ports use `...`."""
+    ordered: bool = True
+    """Whether the result depends on the order of the positions that it reads; if not, permuting
+    them together with their masks changes nothing."""
+    scale: Literal["", "normalized", "accumulated"] = ""
+    """What is known of the magnitude of the first output: a norm sets it, or it is the sum of a
+    residual path that no norm follows, and grows with depth."""
 
     def slot(self, name: str) -> Slot:
         """Return the slot with a name.

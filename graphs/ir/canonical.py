@@ -35,17 +35,18 @@ def canonical(graph: Graph) -> dict[str, Any]:
     full["tie"] = [list(group) for group in graph.ties]
     if graph.step_axis is not None:
         full["step"] = {"axis": graph.step_axis}
+    full["allow"] = sorted(spec.allow)
     return {key: value for key, value in full.items() if value not in ({}, [], "")}
 
 
 def fingerprint(graph: Graph) -> str:
-    """Return the SHA-256 of a graph's canonical form, without the spec's name and doc."""
+    """Return the SHA-256 of a graph's canonical form, without name, doc and allowed warnings."""
     return fingerprint_of(canonical(graph))
 
 
 def fingerprint_of(form: Json) -> str:
     """Return the fingerprint of a canonical form, in whichever spec format it was written."""
-    full = {key: value for key, value in form.items() if key not in ("name", "doc")}
+    full = {key: value for key, value in form.items() if key not in ("name", "doc", "allow")}
     text = json.dumps(full, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from ...specs.findings import InputError
 from ..export.ctranslate2.quantization import Quantization
 from ..serve.limits import Access, Limits
-from . import terminal
-from .command import CHECKPOINTS, DECODING, FieldsOf, command, wrong
-from .models import (
+from .common import terminal
+from .common.command import CHECKPOINTS, DECODING, FieldsOf, command, wrong
+from .common.models import (
     OF_THE_RUN,
     Place,
     Sample,
@@ -28,7 +28,7 @@ from .models import (
     open_checkpoints,
     search_of,
 )
-from .parameters import (
+from .common.parameters import (
     Checkpoint,
     Overrides,
     argument,

@@ -16,8 +16,8 @@ from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError, did_you_mean
 from ...specs.load import load
 from ..spec.check import graph_of
-from .command import SPECS, command, wrong
-from .parameters import (
+from .common.command import SPECS, command, wrong
+from .common.parameters import (
     Json,
     Overrides,
     complete_runs,
@@ -26,7 +26,7 @@ from .parameters import (
     out_option,
     overridden,
 )
-from .terminal import columns
+from .common.terminal import columns
 
 if TYPE_CHECKING:
     from ..profiling.summary import Profile

@@ -14,9 +14,9 @@ from pydantic import Field
 from ...specs.findings import InputError
 from ..data.text_files import read_lines
 from ..decode.settings import GenerateSettings
-from . import terminal
-from .command import DECODING, FieldsOf, command, wrong
-from .models import (
+from .common import terminal
+from .common.command import DECODING, FieldsOf, command, wrong
+from .common.models import (
     OF_THE_RUN,
     OfScores,
     Place,
@@ -28,7 +28,7 @@ from .models import (
     open_checkpoints,
     search_of,
 )
-from .parameters import (
+from .common.parameters import (
     Checkpoint,
     argument,
     complete_files,

@@ -12,10 +12,9 @@ import typer
 from ...specs.files import write_beside
 from ...specs.findings import InputError, did_you_mean
 from ..data.text_files import read_lines
-from . import terminal
-from .command import DECODING, command, wrong
-from .decoding import two_sides
-from .models import (
+from .common import terminal
+from .common.command import DECODING, command, wrong
+from .common.models import (
     OF_THE_RUN,
     Constrained,
     Place,
@@ -27,7 +26,7 @@ from .models import (
     open_checkpoints,
     search_of,
 )
-from .parameters import (
+from .common.parameters import (
     Checkpoint,
     Json,
     argument,
@@ -35,6 +34,7 @@ from .parameters import (
     option,
     out_option,
 )
+from .decoding import two_sides
 
 if TYPE_CHECKING:
     from ..data.treebank.trees import Tree

@@ -27,9 +27,10 @@ from ...specs.upgrade import FORMATS, RUN_FORMATS, older_blocks, upgrade, upgrad
 from ..spec.check import analysed, graph_of
 from ..spec.swap import Swap
 from ..spec.swap import swap as swap_blocks
-from . import terminal
-from .command import SPECS, command
-from .parameters import (
+from .checking import describes_run
+from .common import terminal
+from .common.command import SPECS, command
+from .common.parameters import (
     Json,
     SpecName,
     argument,
@@ -41,7 +42,6 @@ from .parameters import (
     out_option,
     overridden,
 )
-from .specs import describes_run
 
 COLORS = {"+": "green", "-": "red", "~": "yellow", ">": "cyan"}
 """First character of a line of a diff to its color on a terminal."""

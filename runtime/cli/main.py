@@ -12,10 +12,11 @@ from typing import Annotated
 
 import typer
 
-from .command import EXIT_CODES, app
+from .common.command import EXIT_CODES, app
 
 COMMANDS = {
-    "specs": ("list", "check", "show", "expand", "draw", "blocks"),
+    "checking": ("check",),
+    "specs": ("show", "expand", "draw", "list", "blocks"),
     "language": ("diff", "swap", "schema", "migrate"),
     "cost": ("cost",),
     "training": ("demo", "prepare", "train"),

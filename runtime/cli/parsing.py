@@ -12,10 +12,9 @@ import typer
 from ...specs.files import write_beside
 from ...specs.findings import InputError
 from ..data.text_files import read_lines
-from . import terminal
-from .command import PARSING, command, wrong
-from .decoding import Buffer, Input, Output, Progress, counter_for
-from .models import (
+from .common import terminal
+from .common.command import PARSING, command, wrong
+from .common.models import (
     OF_THE_RUN,
     Constrained,
     Place,
@@ -26,7 +25,7 @@ from .models import (
     open_checkpoints,
     search_of,
 )
-from .parameters import (
+from .common.parameters import (
     Checkpoint,
     Json,
     argument,
@@ -35,6 +34,7 @@ from .parameters import (
     option,
     out_option,
 )
+from .decoding import Buffer, Input, Output, Progress, counter_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The commands `weft list`, `check`, `show`, `expand`, `draw` and `blocks`; no torch."""
+"""The commands `weft list`, `show`, `expand`, `draw` and `blocks`; no torch."""
 
 from __future__ import annotations
 
@@ -15,25 +15,21 @@ import typer
 from ...blocks.registry import registry
 from ...graphs.draw.outline import as_json, render
 from ...graphs.ir.block_type import BlockType
-from ...graphs.ir.canonical import canonical, fingerprint
+from ...graphs.ir.canonical import canonical
 from ...graphs.ir.graph import Graph
-from ...specs.findings import Finding, InputError, SpecError
-from ...specs.load import FOLDERS, LoadedSpec, load, load_as
-from ...specs.reader import LARGEST, read_file, read_json, shipped_names, text_of
-from ...specs.text.places import Source
+from ...specs.findings import InputError
+from ...specs.load import load
+from ...specs.reader import read_file, shipped_names
 from ..spec.check import graph_of
 from ..spec.provenance import provenance
 from ..spec.provenance import render as render_provenance
-from . import terminal
-from .command import SPECS, command
-from .parameters import (
-    RUNS,
+from .common.command import SPECS, command
+from .common.parameters import (
     Json,
     Overrides,
     SpecName,
     argument,
     complete_blocks,
-    complete_specs,
     out_option,
     overridden,
 )
@@ -89,100 +85,6 @@ def _files(folder: str) -> Iterator[tuple[str, str]]:
 def _first_sentence(text: str) -> str:
     """Return a text up to its first full stop; the one of "et al." is none."""
     return re.split(r"(?<!\bal)\.(?:\s|$)", text, maxsplit=1)[0]
-
-
-@command(
-    SPECS,
-    "weft check my.json --set layers=4",
-    "weft check models/*.json",
-    "weft check multi30k-en-de --set data.root=DIR",
-    note="""Of a run, this checks the spec with the run's params, the files, lengths and selections,
-and settings without effect, before any data is read; `weft train` does the same first.""",
-)
-def check(
-    specs: Annotated[
-        list[str],
-        argument(
-            "SPEC...",
-            "Spec or run files, or names of shipped ones (see `weft list`); `-` is standard input.",
-            complete_specs,
-        ),
-    ],
-    *,
-    overrides: Overrides = None,
-    json_: Json = False,
-) -> int:
-    """Check specs or runs and report every mistake, with its place and a way to fix it."""
-    reports = [_checked(spec, overridden(overrides), quiet=json_) for spec in specs]
-    if json_:
-        print(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
-    return int(any(report["findings"] for report in reports))
-
-
-def _checked(name: str, overrides: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """Check one spec or run, print the outcome unless `quiet`, and return it as plain data."""
-    try:
-        said, more = (_run if is_run(name) else _spec)(name, overrides)
-    except InputError as error:
-        if not quiet:
-            terminal.show_error(error, name)
-        found = error.findings if isinstance(error, SpecError) else [_as_finding(error, name)]
-        return {"spec": name, "findings": [finding.as_json() for finding in found]}
-    if not quiet:
-        print(said)
-    return {"spec": name, "findings": [], **more}
-
-
-def _as_finding(error: InputError, name: str) -> Finding:
-    """Return an error as a finding, so that programs always get the same JSON."""
-    source = error.place or name
-    return Finding(code="", at="", problem=error.problem, help=error.help, source=source)
-
-
-def _spec(name: str, overrides: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Check a spec, and return the outcome as text and as data."""
-    graph = graph_of(_stdin(overrides) if name == "-" else load(name, overrides))
-    decodes = f", decodes along {graph.step_axis}" if graph.step_axis else ""
-    said = f"{graph.name}: valid; {graph.parameters():,} parameters{decodes}"
-    return said, {"fingerprint": fingerprint(graph)}
-
-
-def _stdin(overrides: dict[str, Any]) -> LoadedSpec:
-    """Return the spec on standard input; it may extend specs of the current folder."""
-    name = "<stdin>"
-    source = Source(name, text_of(sys.stdin.buffer.read(LARGEST + 1), name))
-    return load_as(read_json(source.text, source), source, overrides)
-
-
-def _run(name: str, overrides: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Check a run, and return the outcome as text and as data."""
-    from ..train.check_run import graph_of_run, refuse_wrong_run
-    from ..train.run import load_run
-
-    run, source = load_run(name, overrides)
-    refuse_wrong_run(run, source, shortened="updates" in overrides)
-    graph = graph_of_run(run, source)
-    said = (
-        f"{run.name}: valid; trains {graph.name} ({graph.parameters():,} parameters with"
-        f" {run.tokenizer.vocab_size:,} pieces) for {run.updates:,} updates"
-    )
-    return said, {"fingerprint": fingerprint(graph)}
-
-
-def is_run(name: str) -> bool:
-    """Return whether a name is that of a run, not of a spec: a file, or a shipped name."""
-    if not Path(name).is_file():
-        return name in shipped_names(RUNS) and name not in shipped_names(*FOLDERS)
-    try:
-        value, _ = read_file(Path(name))
-    except (InputError, SpecError):
-        return False
-    return describes_run(value)
-
-
-def describes_run(value: object) -> bool:
-    """Return whether the value of a JSON file is a run, which names a spec and data."""
-    return isinstance(value, dict) and isinstance(value.get("spec"), str) and "data" in value
 
 
 def _graph(spec: str, overrides: list[str] | None) -> Graph:

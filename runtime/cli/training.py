@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import Field
 
-from . import terminal
-from .command import TRAINING, command, wrong
-from .parameters import (
+from .common import terminal
+from .common.command import TRAINING, command, wrong
+from .common.parameters import (
     Overrides,
     RunName,
     option,

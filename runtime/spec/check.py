@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...blocks.registry import registry
+from ...graphs.advice.advise import advise
 from ...graphs.checker.check import analyse
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
@@ -19,7 +20,10 @@ Source = LoadedSpec | str | Path
 
 
 def check(spec: Source | Graph, *, blocks: Iterable[BlockType] = ()) -> Findings:
-    """Return all errors of a spec; the list is empty if the spec is valid.
+    """Return all errors of a spec; if it has none, its warnings.
+
+    The list is empty if the spec is valid and nothing in it is unusual.  Warnings are listed in
+    `docs/errors.md` under D; a spec excepts them by their codes: `"allow": ["D03"]`.
 
     Args:
         spec: the result of `load`, a path, or a shipped name.
@@ -29,11 +33,23 @@ def check(spec: Source | Graph, *, blocks: Iterable[BlockType] = ()) -> Findings
         InputError: the file does not exist, or `blocks` cannot be used.
     """
     if isinstance(spec, Graph):
-        return Findings()
+        return Findings(advise(spec))
     try:
-        return Findings(analysed(spec, blocks)[1])
+        loaded = with_blocks(spec, blocks)
+        graph, findings = analysed(loaded)
     except SpecError as error:
         return Findings(error.findings)
+    return Findings(findings if graph is None else warnings_of(loaded, graph))
+
+
+def warnings_of(loaded: LoadedSpec, graph: Graph) -> list[Finding]:
+    """Return the warnings about a correct spec, in their files.
+
+    Args:
+        loaded: the spec.
+        graph: its graph.
+    """
+    return at_most(loaded.place_all(advise(graph)), loaded.source)
 
 
 def graph_of(spec: Source | Graph, blocks: Iterable[BlockType] = ()) -> Graph:

@@ -10,7 +10,17 @@ _SHOWN = 3
 
 
 class Findings(list[Finding]):
-    """All errors of a spec; equal to `[]` if it is valid."""
+    """All errors of a spec or, if it has none, its warnings; equal to `[]` if there are none."""
+
+    @property
+    def errors(self) -> Findings:
+        """The errors: if there are none, the spec is valid."""
+        return Findings(finding for finding in self if finding.level == "error")
+
+    @property
+    def warnings(self) -> Findings:
+        """The warnings about a valid spec."""
+        return Findings(finding for finding in self if finding.level == "warning")
 
     def render(self) -> str:
         """Return all findings as text, as the command `weft check` prints them."""

@@ -18,6 +18,7 @@ from ...graphs.ir.traverse import position_limits
 from ...graphs.passes.select import chosen
 from ...graphs.passes.unpad import plan_unpad
 from ...specs.findings import Finding, InputError, SpecError, pointer
+from ...specs.load import LoadedSpec
 from ..data.settings import DataSettings, Files
 from ..data.shards.corpus import Corpus
 from ..data.text_files import resolve
@@ -76,10 +77,15 @@ def graph_of_run(run: Run, source: str, blocks: Iterable[BlockType] = ()) -> Gra
         InputError: there is no such spec.
         SpecError: the spec is wrong.
     """
+    return graph_of(loaded_of_run(run, source, blocks))
+
+
+def loaded_of_run(run: Run, source: str, blocks: Iterable[BlockType] = ()) -> LoadedSpec:
+    """Return the spec of a run with the run's params; arguments and errors as of `graph_of_run`."""
     loaded = with_blocks(spec_of(run, source), blocks)
     sizes = dict.fromkeys(("vocab", "source_vocab", "target_vocab"), run.tokenizer.vocab_size)
     known = {name: size for name, size in sizes.items() if name in loaded.form.params}
-    return graph_of(replace(loaded, overrides={**known, **run.params}))
+    return replace(loaded, overrides={**known, **run.params})
 
 
 def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:

@@ -182,13 +182,26 @@ def load_run(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tu
         InputError: the file does not exist.
         SpecError: the file is not valid JSON or not a valid run.
     """
-    path = find(str(name), FOLDER)
-    value, source = read_file(path)
+    value, source = read_file(find(str(name), FOLDER))
+    return run_of(value, source, overrides), source
+
+
+def run_of(value: Any, source: str, overrides: Mapping[str, Any] | None = None) -> Run:
+    """Return the run in a JSON value.
+
+    Args:
+        value: content of a run file.
+        source: its name, for findings.
+        overrides: as of `load_run`.
+
+    Raises:
+        SpecError: it is not a valid run.
+    """
     if isinstance(value, dict):
         value, _ = upgrade_format(value, RUN_FORMATS)
     for dotted, new in (overrides or {}).items():
         _set(value, dotted.split("."), new, source)
-    return parse(Run, value, source, RUN_FORMATS), source
+    return parse(Run, value, source, RUN_FORMATS)
 
 
 def _set(value: Any, keys: list[str], new: Any, source: str) -> None:

@@ -19,6 +19,16 @@ def without_comments(text: str) -> tuple[str, int, int | None]:
     """Return a text of the same length with spaces for comments and trailing commas.
 
     Returns:
+        As `blanked`.
+    """
+    plain, depth, unclosed = blanked(text)
+    return _TRAILING.sub(_without_comma, plain), depth, unclosed
+
+
+def blanked(text: str) -> tuple[str, int, int | None]:
+    """Return a text of the same length with spaces for comments.
+
+    Returns:
         The text; the nesting depth of its objects and lists, counted no further than one above
         `DEEPEST`; and where a comment begins that does not end, if any.
     """
@@ -37,8 +47,7 @@ def without_comments(text: str) -> tuple[str, int, int | None]:
         deepest = max(deepest, depth)
         if deepest > DEEPEST:
             return text, deepest, None
-    plain = "".join([*pieces, text[done:]])
-    return _TRAILING.sub(_without_comma, plain), deepest, None
+    return "".join([*pieces, text[done:]]), deepest, None
 
 
 def has_comments(text: str) -> bool:

@@ -572,3 +572,40 @@ def test_compiled_equals_eager(block: BlockType) -> None:
     for one, other in zip(eager, traced, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
     torch.compiler.reset()
+
+
+def reads(part: Part) -> set[str]:
+    """Return the axes along which a block reads other positions."""
+    return {str(part.axes[name]) for name in part.signature.behavior if name in part.axes}
+
+
+UNORDERED = {name: b for name, b in CASES.items() if not part_of(graph_of(b)).signature.ordered}
+
+
+@pytest.mark.parametrize("block", UNORDERED.values(), ids=UNORDERED.keys())
+def test_an_unordered_block_reads_positions_as_a_set(block: BlockType) -> None:
+    """Permuting what it reads, with the masks, permutes or keeps its outputs."""
+    graph, model = made(block)
+    axes = reads(part_of(graph)) & {"S", "T"}
+    given = drawn(graph)
+    for axis in axes:
+        order = torch.randperm(SMALL[axis], generator=torch.Generator().manual_seed(4))
+
+        def permuted(values: Mapping[str, Tensor], types: Mapping[str, Any]) -> dict[str, Tensor]:
+            """Return values with the positions of the axis in another order."""
+            return {
+                name: value.index_select(types[name].axes.index(axis), order)  # noqa: B023
+                if axis in types[name].axes  # noqa: B023
+                else value
+                for name, value in values.items()
+            }
+
+        wanted = permuted(outputs_of(graph, model, given), graph.outputs)
+        found = outputs_of(graph, model, permuted(given, graph.inputs))
+        torch.testing.assert_close(found, wanted)
+
+
+def outputs_of(graph: Graph, model: nn.Module, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the outputs of a model by name."""
+    made = model(**given)
+    return made if isinstance(made, dict) else dict.fromkeys(graph.outputs, made)

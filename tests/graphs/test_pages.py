@@ -18,6 +18,7 @@ CODE = r"[SNEPWTDX]\d\d"
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 FORMAT = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
 FAULTS = json.loads((Path(__file__).parent / "faults.json").read_text(encoding="utf-8"))
+WARNINGS = json.loads((Path(__file__).parent / "advice/warnings.json").read_text("utf-8"))
 EXAMPLES = re.findall(r"```json( complete)?\n(.*?)```", FORMAT, re.DOTALL)
 SOURCES = "".join(
     path.read_text(encoding="utf-8")
@@ -31,7 +32,7 @@ def test_every_code_has_a_paragraph_and_a_fault_and_no_other_has() -> None:
     used = set(re.findall(rf'"({CODE})"', SOURCES))
     paragraphs = re.findall(rf"^### ({CODE})$", ERRORS, re.MULTILINE)
 
-    assert set(paragraphs) == used == {fault["code"] for fault in FAULTS}
+    assert set(paragraphs) == used == {fault["code"] for fault in [*FAULTS, *WARNINGS]}
     assert len(paragraphs) == len(set(paragraphs))
     assert [p[0] for p in paragraphs] == sorted((p[0] for p in paragraphs), key="SNEPWTDX".index)
 
@@ -47,7 +48,7 @@ def test_every_paragraph_has_cause_example_and_fix() -> None:
 def test_every_finding_has_its_own_code_and_help() -> None:
     """Every finding has help."""
     assert len({fault["name"] for fault in FAULTS}) == len(FAULTS) >= 45
-    assert [fault["name"] for fault in FAULTS if not fault["help"]] == []
+    assert [fault["name"] for fault in [*FAULTS, *WARNINGS] if not fault["help"]] == []
 
 
 @pytest.mark.parametrize("example", [text for _, text in EXAMPLES])
@@ -77,7 +78,7 @@ def test_every_key_occurs_in_an_example(record: type[Spec]) -> None:
 
 def test_every_key_and_kind_of_a_spec_is_in_a_table() -> None:
     """In the order of the form."""
-    rows = re.findall(r"^\| `([a-z]+)(?::v)?` \|", FORMAT, re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z_]+)(?::v)?` \|", FORMAT, re.MULTILINE)
 
     assert rows[: len(Spec.model_fields)] == list(Spec.model_fields)
     assert sorted(rows[len(Spec.model_fields) :]) == sorted(KINDS)

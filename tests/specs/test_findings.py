@@ -60,6 +60,8 @@ def test_a_finding_as_data() -> None:
         "problem": "axis is 512 but 256 at port 'x'",
         "evidence": ["given  f[B 256]", "wanted f[B 512]"],
         "help": "wire another value",
+        "level": "error",
+        "fix": None,
     }
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import weft
 from typer.main import get_command
+from weft.runtime.cli.common.parameters import complete_specs
 from weft.runtime.cli.main import COMMANDS, app, load_commands, main
-from weft.runtime.cli.parameters import complete_specs
 from weft.runtime.train.run import Run
 
 Capture = pytest.CaptureFixture[str]

@@ -14,7 +14,7 @@ from weft.runtime.cli.main import main
 COMMAND_LINE: list[tuple[str, str]] = [
     ("chekc transformer-base", "No such command 'chekc'. Did you mean 'check'"),
     ("tain demo", "Did you mean 'train'"),
-    ("check", "Missing argument 'SPEC...'"),
+    ("check", "name a spec or a run"),
     ("check transformer-base --sett layers=2", "No such option"),
     ("check transformer-base --sett layers=2", "--set"),
     ("check transformer-base --set layers", "'layers' is not PATH=VALUE, such as layers=4"),

@@ -77,7 +77,7 @@ def test_every_function_that_takes_a_spec_takes_blocks(file: Path, tmp_path: Pat
     """Without them the block is unknown."""
     assert [finding.code for finding in weft.check(file)] == ["N01"]
 
-    assert weft.check(file, blocks=[SHIFT]) == []
+    assert weft.check(file, blocks=[SHIFT]).errors == []
     assert weft.draw(file, tmp_path / "a.dot", blocks=[SHIFT]).is_file()
     assert weft.diff(file, file, blocks=[SHIFT]).equal
     assert weft.example_inputs(file, blocks=[SHIFT])["tokens"].shape[0] == 2
@@ -96,7 +96,7 @@ def test_a_loaded_spec_keeps_its_blocks(file: Path) -> None:
     other: Any = weft.build(spec.swap("head", "linear@1", bias=False))
     assert other.shift.by == 2.0
     assert spec.graph().blocks == (SHIFT,)
-    assert weft.check(spec, blocks=[SHIFT]) == [], "the same block twice is one block"
+    assert weft.check(spec, blocks=[SHIFT]).errors == [], "the same block twice is one block"
 
 
 def test_a_checkpoint_needs_the_blocks_again(file: Path, tmp_path: Path) -> None:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from pydantic import BaseModel, ConfigDict
 
-from ...specs.findings import InputError
-from ..decode.settings import SampleSettings, SearchSettings
+from ....specs.findings import InputError
+from ...decode.settings import SampleSettings, SearchSettings
 from . import terminal
 from .command import FieldsOf
 from .parameters import option
 
 if TYPE_CHECKING:
-    from ..model.model import Model
+    from ...model.model import Model
 
 
 class Placement(BaseModel):
@@ -114,8 +114,8 @@ def open_checkpoints(
     Raises:
         InputError: a checkpoint cannot be opened, or the device is not available.
     """
-    from ..compile.decode_compile import Steps
-    from ..model.opening import ensemble, open_model
+    from ...compile.decode_compile import Steps
+    from ...model.opening import ensemble, open_model
 
     given = Placement(**place)
     device, precision = placed(given.device, given.precision)
@@ -142,7 +142,7 @@ def placed(device: str, precision: str) -> tuple[str, str]:
     """
     import torch
 
-    from ..train.device import prefers_bfloat16
+    from ...train.device import prefers_bfloat16
 
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     if chosen == "cuda" and not torch.cuda.is_available():

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ...blocks.registry import STANDARD
-from ...specs.load import FOLDERS, parse_overrides
-from ...specs.reader import shipped_names
+from ....blocks.registry import STANDARD
+from ....specs.load import FOLDERS, parse_overrides
+from ....specs.reader import shipped_names
 from .command import wrong
 
 RUNS = "runs"

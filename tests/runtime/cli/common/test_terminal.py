@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from weft.runtime.cli import terminal
+from weft.runtime.cli.common import terminal
+from weft.runtime.cli.common.terminal import LINES, Reporter
 from weft.runtime.cli.main import main
-from weft.runtime.cli.terminal import LINES, Reporter
 from weft.runtime.train.context import Progress
 
 

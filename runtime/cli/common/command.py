@@ -21,8 +21,8 @@ import typer
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from ...specs.findings import InputError
-from ...specs.wording import describe
+from ....specs.findings import InputError
+from ....specs.wording import describe
 from . import terminal
 
 Function = TypeVar("Function", bound=Callable[..., int | None])

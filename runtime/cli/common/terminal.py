@@ -9,27 +9,32 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO
 
-from ...specs.files import replaceable
-from ...specs.findings import InputError, SpecError
-from ..data.text_files import raw_lines
+from ....specs.files import replaceable
+from ....specs.findings import Finding, InputError, SpecError
+from ...data.text_files import raw_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from ..train.context import Progress as Seen
+    from ...train.context import Progress as Seen
 
 LINES = 40
 """Number of plain progress lines in a complete run."""
 QUIET = 30.0
 """Seconds between plain lines while data is being prepared."""
-_STYLES = (("error", "bold red"), ("  -->", "blue"), ("  help:", "green"))
+_STYLES = (
+    ("error", "bold red"),
+    ("warning", "bold yellow"),
+    ("  -->", "blue"),
+    ("  help:", "green"),
+)
 """Beginning of a line of an error to its style on a terminal."""
 
 
@@ -113,12 +118,24 @@ def show_error(error: InputError, name: str = "") -> None:
         text += f"\n\n{f'{name}: ' * bool(name)}{count} mistake{'s' * (count != 1)} found"
     else:
         text = f"error: {text}"
+    _print_styled(text)
+
+
+def _print_styled(text: str) -> None:
+    """Print lines of findings on stderr, each in the style of its kind."""
     from rich.text import Text
 
     out = console()
     for line in text.splitlines():
         style = next((style for start, style in _STYLES if line.startswith(start)), "")
         out.print(Text(line, style=style))
+
+
+def show_warnings(warnings: Iterable[Finding]) -> None:
+    """Print warnings on stderr, unless `--quiet`."""
+    if not _WISHES.quiet:
+        for finding in warnings:
+            _print_styled(f"{finding.render()}\n")
 
 
 def columns(rows: Sequence[Sequence[str]], words: int) -> list[str]:

@@ -1,0 +1,1 @@
+"""Warnings about correct specs: what is unusual in a model, and most often a mistake."""

@@ -1,0 +1,90 @@
+"""Values that a stack of pre-norm layers accumulated and that no norm follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...specs.findings import pointer
+from ..ir.graph import BlockNode, Graph, Node, RepeatNode, Scope
+from .remark import Remark
+
+
+def missing_norms(graph: Graph) -> Iterator[Remark]:
+    """Yield the stacks whose accumulated output reaches weights or an output without a norm.
+
+    Pre-norm layers add to their input, so that its magnitude grows with depth; a norm after the
+    last layer is part of the architecture (Xiong et al. 2020, section 3.1).
+    """
+    yield from _in_scope(graph.root, graph.root.outputs, outermost=True)
+
+
+def _in_scope(scope: Scope, outputs: object, *, outermost: bool) -> Iterator[Remark]:
+    for node in scope.nodes:
+        if not isinstance(node, BlockNode):
+            for _, body, _ in node.insides():
+                yield from _in_scope(body, outputs, outermost=False)
+        if not isinstance(node, RepeatNode):
+            continue
+        for port in node.carry:
+            last = node.instead.get(node.repeat - 1, node.body)
+            if not _accumulates(last, last.outputs.get(port, "")):
+                continue
+            value = f"{node.name}.{port}"
+            reader = next(_readers(scope, value, outermost=outermost), None)
+            if reader is not None:
+                yield Remark(
+                    at=node.at,
+                    problem=f"no norm follows the pre-norm stack '{node.name}'",
+                    evidence=(f"its output '{port}' is read by {reader}",),
+                    help=f"put a norm, such as 'layer_norm@1', between '{value}' and its readers",
+                )
+
+
+def _accumulates(scope: Scope, value: str) -> bool:
+    """Return whether a value of a scope is the sum of a residual path, without a norm after it."""
+    node = _source(scope, value)
+    if isinstance(node, BlockNode):
+        return node.part.signature.scale == "accumulated"
+    if node is None:
+        return False
+    port = value.partition(".")[2]
+    bodies = [body for _, body, _ in node.insides()]
+    return any(_accumulates(body, body.outputs.get(port, "")) for body in bodies)
+
+
+def _source(scope: Scope, value: str) -> Node | None:
+    name = value.partition(".")[0]
+    return next((node for node in scope.nodes if node.name == name), None)
+
+
+def _readers(scope: Scope, value: str, *, outermost: bool) -> Iterator[str]:
+    """Yield what reads an accumulated value as it is, not through a norm.
+
+    The value is followed through blocks without weights, such as dropout, and through further
+    pre-norm layers.  What a template returns belongs to whatever uses the template.
+    """
+    if outermost:
+        for port, source in scope.outputs.items():
+            if source == value:
+                yield f"output {pointer(port)[1:]}"
+    for node in scope.nodes:
+        ports = [port for port, source in node.wires.items() if source == value]
+        for port in ports:
+            if isinstance(node, BlockNode):
+                yield from _through(scope, node, port, outermost=outermost)
+                continue
+            for _, body, _ in node.insides():
+                yield from _readers(body, port, outermost=False)
+
+
+def _through(scope: Scope, node: BlockNode, port: str, *, outermost: bool) -> Iterator[str]:
+    """Yield what reads an accumulated value that enters a block, if the block does not norm it."""
+    signature = node.part.signature
+    main = port == signature.inputs[0].name
+    if main and signature.scale:
+        return  # a norm, or a residual block, which norms its input or its output
+    if node.part.weights() or not main:
+        yield f"'{node.name}', a {node.part.block.key}"
+        return
+    for output in node.outputs:
+        yield from _readers(scope, f"{node.name}.{output}", outermost=outermost)

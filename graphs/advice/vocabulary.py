@@ -1,0 +1,36 @@
+"""Whether the output of a decoder has a score for each symbol that it may generate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...specs.findings import pointer
+from ..ir.graph import Graph
+from ..ir.value_type import ValueType
+from .remark import Remark
+
+
+def missing_projection(graph: Graph) -> Iterator[Remark]:
+    """Yield the first output on the step axis if none has the size of the generated vocabulary."""
+    axis = graph.step_axis
+    sizes = {
+        type_.size
+        for type_ in graph.inputs.values()
+        if type_.kind == "ids" and axis in type_.axes and type_.size is not None
+    }
+    along = {port: type_ for port, type_ in graph.outputs.items() if axis in type_.axes}
+    if axis is None or not sizes or not along or any(_size(t) in sizes for t in along.values()):
+        return
+    port, type_ = next(iter(along.items()))
+    wanted = " or ".join(map(str, sorted(map(str, sizes))))
+    yield Remark(
+        at=pointer("outputs", port),
+        problem=f"output '{port}' does not have a score for each of the {wanted} symbols",
+        evidence=(f"given  {type_}",),
+        help=f"end the model with a map to {wanted} values, such as 'linear@1'",
+    )
+
+
+def _size(type_: ValueType) -> object:
+    """Return the number of scores at each position."""
+    return type_.size if type_.size is not None else (type_.axes or (None,))[-1]

@@ -1,0 +1,212 @@
+"""The command `weft check`; no torch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ...graphs.ir.canonical import fingerprint
+from ...specs.files import write_beside
+from ...specs.findings import Finding, InputError, SpecError
+from ...specs.load import FOLDERS, load_as
+from ...specs.reader import LARGEST, SHIPPED, find, read_json, read_text, text_of
+from ...specs.text.places import Source
+from ..spec.check import analysed, graph_of, warnings_of
+from ..spec.explain import explanation
+from ..spec.fixing import described, fixed
+from .common import terminal
+from .common.command import SPECS, command, wrong
+from .common.parameters import RUNS, Json, Overrides, argument, complete_specs, overridden
+
+STDIN = "<stdin>"
+"""Name of the standard input in findings."""
+
+
+@command(
+    SPECS,
+    "weft check my.json --set layers=4",
+    "weft check models/*.json",
+    "weft check my.json --fix",
+    "weft check multi30k-en-de --set data.root=DIR",
+    "weft check --explain T03",
+    note="""Of a run, this checks the spec with the run's params, the files, lengths and selections,
+and settings without effect, before any data is read; `weft train` does the same first.
+
+Warnings are about correct specs in which something is unusual. They do not change the exit code; a
+spec excepts them by their codes, such as `"allow": ["D03"]`.""",
+)
+def check(
+    specs: Annotated[
+        list[str] | None,
+        argument(
+            "SPEC...",
+            "Spec or run files, or names of shipped ones (see `weft list`); `-` is standard input.",
+            complete_specs,
+        ),
+    ] = None,
+    *,
+    overrides: Overrides = None,
+    fix: Annotated[
+        bool,
+        typer.Option(
+            "--fix",
+            help="Correct what can only have been meant in one way, such as a misspelled name, in "
+            "the files. Comments and formatting stay.",
+        ),
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with code 1 if there are warnings, too.")
+    ] = False,
+    explain: Annotated[
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="CODE",
+            help="Instead of checking, print what the code of a finding means.",
+            show_default=False,
+        ),
+    ] = None,
+    json_: Json = False,
+) -> int:
+    """Check specs or runs and report every mistake, with its place and a way to fix it."""
+    if explain is not None:
+        if specs:
+            raise wrong("--explain", "it takes no specs")
+        text = explanation(explain)
+        print(json.dumps({"code": explain.upper(), "text": text}) if json_ else text)
+        return 0
+    if not specs:
+        raise wrong("SPEC...", "name a spec or a run, or '-' for standard input")
+    changes = overridden(overrides)
+    reports = [_checked(name, changes, fix=fix, quiet=json_) for name in specs]
+    if json_:
+        print(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
+    levels = {each["level"] for report in reports for each in report["findings"]}
+    return int("error" in levels or (strict and bool(levels)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a check found."""
+
+    findings: list[Finding]
+    said: str = ""
+    """The outcome as text, if there is no error."""
+    fingerprint: str = ""
+
+
+def _checked(name: str, overrides: dict[str, Any], *, fix: bool, quiet: bool) -> dict[str, Any]:
+    """Check one spec or run, print the outcome unless `quiet`, and return it as plain data."""
+    try:
+        source = _source(name)
+        applied = _fix(source, overrides, quiet=quiet) if fix else ()
+        outcome = _outcome(_source(name) if applied else source, overrides)
+    except InputError as error:
+        applied, outcome = (), _Outcome([_as_finding(error, name)])
+    errors = [each for each in outcome.findings if each.level == "error"]
+    if not quiet:
+        terminal.show_warnings(each for each in outcome.findings if each.level == "warning")
+        if errors:
+            terminal.show_error(SpecError(errors), name)
+        else:
+            print(outcome.said)
+    found = {"spec": name, "findings": [each.as_json() for each in outcome.findings]}
+    if applied:
+        found["fixed"] = [each.as_json() for each in applied]
+    return {**found, **({} if errors else {"fingerprint": outcome.fingerprint})}
+
+
+def _source(name: str) -> Source:
+    """Return the name of an input with its text.
+
+    Raises:
+        InputError: there is no such file, or it cannot be read.
+    """
+    if name == "-":
+        return Source(STDIN, text_of(sys.stdin.buffer.read(LARGEST + 1), STDIN))
+    path = find(name, *FOLDERS, RUNS)
+    return Source(str(path), read_text(path))
+
+
+def _outcome(source: Source, overrides: dict[str, Any]) -> _Outcome:
+    """Check the text of a spec or a run."""
+    try:
+        value = read_json(source.text, source)
+        return (_of_run if describes_run(value) else _of_spec)(value, source, overrides)
+    except SpecError as error:
+        return _Outcome(list(error.findings))
+    except InputError as error:
+        return _Outcome([_as_finding(error, source)])
+
+
+def _as_finding(error: InputError, name: str) -> Finding:
+    """Return an error as a finding, so that programs always get the same JSON."""
+    source = error.place or name
+    return Finding(code="", at="", problem=error.problem, help=error.help, source=source)
+
+
+def _of_spec(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
+    loaded = load_as(value, source, overrides)
+    graph, findings = analysed(loaded)
+    if graph is None:
+        return _Outcome(findings)
+    decodes = f", decodes along {graph.step_axis}" if graph.step_axis else ""
+    said = f"{graph.name}: valid; {graph.parameters():,} parameters{decodes}"
+    return _Outcome(warnings_of(loaded, graph), said, fingerprint(graph))
+
+
+def _of_run(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
+    from ..train.check_run import check_run, loaded_of_run
+    from ..train.run import run_of
+
+    run = run_of(value, source, overrides)
+    if found := check_run(run, source, shortened="updates" in overrides):
+        return _Outcome(found)
+    loaded = loaded_of_run(run, source)
+    graph = graph_of(loaded)
+    said = (
+        f"{run.name}: valid; trains {graph.name} ({graph.parameters():,} parameters with"
+        f" {run.tokenizer.vocab_size:,} pieces) for {run.updates:,} updates"
+    )
+    return _Outcome(warnings_of(loaded, graph), said, fingerprint(graph))
+
+
+def describes_run(value: object) -> bool:
+    """Return whether the value of a JSON file is a run, which names a spec and data."""
+    return isinstance(value, dict) and isinstance(value.get("spec"), str) and "data" in value
+
+
+def _fix(source: Source, overrides: dict[str, Any], *, quiet: bool) -> tuple[Finding, ...]:
+    """Apply the certain fixes to a file, say what was changed, and return the fixed findings.
+
+    Raises:
+        InputError: it is not a file of the user's, or cannot be written.
+    """
+    path = Path(source)
+    if not path.is_file() or path.is_relative_to(SHIPPED):
+        what = "the standard input" if source == STDIN else "a file that weft ships"
+        raise InputError(
+            f"{what} cannot be fixed", place=source, help="copy it to a file, and fix that"
+        )
+
+    def findings_in(text: str) -> list[Finding]:
+        return _outcome(Source(source, text), overrides).findings
+
+    made = fixed(source.text, findings_in, source)
+    if made.applied:
+        write_beside(path, made.text.encode(), "file")
+    for each in () if quiet else sorted(made.applied, key=_line_and_column):
+        edits = ", ".join(map(described, each.fix.edits if each.fix else ()))
+        spot = each.spot
+        place = f"{source}:{spot.line}:{spot.column}" if spot else source
+        terminal.notice(f"fixed {place}: {each.problem}; {edits}")
+    return made.applied
+
+
+def _line_and_column(finding: Finding) -> tuple[int, int]:
+    return (finding.spot.line, finding.spot.column) if finding.spot else (0, 0)

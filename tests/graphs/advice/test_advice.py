@@ -1,0 +1,101 @@
+"""Tests of warnings: what is unusual is reported once, and a spec can say that it is meant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from weft.blocks.registry import registry
+from weft.graphs.advice.advise import CHECKS, advise
+from weft.graphs.checker.check import check
+from weft.specs.load import load, loaded
+from weft.specs.reader import shipped_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from weft.specs.findings import Finding
+
+WARNINGS = json.loads((Path(__file__).parent / "warnings.json").read_text(encoding="utf-8"))
+NAMES = shipped_names("models", "variants")
+
+
+def warnings_of(spec: Mapping[str, Any]) -> list[Finding]:
+    """Return the warnings about a correct spec."""
+    return advise(check(loaded(spec).form, registry()))
+
+
+@pytest.mark.parametrize("warning", WARNINGS, ids=lambda warning: warning["name"])
+def test_an_unusual_spec_gives_one_warning(
+    warning: Mapping[str, Any], edit: Callable[..., dict[str, Any]]
+) -> None:
+    """With its code, its place and the usual way."""
+    spec = edit(warning.get("edit", {}), warning.get("remove", ()))
+
+    [found] = warnings_of(spec)
+
+    assert (found.code, found.at, found.level) == (warning["code"], warning["at"], "warning")
+    assert warning["help"] in found.help
+
+
+@pytest.mark.parametrize("code", CHECKS)
+def test_a_spec_can_allow_a_warning(code: str, edit: Callable[..., dict[str, Any]]) -> None:
+    """By its code; every kind of warning has a case in the table."""
+    warning = next(each for each in WARNINGS if each["code"] == code)
+    edits = {**warning.get("edit", {}), "/allow": [code]}
+
+    assert warnings_of(edit(edits, warning.get("remove", ()))) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_shipped_spec_has_a_warning(name: str) -> None:
+    """Without exceptions of its own."""
+    graph = check(load(name).form, registry())
+
+    assert advise(graph) == []
+    assert graph.spec.allow == ()
+
+
+def test_a_child_inherits_what_its_parent_allows(tmp_path: Path) -> None:
+    """And adds its own; the place of a wrong entry is in the child's file."""
+    parent = {"format": 2, "name": "parent", "extends": "transformer-base", "allow": ["D02"]}
+    child = {"format": 2, "name": "child", "extends": "parent", "allow": ["D03", "D99"]}
+    (tmp_path / "parent.json").write_text(json.dumps(parent))
+    (tmp_path / "child.json").write_text(json.dumps(child))
+
+    spec = load(tmp_path / "child.json")
+
+    assert spec.form.allow == ("D02", "D03", "D99")
+    assert spec.origin_of("/allow/0") == (str(tmp_path / "parent.json"), "/allow/0")
+    assert spec.origin_of("/allow/2") == (str(tmp_path / "child.json"), "/allow/1")
+
+
+def test_exceptions_do_not_change_the_fingerprint(edit: Callable[..., dict[str, Any]]) -> None:
+    """They say nothing about what the model computes; the full form keeps them."""
+    from weft.graphs.ir.canonical import canonical, fingerprint  # noqa: PLC0415
+
+    plain, excepted = (check(loaded(edit(e)).form, registry()) for e in ({}, {"/allow": ["D02"]}))
+
+    assert fingerprint(plain) == fingerprint(excepted)
+    assert canonical(excepted)["allow"] == ["D02"]
+
+
+def test_a_norm_behind_dropout_ends_a_pre_norm_stack(edit: Callable[..., dict[str, Any]]) -> None:
+    """Blocks without weights are looked through, and so is a second stack of the same kind."""
+    pre = {
+        "/blocks/decoder_layer/nodes/feed_forward/params/order": "pre",
+        "/nodes/more": {
+            "repeat": 2,
+            "block": "decoder_layer",
+            "carry": ["x"],
+            "in": {"x": "decoder.x", "memory": "encoder.x", "mask": "source_mask"},
+        },
+        "/nodes/drop": {"use": "dropout@1", "in": {"x": "more.x"}, "params": {"dropout": 0.1}},
+    }
+    normed = {**pre, "/nodes/norm": {"use": "layer_norm@1", "in": {"x": "drop.y"}}}
+
+    assert warnings_of(edit({**normed, "/nodes/head/in/x": "norm.y"})) == []
+    found = warnings_of(edit({**pre, "/nodes/head/in/x": "drop.y"}))
+    assert [(each.code, each.at) for each in found] == [("D06", "/nodes/more")]

@@ -1,0 +1,135 @@
+"""Tests of edits: the value changes as JSON Patch says, and the rest of the text stays."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from weft.specs.findings import pointer
+from weft.specs.reader import read_json
+from weft.specs.text.edits import Edit, EditError, edited
+from weft.specs.text.scan import has_comments
+
+from .test_scan import VALUES, decorated
+
+LINES = """{
+  // widths
+  "params": {
+    "heads": 8, // heads
+    "width": 512,
+  },
+  "axes": {"B": "batch", "T": "time"},
+  "require": [],
+  "allow": ["D02", "D03"]
+}
+"""
+
+
+def records(value: Any, at: str = "") -> list[tuple[str, Any]]:
+    """Return every object and list inside a value, with its pointer."""
+    if not isinstance(value, dict | list):
+        return []
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    found = [(at, value)]
+    for key, inner in items:
+        found += records(inner, at + pointer(key))
+    return found
+
+
+@given(VALUES, VALUES, st.randoms(use_true_random=False))
+def test_an_edit_changes_the_value_as_json_patch_says(
+    value: Any, new: Any, rng: random.Random
+) -> None:
+    """Whatever comments and commas surround the place; expected by editing the value itself."""
+    text = decorated(value, rng)
+    wanted = copy.deepcopy(value)
+    found = records(wanted)
+    assume(found)
+    at, record = rng.choice(found)
+    keys = list(record) if isinstance(record, dict) else list(range(len(record)))
+    kind = rng.choice(["add", "remove", "replace", "move"])
+    if kind == "add":
+        key = "new key" if isinstance(record, dict) else len(record)
+        edit = Edit("add", at + pointer(key), new)
+        record.update({key: new}) if isinstance(record, dict) else record.append(new)
+    else:
+        assume(keys)
+        key = rng.choice(keys)
+        here = at + pointer(key)
+        if kind == "remove":
+            edit = Edit("remove", here)
+            del record[key]
+        elif kind == "replace":
+            edit = Edit("replace", here, new)
+            record[key] = new
+        else:
+            assume(isinstance(record, dict))
+            edit = Edit("move", at + pointer("new/key"), old=here)
+            record["new/key"] = record.pop(key)
+
+    made = edited(text, [edit])
+
+    assert read_json(made, "a.json") == wanted
+    if has_comments(text) and kind in ("add", "move"):
+        assert has_comments(made)
+
+
+@pytest.mark.parametrize(
+    ("edit", "old", "new"),
+    [
+        (Edit("replace", "/params/heads", 4), '"heads": 8,', '"heads": 4,'),
+        (Edit("move", "/params/d_model", old="/params/width"), '"width"', '"d_model"'),
+        (Edit("remove", "/params/width"), '    "width": 512,\n', ""),
+        (Edit("add", "/params/layers", 6), "512,\n", '512,\n    "layers": 6,\n'),
+        (Edit("add", "/axes/S", "time"), '"time"}', '"time", "S": "time"}'),
+        (Edit("remove", "/axes/T"), ', "T": "time"}', "}"),
+        (Edit("remove", "/axes/B"), '"B": "batch", ', ""),
+        (Edit("add", "/require/0", "a == 1"), "[]", '["a == 1"]'),
+        (Edit("remove", "/allow/0"), '["D02", "D03"]', '["D03"]'),
+        (Edit("remove", "/allow/1"), '["D02", "D03"]', '["D02"]'),
+    ],
+)
+def test_the_rest_of_the_text_stays(edit: Edit, old: str, new: str) -> None:
+    """Lines, indentation and comments are those of the text."""
+    assert edited(LINES, [edit]) == LINES.replace(old, new, 1)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        Edit("replace", "/params/none", 1),
+        Edit("remove", "/nodes/a"),
+        Edit("add", "/params/heads", 1),
+        Edit("add", "/params/heads/x", 1),
+        Edit("move", "/params/width", old="/params/heads"),
+        Edit("move", "/axes/heads", old="/params/heads"),
+        Edit("move", "/allow/x", old="/allow/0"),
+        Edit("remove", ""),
+    ],
+)
+def test_an_edit_that_cannot_be_made_is_an_error(edit: Edit) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(EditError):
+        edited(LINES, [edit])
+
+
+def test_edits_are_json_patches() -> None:
+    """As RFC 6902 defines them."""
+    assert Edit("move", "/b", old="/a").as_json() == {"op": "move", "from": "/a", "path": "/b"}
+    assert Edit("add", "/a", None).as_json() == {"op": "add", "path": "/a", "value": None}
+    assert Edit("remove", "/a").as_json() == {"op": "remove", "path": "/a"}
+
+
+def test_a_large_value_is_written_over_several_lines() -> None:
+    """Indented as the line on which it begins."""
+    new = {"use": "linear@1", "in": {"x": "decoder.x"}, "params": {"d_out": "=vocab", "bias": True}}
+
+    made = edited(LINES, [Edit("add", "/params/head", new)])
+
+    assert '\n    "head": {\n      "use": "linear@1",' in made
+    assert read_json(made, "")["params"]["head"] == json.loads(json.dumps(new))
