@@ -22,8 +22,8 @@ Json = dict[str, Any]
 Read = Callable[[str, str], tuple[Json, Origins] | Finding]
 """Maps a spec name and the file that names it to the spec's value, or to a finding."""
 
-Reported = list[tuple[str, list[Finding]]]
-"""Pointer of each entry that cannot be imported, and the findings about it."""
+Reported = list[tuple[str, list[Finding], Any]]
+"""Pointer of each entry that cannot be imported, the findings about it, and the entry."""
 
 BUDGETS = frozenset({"parameters"})
 """Names in a requirement that are not params: sizes of the complete graph."""
@@ -87,7 +87,7 @@ def take_in(
         if not found and base is not None and not isinstance(base, Finding):
             _add(full, merged, name, entry, base)
         if found and reported is not None:
-            reported.append((pointer("blocks", name), found))
+            reported.append((pointer("blocks", name), found, entry))
     if findings and reported is None:
         raise SpecError(at_most(findings, source))
     if params is not value.get("params", params):

@@ -26,7 +26,7 @@ from .inherit import (
 )
 from .origins import Origins, Place
 from .reader import current, find, parse, read_json
-from .recovery.lost import NOTHING, Lost
+from .recovery.lost import NOTHING, Lost, words_of
 from .text.places import parts_of
 
 __all__ = ["FOLDERS", "LONGEST_CHAIN", "LoadedSpec", "load", "loaded", "parse_overrides"]
@@ -123,14 +123,15 @@ def _recovered(
     found: Reported,
 ) -> LoadedSpec:
     made = recover_placed(value, source, origins)
-    imports = [finding for _, findings in found for finding in findings]
+    imports = [finding for _, findings, _ in found for finding in findings]
+    words = {**made.lost.words, **{at: words_of(entry) for at, _, entry in found}}
     return LoadedSpec(
         made.form,
         source,
         dict(overrides or {}),
         origins,
         mistakes=tuple(at_most([*made.findings, *imports], source)),
-        lost=Lost(made.lost.places.union(at for at, _ in found)),
+        lost=Lost(frozenset(words), words, made.lost.extra),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ...specs.expressions import is_expression
@@ -17,6 +17,7 @@ from ...specs.form import Use
 from ...specs.text.edits import Fix, replacing
 from ...specs.wording import converted, describe
 from ..ir.block_type import BlockType
+from ..ir.stand_ins import StandIn, stand_in
 from .params import MISSING, holds_missing
 from .ports import Checker
 
@@ -34,14 +35,17 @@ class Written:
     places: dict[str, str]
     chosen: bool
     """Whether a param chose the block."""
+    unread: bool = False
+    """Whether some params are unknown, because the record that contains them is wrong."""
 
 
 def read_use(checker: Checker, use: Use, at: str) -> Written | None:
     """Return the block that a use names, directly or by a block choice, and its params."""
+    unread = checker.lost.covers(at + pointer("params"))
     params = checker.values.resolve(use.params, at + pointer("params"))
     if params is MISSING:
-        return None
-    places = {name: at + pointer("params", name) for name in params}
+        params, unread = {}, True
+    places = {name: at + pointer("params", name) for name in use.params}
     key, key_at = use.use, at + pointer("use")
     if is_expression(key):
         choice = checker.values.resolve(key, key_at)
@@ -50,14 +54,19 @@ def read_use(checker: Checker, use: Use, at: str) -> Written | None:
         if choice is MISSING or not _is_choice(checker, key, choice, key_at, home):
             return None
         key, key_at = choice["use"], home + pointer("use")
-        params |= choice.get("params", {})
-        places |= {name: home + pointer("params", name) for name in choice.get("params", {})}
+        chosen = choice.get("params", {})
+        if not isinstance(chosen, dict):
+            chosen, unread = {}, True
+        params |= chosen
+        places |= {name: home + pointer("params", name) for name in chosen}
     block = checker.registry.get(key)
     if block is None:
         _report_unknown_block(checker, key, key_at)
+        block = checker.registry.get(meant_block(checker, key))
+    if block is None:
         return None
     texts = {name: text for name, text in use.params.items() if places[name].startswith(at)}
-    return Written(block, texts, params, places, chosen=is_expression(use.use))
+    return Written(block, texts, params, places, is_expression(use.use), unread)
 
 
 def template_named(checker: Checker, use: Use) -> str:
@@ -108,8 +117,10 @@ def _is_choice(checker: Checker, key: str, choice: Any, at: str, home: str) -> b
                 help=did_you_mean(name, _CHOICE_KEYS),
                 fix=renamed(home + pointer(name), name, _CHOICE_KEYS, choice),
             )
-    if choice["use"] is MISSING or choice.get("params") is MISSING:
+    if choice["use"] is MISSING:
         return False
+    if choice.get("params") is MISSING:
+        return True
     for name, form, what in (("use", str, "a block's name"), ("params", dict, "an object")):
         if name in choice and not isinstance(choice[name], form):
             checker.report(
@@ -118,12 +129,25 @@ def _is_choice(checker: Checker, key: str, choice: Any, at: str, home: str) -> b
                 problem=f"'{name}' of a block choice is not {what}",
                 help=example,
             )
-            return False
-    return True
+    return isinstance(choice["use"], str)
+
+
+def meant_block(checker: Checker, key: str) -> str:
+    """Return the block that an unknown name most likely means, or ``""``.
+
+    A template may have a more similar name.
+    """
+    near = checker.registry.suggest(key)
+    if near.partition("@")[0] == key.partition("@")[0]:
+        return near
+    names = [*checker.registry.keys(), *checker.templates, *checker.lost.entries("/blocks")]
+    return near if nearest(key, names) == near else ""
 
 
 def _report_unknown_block(checker: Checker, key: str, at: str) -> None:
     """Report an unknown block, and mark the template that it most likely meant as used."""
+    if key in checker.lost.entries("/blocks"):
+        return
     near = checker.registry.suggest(key)
     if near.partition("@")[0] == key.partition("@")[0]:
         help_ = f"did you mean '{near}'?"
@@ -136,11 +160,12 @@ def _report_unknown_block(checker: Checker, key: str, at: str) -> None:
     checker.report(code="N01", at=at, problem=f"unknown block '{key}'", help=help_, fix=fix)
 
 
-def validated(checker: Checker, written: Written, at: str) -> BaseModel | None:
-    """Return a block's validated params, or report each that is wrong.
+def validated(checker: Checker, written: Written, at: str) -> StandIn | None:
+    """Return a block's validated params, with guesses for those that are wrong and reported.
 
     An unknown param is reported; its value is then ignored, or used for the most similar missing
-    param, so that the other params are still checked.
+    param, so that the other params are still checked.  The result is None if no valid params are
+    found.
     """
     block, places = written.block, dict(written.places)
     fields = block.params.model_fields
@@ -159,6 +184,9 @@ def validated(checker: Checker, written: Written, at: str) -> BaseModel | None:
             values[near], places[near] = written.params[name], places[name]
     missing = {name for name, value in values.items() if holds_missing(value)}
     known = {name: value for name, value in values.items() if name not in missing}
+    if written.unread:
+        missing |= fields.keys() - known.keys()
+    wrong = set(missing)
     try:
         # Strict JSON validation: a string is not a number, and a boolean is not a probability.
         made = block.params.model_validate_json(json.dumps(known, default=str), strict=True)
@@ -166,11 +194,32 @@ def validated(checker: Checker, written: Written, at: str) -> BaseModel | None:
         # An unknown param that is not similar to any may be the missing one under another name.
         lost = any(not nearest(name, fields) for name in unknown) and not written.chosen
         for error in errors.errors():
+            wrong.add(str(error["loc"][0]) if error["loc"] else "")
             absent = error["type"] == "missing"
             if not absent or not (lost or missing.intersection(map(str, error["loc"]))):
                 _report_param(checker, block, error, written.texts, places, at)
-        return None
-    return None if missing else made
+        made = None
+    if made is not None and not wrong:
+        return StandIn(made)
+    sound = {name: value for name, value in known.items() if name not in wrong}
+    key = block.key, json.dumps(sound, sort_keys=True, default=str), frozenset(wrong)
+    if key not in checker.guesses:
+        guess = stand_in(block, sound, key[2], checker.variants_left)
+        checker.variants_left -= len(guess.others) if guess else 0
+        checker.guesses[key] = guess
+    return checker.guesses[key]
+
+
+def check_choice(checker: Checker, name: str) -> None:
+    """Check a block choice that no node reads: the nodes that read it may be lost."""
+    at, unread = pointer("params", name), checker.values.read
+    if template_named(checker, Use(use=f"={name}")):
+        return
+    checker.values.read = {*unread}
+    written = read_use(checker, Use(use=f"={name}"), at)
+    if written is not None:
+        validated(checker, written, at)
+    checker.values.read = unread
 
 
 def _report_param(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
 
 from ...specs.expressions import is_expression, words_in
-from ...specs.findings import did_you_mean, pointer, renamed
+from ...specs.findings import did_you_mean, nearest, pointer, renamed
 from ...specs.form import Use
-from ..ir.block_type import BlockType, Signature, Slot
-from ..ir.dims import names_of
+from ..ir.block_type import BlockType, Signature, Slot, no_weights
+from ..ir.dims import UNKNOWN, names_of
 from ..ir.graph import Filling, Part, TemplatePart
-from ..ir.value_type import Bound, Misfit, ValueType, fit, free_names, substitute
+from ..ir.stand_ins import StandIn, common_signature
+from ..ir.value_type import Bound, Misfit, fit, free_names, settled, substitute
 from .block_params import read_use, refuse_params, template_named, validated
 from .idle_params import note_params
 from .ports import (
@@ -18,10 +21,11 @@ from .ports import (
     Given,
     NoOutput,
     Reads,
-    bind_ports,
+    as_meant,
     fit_ports,
     report_misfit,
     report_no_output,
+    report_unknown_ports,
     report_unwired,
 )
 
@@ -45,65 +49,139 @@ def infer_part(
         passed: wires that another block of the node takes, which are not unknown here.
 
     Returns:
-        The part; None if something is wrong with it, which is reported.
+        The part, in which mistakes are reported and replaced by guesses; None if the block is
+        unknown.
     """
     written = read_use(checker, use, at)
-    params = validated(checker, written, at) if written else None
-    if written is None or params is None:
+    made = validated(checker, written, at) if written else None
+    if written is None or made is None:
         _look_into(checker, use, at)
         return None
     block = written.block
-    signature = block.signature(params, frozenset(given))
-    known = bind_ports(signature.inputs, given, signature.same)
-    checker.outputs_of[at] = {
-        port_.name: substitute(port_.type, known)
-        if free_names(port_.type) <= known.keys()
-        else None
-        for port_ in signature.outputs
-    }
+    signature = common_signature(block, made, frozenset(given))
+    takes = bool(signature.slots)
+    meant = as_meant(signature.inputs, given, slots=takes)
+    if meant.keys() != given.keys():
+        signature = common_signature(block, made, frozenset(meant))
     own = {port_.name for port_ in signature.inputs}
-    note_params(checker, written, params, own & given.keys())
+    note_params(checker, written, made, own & meant.keys())
     inner = {name: read for name, read in given.items() if name not in own}
-    mine = frozenset(inner) if signature.slots else passed
-    bound = fit_ports(
-        checker, list(signature.inputs), given, signature.same, block.key, wires_at, {}, mine
-    )
+    mine = frozenset(inner) if takes else passed
+    report_unknown_ports(checker, own, given, block.key, wires_at, mine)
+    before = checker.misfits
+    fitted = fit_ports(checker, signature.inputs, meant, signature.same, block.key, wires_at)
+    certain = fitted.certain(checker.misfits - before)
     several = frozenset(inner) if len(signature.slots) > 1 else passed
-    fill = _infer_fill(checker, use, block, signature.slots, bound, inner, at, wires_at, several)
-    if len(signature.slots) > 1 and fill is not None:
-        fill = _all_taken(checker, block, fill, inner, wires_at, passed)
+    fill = _infer_fill(checker, use, block, signature.slots, certain, inner, at, wires_at, several)
+    if len(fill) < len(signature.slots):
+        checker.unnamed.add(at)
+        # A wire for the empty slot may also be a misspelled one of the block itself.
+        wrong = {name: given[name] for name in inner if name in _misspelled(own, given)}
+        report_unknown_ports(checker, own, wrong, block.key, wires_at)
+    elif takes and len(signature.slots) > 1:
+        _report_untaken(checker, block, fill, inner, wires_at, passed)
     report_unwired(checker, signature.inputs, given, block.key, wires_at.removesuffix("/in"))
-    if bound is None:
-        return None
-    sizes = _widths(signature, bound)
-    try:
-        arguments = block.arguments(params, sizes)
-        block.weights(arguments)
-    except KeyError as error:
-        _report_unsized(checker, block, str(error.args[0]), bound, wires_at)
-        return None
-    except ValueError as error:
-        _report_clash(checker, use, block, error, at)
-        return None
-    if fill is None:
-        return None
+    certain = fitted.certain(checker.misfits - before)
+    if any(certain.get(name) == UNKNOWN for name in _widths(signature, fitted.bound)):
+        checker.unsized.add(at)
+    block, arguments = _sized(checker, use, block, made, signature, fitted.bound, at, wires_at)
     names = set().union(*(free_names(port_.type) for port_ in signature.inputs))
-    types = {port_.name: substitute(port_.type, bound) for port_ in signature.outputs}
     return Part(
         block=block,
-        params=params,
+        params=made.params,
         arguments=arguments,
         signature=signature,
         inputs={
             name: read.type
-            for name, read in given.items()
+            for name, read in meant.items()
             if isinstance(read, Given)
             and (name in own or name not in passed or any(name in _taken(p) for p in fill.values()))
         },
-        outputs=types,
-        axes={name: bound[name] for name in names if name in bound},
+        outputs={
+            port_.name: settled(substitute(port_.type, certain)) for port_ in signature.outputs
+        },
+        axes={name: certain[name] for name in names if name in certain},
         fill=fill,
     )
+
+
+def _misspelled(own: Collection[str], given: Reads) -> frozenset[str]:
+    """Return the wires that are named almost like a port of the block that is not wired."""
+    free = [name for name in own if name not in given]
+    return frozenset(name for name in given if name not in own and nearest(name, free))
+
+
+_Weights = tuple[Mapping[str, Any], Mapping[str, tuple[int, ...]]]
+"""Arguments of a block's module, and the shapes of its parameters."""
+_GUESSED_SIZE = 64
+"""A size that stands for an unknown one."""
+
+
+def _sized(
+    checker: Checker,
+    use: Use,
+    block: BlockType,
+    made: StandIn,
+    signature: Signature,
+    bound: Bound,
+    at: str,
+    wires_at: str,
+) -> tuple[BlockType, Mapping[str, Any]]:
+    """Return the arguments of a block's module, and the block.
+
+    If the arguments depend on a mistake, they are a guess, which `checker.unsized` records, or
+    `checker.unnamed` if the guess also decides which parameters there are.
+    """
+    sizes = _widths(signature, bound)
+    unknown = {name for name in _width_names(signature) if name not in sizes}
+    tried: list[_Weights] = []
+    errors: list[ValueError] = []
+    for params in made.variants:
+        try:
+            arguments = block.arguments(params, sizes)
+            tried.append((arguments, block.weights(arguments)))
+        except KeyError as error:
+            _report_unsized(checker, block, str(error.args[0]), bound, wires_at)
+            sizes |= dict.fromkeys(unknown, _GUESSED_SIZE)
+            checker.unsized.add(at)
+            break
+        except ValueError as error:
+            errors.append(error)
+    if at in checker.unsized:
+        tried = _with_guesses(block, made, sizes)
+    elif errors and not tried:
+        _report_clash(checker, use, block.key, errors, at)
+    if not tried:
+        checker.unnamed.add(at)
+        return replace(block, weights=no_weights), {}
+    weights = [shapes for _, shapes in tried]
+    if not made.complete or any(shapes.keys() != weights[0].keys() for shapes in weights):
+        checker.unnamed.add(at)
+    if not made.complete or any(shapes != weights[0] for shapes in weights):
+        checker.unsized.add(at)
+    return block, tried[0][0]
+
+
+def _with_guesses(block: BlockType, made: StandIn, sizes: Mapping[str, int]) -> list[_Weights]:
+    """Return the arguments and weights for every guess that fits some guessed sizes."""
+    tried: list[_Weights] = []
+    for params in made.variants:
+        try:
+            arguments = block.arguments(params, sizes)
+            tried.append((arguments, block.weights(arguments)))
+        except (KeyError, ValueError):
+            continue
+    return tried
+
+
+def _width_names(signature: Signature) -> set[str]:
+    """Return the names of the sizes that weights may depend on."""
+    names = set[str]()
+    for port_ in signature.inputs:
+        last = port_.type.axes[-1:] if port_.type.kind == "f" else ()
+        for part in (*last, port_.type.size):
+            names |= names_of(part) if part is not None else frozenset()
+    return names
 
 
 def _widths(signature: Signature, bound: Bound) -> dict[str, int]:
@@ -111,28 +189,26 @@ def _widths(signature: Signature, bound: Bound) -> dict[str, int]:
 
     The number of vectors is not such a size, even if it is constant, as for patches.
     """
-    names = set[str]()
-    for port_ in signature.inputs:
-        last = port_.type.axes[-1:] if port_.type.kind == "f" else ()
-        for part in (*last, port_.type.size):
-            names |= names_of(part) if part is not None else frozenset()
+    names = _width_names(signature)
     return {name: size for name, size in bound.items() if name in names and isinstance(size, int)}
 
 
-def _report_clash(checker: Checker, use: Use, block: BlockType, error: ValueError, at: str) -> None:
-    """Report params that do not fit the sizes, unless a requirement on them was reported."""
-    reads = {word for text in use.params.values() if is_expression(text) for word in words_in(text)}
-    if reads & checker.values.doubtful:
+def _report_clash(checker: Checker, use: Use, key: str, errors: list[ValueError], at: str) -> None:
+    """Report params that do not fit the sizes, unless a mistake in a param explains it."""
+    error = errors[0]
+    texts = {name: text for name, text in use.params.items() if is_expression(text)}
+    reads = {word for text in texts.values() for word in words_in(text)}
+    if len({str(each) for each in errors}) > 1 or reads & checker.values.doubtful:
         return
     if reads:
-        if (block.key, str(error)) in checker.clashes:
+        if (key, str(error)) in checker.clashes:
             return
-        checker.clashes.add((block.key, str(error)))
+        checker.clashes.add((key, str(error)))
     problem, *help_ = error.args or ("the params do not fit the sizes",)
     checker.report(
         code="P02",
         at=at + pointer("params") if use.params else at,
-        problem=f"{block.key}: {problem}",
+        problem=f"{key}: {problem}",
         help=str(help_[0]) if help_ else "",
     )
 
@@ -164,19 +240,64 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
     use: Use,
     block: BlockType,
     slots: tuple[Slot, ...],
-    bound: Bound | None,
+    bound: Bound,
     inner: Reads,
     at: str,
     wires_at: str,
     passed: frozenset[str],
-) -> dict[str, Filling] | None:
-    """Type the blocks in the slots of a use; None if one cannot be typed.
+) -> dict[str, Filling]:
+    """Type the blocks in the slots of a use, without those that are unknown.
 
     The wires in `passed` may belong to another slot, so they need no port here.
     """
-    names = [slot.name for slot in slots]
-    unknown = [name for name in use.fill if name not in names]
-    for name in unknown:
+    written = _slots_as_meant(checker, use, block, [slot.name for slot in slots], at)
+    fill: dict[str, Filling] = {}
+    for slot in slots:
+        if slot.name not in written:
+            if len(use.fill) < len(slots):
+                checker.report(
+                    code="W05",
+                    at=at,
+                    problem=f"slot '{slot.name}' of {block.key} is empty",
+                    evidence=(f"wanted {slot.input.type} -> {slot.output.type}",),
+                    help=f'add "fill": {{"{slot.name}": {{"use": ...}}}}',
+                )
+            continue
+        key = written[slot.name]
+        here = at + pointer("fill", key)
+        type_ = settled(substitute(slot.input.type, bound))
+        reads = {slot.input.name: Given(type_, f"slot {slot.name} of {block.key}"), **inner}
+        part = _infer_filling(checker, use.fill[key], reads, here, wires_at, passed)
+        if part is None:
+            continue
+        fill[slot.name] = part
+        if slot.output.name not in part.outputs:
+            known = _outputs_of(checker, part)
+            if slot.output.name not in known:
+                report_no_output(checker, NoOutput(part.key, slot.output.name, known), here)
+            continue
+        back = fit(slot.output.type, part.outputs[slot.output.name], bound, {})
+        if isinstance(back, Misfit):
+            given = Given(part.outputs[slot.output.name], f"{part.key}, port {slot.output.name}")
+            report_misfit(checker, back, slot.output, given, f"{block.key}, slot {slot.name}", here)
+    return fill
+
+
+def _outputs_of(checker: Checker, part: Filling) -> tuple[str, ...]:
+    """Return the names of the outputs of a block or template, whether or not they are typed."""
+    if isinstance(part, TemplatePart):
+        return tuple(checker.templates[part.key].outputs)
+    return tuple(part.outputs)
+
+
+def _slots_as_meant(
+    checker: Checker, use: Use, block: BlockType, names: list[str], at: str
+) -> dict[str, str]:
+    """Return the slots that a use fills, each with its name there, and report unknown ones."""
+    meant = {name: name for name in use.fill if name in names}
+    for name in use.fill:
+        if name in names:
+            continue
         checker.report(
             code="W05",
             at=at + pointer("fill", name),
@@ -184,39 +305,13 @@ def _infer_fill(  # noqa: PLR0913, PLR0917 - the local state of `infer_part`
             help=did_you_mean(name, names) or f"remove 'fill': {block.key} has no slots",
             fix=renamed(at + pointer("fill", name), name, names, use.fill),
         )
-    if unknown:
-        _look_into(checker, use, at)
-        return None
-    fill: dict[str, Filling] = {}
-    for slot in slots:
-        here = at + pointer("fill", slot.name)
-        if slot.name not in use.fill:
-            checker.report(
-                code="W05",
-                at=at,
-                problem=f"slot '{slot.name}' of {block.key} is empty",
-                evidence=(f"wanted {slot.input.type} -> {slot.output.type}",),
-                help=f'add "fill": {{"{slot.name}": {{"use": ...}}}}',
-            )
-            continue
-        entry = None
-        if bound is not None:
-            entry = Given(substitute(slot.input.type, bound), f"slot {slot.name} of {block.key}")
-        reads = {slot.input.name: entry, **inner}
-        part = _infer_filling(checker, use.fill[slot.name], reads, here, wires_at, passed)
-        if part is None or bound is None:
-            continue
-        if slot.output.name not in part.outputs:
-            known = tuple(part.outputs)
-            report_no_output(checker, NoOutput(part.key, slot.output.name, known), here)
-            continue
-        back = fit(slot.output.type, part.outputs[slot.output.name], bound, {})
-        if isinstance(back, Misfit):
-            given = Given(part.outputs[slot.output.name], f"{part.key}, port {slot.output.name}")
-            report_misfit(checker, back, slot.output, given, f"{block.key}, slot {slot.name}", here)
-            continue
-        fill[slot.name] = part
-    return fill if len(fill) == len(slots) == len(use.fill) else None
+        free = [slot for slot in names if slot not in meant]
+        near = nearest(name, free) or (free[0] if len(free) == 1 else "")
+        if near:
+            meant[near] = name
+        else:
+            _look_into(checker, Use(use="", fill={name: use.fill[name]}), at)
+    return meant
 
 
 def _taken(part: Filling) -> frozenset[str]:
@@ -227,27 +322,26 @@ def _taken(part: Filling) -> frozenset[str]:
     return frozenset(own).union(*map(_taken, part.fill.values()))
 
 
-def _all_taken(
+def _report_untaken(
     checker: Checker,
     block: BlockType,
     fill: dict[str, Filling],
     inner: Reads,
     wires_at: str,
     passed: frozenset[str],
-) -> dict[str, Filling] | None:
-    """Return the slots, or None after reporting wires for which no slot has a port."""
+) -> None:
+    """Report wires for which no slot has a port."""
     known = frozenset[str]().union(*map(_taken, fill.values()))
-    unknown = [name for name in inner if name not in known and name not in passed]
-    for name in unknown:
-        checker.unknown_wires.add(wires_at + pointer(name))
-        checker.report(
-            code="N03",
-            at=wires_at + pointer(name),
-            problem=f"no slot of {block.key} has a port '{name}'",
-            help=did_you_mean(name, sorted(known)),
-            fix=renamed(wires_at + pointer(name), name, known, inner),
-        )
-    return None if unknown else fill
+    for name in inner:
+        if name not in known and name not in passed:
+            checker.unknown_wires.add(wires_at + pointer(name))
+            checker.report(
+                code="N03",
+                at=wires_at + pointer(name),
+                problem=f"no slot of {block.key} has a port '{name}'",
+                help=did_you_mean(name, sorted(known)),
+                fix=renamed(wires_at + pointer(name), name, known, inner),
+            )
 
 
 def _infer_filling(
@@ -257,34 +351,31 @@ def _infer_filling(
     name = template_named(checker, use)
     if not name:
         part = infer_part(checker, use, given, at, wires_at, passed)
-        if part is None or _has_one_output(checker, part.key, part.outputs, at):
-            return part
-        return None
+        if part is not None:
+            _check_one_output(checker, part.key, tuple(part.outputs), at)
+        return part
     refuse_params(checker, use, name, at)
     ports = checker.templates[name].inputs
     given = {key: read for key, read in given.items() if key in ports or key not in passed}
     body = checker.infer_template(checker, name, given, wires_at.removesuffix("/in"))
     if body is None:
         return None
-    types = body.gives()
-    if not _has_one_output(checker, f"template '{name}'", types, at):
-        return None
+    _check_one_output(checker, f"template '{name}'", tuple(checker.templates[name].outputs), at)
     inputs = {port_: read.type for port_, read in given.items() if isinstance(read, Given)}
     return TemplatePart(body=body, inputs=inputs)
 
 
-def _has_one_output(checker: Checker, what: str, types: Mapping[str, ValueType], at: str) -> bool:
-    """Return whether a block in a slot has at most one output, and report it if it has more."""
-    if len(types) <= 1:
-        return True
+def _check_one_output(checker: Checker, what: str, ports: tuple[str, ...], at: str) -> None:
+    """Report a block in a slot that has more than one output."""
+    if len(ports) <= 1:
+        return
     help_ = "remove outputs until one is left, or use the template as a node"
     if not what.startswith("template"):
         help_ = f"use {what} as a node, and write out the path around it: dropout@1, add@1, a norm"
     checker.report(
         code="W11",
         at=at,
-        problem=f"{what} has {len(types)} outputs, and a slot takes one",
-        evidence=(f"outputs {', '.join(types)}",),
+        problem=f"{what} has {len(ports)} outputs, and a slot takes one",
+        evidence=(f"outputs {', '.join(ports)}",),
         help=help_,
     )
-    return False

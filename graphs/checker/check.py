@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ...specs.findings import Finding, SpecError, did_you_mean, nearest, pointer, renamed, respelled
@@ -13,25 +14,23 @@ from ...specs.text.edits import removing, replacing
 from ...specs.upgrade import older_blocks, upgrade_uses
 from ..ir.block_type import Registry
 from ..ir.graph import Graph, Scope
-from ..ir.value_type import ValueType, free_names
-from .decodability import find_obstacles
+from ..ir.value_type import ValueType, free_names, same_type, settled
+from .block_params import check_choice
+from .decodability import Obstacle, find_obstacles
 from .idle_params import report_idle
 from .limits import stand_ins, unused_templates, within_limits
 from .params import (
-    Report,
     TooManyFindingsError,
     check_budgets,
     check_requirements,
     evaluate_params,
+    has_budgets,
     make_report,
 )
 from .ports import Checker, Given
 from .reserved_names import check_names, names_read
 from .scopes import infer_scope, infer_template, template_ports, type_of_text
-from .ties import check_ties, written_out
-
-_KEEP_SIZE = frozenset({"W03", "W04", "W08", "W09", "P08", "N05", "N07", "D01", "E05"})
-"""Findings next to which the size of a graph whose nodes are all typed is still meaningful."""
+from .ties import check_ties, least_size, written_out
 
 
 def check(
@@ -99,8 +98,7 @@ def _analyse(
     check_names(spec, report)
     params, values = evaluate_params(spec, overrides, report)
     check_requirements(spec, values, report)
-    if not within_limits(spec, values, report):
-        return None
+    small = within_limits(spec, values, report)
     checker = Checker(
         registry,
         values,
@@ -109,6 +107,7 @@ def _analyse(
         report,
         infer_template,
         stand_ins=stand_ins(spec),
+        lost=lost,
     )
     inputs = _inputs(checker, spec)
     root = infer_scope(checker, spec.name, spec.nodes, spec.outputs, inputs, "", doc=spec.doc)
@@ -116,7 +115,7 @@ def _analyse(
     _check_unused(checker, spec)
     if not checked:
         report_idle(checker)
-    check_ties(spec, root, report)
+    check_ties(spec, root, checker, expand=small)
     graph = Graph(
         name=spec.name,
         doc=spec.doc,
@@ -124,24 +123,29 @@ def _analyse(
         source=source,
         params=params,
         root=root,
-        ties=written_out(spec, root),
+        ties=written_out(spec, root, expand=small),
         step_axis=spec.step.axis if spec.step else None,
         inputs=root.inputs,
         outputs=root.gives(),
         blocks=registry.added,
     )
     if graph.step_axis is not None:
-        _check_step(graph, spec, report)
-    if not {finding.code for finding in findings} - _KEEP_SIZE and len(root.nodes) == len(
-        spec.nodes
-    ):
-        check_budgets(spec, graph, values, report)
+        _check_step(graph, spec, checker)
+    if has_budgets(spec):
+        least = least_size(checker, graph) if small else 0
+        check_budgets(spec, graph, values, report, least)
     return graph
 
 
-def _check_step(graph: Graph, spec: Spec, report: Report) -> None:
-    """Report why a graph cannot be decoded along its step axis."""
-    axis = graph.step_axis
+def _check_step(graph: Graph, spec: Spec, checker: Checker) -> None:
+    """Report why a graph cannot be decoded along its step axis.
+
+    If that axis is wrong, the graph is checked along the only time axis of its outputs.
+    """
+    axis, report = graph.step_axis, checker.report
+    obstacles: list[Obstacle] = []
+    if checker.lost.covers(pointer("axes", str(axis))):
+        return
     if axis not in spec.axes:
         report(
             code="N05",
@@ -150,8 +154,7 @@ def _check_step(graph: Graph, spec: Spec, report: Report) -> None:
             help=did_you_mean(str(axis), spec.axes),
             fix=respelled("/step/axis", str(axis), spec.axes),
         )
-        return
-    if spec.axes[axis] != "time":
+    elif spec.axes[axis] != "time":
         times = [name for name, kind in spec.axes.items() if kind == "time"]
         report(
             code="D01",
@@ -159,16 +162,34 @@ def _check_step(graph: Graph, spec: Spec, report: Report) -> None:
             problem=f"axis '{axis}' is not a time axis, so the graph cannot be decoded along it",
             help=f"name a time axis: {', '.join(times)}" if times else "remove 'step'",
         )
-        return
-    for obstacle in find_obstacles(graph):
-        # An input whose type cannot be parsed may be the one with the step axis.
-        if obstacle.at != "/step/axis" or graph.inputs.keys() == spec.inputs.keys():
+    else:
+        obstacles = list(find_obstacles(graph))
+    wrong = spec.axes.get(str(axis)) != "time" or any(o.at == "/step/axis" for o in obstacles)
+    meant = _step_of_outputs(graph, spec) if wrong else ""
+    if meant and meant != axis:
+        obstacles += find_obstacles(replace(graph, step_axis=meant))
+    crossed = tuple(pointer("blocks", name, "") for name in checker.crossed)
+    for obstacle in obstacles:
+        # An input whose type cannot be parsed may be the one with the step axis, unless no type
+        # mentions that axis; and it is not known what an input of a template with crossed wires is.
+        start = obstacle.at == "/step/axis"
+        if not obstacle.at.startswith(crossed) and (
+            not start or graph.inputs.keys() == spec.inputs.keys()
+        ):
             report(
                 code="D01",
                 at=obstacle.at,
                 problem=f"the graph cannot be decoded along {axis}: {obstacle.problem}",
                 help=obstacle.help,
             )
+
+
+def _step_of_outputs(graph: Graph, spec: Spec) -> str:
+    """Return the only time axis that all outputs of a graph have, or ``""``."""
+    axes = [set(type_.axes) for type_ in graph.outputs.values()]
+    times = [name for name, kind in spec.axes.items() if kind == "time"]
+    shared = [name for name in times if axes and all(name in each for each in axes)]
+    return shared[0] if len(shared) == 1 else ""
 
 
 def _check_unused(checker: Checker, spec: Spec) -> None:
@@ -178,7 +199,7 @@ def _check_unused(checker: Checker, spec: Spec) -> None:
     for name in unused_templates(spec, checker.values.known):
         given = {
             port.name: Given(port.type, f"input {port.name}")
-            for port in template_ports(checker, name) or ()
+            for port in template_ports(checker, name)
         }
         at = pointer("blocks", name)
         infer_template(checker, name, given, at)
@@ -189,6 +210,10 @@ def _check_unused(checker: Checker, spec: Spec) -> None:
                 problem=f"nothing uses template '{name}'",
                 help="use it in a node, or remove it",
             )
+    if checker.lost.places:  # the nodes that read a block choice may be lost
+        for name, value in spec.params.items():
+            if isinstance(value, dict) and name not in checker.values.read:
+                check_choice(checker, name)
     read = checker.values.read | names_read(spec)
     for name in spec.params:
         if name not in read and not checker.values.unclear:
@@ -216,7 +241,7 @@ def _check_output_types(checker: Checker, spec: Spec, root: Scope) -> None:
             continue
         wanted, value = read_type(checker, text, at, f"output '{name}'"), spec.outputs[name]
         given = root.type_of(value) if name in root.outputs else None
-        if wanted is None or given is None or wanted == given:
+        if wanted is None or given is None or same_type(wanted, given):
             continue
         checker.report(
             code="T08",
@@ -243,12 +268,14 @@ def read_type(checker: Checker, text: str, at: str, what: str) -> ValueType | No
         text: the type as written.
         at: its JSON Pointer.
         what: what has the type, for messages.
+
+    Returns:
+        The type, with unknown axes where it is wrong; None if even the kind is unknown.
     """
     read = type_of_text(checker, text, at)
     if read is None:
         return None
-    type_, optional = read
-    if optional:
+    if read.optional:
         checker.report(
             code="T01",
             at=at,
@@ -257,8 +284,7 @@ def read_type(checker: Checker, text: str, at: str, what: str) -> ValueType | No
             fix=replacing(at, text.rstrip().removesuffix("?"), certain=True),
         )
     params = checker.values.written
-    free = sorted(free_names(type_))
-    for word in free:
+    for word in sorted(free_names(read.type)) if read.sound else ():
         if word == "...":
             checker.report(
                 code="T01",
@@ -277,4 +303,4 @@ def read_type(checker: Checker, text: str, at: str, what: str) -> ValueType | No
                 help=did_you_mean(word, params) or f"add '{word}' to 'params'",
                 fix=respelled(at, word, params, re.sub(rf"\b{word}\b", "{}", text)),
             )
-    return None if free else type_
+    return settled(read.type)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..ir.dims import UNKNOWN
 from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope, TemplatePart
-from ..ir.value_type import ValueType
+from ..ir.value_type import ValueType, may_have
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def find_obstacles(graph: Graph) -> Iterator[Obstacle]:
     if axis is None:
         return
     starts = root_moving(graph)
-    if not starts:
+    if not starts and not any(may_have(type_, axis) for type_ in graph.inputs.values()):
         yield Obstacle("/step/axis", "no input has that axis", f"give an input a type with {axis}")
         return
     yield from _in_scope(graph.root, starts, axis)
@@ -75,8 +76,14 @@ def _in_scope(scope: Scope, starts: frozenset[str], axis: str) -> list[Obstacle]
     The outputs of an obstacle count as fixed, so that the nodes that read them are not reported.
     """
     moving, found = set(starts), list[Obstacle]()
+    known = {name for name, type_ in scope.inputs.items() if _is_known(type_)}
     for node in scope.nodes:
-        ports = frozenset(port for port, value in node.wires.items() if value in moving)
+        known.update(f"{node.name}.{port}" for port, t in node.outputs.items() if _is_known(t))
+        ports = frozenset(
+            port
+            for port, value in node.wires.items()
+            if value in moving or (value not in known and _takes(node, port, axis))
+        )
         if not ports:
             continue
         inside = list[Obstacle]()
@@ -95,6 +102,17 @@ def _in_scope(scope: Scope, starts: frozenset[str], axis: str) -> list[Obstacle]
     return found
 
 
+def _is_known(type_: ValueType) -> bool:
+    """Return whether all axes of a type are known."""
+    return UNKNOWN not in type_.axes and "..." not in type_.axes
+
+
+def _takes(node: Node, port: str, axis: str) -> bool:
+    """Return whether a port of a template has an axis, so that an unknown value there moves."""
+    type_ = None if isinstance(node, BlockNode) else node.body.inputs.get(port)
+    return type_ is not None and axis in type_.axes
+
+
 def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[Obstacle]:
     key = part.block.key
     own = list[Obstacle]()
@@ -109,13 +127,13 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
             own.append(Obstacle(at, problem, help_))
     for port in sorted(ports):
         type_ = part.inputs.get(port)
-        if type_ is not None and not _has(type_, axis):
+        if type_ is not None and not may_have(type_, axis):
             problem = f"port '{port}' of {key} depends on {axis} but no longer has that axis"
             own.append(Obstacle(at, problem, f"keep {axis} until the output"))
     yield from own
     for slot, inner in () if own else part.fill.items():
         inside = frozenset(
-            port for port in inner.inputs if port in ports or _has(inner.inputs[port], axis)
+            port for port in inner.inputs if port in ports or axis in inner.inputs[port].axes
         )
         if isinstance(inner, TemplatePart):
             yield from _in_scope(inner.body, inside, axis)
@@ -126,10 +144,6 @@ def _in_part(part: Part, ports: frozenset[str], axis: str, at: str) -> Iterator[
 def _without_axis(part: Part, axis: str, at: str) -> Iterator[Obstacle]:
     """Yield the outputs that do not have the step axis; losses need not have it."""
     for port, type_ in part.outputs.items():
-        if not _has(type_, axis) and type_.kind != "loss":
+        if not may_have(type_, axis) and type_.kind != "loss":
             problem = f"output '{port}' of {part.block.key} depends on {axis} but lacks that axis"
             yield Obstacle(at, problem, f"keep {axis} until the output")
-
-
-def _has(type_: ValueType, axis: str) -> bool:
-    return axis in type_.axes

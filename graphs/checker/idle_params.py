@@ -9,13 +9,12 @@ from pydantic import BaseModel
 
 from ...specs.expressions import is_expression, words_in
 from ..ir.needs import Idle, Needs, idle_params
+from ..ir.stand_ins import StandIn
 from .block_params import Written
 from .ports import Checker
 
 
-def note_params(
-    checker: Checker, written: Written, params: BaseModel, wired: Collection[str]
-) -> None:
+def note_params(checker: Checker, written: Written, made: StandIn, wired: Collection[str]) -> None:
     """Note which params of one use of a block have an effect and which have none.
 
     A template is typed once for each combination of port types: a param has no effect only if
@@ -24,13 +23,18 @@ def note_params(
     Args:
         checker: the state that the scopes share.
         written: the use as written.
-        params: its validated params.
+        made: its params, some of which may be guesses.
         wired: the ports of the block that are wired.
     """
+    params = made.params
     idle = {each.param: each for each in idle_params(params, wired)}
     for name in written.params:
         at = written.places[name]
-        if name not in idle or _by_override(checker, written, idle[name]):
+        if (
+            name not in idle
+            or _doubtful(idle[name], made.doubtful)
+            or _by_override(checker, written, idle[name])
+        ):
             checker.active_params.add(at)
         else:
             checker.idle_params.setdefault(at, _fields(written, params, idle[name]))
@@ -41,6 +45,12 @@ def report_idle(checker: Checker) -> None:
     for at, fields in checker.idle_params.items():
         if at not in checker.active_params:
             checker.report(code="P08", at=at, **fields)
+
+
+def _doubtful(idle: Idle, doubtful: Collection[str]) -> bool:
+    """Return whether a param has no effect only because of a guess."""
+    reads = {idle.param, idle.because.param if isinstance(idle.because, Needs) else idle.param}
+    return not reads.isdisjoint(doubtful)
 
 
 def _by_override(checker: Checker, written: Written, idle: Idle) -> bool:

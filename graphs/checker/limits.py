@@ -107,12 +107,12 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
 
 
 def stand_ins(spec: Spec) -> frozenset[str]:
-    """Return the templates that replace single copies of a repeat."""
+    """Return the templates that only replace single copies of a repeat."""
     scopes = [spec.nodes, *(template.nodes for template in spec.blocks.values())]
     nodes = [node for scope in scopes for node in scope.values()]
-    return frozenset(
-        n for node in nodes if isinstance(node, RepeatNode) for n in node.instead.values()
-    )
+    repeats = [node for node in nodes if isinstance(node, RepeatNode)]
+    replacing = {name for node in repeats for name in node.instead.values()}
+    return frozenset(replacing - {node.block for node in repeats})
 
 
 def _templates_of(node: Use | RepeatNode, params: Mapping[str, Any]) -> list[str]:

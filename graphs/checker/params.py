@@ -246,19 +246,55 @@ def check_requirements(spec: Spec, values: Values, report: Report) -> None:
             _check_requirement(text, index, values, report)
 
 
-def check_budgets(spec: Spec, graph: Graph, values: Values, report: Report) -> None:
+def has_budgets(spec: Spec) -> bool:
+    """Return whether a requirement reads the size of the graph."""
+    return any(words_in(text) & BUDGETS.keys() for text in spec.require)
+
+
+def check_budgets(
+    spec: Spec, graph: Graph, values: Values, report: Report, least: int | None
+) -> None:
     """Report every requirement on the size of a graph that does not hold.
 
     An example of a requirement is `parameters <= 70e6`.
+
+    Args:
+        spec: the spec as written.
+        graph: its graph.
+        values: the values of its params.
+        report: called with findings.
+        least: number of parameters that the graph has at least, if other mistakes leave its size
+            unknown; None if it is known.
     """
     for index, text in enumerate(spec.require):
         reads = words_in(text) & BUDGETS.keys()
-        if reads:
-            sizes = {name: BUDGETS[name](graph) for name in reads}
-            _check_requirement(text, index, values.with_(sizes), report)
+        if not reads or reads & spec.params.keys():  # a param with that name is reported
+            continue
+        sizes = {name: BUDGETS[name](graph) if least is None else least for name in reads}
+        open_ = frozenset[str]() if least is None else frozenset(reads)
+        _check_requirement(text, index, values.with_(sizes), report, open_)
 
 
-def _check_requirement(text: str, index: int, values: Values, report: Report) -> None:
+_FACTORS = (1.25, 2, 10, 1_000)
+"""Factors by which a graph may be larger than the part of it that is known."""
+
+
+def _fails_above(text: str, values: Values, least: Iterable[str]) -> bool:
+    """Return whether a requirement does not hold either for larger values of some names."""
+    for factor in _FACTORS:
+        sizes = {name: int(values.known[name] * factor) + 1 for name in least}
+        try:
+            if evaluate(text, {**values.known, **sizes}) is not False:
+                return False
+        except ExpressionError:
+            return False
+    return True
+
+
+def _check_requirement(
+    text: str, index: int, values: Values, report: Report, least: frozenset[str] = frozenset()
+) -> None:
+    """Report a requirement that does not hold; the values of the names in `least` may be larger."""
     at = pointer("require", index)
     holds = values.resolve(f"={text}", at, text)
     if holds is MISSING or holds is True:
@@ -271,9 +307,13 @@ def _check_requirement(text: str, index: int, values: Values, report: Report) ->
             help="write a comparison, such as 'd_model % heads == 0'",
         )
         return
+    if least and not _fails_above(text, values, least):
+        return
     names = names_in(text)
     values.doubtful.update(names)
-    given = ", ".join(f"{name} = {_shown(values.known[name])}" for name in names)
+    given = ", ".join(
+        f"{name} {'>=' if name in least else '='} {_shown(values.known[name])}" for name in names
+    )
     help_ = "change one of these params" if names else "remove it: it reads no param"
     if names and BUDGETS.keys() >= set(names):
         help_ = "make the model smaller ('weft show' lists the parameters), or raise the budget"

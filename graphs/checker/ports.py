@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...specs.findings import did_you_mean, nearest, pointer, renamed, respelled
 from ...specs.form import Template
+from ...specs.recovery.lost import NOTHING, Lost
 from ...specs.text.edits import replacing
 from ..ir.block_type import Port, Registry
+from ..ir.dims import UNKNOWN
 from ..ir.graph import Scope
-from ..ir.value_type import Bound, Misfit, ValueType, fit
+from ..ir.stand_ins import MOST_VARIANTS, StandIn
+from ..ir.value_type import Bound, Misfit, ValueType, fit, free_names
 from .params import Report, Values
 
 NO_ADAPTER = {
@@ -50,26 +53,28 @@ class Checker:
     """Pointers of wires to ports that do not exist."""
     absent_wires: dict[str, str] = field(default_factory=dict)
     """Pointers of wires that read an optional input which is not wired, to its name."""
-    outputs_of: dict[str, Mapping[str, ValueType | None]] = field(default_factory=dict)
-    """Pointers of uses of blocks, to the outputs; the type is None where it is unknown."""
+    unsized: set[str] = field(default_factory=set)
+    """Pointers of uses of blocks whose parameters have unknown shapes."""
+    unnamed: set[str] = field(default_factory=set)
+    """Pointers of uses of blocks of which some parameters are unknown."""
+    uncounted: set[str] = field(default_factory=set)
+    """Pointers of repeats whose number of copies is unknown."""
+    unplaced: set[str] = field(default_factory=set)
+    """Pointers of nodes whose blocks are unknown."""
+    crossed: set[str] = field(default_factory=set)
+    """Templates in which a carried value changes an axis: a wire inside reads the wrong value."""
+    misfits: int = 0
+    """Number of wires that do not fit."""
+    variants_left: int = MOST_VARIANTS
+    """Number of params that may still be tried in place of wrong ones."""
+    guesses: dict[tuple[str, str, frozenset[str]], StandIn | None] = field(default_factory=dict)
+    """Block, valid params as JSON and wrong params, to the guesses for the wrong ones."""
+    lost: Lost = NOTHING
+    """The parts of the spec that could not be read."""
     idle_params: dict[str, dict[str, object]] = field(default_factory=dict)
     """Pointers of params that have no effect in one use of their scope, to the finding."""
     active_params: set[str] = field(default_factory=set)
     """Pointers of params that have an effect in at least one use of their scope."""
-
-
-def bind_ports(ports: Iterable[Port], given: Reads, same: Mapping[str, str]) -> Bound:
-    """Return the bindings of the ports' names by those wires that fit; report nothing."""
-    bound: Bound = {}
-    for port_ in ports:
-        read = given.get(port_.name)
-        fitted = fit(port_.type, read.type, bound, {}) if isinstance(read, Given) else bound
-        if not isinstance(fitted, Misfit):
-            bound = {**fitted}
-        for alias, target in same.items():
-            if target in bound:
-                bound.setdefault(alias, bound[target])
-    return bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,8 @@ class Given:
 
     type: ValueType
     name: str
+    guessed: bool = False
+    """Whether the wire has a mistake, and this is only the value that it most likely meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,8 @@ class NoOutput:
     port: str
     known: tuple[str, ...]
     """The outputs that the node has."""
+    meant: Given | None = None
+    """The output that was most likely meant."""
 
 
 Reads = Mapping[str, Given | NoOutput | None]
@@ -109,17 +118,98 @@ def report_no_output(checker: Checker, missing: NoOutput, at: str) -> None:
     )
 
 
+def as_meant(ports: Iterable[Port], given: Reads, *, slots: bool = False) -> Reads:
+    """Return what each port reads if misspelled ports mean the most similar ones.
+
+    Args:
+        ports: the ports of a block or template.
+        given: port, as written, to the value that it reads.
+        slots: whether the block passes unknown wires on to the blocks in its slots.
+    """
+    ports = tuple(ports)
+    known = {port_.name for port_ in ports}
+    free = [port_.name for port_ in ports if port_.name not in given]
+    needed = [port_.name for port_ in ports if port_.name in free and not port_.optional]
+    meant: dict[str, Given | NoOutput | None] = {}
+    for name, read in given.items():
+        if name in known or not free:
+            continue
+        near = nearest(name, needed if slots else free)
+        near = near or (needed[0] if len(needed) == 1 and not slots else "")
+        if near and near not in meant:
+            guess = read.meant if isinstance(read, NoOutput) else read
+            meant[near] = None if guess is None else replace(guess, guessed=True)
+    return {**given, **meant} if meant else given
+
+
+def report_unknown_ports(
+    checker: Checker,
+    names: Iterable[str],
+    given: Reads,
+    block: str,
+    at: str,
+    passed: frozenset[str] = frozenset(),
+) -> None:
+    """Report wires to ports that do not exist, and wires to outputs that do not exist.
+
+    Args:
+        checker: the state that the scopes share.
+        names: the names of the ports.
+        given: port to the value that it reads, as written.
+        block: the block's name, for messages.
+        at: JSON Pointer of the wires.
+        passed: wires that another block of the node takes, which are not unknown here.
+    """
+    names = {*names}
+    for name, read in given.items():
+        if name not in names and name not in passed:
+            checker.unknown_wires.add(at + pointer(name))
+            checker.report(
+                code="N03",
+                at=at + pointer(name),
+                problem=f"{block} has no port '{name}'",
+                help=did_you_mean(name, names),
+                fix=renamed(at + pointer(name), name, names, given),
+            )
+        if isinstance(read, NoOutput):
+            report_no_output(checker, read, at + pointer(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """The bindings of the ports' names by the wires that fit."""
+
+    bound: Bound
+    support: Mapping[str, int]
+    """Name to the number of wires that it occurs in."""
+    disputed: frozenset[str] = frozenset()
+    """The names in the types of ports whose wires do not fit."""
+
+    def certain(self, misfits: int) -> Bound:
+        """Return the bindings that hold although some wires of the node do not fit.
+
+        It is not known which wire is wrong then, so an axis that only one wire gives is unknown,
+        and so is a size that two wires dispute.
+        """
+        if not misfits:
+            return self.bound
+        certain = dict(self.bound)
+        for name, axis in self.bound.items():
+            sized = isinstance(axis, int) and name not in self.disputed
+            if self.support.get(name, 0) <= 1 and not sized:
+                certain[name] = ("...",) if name == "..." else UNKNOWN
+        return certain
+
+
 def fit_ports(
     checker: Checker,
-    ports: list[Port],
+    ports: Iterable[Port],
     given: Reads,
     same: Mapping[str, str],
     block: str,
     at: str,
-    known: Bound,
-    passed: frozenset[str] = frozenset(),
-) -> Bound | None:
-    """Match every wire of a node against its ports.
+) -> Fitted:
+    """Match every wire of a node against its ports, and report those that do not fit.
 
     Args:
         checker: the state that the scopes share.
@@ -128,40 +218,23 @@ def fit_ports(
         same: axis names that default to another.
         block: the block's name, for messages.
         at: JSON Pointer of the wires.
-        known: bindings of names that are already known.
-        passed: wires that another block of the node takes, which are not unknown here.
-
-    Returns:
-        The bindings of the ports' names; None if a wire does not fit or is unknown.
     """
-    by_name = {port_.name: port_ for port_ in ports}
-    sound = all(port_.optional or port_.name in given for port_ in ports)
-    for name, read in given.items():
-        if name not in by_name and name not in passed:
-            checker.unknown_wires.add(at + pointer(name))
-            checker.report(
-                code="N03",
-                at=at + pointer(name),
-                problem=f"{block} has no port '{name}'",
-                help=did_you_mean(name, by_name),
-                fix=renamed(at + pointer(name), name, by_name, given),
-            )
-            sound = False
-        if isinstance(read, NoOutput):
-            report_no_output(checker, read, at + pointer(name))
-            sound = False
-    bound: Bound = dict(known)
+    bound: Bound = {}
     origin: dict[str, str] = {}
-    for port_ in ports:
-        read = given.get(port_.name)
-        if not isinstance(read, Given):
-            sound = sound and port_.name not in given
+    support: dict[str, int] = {}
+    disputed = set[str]()
+    reads = [(port_, _value(given.get(port_.name))) for port_ in ports]
+    for port_, read in sorted(reads, key=lambda pair: pair[1] is not None and pair[1].guessed):
+        if read is None:
             continue
         fitted = fit(port_.type, read.type, bound, origin)
         if isinstance(fitted, Misfit):
-            report_misfit(checker, fitted, port_, read, block, at + pointer(port_.name))
-            sound = False
+            if not read.guessed:
+                report_misfit(checker, fitted, port_, read, block, at + pointer(port_.name))
+                disputed |= free_names(port_.type)
             continue
+        for name in free_names(port_.type):
+            support[name] = support.get(name, 0) + 1
         for name in fitted.keys() - bound.keys():
             origin[name] = port_.name
         bound = fitted
@@ -169,7 +242,12 @@ def fit_ports(
             if target in bound and alias not in bound:
                 bound[alias] = bound[target]
                 origin[alias] = origin.get(target, target)
-    return bound if sound else None
+    return Fitted(bound, support, frozenset(disputed))
+
+
+def _value(read: Given | NoOutput | None) -> Given | None:
+    """Return the value that a port reads, or most likely was meant to read."""
+    return read.meant if isinstance(read, NoOutput) else read
 
 
 def report_unwired(
@@ -222,6 +300,7 @@ def report_misfit(
 ) -> None:
     """Report a wire that does not fit, with both types and how to fix it."""
     checker.wanted.append(port_.type)
+    checker.misfits += 1
     help_ = _adapter(checker, read.type.kind, port_.type.kind)
     if not help_ and port_.optional:
         help_ = f"remove '{port_.name}', or wire a value of the wanted type"

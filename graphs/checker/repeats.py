@@ -15,8 +15,9 @@ from ...specs import form
 from ...specs.findings import did_you_mean, pointer, respelled
 from ...specs.text.edits import Fix, replacing
 from ...specs.wording import converted
+from ..ir.dims import UNKNOWN
 from ..ir.graph import RepeatNode, Scope
-from ..ir.value_type import ValueType
+from ..ir.value_type import ValueType, same_type
 from .limits import MOST_COPIES, copies
 from .params import MISSING
 from .ports import Checker
@@ -77,43 +78,43 @@ def fit_repeat(
     checker: Checker,
     key: str,
     node: form.RepeatNode,
-    count: int,
+    count: Any,
     body: Scope,
     others: Mapping[int, Scope],
     at: str,
-) -> RepeatNode | None:
-    """Return the repeat if its copies fit together, and report where they do not.
+) -> RepeatNode:
+    """Return the repeat, and report where its copies do not fit together.
 
     Args:
         checker: the state that the scopes share.
         key: the node's name.
         node: the repeat as written.
-        count: number of copies.
+        count: number of copies, or `MISSING`.
         body: the inside of its template.
         others: the insides of copies that use another template, by number.
         at: JSON Pointer of the node.
     """
-    sound = check_outputs(checker, node, body, at)
+    check_outputs(checker, node, body, at)
     types = body.gives()
     for index, other in others.items():
-        where = at + pointer("instead", index)
-        sound = _returns_same(checker, node, types, other, where) and sound
-    if not sound:
-        return None
+        _check_same(checker, node, body, other, at + pointer("instead", index))
     if len(others) == count:
         body = others[0]
     others = {index: other for index, other in others.items() if other is not body}
-    outputs = {port: types[port] for port in types if port in node.carry}
+    # A carried value has the type that enters, whatever leaves.
+    enters = {**types, **body.inputs}
+    outputs = {port: enters[port] for port in enters if port in node.carry}
     for port in node.collect:
-        type_ = types[port]
-        outputs[port] = ValueType(type_.kind, (count, *type_.axes), type_.size)
+        if outputs.pop(port, None) is None and port in types:
+            type_, copies_ = types[port], UNKNOWN if count is MISSING else count
+            outputs[port] = ValueType(type_.kind, (copies_, *type_.axes), type_.size)
     return RepeatNode(
         name=key,
         at=at,
         wires=node.in_,
         outputs=outputs,
         body=body,
-        repeat=count,
+        repeat=1 if count is MISSING else count,
         carry=node.carry,
         collect=node.collect,
         share=node.share,
@@ -121,8 +122,8 @@ def fit_repeat(
     )
 
 
-def check_outputs(checker: Checker, node: form.RepeatNode, body: Scope | None, at: str) -> bool:
-    """Return whether a repeat's outputs are valid, and report those that are not.
+def check_outputs(checker: Checker, node: form.RepeatNode, body: Scope | None, at: str) -> None:
+    """Report outputs of a repeat that are not valid.
 
     Args:
         checker: the state that the scopes share.
@@ -131,21 +132,20 @@ def check_outputs(checker: Checker, node: form.RepeatNode, body: Scope | None, a
         at: JSON Pointer of the node.
     """
     template = checker.templates.get(node.block)
-    if template is None or node.block in checker.inside:
-        return False
-    ok = _carries(checker, node, body, template.outputs, at)
-    return _collects(checker, node, template.outputs, at) and ok
+    if template is not None and node.block not in checker.inside:
+        _check_carry(checker, node, body, template.outputs, at)
+        _check_collect(checker, node, template.outputs, at)
 
 
-def _carries(
+def _check_carry(
     checker: Checker,
     node: form.RepeatNode,
     body: Scope | None,
     outputs: Mapping[str, str],
     at: str,
-) -> bool:
-    """Return whether the carried ports are valid, and report those that are not."""
-    name, ok = node.block, True
+) -> None:
+    """Report carried ports that are not valid."""
+    name = node.block
     types = body.gives() if body is not None else {}
     for index, port in enumerate(node.carry):
         here = at + pointer("carry", index)
@@ -158,8 +158,13 @@ def _carries(
                 help=did_you_mean(port, outputs if port not in outputs else node.in_),
                 fix=respelled(here, port, set(outputs) - {*node.carry}),
             )
-            ok = False
-        elif body is not None and types[port] != body.inputs[port]:
+        elif (
+            body is not None
+            and port in types
+            and port in body.inputs
+            and not same_type(types[port], body.inputs[port])
+        ):
+            checker.crossed |= {name} if types[port].axes != body.inputs[port].axes else set()
             checker.report(
                 code="T05",
                 at=here,
@@ -170,7 +175,6 @@ def _carries(
                 ),
                 help=f"make '{name}' return the type that it takes",
             )
-            ok = False
     if not node.carry and not node.collect:
         checker.report(
             code="W10",
@@ -178,13 +182,12 @@ def _carries(
             problem="the repeat has no outputs: both 'carry' and 'collect' are empty",
             help="name an output of its template in 'carry' or 'collect'",
         )
-        ok = False
-    return ok
 
 
-def _collects(checker: Checker, node: form.RepeatNode, outputs: Mapping[str, str], at: str) -> bool:
-    """Return whether the collected ports are valid, and report those that are not."""
-    ok = True
+def _check_collect(
+    checker: Checker, node: form.RepeatNode, outputs: Mapping[str, str], at: str
+) -> None:
+    """Report collected ports that are not valid."""
     for index, port in enumerate(node.collect):
         here = at + pointer("collect", index)
         if port not in outputs:
@@ -195,7 +198,6 @@ def _collects(checker: Checker, node: form.RepeatNode, outputs: Mapping[str, str
                 help=did_you_mean(port, outputs),
                 fix=respelled(here, port, set(outputs) - {*node.carry, *node.collect}),
             )
-            ok = False
         elif port in node.carry:
             checker.report(
                 code="W10",
@@ -203,24 +205,24 @@ def _collects(checker: Checker, node: form.RepeatNode, outputs: Mapping[str, str
                 problem=f"'{port}' is both carried and collected, so it would have two values",
                 help=f"give '{node.block}' a second output with the same value, and collect that",
             )
-            ok = False
-    return ok
 
 
-def _returns_same(
-    checker: Checker, node: form.RepeatNode, types: Mapping[str, ValueType], other: Scope, at: str
-) -> bool:
-    """Return whether a copy's own template has the output types of the other copies."""
-    given, ok = other.gives(), True
+def _check_same(
+    checker: Checker, node: form.RepeatNode, body: Scope, other: Scope, at: str
+) -> None:
+    """Report outputs in which a copy's own template differs from the other copies."""
+    types, given = body.gives(), other.gives()
     for port in (*node.carry, *node.collect):
-        if port in types and given.get(port) != types[port]:
+        unknown = port in checker.templates[other.name].outputs and port not in given
+        wanted = types.get(port) or (body.inputs.get(port) if port in node.carry else None)
+        if wanted is None or unknown:
+            continue
+        if port not in given or not same_type(given[port], wanted):
             leaves = f"given  {given[port]}" if port in given else f"'{other.name}' has no '{port}'"
             checker.report(
                 code="T07",
                 at=at,
                 problem=f"output '{port}' of this copy differs from that of the other copies",
-                evidence=(leaves, f"wanted {types[port]}  as output '{port}' of '{node.block}'"),
+                evidence=(leaves, f"wanted {wanted}  as output '{port}' of '{node.block}'"),
                 help=f"make '{other.name}' return the types of '{node.block}'",
             )
-            ok = False
-    return ok

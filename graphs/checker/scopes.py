@@ -1,61 +1,83 @@
 """Scopes: wire, order and type the nodes of a scope, and report every wire that does not fit.
 
-A value that could not be typed is omitted, and nothing is reported about the nodes that read it,
-so that one mistake gives one finding.
+After a mistake, typing continues with a guess, or with an unknown type that fits any port, so that
+one mistake gives one finding and does not hide the others.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, cast
-
-import networkx as nx
+from typing import Any, NamedTuple, cast
 
 from ...specs.expressions import words_in
 from ...specs.findings import did_you_mean, nearest, pointer, respelled
 from ...specs.form import RepeatNode, UseNode
 from ..ir.block_type import Port
 from ..ir.graph import BlockNode, Node, Scope, TemplateNode
-from ..ir.value_type import TypeTextError, ValueType, free_names, parse_type, substitute
+from ..ir.value_type import (
+    TypeTextError,
+    ValueType,
+    parse_known,
+    parse_type,
+    settled,
+    substitute,
+)
 from .block_params import refuse_params, template_named
 from .blocks import infer_part
+from .limits import DEEPEST
 from .params import MISSING
 from .ports import (
     Checker,
     Given,
     NoOutput,
     Reads,
-    bind_ports,
+    as_meant,
     fit_ports,
     report_no_output,
+    report_unknown_ports,
     report_unwired,
 )
 from .repeats import check_outputs, fit_repeat, fits_count, read_count
-from .wiring import report_unknown, report_unused
+from .wiring import order_nodes, report_unknown, report_unused
 
 MOST_TYPED = 4_000
 """Maximum number of typed nodes; a template counts once for each combination of port types."""
 TYPE_HELP = "a type is a kind and its axes, such as 'f[B S 512]' or 'ids:37000[B T]'"
 
 
-def type_of_text(checker: Checker, text: str, at: str) -> tuple[ValueType, bool] | None:
-    """Parse a type of the spec, or report why it cannot be parsed."""
+class TypeRead(NamedTuple):
+    """A type of the spec, as far as it can be parsed."""
+
+    type: ValueType
+    optional: bool
+    sound: bool = True
+    """Whether all of it could be parsed; otherwise some axes are unknown."""
+
+
+def type_of_text(checker: Checker, text: str, at: str) -> TypeRead | None:
+    """Parse a type of the spec, or report why it cannot be parsed.
+
+    Returns:
+        The type, with unknown axes where it is wrong or reads a param with a mistake; None if even
+        the kind is unknown.
+    """
     values = checker.values.known
-    if any(values.get(name) is MISSING for name in words_in(text)):
-        return None
-    try:
-        type_, optional = parse_type(text, values, checker.axes)
-    except TypeTextError as error:
-        word, known = error.word, error.known
-        help_, fix = TYPE_HELP, None
-        if word:
-            spelled = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "{}", text)
-            help_, fix = did_you_mean(word, known), respelled(at, word, known, spelled)
-        checker.report(code=error.code, at=at, problem=str(error), help=help_, fix=fix)
-        return None
-    return type_, optional
+    if not any(values.get(name) is MISSING for name in words_in(text)):
+        try:
+            return TypeRead(*parse_type(text, values, checker.axes))
+        except TypeTextError as error:
+            word, choices = error.word, error.known
+            help_, fix = TYPE_HELP, None
+            if word:
+                spelled = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "{}", text)
+                help_ = did_you_mean(word, choices)
+                fix = respelled(at, word, choices, spelled)
+            checker.report(code=error.code, at=at, problem=str(error), help=help_, fix=fix)
+    known = parse_known(text, values, checker.axes)
+    return None if known is None else TypeRead(*known, sound=False)
 
 
 def infer_scope(
@@ -81,12 +103,12 @@ def infer_scope(
         absent: optional inputs that are not wired; wires that read them are ignored.
 
     Returns:
-        The scope, without the nodes that could not be typed.
+        The scope, without the nodes whose blocks are unknown.
     """
     absent = frozenset(absent)
     live = {key: _without(checker, absent, key, node, at) for key, node in nodes.items()}
     wanted, checker.wanted = checker.wanted, []
-    order, broken = _order(checker, live, inputs, at)
+    order, live, guessed, cyclic = order_nodes(checker, live, inputs, at)
     values: dict[str, Given | None] = {
         port: None if type_ is None else Given(type_, f"input {port}")
         for port, type_ in inputs.items()
@@ -94,27 +116,23 @@ def infer_scope(
     gives: dict[str, tuple[str, ...]] = {}
     placed = []
     for key in order:
-        here = at + pointer("nodes", key)
         node = live[key]
-        given = _reads(values, gives, node.in_)
-        made = (
-            _infer_repeat(checker, key, node, given, here)
+        given = _reads(values, gives, node.in_, guessed.get(key, frozenset()))
+        typed = (
+            _infer_repeat(checker, key, node, given, at + pointer("nodes", key))
             if isinstance(node, RepeatNode)
-            else _infer_use(checker, key, node, given, here)
+            else _infer_use(checker, key, node, given, at + pointer("nodes", key))
         )
-        if made is None or key in broken:
-            broken.add(key)
-            guess = _outputs_of(checker, node, given, here) if made is None else made.outputs
-            if guess is not None:
-                gives[key] = tuple(guess)
-                for port, type_ in guess.items():
-                    given_ = None if type_ is None else Given(type_, f"{key}.{port}")
-                    values[f"{key}.{port}"] = given_
+        if typed.node is None:
+            checker.unplaced.add(at + pointer("nodes", key))
+        else:
+            placed.append(typed.node)
+        if typed.ports is None:
             continue
-        placed.append(made)
-        gives[key] = tuple(made.outputs)
-        for port, type_ in made.outputs.items():
-            values[f"{key}.{port}"] = Given(type_, f"{key}.{port}")
+        gives[key] = typed.ports
+        for port in typed.ports:
+            type_ = typed.node.outputs.get(port) if typed.node is not None else None
+            values[f"{key}.{port}"] = None if type_ is None else Given(type_, f"{key}.{port}")
     ends = {}
     for port, value in outputs.items():
         where = at + pointer("outputs", port)
@@ -125,13 +143,9 @@ def infer_scope(
                 problem=f"output '{port}' returns input '{value}', which is not wired",
                 help=f"wire '{value}' wherever the template is used, and remove its '?'",
             )
-        elif (
-            _resolves(checker, value, nodes, inputs, values, gives, where)
-            and value.partition(".")[0] not in broken
-        ):
+        elif _resolves(checker, value, nodes, inputs, values, gives, where):
             ends[port] = value
-    if len(order) == len(nodes):
-        # Nodes in a cycle have not been typed: one of them may read a value that seems unused.
+    if not cyclic and not _lacks_wires(checker, nodes, at):
         names = {**dict.fromkeys(absent), **inputs}
         report_unused(checker, nodes, outputs, names, values, at)
     checker.wanted = wanted
@@ -139,30 +153,18 @@ def infer_scope(
     return Scope(name=name, inputs=known, outputs=ends, nodes=tuple(placed), doc=doc)
 
 
-def _outputs_of(
-    checker: Checker, node: UseNode | RepeatNode, given: Reads, at: str
-) -> Mapping[str, ValueType | None] | None:
-    """Return the outputs of a node with a mistake, as far as they are known.
+def _lacks_wires(checker: Checker, nodes: Mapping[str, UseNode | RepeatNode], at: str) -> bool:
+    """Return whether an unknown block has no wires, and may be meant to read any value."""
+    places = (at + pointer("nodes", key) for key, node in nodes.items() if not node.in_)
+    return not checker.unplaced.isdisjoint(places)
 
-    The type of a port is None if it is unknown; a carried value has the type that enters.
-    """
-    name = node.block if isinstance(node, RepeatNode) else node.use
-    template = checker.templates.get(name)
-    if template is None or name in checker.inside:
-        return None if isinstance(node, RepeatNode) else checker.outputs_of.get(at)
-    if not isinstance(node, RepeatNode):
-        return dict.fromkeys(template.outputs)
-    if not {*node.carry, *node.collect} <= template.outputs.keys():
-        return None
-    ports = {port_.name: port_.type for port_ in template_ports(checker, name) or ()}
-    bound = bind_ports(template_ports(checker, name) or (), given, {})
-    if not {*node.carry} <= ports.keys():
-        return dict.fromkeys((*node.carry, *node.collect))
-    known = {
-        port: substitute(ports[port], bound) if free_names(ports[port]) <= bound.keys() else None
-        for port in node.carry
-    }
-    return {**dict.fromkeys(node.collect), **known}
+
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    """A node, and the names of its outputs; None where they are unknown."""
+
+    node: Node | None
+    ports: tuple[str, ...] | None
 
 
 def _without(
@@ -176,56 +178,32 @@ def _without(
     return node.model_copy(update={"in_": wires}) if cut else node
 
 
-def _order(
-    checker: Checker,
-    nodes: Mapping[str, UseNode | RepeatNode],
-    inputs: Mapping[str, ValueType | None],
-    at: str,
-) -> tuple[list[str], set[str]]:
-    """Return the nodes in topological order, and those with unknown or cyclic wires."""
-    wiring, broken = nx.DiGraph(), set()
-    wiring.add_nodes_from(nodes)
-    for key, node in nodes.items():
-        for port, value in node.in_.items():
-            here = at + pointer("nodes", key, "in", port)
-            source, dot, _ = value.partition(".")
-            if dot and source in nodes:
-                wiring.add_edge(source, key)
-            elif not dot and value in inputs:
-                continue
-            else:
-                broken.add(key)
-                report_unknown(checker, value, nodes, inputs, here)
-    for cycle in list(nx.strongly_connected_components(wiring)):
-        first = min(cycle)
-        if len(cycle) > 1 or wiring.has_edge(first, first):
-            names = ", ".join(f"'{name}'" for name in sorted(cycle))
-            checker.report(
-                code="W02",
-                at=at + pointer("nodes", first),
-                problem=f"nodes read each other in a cycle: {names}",
-                help="remove one of these wires; pass a value to the next copy of a repeat with"
-                " 'carry'",
-            )
-            broken |= cycle
-            wiring.remove_nodes_from(cycle)
-    return list(nx.lexicographical_topological_sort(wiring)), broken
-
-
 def _reads(
     values: Mapping[str, Given | None],
     gives: Mapping[str, tuple[str, ...]],
     wires: Mapping[str, str],
+    guessed: Collection[str],
 ) -> Reads:
-    """Return what each port reads; None if the outputs of the node are unknown."""
+    """Return what each port reads; None if the type of the value is unknown.
+
+    Args:
+        values: value to its type.
+        gives: node to its outputs, where they are known.
+        wires: port to the value that it reads.
+        guessed: ports whose wires have mistakes and are replaced by guesses.
+    """
     reads: dict[str, Given | NoOutput | None] = {}
     for port_, value in wires.items():
         source, _, out = value.partition(".")
-        reads[port_] = (
-            NoOutput(source, out, gives[source])
-            if value not in values and source in gives
-            else values.get(value)
-        )
+        if value not in values and source in gives:
+            known = gives[source]
+            near = nearest(out, known) or (known[0] if len(known) == 1 else "")
+            meant = values.get(f"{source}.{near}")
+            meant = None if meant is None else replace(meant, guessed=True)
+            reads[port_] = meant if port_ in guessed else NoOutput(source, out, known, meant)
+            continue
+        read = values.get(value)
+        reads[port_] = replace(read, guessed=True) if read and port_ in guessed else read
     return reads
 
 
@@ -249,48 +227,48 @@ def _resolves(
     return False
 
 
-def _infer_use(
-    checker: Checker,
-    key: str,
-    node: UseNode,
-    given: Reads,
-    at: str,
-) -> Node | None:
+def _infer_use(checker: Checker, key: str, node: UseNode, given: Reads, at: str) -> _Typed:
     name = template_named(checker, node)
     if name:
         refuse_params(checker, node, name, at)
         body = infer_template(checker, name, given, at)
         if body is None:
-            return None
-        return TemplateNode(name=key, at=at, wires=node.in_, outputs=body.gives(), body=body)
+            return _Typed(None, None)
+        ports = tuple(checker.templates[name].outputs)
+        outputs = body.gives()
+        return _Typed(
+            TemplateNode(name=key, at=at, wires=node.in_, outputs=outputs, body=body), ports
+        )
     part = infer_part(checker, node, given, at, wires_at=at + pointer("in"))
     if part is None:
-        return None
-    return BlockNode(name=key, at=at, wires=node.in_, outputs=part.outputs, part=part)
+        return _Typed(None, None)
+    made = BlockNode(name=key, at=at, wires=node.in_, outputs=part.outputs, part=part)
+    return _Typed(made, tuple(port.name for port in part.signature.outputs))
 
 
-def _infer_repeat(
-    checker: Checker,
-    key: str,
-    node: RepeatNode,
-    given: Reads,
-    at: str,
-) -> Node | None:
+def _infer_repeat(checker: Checker, key: str, node: RepeatNode, given: Reads, at: str) -> _Typed:
     count = read_count(checker, node, at)
+    if count is MISSING:
+        checker.uncounted.add(at)
     body = infer_template(checker, node.block, given, at, where=at + pointer("block"))
     others: dict[int, Scope] = {}
-    sound = body is not None and count is not MISSING
     for index, name in node.instead.items():
         where = at + pointer("instead", index)
         other = infer_template(checker, name, given, at, where=where)
-        sound = sound and other is not None
         fits = name not in checker.templates or fits_count(checker, node, int(index), count, where)
         if other is not None and fits:
             others[int(index)] = other
-    if body is None or not sound or len(others) < len(node.instead):
+    meant = meant_template(checker, node.block)
+    if meant is None:
+        check_outputs(checker, node, None, at)
+        return _Typed(None, None)
+    node = node.model_copy(update={"block": meant})
+    ports = (*node.carry, *node.collect)
+    known = ports if {*ports} <= checker.templates[meant].outputs.keys() else None
+    if body is None:
         check_outputs(checker, node, body, at)
-        return None
-    return fit_repeat(checker, key, node, count, body, others, at)
+        return _Typed(None, known)
+    return _Typed(fit_repeat(checker, key, node, count, body, others, at), known)
 
 
 def infer_template(
@@ -301,8 +279,9 @@ def infer_template(
     where: str = "",
 ) -> Scope | None:
     """Type the inside of a template for the values that one node wires to it."""
-    template = checker.templates.get(name)
-    if template is None:
+    if name in checker.lost.entries("/blocks"):
+        return None
+    if name not in checker.templates:
         near = nearest(name, checker.templates)
         checker.excused |= {near} if near else checker.templates.keys()
         help_ = did_you_mean(name, checker.templates) or "add it to 'blocks'"
@@ -313,7 +292,9 @@ def infer_template(
             help=help_,
             fix=respelled(where, name, checker.templates),
         )
-        return None
+        name = meant_template(checker, name) or ""
+        if not name:
+            return None
     if name in checker.inside:
         chain = [*checker.inside[checker.inside.index(name) :], name]
         checker.report(
@@ -322,35 +303,40 @@ def infer_template(
             problem=f"template '{name}' contains itself: {' -> '.join(chain)}",
             help="use 'repeat' for copies in a row",
         )
+    if name in checker.inside or len(checker.inside) > DEEPEST:
         return None
-    ports = template_ports(checker, name)
-    bound = None
-    if ports is not None:
-        bound = fit_ports(checker, ports, given, {}, name, at + pointer("in"), {})
-        report_unwired(checker, ports, given, name, at)
+    template, ports = checker.templates[name], template_ports(checker, name)
+    meant = as_meant(ports, given)
+    report_unknown_ports(checker, template.inputs, given, name, at + pointer("in"))
+    before = checker.misfits
+    fitted = fit_ports(checker, ports, meant, {}, name, at + pointer("in"))
+    certain = fitted.certain(checker.misfits - before)
+    report_unwired(checker, ports, given, name, at)
     types: dict[str, ValueType | None] = dict.fromkeys(template.inputs)
-    for port_ in ports or ():
-        # Even if the wires do not fit, ports without free names have their declared types.
-        if bound is not None:
-            types[port_.name] = substitute(port_.type, bound)
-        elif not free_names(port_.type):
-            types[port_.name] = port_.type
-    absent = frozenset(p.name for p in ports or () if p.optional and p.name not in given)
+    types |= {port_.name: settled(substitute(port_.type, certain)) for port_ in ports}
+    absent = frozenset(p.name for p in ports if p.optional and p.name not in meant)
     types = {key: type_ for key, type_ in types.items() if key not in absent}
-    body = _typed_template(checker, name, types, absent)
-    return body if bound is not None else None
+    return _typed_template(checker, name, types, absent)
 
 
-def template_ports(checker: Checker, name: str) -> list[Port] | None:
-    """Return the ports of a template; None if the type of one cannot be parsed."""
+def meant_template(checker: Checker, name: str) -> str | None:
+    """Return a template, or the template that a misspelled name most likely means."""
+    if name in checker.templates:
+        return name
+    lost = checker.lost.entries("/blocks")
+    near = nearest(name, [*checker.templates, *lost])
+    return near if near in checker.templates else None
+
+
+def template_ports(checker: Checker, name: str) -> list[Port]:
+    """Return the ports of a template, without those whose kind is unknown."""
     at = pointer("blocks", name, "inputs")
     ports = []
-    texts = checker.templates[name].inputs
-    for key, text in texts.items():
+    for key, text in checker.templates[name].inputs.items():
         read = type_of_text(checker, text, at + pointer(key))
         if read is not None:
-            ports.append(Port(key, read[0], read[1]))
-    return ports if len(ports) == len(texts) else None
+            ports.append(Port(key, read.type, read.optional))
+    return ports
 
 
 def _few_enough(checker: Checker, name: str, count: int) -> bool:
@@ -389,8 +375,5 @@ def _typed_template(
         absent=absent,
     )
     checker.inside.pop()
-    complete = (
-        len(body.nodes) == len(template.nodes) and body.outputs.keys() == template.outputs.keys()
-    )
-    checker.typed[key] = body if complete else None
-    return body if complete else None
+    checker.typed[key] = body
+    return body

@@ -1,13 +1,17 @@
-"""Ties: check that tied parameters exist and have the same shape."""
+"""Ties: check that tied parameters exist and have the same shape, and count each once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
 
-from ...specs.findings import did_you_mean, pointer, respelled
+from ...specs.findings import did_you_mean, nearest, pointer, respelled
 from ...specs.form import Spec
-from ..ir.graph import BlockNode, RepeatNode, Scope
+from ...specs.recovery.lost import scope_of
+from ..ir.graph import BlockNode, Graph, Part, RepeatNode, Scope
 from .params import Report
+from .ports import Checker
 
 _SUGGESTED = 2_000
 """Maximum number of nodes for which all parameters are searched for a suggestion."""
@@ -15,14 +19,20 @@ EACH = "*"
 """In a path, stands for the number of every copy of a repeat."""
 
 
-def written_out(spec: Spec, root: Scope) -> tuple[tuple[str, ...], ...]:
+def written_out(spec: Spec, root: Scope, *, expand: bool = True) -> tuple[tuple[str, ...], ...]:
     """Return the groups of tied parameters, with `*` expanded to every copy.
 
     Args:
         spec: the spec as written, with valid ties.
         root: its scope.
+        expand: whether to expand `*`; there may be too many copies.
     """
-    groups = (tuple(copy for path in group for copy in _copies(root, path)) for group in spec.tie)
+    seen = set[str]()
+    groups = []
+    for group in spec.tie:
+        written = [copy for path in group for copy in (_copies(root, path) if expand else (path,))]
+        groups.append(tuple(path for path in dict.fromkeys(written) if path not in seen))
+        seen.update(written)
     return tuple(group for group in groups if len(group) > 1)
 
 
@@ -41,21 +51,24 @@ def _copies(scope: Scope, path: str) -> Iterator[str]:
                 yield from (f"{name}.{index}.{inner}" for inner in _copies(body, rest))
 
 
-def check_ties(spec: Spec, root: Scope, report: Report) -> None:
+def check_ties(spec: Spec, root: Scope, checker: Checker, *, expand: bool = True) -> None:
     """Report tied paths that do not exist, occur twice, or have different shapes.
 
     Args:
         spec: the spec as written.
-        root: its scope; nodes that could not be typed are missing, and paths below
-            them are not checked.
-        report: called with findings.
+        root: its scope; paths into parts that are unknown are not checked.
+        checker: the state of the check.
+        expand: whether to check paths with `*`; there may be too many copies.
     """
-    untyped = spec.nodes.keys() - {node.name for node in root.nodes}
+    report, doubts = checker.report, _Doubts.of(checker)
     seen: set[str] = set()
     for index, group in enumerate(spec.tie):
         at = pointer("tie", index)
         members = [
-            (place, copy) for place, path in enumerate(group) for copy in _copies(root, path)
+            (place, copy)
+            for place, path in enumerate(group)
+            if expand or EACH not in path
+            for copy in _copies(root, path)
         ]
         single = len(group) < 2 and EACH not in "".join(group)  # noqa: PLR2004 - a tie has two ends
         if single:
@@ -81,11 +94,12 @@ def check_ties(spec: Spec, root: Scope, report: Report) -> None:
         for place, path in members:
             here = at + pointer(place)
             shape = root.shape_of(path)
+            certain = _is_certain(root, path, doubts)
             if shape is not None:
-                shapes[path] = shape
-            elif path.partition(".")[0] not in untyped and place not in unknown:
+                shapes |= {path: shape} if certain else {}
+            elif certain and place not in unknown:
                 unknown.add(place)
-                _report_unknown(root, path, here, report)
+                _report_unknown(root if expand else None, path, here, report)
         if len(set(shapes.values())) > 1:
             report(
                 code="T06",
@@ -96,9 +110,71 @@ def check_ties(spec: Spec, root: Scope, report: Report) -> None:
             )
 
 
-def _report_unknown(root: Scope, path: str, at: str, report: Report) -> None:
-    copies = sum(node.repeat if isinstance(node, RepeatNode) else 1 for node in root.nodes)
-    known = root.weights() if copies <= _SUGGESTED else {}
+@dataclass(frozen=True, slots=True)
+class _Doubts:
+    """Places of parts whose parameters are not certain, because of other mistakes."""
+
+    unsized: Mapping[str, frozenset[str]]
+    """Pointers of nodes to the uses of blocks in them whose parameters have unknown shapes."""
+    unnamed: Mapping[str, frozenset[str]]
+    """The same for blocks of which some parameters are unknown."""
+    checker: Checker
+
+    @classmethod
+    def of(cls, checker: Checker) -> _Doubts:
+        """Return the doubts of a check."""
+        return cls(_by_node(checker.unsized), _by_node(checker.unnamed), checker)
+
+    def __bool__(self) -> bool:
+        """Return whether anything is not certain."""
+        checker = self.checker
+        places = checker.unsized or checker.unnamed or checker.unplaced or checker.uncounted
+        return bool(places or checker.lost.places)
+
+    def uses(self, at: str) -> frozenset[str]:
+        """Return the uses in a node of which some parameters are not certain."""
+        return self.unsized.get(at, frozenset()) | self.unnamed.get(at, frozenset())
+
+
+def _by_node(uses: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return the pointers of nodes to those of the uses in them."""
+    nodes: dict[str, set[str]] = {}
+    for at in uses:
+        scope, keys = scope_of(at)
+        nodes.setdefault("/".join([scope, *keys[:2]]), set()).add(at)
+    return {node: frozenset(inside) for node, inside in nodes.items()}
+
+
+def _is_certain(scope: Scope, path: str, doubts: _Doubts, at: str = "") -> bool:
+    """Return whether a parameter, or the lack of one, is not the consequence of a mistake."""
+    checker = doubts.checker
+    if not doubts:
+        return True
+    name, _, rest = path.partition(".")
+    node = next((node for node in scope.nodes if node.name == name), None)
+    if node is None:
+        nodes = f"{at}/nodes"
+        lost = checker.lost.entries(nodes)
+        return nodes + pointer(name) not in checker.unplaced and not nearest(name, lost)
+    if isinstance(node, BlockNode):
+        known = rest in node.part.weights()
+        return not (doubts.uses(node.at) if known else node.at in doubts.unnamed)
+    body = node.body
+    if isinstance(node, RepeatNode) and not node.share:
+        number, _, rest = rest.partition(".")
+        if node.at in checker.uncounted:
+            return False
+        if not number.isdecimal() or int(number[:6]) >= node.repeat:
+            return True
+        body = node.instead.get(int(number), node.body)
+    return _is_certain(body, rest, doubts, pointer("blocks", body.name))
+
+
+def _report_unknown(root: Scope | None, path: str, at: str, report: Report) -> None:
+    """Report an unknown path; without a scope, without a suggestion."""
+    nodes = root.nodes if root is not None else ()
+    copies = sum(node.repeat if isinstance(node, RepeatNode) else 1 for node in nodes)
+    known = root.weights() if root is not None and copies <= _SUGGESTED else {}
     report(
         code="N07",
         at=at,
@@ -106,3 +182,61 @@ def _report_unknown(root: Scope, path: str, at: str, report: Report) -> None:
         help=did_you_mean(path, known) or "'weft show' lists the nodes",
         fix=respelled(at, path, known),
     )
+
+
+def least_size(checker: Checker, graph: Graph) -> int | None:
+    """Return how many parameters a graph has at least, whatever the mistakes in its spec.
+
+    Returns:
+        The number of parameters of which the shape is certain; None if all are certain.
+    """
+    doubts = _Doubts.of(checker)
+    sound = not any(at.startswith("/tie") for at in checker.lost.places)
+    ties = [[(path, graph.root.shape_of(path)) for path in group] for group in graph.ties]
+    sound = sound and all(shape is not None for group in ties for _, shape in group)
+    if sound and not (checker.unplaced or doubts.unsized or doubts.unnamed or checker.uncounted):
+        return None
+    if any(at == "/tie" for at in checker.lost.places):
+        return 0
+    total = graph.root.parameters() - _uncertain(graph.root, doubts)
+    for group in ties:
+        sizes = [
+            prod(shape)
+            for path, shape in group
+            if shape is not None and _is_certain(graph.root, path, doubts)
+        ]
+        # A path that is wrong may have been meant to tie another parameter.
+        wrong = sum(shape is None for _, shape in group)
+        total -= sum(sizes[1:]) + wrong * max(sizes, default=0)
+    return max(0, total)
+
+
+def _uncertain(scope: Scope, doubts: _Doubts) -> int:
+    """Return the number of parameters in a scope and below that are not certain."""
+    sizes: dict[int, int] = {}
+
+    def measured(here: Scope) -> int:
+        if id(here) not in sizes:
+            sizes[id(here)] = sum(
+                _in_node(node, doubts.uses(node.at))
+                if isinstance(node, BlockNode)
+                else sum(measured(body) * count for _, body, count in node.insides())
+                for node in here.nodes
+            )
+        return sizes[id(here)]
+
+    return measured(scope)
+
+
+def _in_node(node: BlockNode, uses: frozenset[str]) -> int:
+    """Return the number of parameters in some uses in a node; all if one is not found there."""
+    inside = {*uses}
+    total, waiting = 0, [(node.at, node.part)] if inside else []
+    while waiting:
+        at, part = waiting.pop()
+        if at in inside:
+            inside.remove(at)
+            total += sum(map(prod, part.block.weights(part.arguments).values()))
+        slots = ((f"{at}/fill/{slot}", inner) for slot, inner in part.fill.items())
+        waiting += [(below, inner) for below, inner in slots if isinstance(inner, Part)]
+    return node.parameters() if inside else total

@@ -4,11 +4,85 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+import networkx as nx
+
 from ...specs.findings import did_you_mean, nearest, pointer, respelled
 from ...specs.form import RepeatNode, UseNode
 from ...specs.text.edits import Fix, removing, replacing
-from ..ir.value_type import Misfit, fit
+from ..ir.value_type import Misfit, ValueType, fit
 from .ports import Checker, Given
+
+_Nodes = Mapping[str, UseNode | RepeatNode]
+
+
+def order_nodes(
+    checker: Checker, nodes: _Nodes, inputs: Mapping[str, ValueType | None], at: str
+) -> tuple[list[str], dict[str, UseNode | RepeatNode], dict[str, frozenset[str]], bool]:
+    """Return the nodes of a scope in topological order, and report wires that have no source.
+
+    A misspelled wire is replaced by the value that it most likely meant, and a cycle is cut.
+
+    Args:
+        checker: the state that the scopes share.
+        nodes: the nodes as written.
+        inputs: the inputs of the scope.
+        at: JSON Pointer of the scope.
+
+    Returns:
+        The names in order, the nodes with the replaced wires, the ports of each node whose wires
+        are guesses, and whether there are cycles.
+    """
+    wiring = nx.DiGraph()
+    wiring.add_nodes_from(nodes)
+    guesses: dict[str, dict[str, str]] = {}
+    for key, node in nodes.items():
+        for port, value in node.in_.items():
+            source, dot, _ = value.partition(".")
+            if dot and source in nodes:
+                wiring.add_edge(source, key)
+            elif dot or value not in inputs:
+                report_unknown(
+                    checker, value, nodes, inputs, at + pointer("nodes", key, "in", port)
+                )
+                guesses.setdefault(key, {})[port] = value
+    for key, wires in guesses.items():
+        for port, value in wires.items():
+            kind, near = _meant(value, nodes, inputs)
+            wires[port] = near
+            if kind == "node":
+                closes = nx.has_path(wiring, key, near)
+                wires[port] = "" if closes else f"{near}.{value.partition('.')[2]}"
+                wiring.add_edges_from([] if closes else [(near, key)])
+    cyclic = False
+    for cycle in list(nx.strongly_connected_components(wiring)):
+        first = min(cycle)
+        if len(cycle) > 1 or wiring.has_edge(first, first):
+            names = ", ".join(f"'{name}'" for name in sorted(cycle))
+            checker.report(
+                code="W02",
+                at=at + pointer("nodes", first),
+                problem=f"nodes read each other in a cycle: {names}",
+                help="remove one of these wires; pass a value to the next copy of a repeat with"
+                " 'carry'",
+            )
+            _cut(wiring, cycle)
+            cyclic = True
+    live = {
+        key: node.model_copy(update={"in_": {**node.in_, **guesses[key]}})
+        if key in guesses
+        else node
+        for key, node in nodes.items()
+    }
+    guessed = {key: frozenset(wires) for key, wires in guesses.items()}
+    return list(nx.lexicographical_topological_sort(wiring)), live, guessed, cyclic
+
+
+def _cut(wiring: nx.DiGraph, cycle: set[str]) -> None:
+    """Remove the wires of a cycle that lead back to a node before, in alphabetical order."""
+    names = sorted(cycle)
+    place = {name: index for index, name in enumerate(names)}
+    back = [(a, b) for a, b in wiring.edges(names) if b in cycle and place[a] >= place[b]]
+    wiring.remove_edges_from(back)
 
 
 def report_unknown(
@@ -16,6 +90,10 @@ def report_unknown(
 ) -> None:
     """Report a wire to a value that no node or input of a scope provides."""
     source, dot, _ = value.partition(".")
+    scope = at.rpartition("/nodes/" if "/nodes/" in at else "/outputs/")[0]
+    lost = checker.lost.entries(f"{scope}/nodes") | checker.lost.entries(f"{scope}/inputs")
+    if nearest(source, lost):
+        return
     kind, near = _meant(value, nodes, inputs)
     if dot and source in inputs:
         problem, help_ = f"'{source}' is an input, not a node", f"write only '{source}'"

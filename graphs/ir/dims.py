@@ -13,12 +13,16 @@ from collections.abc import Callable, Mapping
 Axis = int | str
 """A number, the normal form of a combination (`T`, `T+1`, `2*S`, `S+T-1`), or a free name."""
 
+UNKNOWN = "?"
+"""An axis that a mistake elsewhere leaves unknown: it fits any axis."""
+
 LARGEST = 10**9
 """Largest factor or constant."""
 MOST_TERMS = 8
 """Maximum number of axes in one combination."""
 _TERM = re.compile(r"(?P<sign>[+-]?)(?:(?P<factor>\d+)\*?)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)?")
 _LONGEST = 100
+_NO_NAMES = ("...", UNKNOWN)
 
 Terms = Mapping[str, int]
 """Name to factor; `""` is the constant."""
@@ -83,7 +87,7 @@ def axis_of(terms: Terms) -> Axis:
 
 def is_arithmetic(axis: Axis) -> bool:
     """Return whether an axis is a combination rather than a single name or number."""
-    return isinstance(axis, str) and not axis.isidentifier() and axis != "..."
+    return isinstance(axis, str) and not axis.isidentifier() and axis not in _NO_NAMES
 
 
 def names_of(axis: Axis) -> frozenset[str]:
@@ -92,7 +96,7 @@ def names_of(axis: Axis) -> frozenset[str]:
     >>> sorted(names_of("2*S+T-1"))
     ['S', 'T']
     """
-    if isinstance(axis, int) or axis == "...":
+    if isinstance(axis, int) or axis in _NO_NAMES:
         return frozenset()
     return frozenset(terms_of(axis).keys() - {""}) if is_arithmetic(axis) else frozenset({axis})
 
@@ -109,6 +113,8 @@ def replaced(axis: Axis, values: Callable[[str], Axis | None]) -> Axis:
     total: dict[str, int] = {}
     for name, factor in terms_of(axis).items():
         value = values(name) if name else None
+        if value == UNKNOWN:
+            return UNKNOWN
         inner = {name: 1} if value is None else terms_of(value)
         for key, times in inner.items():
             total[key] = total.get(key, 0) + factor * times

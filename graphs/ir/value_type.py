@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...specs.expressions import ExpressionError, evaluate, words_in
-from .dims import Axis, AxisError, axis_of, is_arithmetic, names_of, replaced, solve, terms_of
+from .dims import (
+    UNKNOWN,
+    Axis,
+    AxisError,
+    axis_of,
+    is_arithmetic,
+    names_of,
+    replaced,
+    solve,
+    terms_of,
+)
 
 KINDS: Mapping[str, str] = {
     "f": "activations; their precision is the run's policy",
@@ -42,6 +52,8 @@ _TYPE = re.compile(
 )
 
 
+_LOOSE = re.compile(r"\s*(?P<kind>[a-z]+)(?::(?P<size>[^\[\]]*))?(?:\[(?P<axes>[^\[\]]*)\])?")
+"""The beginning of a type; only the kind is required."""
 _PLAIN = re.compile(r"[1-9][0-9]{0,8}")
 """A size that is a plain number."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -128,6 +140,36 @@ def parse_type(
     )
 
 
+def parse_known(
+    text: str, params: Mapping[str, Any], axes: Mapping[str, str]
+) -> tuple[ValueType, bool] | None:
+    """Return what is known of a type that cannot be parsed, or None if its kind is unknown.
+
+    A wrong axis or size is unknown, and so is the number of axes without brackets.
+
+    Args:
+        text: the type.
+        params: values of the names that sizes may contain; the others are unknown.
+        axes: the graph's axes.
+    """
+    found = _LOOSE.match(text)
+    if found is None or found["kind"] not in KINDS:
+        return None
+
+    def known(word: str) -> Axis:
+        try:
+            return _axis(word, params, axes)
+        except TypeTextError:
+            return UNKNOWN
+
+    kind, words = found["kind"], found["axes"]
+    size = known((found["size"] or UNKNOWN).strip()) if kind in SIZED else None
+    parts = ["..."] if words is None else words.split()
+    if "..." in parts:
+        parts = parts[len(parts) - 1 - parts[::-1].index("...") :]
+    return ValueType(kind, tuple(map(known, parts)), size), text.rstrip().endswith("?")
+
+
 def _axis(word: str, params: Mapping[str, Any], axes: Mapping[str, str] | None) -> Axis:
     if word == "...":
         return word
@@ -202,12 +244,14 @@ def fit(
         return Misfit("T02", f"kind is {given.kind}, not {wanted.kind}", str(wanted))
     want_axes, give_axes = wanted.axes, given.axes
     bindings = dict(bound)
-    if want_axes[:1] == ("...",):
+    if give_axes[:1] == ("...",):  # the number of axes is unknown
+        want_axes, give_axes = _last(want_axes, give_axes)
+    elif want_axes[:1] == ("...",):
         rest = len(want_axes) - 1
         if len(give_axes) >= rest:
             lead = give_axes[: len(give_axes) - rest]
             known = bindings.setdefault("...", lead)
-            if known != lead:
+            if not alike(known, lead):
                 return Misfit(
                     "T03",
                     f"leading axes are {_axes(lead)}, not {_axes(known)}"
@@ -223,7 +267,7 @@ def fit(
         pairs.append((wanted.size, given.size, "size"))
     for want, give, what in pairs:
         known = _matched(want, give, bindings)
-        if known != give:
+        if known != give and UNKNOWN not in (known, give):
             free = any(map(_is_free, names_of(want)))
             name = f"{what} '{want}' is {known}" if free else f"{what} is {known}"
             if free and known == want:
@@ -233,10 +277,59 @@ def fit(
     return bindings
 
 
+def _last(want: tuple[Axis, ...], give: tuple[Axis, ...]) -> tuple[tuple[Axis, ...], ...]:
+    """Return the last axes of a port and of a value whose first axes are unknown."""
+    length = min(len(want) - (want[:1] == ("...",)), len(give) - 1)
+    return want[len(want) - length :], give[len(give) - length :]
+
+
+def alike(one: tuple[Axis, ...], other: tuple[Axis, ...]) -> bool:
+    """Return whether two sequences of axes are equal, as far as both are known."""
+    if "..." in (*one[:1], *other[:1]):
+        one, other = one[::-1], other[::-1]  # the last axes are known
+        pairs = [pair for pair in zip(one, other, strict=False) if "..." not in pair]
+    elif len(one) != len(other):
+        return False
+    else:
+        pairs = list(zip(one, other, strict=True))
+    return all(a == b or UNKNOWN in (a, b) for a, b in pairs)
+
+
+def same_type(one: ValueType, other: ValueType) -> bool:
+    """Return whether two types are equal, as far as both are known."""
+    sizes = one.size, other.size
+    return (
+        one.kind == other.kind
+        and alike(one.axes, other.axes)
+        and (sizes[0] == sizes[1] or UNKNOWN in sizes)
+    )
+
+
+def settled(type_: ValueType) -> ValueType:
+    """Return a type whose free names, which nothing has bound, are unknown axes.
+
+    >>> str(settled(ValueType("f", ("B", "t", 512))))
+    'f[B ? 512]'
+    """
+
+    def known(axis: Axis) -> Axis:
+        return UNKNOWN if any(map(_is_free, names_of(axis))) else axis
+
+    size = None if type_.size is None else known(type_.size)
+    return ValueType(type_.kind, tuple(map(known, type_.axes)), size)
+
+
+def may_have(type_: ValueType, axis: str) -> bool:
+    """Return whether a type has an axis, or has unknown axes and may have it."""
+    return not {axis, UNKNOWN, "..."}.isdisjoint(type_.axes)
+
+
 def _matched(want: Axis, give: Axis, bindings: Bound) -> Axis:
     """Return a port's axis at this node, binding its free name if only one is unbound."""
     if isinstance(want, int):
         return want
+    if give == UNKNOWN:
+        return UNKNOWN
     known = replaced(want, bindings.get)
     open_ = [name for name in names_of(known) if _is_free(name)] if isinstance(known, str) else []
     if len(open_) != 1:

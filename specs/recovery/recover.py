@@ -18,7 +18,7 @@ from ..form import FORMAT, Spec
 from ..reader import FOR_EDITORS, parse
 from ..upgrade import upgrade_format
 from ..wording import error_place
-from .lost import NOTHING, Lost
+from .lost import NOTHING, Lost, words_of
 
 _CODES = frozenset({"S03", "S04", "N06"})
 """Findings after which the rest of a spec can be read."""
@@ -28,6 +28,8 @@ _DROP: Any = object()
 """Stands for a part that is left out."""
 _PORT = "lost"
 """Name of a port that stands for ports that could not be read."""
+_Losses = dict[str, tuple[frozenset[str] | None, str]]
+"""Pointer of a lost part to its words, and the key next to it that an unknown key resembles."""
 _EMPTY: dict[str, Any] = {"inputs": {}, "outputs": {_PORT: ""}, "nodes": {}, "axes": {}}
 
 
@@ -58,25 +60,27 @@ def recover(value: Any, source: str) -> Recovered:
         made = _repaired(value)
         if made is None:
             raise
-        return Recovered(made[0], error.findings, Lost(frozenset(made[1])))
+        return Recovered(made[0], error.findings, made[1])
 
 
-def _repaired(value: Any) -> tuple[Spec, set[str]] | None:
+def _repaired(value: Any) -> tuple[Spec, Lost] | None:
     if not isinstance(value, dict):
         return None
     made = copy.deepcopy(upgrade_format(value)[0])
     made.pop(FOR_EDITORS, None)
-    lost: set[str] = set()
+    lost: _Losses = {}
     for _ in range(_ROUNDS):
         try:
-            return Spec.model_validate(made), lost
+            words = {at: words for at, (words, _) in lost.items()}
+            extra = frozenset(at for at, (_, near) in lost.items() if near)
+            return Spec.model_validate(made), Lost(frozenset(lost), words, extra)
         except ValidationError as errors:
             for error in reversed(errors.errors()):
                 _repair(made, error, lost)
     return None
 
 
-def _repair(value: dict[str, Any], error: ErrorDetails, lost: set[str]) -> None:
+def _repair(value: dict[str, Any], error: ErrorDetails, lost: _Losses) -> None:
     """Remove or replace the part of a value that one error is about."""
     place, known = error_place(error["loc"], Spec, value)
     try:
@@ -92,7 +96,7 @@ def _repair(value: dict[str, Any], error: ErrorDetails, lost: set[str]) -> None:
         if near and near not in record:
             record[near] = inner
         elif _reads(inner):
-            lost.add(pointer(*place))
+            lost[pointer(*place)] = words_of(inner), near
         return
     if place[0] == "step":
         place, record = ["step"], value
@@ -101,11 +105,13 @@ def _repair(value: dict[str, Any], error: ErrorDetails, lost: set[str]) -> None:
     while filler is _DROP and isinstance(record, list):
         place = place[:-1]  # without one entry, the pointers of the others would shift
         record, filler = _inner(value, place[:-1]), _filler(place)
+    last = place[-1]
+    inner = record.get(last) if isinstance(record, dict) else record[int(last)]
     if filler is _DROP:
-        record.pop(place[-1], None)
+        record.pop(last, None)
     else:
-        record[place[-1]] = filler
-    lost.add(pointer(*place))
+        record[last] = filler
+    lost[pointer(*place)] = words_of(inner), ""
 
 
 def _inner(value: Any, place: list[int | str]) -> Any:

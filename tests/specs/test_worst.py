@@ -137,6 +137,8 @@ GENERIC = spec(
     },
     outputs={"y": "t199.x"},
 )
+UNKNOWN = {"heads": "=p", "d_k": "=p", "bias": "=p", "position": "=p", "window": "=p"}
+ATTENTION = {"use": "attention@1", "params": UNKNOWN}
 TIES = [[f"n{i}.weight", f"n{i}.bias"] for i in range(FULL)]
 WRONG_TIES = [[f"n{i}.wei", f"n{i}.bia"] for i in range(FULL)]
 PORTS = [f"p{i}" for i in range(199)]
@@ -177,6 +179,15 @@ CASES: dict[str, tuple[Any, str]] = {
     "a thousand million layers": (repeat(10**9), "P05"),
     "ten thousand layers": (repeat(10_000), ""),
     "copies that are others": (repeat(10_000, instead={str(i): "t" for i in range(990)}), ""),
+    "params of every node that are unknown": (
+        {**chain(ATTENTION), "params": {"p": "=1//0"}, "require": ["parameters < 1"]},
+        "E01",
+    ),
+    "params that are lost": ({**chain(ATTENTION), "params": []}, "S04"),
+    "budgets and ties of nested repeats": (
+        {**nested(8, 10_000), "tie": [["a.*.a.*.a.wei", "a.b"]], "require": ["parameters < 1"]},
+        "N07",
+    ),
     "nested repeats": (nested(8, 10_000), "P06"),
     "deep templates": (nested(200, 1), "W06"),
     "templates that double": (doubling(30), "P06"),

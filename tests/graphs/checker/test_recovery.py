@@ -38,11 +38,15 @@ def changes(fault: Fault) -> list[str]:
 
 
 def touch(one: Fault, two: Fault) -> bool:
-    """Return whether two faults change the same part."""
+    """Return whether two faults change the same part, or one replaces the place of the other."""
     return any(
         a == b or a.startswith(f"{b}/") or b.startswith(f"{a}/")
         for a in changes(one)
         for b in changes(two)
+    ) or any(
+        other["at"] == part or other["at"].startswith(f"{part}/")
+        for fault, other in ((one, two), (two, one))
+        for part in changes(fault)
     )
 
 
@@ -80,19 +84,24 @@ def found_in(spec: Mapping[str, Any], folder: Path) -> list[tuple[str, str]]:
     return [(finding.code, finding.at) for finding in weft.check(path)]
 
 
-def test_most_pairs_of_mistakes_are_both_reported_and_nothing_else(
-    edit: Edit, tmp_path: Path
+@pytest.mark.parametrize("count", [500, pytest.param(5_000, marks=pytest.mark.slow)])
+def test_of_two_mistakes_in_one_spec_both_are_reported_and_nothing_else(
+    count: int, edit: Edit, tmp_path: Path
 ) -> None:
-    """Of a mistake of form and another one, 90 %; of any two mistakes, 86 %.
+    """Both are reported for 98 % of all pairs, and of the pairs with a mistake of form.
 
-    Some mistakes cannot be seen next to another one: whether a graph can be decoded is not known
-    if a node of it is unknown.
+    For 98 %, nothing else is reported.  All mistakes of `faults.json` that are edits of one spec
+    are combined, except pairs in which one changes a part that the other changes or in which the
+    other is reported: then one of the two is not in the file.
+
+    Pairs that remain hidden are counted.  In most of them, the second is no mistake next to the
+    first, such as a budget of a model that the other edit makes smaller, or cannot be known, such
+    as the ports of a block that does not exist.
     """
-    sample = itertools.islice(pairs(edit, seed=7), 220)
     both: list[bool] = []
     formal: list[bool] = []
     alone: list[bool] = []
-    for one, two, spec in sample:
+    for one, two, spec in itertools.islice(pairs(edit, seed=7), count):
         found = found_in(spec, tmp_path)
         wanted = {(each["code"], each["at"]) for each in (one, two)}
         both.append(wanted <= {*found})
@@ -100,9 +109,10 @@ def test_most_pairs_of_mistakes_are_both_reported_and_nothing_else(
         if one["code"] in FORM or two["code"] in FORM:
             formal.append(both[-1])
 
-    assert len(formal) >= 40
-    assert sum(formal) >= 0.90 * len(formal)
-    assert sum(both) >= 0.86 * len(both)
+    assert len(both) == count
+    assert len(formal) >= count // 5
+    assert sum(formal) >= 0.98 * len(formal)
+    assert sum(both) >= 0.98 * len(both)
     assert sum(alone) >= 0.98 * len(alone)
 
 
