@@ -1,4 +1,4 @@
-"""Reuse of freed memory between training steps (glibc), and its release when it grows."""
+"""Reuse of freed memory between training steps (glibc), its release, and the free memory."""
 
 from __future__ import annotations
 
@@ -83,3 +83,22 @@ def resident() -> int:
         _, total, shared = Path("/proc/self/statm").read_text().split()[:3]
         return (int(total) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
     return 0
+
+
+def available() -> int:
+    """Return the memory in bytes that new processes can use; 0 if unknown.
+
+    A limit of the control group, as in a container, counts as well.
+    """
+    found: list[int] = []
+    with suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        [line] = [one for one in lines if one.startswith("MemAvailable:")]
+        found.append(int(line.split()[1]) * 1024)
+    group = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError, KeyError):
+        limit = int((group / "memory.max").read_text())
+        words = (group / "memory.stat").read_text().split()
+        used = dict(zip(words[::2], words[1::2], strict=False))
+        found.append(max(1, limit - int(used["anon"])))
+    return min(found, default=0)
