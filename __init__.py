@@ -6,6 +6,7 @@
     weft.diff("transformer-base", spec).render()      # the changes, as text
     model = weft.build(spec)                          # a torch.nn.Module
     model(**weft.example_inputs(spec))                # a dict of outputs
+    weft.prove(spec)                                  # decoding, padding, gradients: no fault?
     weft.unpad(model)                                 # train on non-padding tokens only
     weft.compile(model)                               # torch.compile per template
     result = weft.train("multi30k-en-de", out="outputs/m30k")
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from .runtime.model.model import Adapted as Adapted
     from .runtime.model.model import Model as Model
     from .runtime.model.opening import open_folder as open  # noqa: A004
+    from .runtime.prove.prove import prove as prove
+    from .runtime.prove.report import Proof as Proof
     from .runtime.spec.check import check as check
     from .runtime.spec.findings import Findings as Findings
     from .runtime.spec.spec import Spec as Spec
@@ -98,6 +101,7 @@ __all__ = [
     "Parse",
     "Port",
     "Progress",
+    "Proof",
     "Result",
     "Run",
     "Scored",
@@ -123,6 +127,7 @@ __all__ = [
     "load",
     "open",
     "port",
+    "prove",
     "train",
     "unpad",
 ]
@@ -151,6 +156,7 @@ _HOMES = {
     "Parse": "runtime.tasks.parsing.parse",
     "Port": "graphs.ir.block_type",
     "Progress": "runtime.train.context",
+    "Proof": "runtime.prove.report",
     "Result": "runtime.train.context",
     "Run": "runtime.train.run",
     "Scored": "runtime.decode.score",
@@ -175,6 +181,7 @@ _HOMES = {
     "load": "runtime.spec.spec",
     "open": "runtime.model.opening:open_folder",
     "port": "graphs.ir.block_type",
+    "prove": "runtime.prove.prove",
     "train": "runtime.api",
     "unpad": "runtime.train.transforms.unpad",
 }

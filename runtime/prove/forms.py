@@ -1,0 +1,196 @@
+"""Transformed models: compiled and unpadded ones equal the plain model, also in their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...blocks.kernels.unpad import Rows, without_padding
+from ...graphs.ir.dims import evaluate
+from ...graphs.ir.value_type import ValueType
+from ...graphs.passes.unpad import UnpadPlan, plan_unpad
+from ..codegen.generated import program_of
+from ..compile.torch_compile import compile_model
+from ..train.transforms.unpad import unpad
+from .compare import Difference, difference, largest
+from .inputs import Inputs, Masks, draw, mask_inputs, masks_of, prefixes, valid
+from .learning import learn, learned_difference
+from .report import Name, Property
+from .subject import Subject, not_applicable, running
+from .trace import traced
+
+PAD = 0
+"""Id at the ends of rows on an axis without a mask."""
+
+
+def compiled(subject: Subject) -> Property:
+    """Compare one forward and backward pass of the compiled and the eager model."""
+    graph = subject.graph
+    if not program_of(subject.model).templates:
+        reason = "no template is repeated, so weft.compile compiles nothing"
+        return not_applicable("compiled", reason)
+    inputs = draw(graph, subject.sizes, subject.seed, padded=mask_inputs(graph))
+    eager, model = subject.trainable(), subject.trainable()
+    report = compile_model(model, "layers")
+    return _compared(
+        subject,
+        "compiled",
+        f"outputs and gradients with {' and '.join(report.templates)} compiled",
+        (eager, model),
+        inputs,
+        masks_of(graph, inputs),
+        lambda: _layer(subject, eager, model, inputs),
+    )
+
+
+def unpadded(subject: Subject) -> Property:
+    """Compare one forward and backward pass of the unpadded and the padded model."""
+    plan = plan_unpad(subject.graph)
+    notes = [f"axis {axis} stays padded: {why}" for axis, why in plan.padded.items()]
+    if not plan.axes:
+        return not_applicable("unpadded", f"the model cannot be unpadded: {plan.why}")
+    inputs = _padded_inputs(subject, plan)
+    padded, model = subject.trainable(), subject.trainable()
+    unpad(model, pad=PAD)
+    # The masks by which the model is unpadded; outputs are compared where they are true.
+    with running("the unpadded model in training"):
+        rows = _rows(model, inputs)
+    masks = _masks(subject, rows)
+    return _compared(
+        subject,
+        "unpadded",
+        f"outputs and gradients with {' and '.join(plan.axes)} unpadded",
+        (padded, model),
+        inputs,
+        masks,
+        lambda: _node(subject, (padded, model), inputs, rows, masks),
+        *notes,
+    )
+
+
+def _compared(
+    subject: Subject,
+    name: Name,
+    detail: str,
+    models: tuple[nn.Module, nn.Module],
+    inputs: Mapping[str, Tensor],
+    masks: Masks,
+    node: Callable[[], str],
+    *notes: str,
+) -> Property:
+    """Compare the outputs and gradients of two models.
+
+    Args:
+        subject: the model that both are made from.
+        name: the property.
+        detail: what is compared.
+        models: the plain and the transformed model, in training mode.
+        inputs: of both.
+        masks: masks of the padding of time axes.
+        node: finds the first node that differs.
+        *notes: notes of the property.
+    """
+    graph, runs = subject.graph, []
+    for what, model in zip(("plain", name), models, strict=True):
+        with running(f"the {what} model in training"):
+            runs.append(learn(model, graph, inputs, masks, subject.seed))
+    worst = learned_difference(runs[1], runs[0], graph, masks)
+    if worst.amount <= subject.tolerance:
+        return subject.passed(name, detail, worst, *notes)
+    again = learn(models[0], graph, inputs, masks, subject.seed)
+    if learned_difference(again, runs[0], graph, masks).amount > subject.tolerance:
+        detail = "two passes over the same inputs differ, so the model is random in training"
+        return subject.failed(name, detail, worst, "", *notes)
+    detail = f"the {name} model differs from the plain model"
+    return subject.failed(name, detail, worst, node(), *notes)
+
+
+def _layer(
+    subject: Subject, eager: nn.Module, model: nn.Module, inputs: Mapping[str, Tensor]
+) -> str:
+    """Return the first compiled layer that differs on the inputs of its eager form."""
+    templates = program_of(model).templates
+    calls: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = []
+    handles = []
+    for path, layer in eager.named_modules():
+        if type(layer).__name__ in templates:
+
+            def record(_: nn.Module, args: Any, given: Any, found: Any, path: str = path) -> None:
+                calls.append((path, args, given, found))
+
+            handles.append(layer.register_forward_hook(record, with_kwargs=True))
+    with torch.no_grad():
+        eager(**inputs)
+        for handle in handles:
+            handle.remove()
+        for path, args, given, expected in calls:
+            layer = model.get_submodule(path)
+            if _apart(layer(*args, **given), expected).amount > subject.tolerance:
+                return f"{path} (template {type(layer).__name__})"
+    return ""
+
+
+def _apart(found: Any, expected: Any) -> Difference:
+    """Return the largest difference between the outputs of two layers."""
+    one, two = (value if isinstance(value, tuple) else (value,) for value in (found, expected))
+    return largest(difference("", a, b) for a, b in zip(one, two, strict=True))
+
+
+def _padded_inputs(subject: Subject, plan: UnpadPlan) -> Inputs:
+    """Return inputs with padding on every unpadded axis: by its mask, else by the padding id."""
+    graph = subject.graph
+    inputs = draw(graph, subject.sizes, subject.seed, padded=mask_inputs(graph))
+    generator = torch.Generator().manual_seed(subject.seed)
+    lengths: dict[tuple[Any, ...], Tensor] = {}
+    for port, place in plan.whole.inputs.items():
+        type_ = graph.inputs[port]
+        if place.axis in plan.masks or type_.kind != "ids" or place.rank != len(("B", "T")):
+            continue
+        if type_.axes not in lengths:
+            lengths[type_.axes] = prefixes(inputs[port].shape, generator)
+        size = max(2, evaluate(type_.size or 1, {}))
+        words = torch.randint(1, size, inputs[port].shape, generator=generator)
+        inputs[port] = torch.where(lengths[type_.axes], words, PAD)
+    return inputs
+
+
+def _rows(model: Any, inputs: Mapping[str, Tensor]) -> dict[str, Rows]:
+    """Return the rows into which an unpadded model divides a batch, by time axis."""
+    with torch.no_grad():
+        model(**inputs)
+    return dict(model.batched.rows)
+
+
+def _masks(subject: Subject, rows: Mapping[str, Rows]) -> Masks:
+    """Return the masks of the unpadded axes, whose rows are those of the batch."""
+    batch = next(axis for axis, kind in subject.graph.spec.axes.items() if kind == "batch")
+    return {axis: [((batch, axis), one.mask)] for axis, one in rows.items()}
+
+
+def _node(
+    subject: Subject,
+    models: tuple[nn.Module, nn.Module],
+    inputs: Mapping[str, Tensor],
+    rows: Mapping[str, Rows],
+    masks: Masks,
+) -> str:
+    """Return the first block whose values differ between the padded and the unpadded model."""
+    traces = []
+    for one in models:
+        with traced(one, subject.graph) as trace, torch.no_grad():
+            one(**inputs)
+        traces.append(trace)
+
+    def compare(type_: ValueType, whole: Tensor, given: Tensor) -> float:
+        dims = [dim for dim, axis in enumerate(type_.axes) if axis in rows]
+        if whole.shape == given.shape:
+            return difference("", given, whole, (), valid(type_, whole, masks)).amount
+        if len(dims) != 1 or given.dim() != whole.dim() - 1:
+            return 0.0
+        known = rows[str(type_.axes[dims[0]])]
+        return difference("", given, without_padding(whole, known, dims[0] - 1)).amount
+
+    return traces[0].first_difference(traces[1], compare, subject.tolerance)

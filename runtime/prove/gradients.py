@@ -1,0 +1,153 @@
+"""Gradients: a finite gradient that is not zero reaches every parameter.
+
+A gradient can be zero for good reasons: a key's bias shifts all scores of a query equally, a ReLU
+is off, an expert gets no token.  So several batches, which grow, and several random weights are
+tried before a parameter fails, and one whose gradient stays zero fails only if an output depends on
+it: it is changed, and the outputs are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from .compare import difference, largest
+from .inputs import draw, mask_inputs, masks_of
+from .learning import Learned, learn
+from .report import Property
+from .subject import NOISE, Subject, not_applicable, perturb, running
+
+BATCHES = (1, 1, 2, 4, 8, 16)
+"""Factor of the batch size of each attempt; the last two are for experts without tokens."""
+ZERO = 1e-12
+"""Largest gradient that counts as zero, relative to the largest gradient of any parameter."""
+SHOWN = 6
+"""Most parameters that a report names."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the attempts so far have shown of each parameter."""
+
+    connected: set[str] = field(default_factory=set)
+    """Parameters with a gradient, even if it is zero."""
+    reached: set[str] = field(default_factory=set)
+    """Parameters with a gradient that is not zero."""
+    infinite: dict[str, int] = field(default_factory=dict)
+    """Parameters with a NaN or an infinite gradient, and the attempt."""
+
+
+def gradients(subject: Subject) -> Property:
+    """Find parameters without a gradient, with a non-finite one, and with one that stays zero."""
+    model = subject.trainable(initial=True)
+    parameters = dict(model.named_parameters())
+    wanted = {path for path, one in parameters.items() if one.requires_grad}
+    frozen = sorted(parameters.keys() - wanted)
+    notes = [f"frozen, so without a gradient: {_listed(frozen)}"] if frozen else []
+    if not wanted:
+        return not_applicable("gradients", "the model has no parameters to train", *notes)
+    seen = _Seen()
+    attempts = 0
+    for number, found in enumerate(_attempts(subject, model)):
+        if not any(value.is_floating_point() for value in found.outputs.values()):
+            return not_applicable("gradients", "no output has a gradient", *notes)
+        _look(found, number, seen)
+        attempts = number + 1
+        if seen.infinite:
+            path, count = next(iter(seen.infinite.items()))
+            weights = "the initial weights" if count == 0 else "random weights"
+            detail = f"the gradient of {_listed(sorted(seen.infinite))} is not finite"
+            return _failed(f"{detail}, with {weights}", path, notes)
+        if not wanted - seen.reached:
+            break
+    zero = sorted(wanted - seen.reached)
+    effects = _effects(subject, model, zero)
+    silent = [path for path in zero if path in seen.connected and not effects[path]]
+    if silent:
+        notes.append(
+            "connected, but the gradient is zero and changing them changes no output, as for the"
+            f" bias of attention keys: {_listed(silent)}"
+        )
+    accused = [path for path in zero if path not in silent]
+    if accused:
+        return _unreached(accused, effects, seen, notes)
+    batches = f"{attempts} batch{'es' * (attempts > 1)}"
+    detail = f"{len(seen.reached)} of {len(wanted)} parameters have gradients, in {batches}"
+    return Property(name="gradients", outcome="passed", detail=detail, notes=tuple(notes))
+
+
+def _unreached(
+    paths: list[str], effects: Mapping[str, bool], seen: _Seen, notes: list[str]
+) -> Property:
+    """Return the failed property for parameters that no gradient reaches, with the reason."""
+    cut = [path for path in paths if effects[path]]
+    if not cut:
+        return _failed(f"no output depends on {_listed(paths)}", paths[0], notes)
+    loose = [path for path in cut if path not in seen.connected]
+    why = "they are detached or used without gradients" if loose else "their gradient is zero"
+    detail = f"outputs depend on {_listed(cut)}, but no gradient reaches them: {why}"
+    return _failed(detail, cut[0], notes)
+
+
+def _failed(detail: str, path: str, notes: list[str]) -> Property:
+    return Property(
+        name="gradients",
+        outcome="failed",
+        detail=detail,
+        place=f"parameter {path}",
+        notes=tuple(notes),
+    )
+
+
+def _listed(paths: list[str]) -> str:
+    """Return the names of parameters; a long list is shortened."""
+    more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
+    return ", ".join(paths[:SHOWN]) + more
+
+
+def _attempts(subject: Subject, model: nn.Module) -> Iterator[Learned]:
+    """Yield the gradients of several batches, first at the initial weights without noise."""
+    graph, masked = subject.graph, mask_inputs(subject.graph)
+    for number, times in enumerate(BATCHES):
+        seed = subject.seed + number
+        # At every second attempt there is padding, where some blocks divide by zero.
+        inputs = draw(graph, subject.batch(times), seed, padded=masked if number % 2 else ())
+        masks = masks_of(graph, inputs)
+        if number:
+            perturb(model, seed)
+        with running("a forward and backward pass in training"):
+            found = learn(model, graph, inputs, masks, seed)
+        yield found
+
+
+def _look(found: Learned, number: int, seen: _Seen) -> None:
+    """Record what one batch shows."""
+    known = {path: one for path, one in found.gradients.items() if one is not None and one.numel()}
+    seen.connected |= known.keys()
+    sizes = {path: one.abs().max().item() for path, one in known.items()}
+    infinite = [path for path, one in known.items() if not one.isfinite().all()]
+    seen.infinite |= dict.fromkeys(infinite, number)
+    scale = max((size for path, size in sizes.items() if path not in infinite), default=0.0)
+    seen.reached |= {path for path, size in sizes.items() if size > ZERO * scale}
+
+
+def _effects(subject: Subject, model: nn.Module, paths: list[str]) -> Mapping[str, bool]:
+    """Return for each parameter whether changing it changes an output."""
+    graph = subject.graph
+    inputs = draw(graph, subject.sizes, subject.seed, padded=mask_inputs(graph))
+    parameters = dict(model.named_parameters())
+    generator = torch.Generator().manual_seed(subject.seed)
+    effects: dict[str, bool] = {}
+    with torch.no_grad():
+        before: Mapping[str, Tensor] = model(**inputs)
+        for path in paths:
+            kept = parameters[path].clone()
+            parameters[path].add_(NOISE * torch.randn(kept.shape, generator=generator))
+            after: Mapping[str, Tensor] = model(**inputs)
+            parameters[path].copy_(kept)
+            change = largest(difference(port, after[port], before[port]) for port in graph.outputs)
+            effects[path] = change.amount > subject.tolerance
+    return effects

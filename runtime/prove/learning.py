@@ -1,0 +1,78 @@
+"""A loss that depends on every output, and the gradients of every parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ...graphs.ir.graph import Graph
+from .compare import Difference, difference, largest
+from .inputs import Masks, comparable, valid
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """The outputs of one forward pass, and the gradients of its backward pass."""
+
+    outputs: Mapping[str, Tensor]
+    gradients: Mapping[str, Tensor | None]
+    """Path of a parameter to its gradient; None if the loss does not depend on it."""
+
+
+def learn(
+    model: nn.Module, graph: Graph, inputs: Mapping[str, Tensor], masks: Masks, seed: int
+) -> Learned:
+    """Return outputs and gradients of a loss that depends on every output.
+
+    The loss is the sum of all finite outputs outside padding, each with a random factor, so that
+    no contributions cancel.
+
+    Args:
+        model: any form of the graph's model.
+        graph: gives the types of the outputs.
+        inputs: of the model.
+        masks: masks of the padding of time axes.
+        seed: seed of the factors.
+    """
+    model.zero_grad(set_to_none=True)
+    outputs: Mapping[str, Tensor] = model(**inputs)
+    generator, total = torch.Generator().manual_seed(seed), torch.zeros(())
+    for port, type_ in graph.outputs.items():
+        value = outputs[port]
+        if not value.requires_grad:
+            continue
+        factor = torch.randn(value.shape, generator=generator)
+        counts = value.isfinite()
+        if comparable(type_, masks.keys()):
+            counts = counts & valid(type_, value, masks)
+        total = total + (torch.where(counts, value, 0.0) * factor).sum()
+    if total.requires_grad:
+        total.backward()
+    gradients = {path: weight.grad for path, weight in model.named_parameters()}
+    kept = {path: None if one is None else one.clone() for path, one in gradients.items()}
+    model.zero_grad(set_to_none=True)
+    return Learned({port: value.detach() for port, value in outputs.items()}, kept)
+
+
+def learned_difference(found: Learned, expected: Learned, graph: Graph, masks: Masks) -> Difference:
+    """Return the largest difference of outputs outside padding, or of gradients."""
+    worst = []
+    for port, type_ in graph.outputs.items():
+        one, two = found.outputs[port], expected.outputs[port]
+        known = comparable(type_, masks.keys()) and one.shape == two.shape
+        mask = valid(type_, two, masks) if known else None
+        worst.append(difference(f"output {port}", one, two, type_.axes, mask))
+    zero, pairs = torch.zeros(()), dict[str, tuple[Tensor, Tensor]]()
+    for path, wanted in expected.gradients.items():
+        given = found.gradients[path]
+        if given is not None or wanted is not None:
+            pairs[path] = (zero if given is None else given, zero if wanted is None else wanted)
+    # Gradients are compared relative to the largest one, because small ones may be sums of large.
+    scale = max([1.0, *(two.abs().max().item() for _, two in pairs.values() if two.numel())])
+    for path, pair in pairs.items():
+        one, two = torch.broadcast_tensors(*pair)
+        worst.append(difference(f"gradient of {path}", one / scale, two / scale))
+    return largest(worst)

@@ -1,0 +1,144 @@
+"""The outcome of a proof: one `Property` for each property, together a `Proof`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Name = Literal["steps", "causality", "padding", "compiled", "unpadded", "gradients"]
+PROPERTIES: Mapping[str, str] = {
+    "steps": "decoding step by step gives the outputs of the parallel pass",
+    "causality": "inputs at later positions of the step axis change no earlier output",
+    "padding": "neither the values nor the amount of padding change an output elsewhere",
+    "compiled": "the model compiled by weft.compile equals the eager model",
+    "unpadded": "the model changed by weft.unpad equals the padded model",
+    "gradients": "a finite gradient that is not zero reaches every parameter",
+}
+"""Name of each property to what it says, in the order in which they are tested."""
+FLOAT32 = 1e-4
+"""Differences below this one may come from float32 arithmetic inside blocks."""
+Outcome = Literal["passed", "failed", "does not apply"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    """The outcome for one property."""
+
+    name: Name
+    outcome: Outcome
+    detail: str
+    """What was compared; why it failed; or why the property does not apply."""
+    difference: float | None = None
+    """Largest difference, relative to the largest expected value, or absolute if that is below 1;
+    None if no values were compared."""
+    tolerance: float | None = None
+    """Largest difference that passes."""
+    place: str = ""
+    """Output, input or parameter where it failed, with the position of the largest difference."""
+    node: str = ""
+    """First node, in the order of execution, whose values differ; empty if none was found."""
+    notes: tuple[str, ...] = ()
+    """What was not tested, and anything else worth knowing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """The outcome of `weft.prove`."""
+
+    spec: str
+    """Name of the spec."""
+    parameters: int
+    """Number of parameters of the model."""
+    sizes: Mapping[str, int]
+    """Size of each axis of the inputs."""
+    seed: int
+    """Seed of the weights and the inputs."""
+    properties: tuple[Property, ...]
+    """The tested properties, in order."""
+    skipped: tuple[str, ...] = ()
+    """Names of the properties that were not requested."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether no property failed."""
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[Property, ...]:
+        """The properties that failed."""
+        return tuple(one for one in self.properties if one.outcome == "failed")
+
+    def __getitem__(self, name: str) -> Property:
+        """Return the outcome for one property.
+
+        Raises:
+            KeyError: it was not tested.
+        """
+        for one in self.properties:
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+    def render(self) -> str:
+        """Return the report as text: one row for each property, then the failures and notes."""
+        sizes = " ".join(f"{axis}={size}" for axis, size in self.sizes.items())
+        head = f"{self.spec}: {self.parameters:,} parameters, float64 on the CPU, {sizes}"
+        rows = [("property", "outcome", "difference", "tolerance", "")]
+        rows += [
+            (one.name, one.outcome, _number(one.difference), _number(one.tolerance), one.detail)
+            for one in self.properties
+        ]
+        lines = [f"{head}, seed {self.seed}", "", *_columns(rows)]
+        if self.skipped:
+            lines += ["", f"not requested: {', '.join(self.skipped)}"]
+        for one in self.properties:
+            lines += [f"note ({one.name}): {note}" for note in one.notes]
+        for one in self.failed:
+            lines += ["", f"failed: {PROPERTIES[one.name]}", f"  {one.detail}"]
+            lines += [f"  place  {one.place}"] if one.place else []
+            lines += [f"  node   {one.node}, the first whose values differ"] if one.node else []
+            if one.difference is not None and one.difference < FLOAT32:
+                lines.append(
+                    f"  help: if blocks compute in float32 inside, use --tolerance {FLOAT32}"
+                )
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return {
+            "spec": self.spec,
+            "passed": self.passed,
+            "parameters": self.parameters,
+            "sizes": dict(self.sizes),
+            "seed": self.seed,
+            "properties": [_plain(one) for one in self.properties],
+            "skipped": list(self.skipped),
+        }
+
+    def __repr__(self) -> str:
+        """Return the name of the spec and the outcome of each property."""
+        said = ", ".join(f"{one.name} {one.outcome}" for one in self.properties)
+        return f"<Proof {self.spec}: {said}>"
+
+
+def _plain(one: Property) -> dict[str, Any]:
+    """Return a property as JSON data, in which an infinite difference is a string."""
+    found = asdict(one) | {"notes": list(one.notes)}
+    if one.difference in (float("inf"),):
+        found["difference"] = "inf"
+    return found
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.1e}" if value else "0"
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return aligned lines with a rule below the header; the last column is not padded."""
+    width = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    lines = [
+        "  ".join([*(c.ljust(w) for c, w in zip(row, width, strict=False)), row[-1]]).rstrip()
+        for row in rows
+    ]
+    return [lines[0], "-" * len(lines[0]), *lines[1:]]

@@ -1,0 +1,279 @@
+"""Blocks with one planted fault each, for the tests of `weft prove`.
+
+Each block is right except for what its docstring says; `sound` has no fault.
+"""
+
+# ruff: noqa: ARG002 - the faults are arguments that blocks ignore
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import weft
+from torch import Tensor, nn
+from weft.blocks.kernels.decode_state import Capacity, State
+
+
+class Shift(nn.Module):
+    """y_t = mu x_t + (1 - mu) x_{t-1}: token shift, without a fault."""
+
+    def __init__(self, d_model: int) -> None:
+        """Create the weight."""
+        super().__init__()
+        self.mu = nn.Parameter(torch.empty(d_model))
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw the weight."""
+        nn.init.uniform_(self.mu, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mix each position with the one before."""
+        return self.mu * x + (1 - self.mu) * nn.functional.pad(x, (0, 0, 1, -1))
+
+    def begin(self, capacity: Capacity) -> State:
+        """Return the vector before the first position."""
+        shape = (capacity.rows, 1, len(self.mu))
+        return State(carried={"last": torch.zeros(shape, dtype=capacity.dtype)})
+
+    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
+        """Mix the next positions."""
+        previous = torch.cat([state.carried["last"], x[:, :-1]], 1)
+        state.carried["last"].copy_(x[:, -1:])
+        return self.mu * x + (1 - self.mu) * previous
+
+
+class Forgetful(Shift):
+    """The state is never updated."""
+
+    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
+        """Mix the next positions with the first state."""
+        previous = torch.cat([state.carried["last"], x[:, :-1]], 1)
+        return self.mu * x + (1 - self.mu) * previous
+
+
+class Misplaced(Shift):
+    """The state is declared as constant, so it is not reordered."""
+
+    def begin(self, capacity: Capacity) -> State:
+        """Return the state in the wrong place."""
+        return State(fixed=super().begin(capacity).carried)
+
+    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
+        """Mix the next positions."""
+        return super().step(x, state=State(carried=state.fixed), position=position)
+
+
+class Single(Shift):
+    """A step over several positions ignores all but the last one."""
+
+    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
+        """Mix the next position."""
+        one = super().step(x[:, -1:], state=state, position=position)
+        return one.expand(-1, x.size(1), -1)
+
+
+class Raising(Shift):
+    """The step raises an exception."""
+
+    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
+        """Raise."""
+        msg = "no steps here"
+        raise ValueError(msg)
+
+
+class Leaking(Shift):
+    """Each position is divided by the norm of the complete row."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Read later positions."""
+        return super().forward(x) / (1 + x.norm(dim=(1, 2), keepdim=True))
+
+
+class Noisy(Shift):
+    """The result is random in evaluation mode."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add noise."""
+        return super().forward(x) + 0.1 * torch.rand_like(x)
+
+
+class Detached(Shift):
+    """The weight is used without its gradient."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mix with constants."""
+        mu = self.mu.detach()
+        return mu * x + (1 - mu) * nn.functional.pad(x, (0, 0, 1, -1))
+
+
+class Rounded(Shift):
+    """The weight is rounded, which has a gradient of zero."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Mix with hundredths."""
+        mu = (100 * self.mu).round() / 100
+        return mu * x + (1 - mu) * nn.functional.pad(x, (0, 0, 1, -1))
+
+
+class Unused(Shift):
+    """One weight is never used."""
+
+    def __init__(self, d_model: int) -> None:
+        """Create a weight that nothing reads."""
+        super().__init__(d_model)
+        self.spare = nn.Parameter(torch.zeros(d_model))
+
+
+class Infinite(Shift):
+    """The gradient at zero is infinite, where the first position has no predecessor."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Take the square root of the vector before."""
+        before = self.mu * nn.functional.pad(x, (0, 0, 1, -1))
+        return self.mu * x + before.abs().sqrt()
+
+    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
+        """Take the same square root."""
+        before = torch.cat([state.carried["last"], x[:, :-1]], 1)
+        state.carried["last"].copy_(x[:, -1:])
+        return self.mu * x + (self.mu * before).abs().sqrt()
+
+
+class Silent(Shift):
+    """A constant is added to scores before a softmax over them: no fault, but a zero gradient."""
+
+    def __init__(self, d_model: int) -> None:
+        """Create the constant."""
+        super().__init__(d_model)
+        self.constant = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale by a softmax that the constant does not change."""
+        return super().forward(x) * (self.mu + self.constant).softmax(-1)
+
+    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
+        """Scale as `forward` does."""
+        mixed = super().step(x, state=state, position=position)
+        return mixed * (self.mu + self.constant).softmax(-1)
+
+
+class Compiled(Shift):
+    """The compiled form computes something else."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale only while torch compiles."""
+        return super().forward(x) * (1.5 if torch.compiler.is_compiling() else 1.0)
+
+
+class Mean(nn.Module):
+    """x plus the mean of its row over valid positions, without a fault."""
+
+    def __init__(self, d_model: int) -> None:
+        """Create the weight."""
+        super().__init__()
+        self.scale = nn.Parameter(torch.empty(d_model))
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw the weight."""
+        nn.init.uniform_(self.scale, generator=generator)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Add the scaled mean."""
+        weight = mask[:, :, None].to(x.dtype)
+        return x + self.scale * (x * weight).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+
+
+class Unmasked(Mean):
+    """The mean includes padding."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Ignore the mask."""
+        return x + self.scale * x.mean(1, keepdim=True)
+
+
+class Counting(Mean):
+    """The number of all positions divides the sum: the values of padding have no effect."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Divide by the length of the batch."""
+        return x + self.scale * (x * mask[:, :, None]).sum(1, keepdim=True) / x.size(1)
+
+
+class Rowwise(nn.Module):
+    """Declares any leading axes, but depends on their number: its unpadded form differs."""
+
+    def __init__(self, d_model: int) -> None:
+        """Create the weight."""
+        super().__init__()
+        self.scale = nn.Parameter(torch.empty(d_model))
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw the weight."""
+        nn.init.uniform_(self.scale, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale by the number of axes."""
+        return self.scale * x * x.dim()
+
+
+def block(module: type[nn.Module]) -> weft.BlockType:
+    """Return the declaration of one of the blocks above; its name is that of the class."""
+    masked, free = issubclass(module, Mean), module is Rowwise
+    vectors = "f[... d_model]" if free else "f[b t d_model]"
+    inputs = [weft.port("x", vectors), *([weft.port("mask", "mask[b t]")] if masked else [])]
+    behavior: Any = {} if free else {"t": "full" if masked else "causal"}
+    name = "scale" if masked or free else "mu"
+    extra = {Unused: {"spare": "d_model"}, Silent: {"constant": 1}}.get(module, {})
+
+    def weights(arguments: Any) -> dict[str, tuple[int, ...]]:
+        more = {other: (arguments.get(str(size), size),) for other, size in extra.items()}
+        return {name: (arguments["d_model"],), **more}
+
+    return weft.BlockType(
+        name=module.__name__.lower(),
+        doc=(module.__doc__ or "").rstrip("."),
+        source="this test",
+        signature=lambda _, __: weft.Signature(
+            inputs=tuple(inputs), outputs=(weft.port("y", vectors),), behavior=behavior
+        ),
+        weights=weights,
+        module=module,
+        steps=not masked and not free,
+    )
+
+
+def spec(module: type[nn.Module], **changes: Any) -> dict[str, Any]:
+    """Return a small spec with two layers, in which the block follows a linear map."""
+    masked = issubclass(module, Mean)
+    wires = {"x": "linear.y"} | ({"mask": "mask"} if masked else {})
+    layer_inputs = {"x": "f[B T 4]"} | ({"mask": "mask[B T]"} if masked else {})
+    value = {
+        "format": 2,
+        "name": "faulty",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"tokens": "ids:9[B T]"} | ({"mask": "mask[B T]"} if masked else {}),
+        "outputs": {"logits": "head.y"},
+        "blocks": {
+            "layer": {
+                "inputs": layer_inputs,
+                "outputs": {"x": "planted.y"},
+                "nodes": {
+                    "linear": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": 4}},
+                    "planted": {"use": f"{module.__name__.lower()}@1", "in": wires},
+                },
+            }
+        },
+        "nodes": {
+            "embedding": {"use": "embedding@1", "params": {"d_model": 4}, "in": {"ids": "tokens"}},
+            "layers": {
+                "repeat": 2,
+                "block": "layer",
+                "carry": ["x"],
+                "in": {"x": "embedding.y"} | ({"mask": "mask"} if masked else {}),
+            },
+            "head": {"use": "linear@1", "params": {"d_out": 9}, "in": {"x": "layers.x"}},
+        },
+        **({} if masked else {"step": {"axis": "T"}}),
+    }
+    return value | changes
