@@ -13,18 +13,19 @@ from pydantic import Field
 from ...graphs.cost.flops import default_sizes
 from ...graphs.cost.table import CostTable, cost_table
 from ...graphs.ir.graph import Graph
-from ...specs.findings import InputError, did_you_mean
 from ...specs.load import load
 from ..spec.check import graph_of
 from .common.command import SPECS, command, wrong
 from .common.parameters import (
     Json,
     Overrides,
+    axes_option,
     complete_runs,
     complete_specs,
     option,
     out_option,
     overridden,
+    sizes_given,
 )
 from .common.terminal import columns
 
@@ -33,21 +34,7 @@ if TYPE_CHECKING:
 
 BYTES = {"float32": 4, "bfloat16": 2}
 HOUR = 3600.0
-LARGEST = 10**9
-"""Largest allowed size of an axis."""
 _PROJECT = "Duration of a run"
-
-
-def _axes(texts: list[str] | None) -> list[str]:
-    """Check that each text is a list of `AXIS=SIZE`, and return each separately."""
-    found = [one.strip() for many in texts or () for one in many.split(",")]
-    for text in found:
-        axis, equals, size = text.partition("=")
-        if not axis or not equals:
-            raise wrong("--axes", f"'{text}' is not the size of an axis, such as S=40")
-        if not (size.isascii() and size.isdigit()) or not 1 <= int(size[:12]) <= LARGEST:
-            raise wrong("--axes", f"'{size}' is not a whole number from 1 to {LARGEST:,}")
-    return found
 
 
 @command(
@@ -70,16 +57,7 @@ def cost(
     ],
     *,
     overrides: Overrides = None,
-    axes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--axes",
-            metavar="AXIS=SIZE,...",
-            help="Sizes of axes, such as S=40,T=40. [default: one sequence of 32 tokens]",
-            callback=_axes,
-            show_default=False,
-        ),
-    ] = None,
+    axes: Annotated[list[str] | None, axes_option("one sequence of 32 tokens")] = None,
     precision: Annotated[
         Literal["float32", "bfloat16"],
         typer.Option("--precision", help="Precision of activations and of the decoding state."),
@@ -187,14 +165,7 @@ def read_sizes(graph: Graph, written: Sequence[str]) -> dict[str, int]:
     Raises:
         InputError: the graph has no such axis.
     """
-    sizes = default_sizes(graph)
-    for text in written:
-        axis, _, size = text.partition("=")
-        if axis not in sizes:
-            help_ = did_you_mean(axis, sizes) or f"the axes of {graph.name}: {', '.join(sizes)}"
-            raise InputError(f"{graph.name} has no axis '{axis}'", place="--axes", help=help_)
-        sizes[axis] = int(size)
-    return sizes
+    return default_sizes(graph) | sizes_given(graph, written)
 
 
 def render(

@@ -16,7 +16,7 @@ from .common.command import EXIT_CODES, app
 
 COMMANDS = {
     "checking": ("check",),
-    "specs": ("show", "expand", "draw", "list", "blocks"),
+    "specs": ("show", "expand", "draw", "list", "blocks", "prove"),
     "language": ("diff", "swap", "schema", "migrate"),
     "cost": ("cost",),
     "training": ("demo", "prepare", "train"),

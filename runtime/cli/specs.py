@@ -1,4 +1,7 @@
-"""The commands `weft list`, `show`, `expand`, `draw` and `blocks`; no torch."""
+"""The commands `weft list`, `show`, `expand`, `draw`, `blocks` and `prove`.
+
+Only `prove` loads torch.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from pydantic import Field
 
 from ...blocks.registry import registry
 from ...graphs.draw.outline import as_json, render
@@ -20,18 +24,23 @@ from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ...specs.load import load
 from ...specs.reader import read_file, shipped_names
+from ..prove.report import Name
 from ..spec.check import graph_of
 from ..spec.provenance import provenance
 from ..spec.provenance import render as render_provenance
-from .common.command import SPECS, command
+from .common import terminal
+from .common.command import SPECS, command, wrong
 from .common.parameters import (
     Json,
     Overrides,
     SpecName,
     argument,
+    axes_option,
     complete_blocks,
+    option,
     out_option,
     overridden,
+    sizes_given,
 )
 
 _FOLDERS = {"specs": "models", "variants": "variants", "runs": "runs", "imports": "imports"}
@@ -216,3 +225,64 @@ def _text(block: BlockType, described: dict[str, Any]) -> str:
         lines.append(f"  {name:{width}}  {default:28} {entry.get('description', '')}")
     lines.append(f"\nexample\n  {json.dumps(described['example'])}")
     return "\n".join(lines)
+
+
+@command(
+    SPECS,
+    "weft prove my.json --set layers=2",
+    "weft prove my.json --axes T=40 --only causality",
+    note="""The properties: `steps`, decoding equals the parallel pass; `causality`, later positions
+change no earlier output; `padding` changes nothing elsewhere; `compiled` and `unpadded` models
+equal the plain one; `gradients` reach every parameter. The exit code is 1 if one fails.""",
+)
+def prove(
+    spec: SpecName,
+    *,
+    overrides: Overrides = None,
+    axes: Annotated[
+        list[str] | None, axes_option("2 sequences, and a length of at least 7 for other axes")
+    ] = None,
+    seed: Annotated[
+        int, Field(ge=0), typer.Option("--seed", help="Seed of the weights and the inputs.")
+    ] = 1,
+    only: Annotated[
+        list[Name] | None,
+        option("--only", "Test only this property. Repeat the option for several."),
+    ] = None,
+    skip: Annotated[
+        list[Name] | None,
+        option("--skip", "Do not test this property. Repeat the option for several."),
+    ] = None,
+    no_compile: Annotated[
+        bool,
+        typer.Option(
+            "--no-compile", help="Do not test `compiled`, which takes about a minute on a CPU."
+        ),
+    ] = False,
+    tolerance: Annotated[
+        float,
+        Field(gt=0),
+        typer.Option(
+            "--tolerance", help="Largest relative difference that passes, in float64 arithmetic."
+        ),
+    ] = 1e-6,
+    json_: Json = False,
+) -> int:
+    """Test properties of a spec and its blocks on random weights and inputs, on the CPU."""
+    from ..prove.prove import prove as proved
+
+    skipped = {*(skip or ()), *(["compiled"] if no_compile else [])}
+    if both := skipped & {*(only or ())}:
+        raise wrong("--only", f"'{min(both)}' is also skipped")
+    graph = _graph(spec, overrides)
+    found = proved(
+        graph,
+        sizes=sizes_given(graph, axes or ()),
+        seed=seed,
+        only=only or (),
+        skip=skipped,
+        tolerance=tolerance,
+        progress=terminal.notice,
+    )
+    print(json.dumps(found.as_json(), indent=2) if json_ else found.render())
+    return int(not found.passed)

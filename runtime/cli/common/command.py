@@ -222,6 +222,8 @@ def _with_own_errors(parameter: inspect.Parameter) -> inspect.Parameter:
     base = _without_none(annotation)
     if get_origin(base) is list:
         [base] = get_args(base)
+        # typer knows no lists of choices; the parser checks each text.
+        annotation = list[str] | None if get_origin(base) is Literal else annotation
     read = base in (int, float) or get_origin(base) is Literal
     infos = [mark for mark in marks if hasattr(mark, "param_decls")]
     if not read or not infos:

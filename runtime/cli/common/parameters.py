@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ....blocks.registry import STANDARD
+from ....graphs.ir.graph import Graph
+from ....specs.findings import InputError, did_you_mean
 from ....specs.load import FOLDERS, parse_overrides
 from ....specs.reader import shipped_names
 from .command import wrong
 
 RUNS = "runs"
 """Folder of `specs/` that contains the shipped runs."""
+LARGEST = 10**9
+"""Largest allowed size of an axis."""
 
 
 def _paths(incomplete: str, suffix: str = "") -> list[str]:
@@ -134,3 +138,51 @@ def out_option(what: str) -> Any:
         autocompletion=complete_files,
         show_default=False,
     )
+
+
+def _axes(texts: list[str] | None) -> list[str]:
+    """Check that each text is a list of `AXIS=SIZE`, and return each separately."""
+    found = [one.strip() for many in texts or () for one in many.split(",")]
+    for text in found:
+        axis, equals, size = text.partition("=")
+        if not axis or not equals:
+            raise wrong("--axes", f"'{text}' is not the size of an axis, such as S=40")
+        if not (size.isascii() and size.isdigit()) or not 1 <= int(size[:12]) <= LARGEST:
+            raise wrong("--axes", f"'{size}' is not a whole number from 1 to {LARGEST:,}")
+    return found
+
+
+def axes_option(default: str) -> Any:
+    """Return the option for the sizes of axes, as `AXIS=SIZE` texts.
+
+    Args:
+        default: the sizes without it, in words.
+    """
+    return typer.Option(
+        "--axes",
+        metavar="AXIS=SIZE,...",
+        help=f"Sizes of axes, such as S=40,T=40. [default: {default}]",
+        callback=_axes,
+        show_default=False,
+    )
+
+
+def sizes_given(graph: Graph, written: Sequence[str]) -> dict[str, int]:
+    """Return the sizes of `--axes`.
+
+    Args:
+        graph: a checked graph.
+        written: `AXIS=SIZE` texts.
+
+    Raises:
+        InputError: the graph has no such axis.
+    """
+    sizes: dict[str, int] = {}
+    for text in written:
+        axis, _, size = text.partition("=")
+        if axis not in graph.spec.axes:
+            known = graph.spec.axes
+            help_ = did_you_mean(axis, known) or f"the axes of {graph.name}: {', '.join(known)}"
+            raise InputError(f"{graph.name} has no axis '{axis}'", place="--axes", help=help_)
+        sizes[axis] = int(size)
+    return sizes
