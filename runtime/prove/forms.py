@@ -19,9 +19,11 @@ from .compare import Difference, difference, largest
 from .inputs import Inputs, Masks, draw, mask_inputs, masks_of, prefixes, valid
 from .learning import learn, learned_difference
 from .report import Name, Property
-from .subject import Subject, not_applicable, running
+from .subject import BlockError, Subject, not_applicable, running
 from .trace import traced
 
+NO_COMPILER = "InvalidCxxCompiler"
+"""Name of torch's exception if there is no C++ compiler."""
 PAD = 0
 """Id at the ends of rows on an axis without a mask."""
 
@@ -29,21 +31,27 @@ PAD = 0
 def compiled(subject: Subject) -> Property:
     """Compare one forward and backward pass of the compiled and the eager model."""
     graph = subject.graph
-    if not program_of(subject.model).templates:
-        reason = "no template is repeated, so weft.compile compiles nothing"
+    if not program_of(subject.model).templates or not [*subject.model.parameters()]:
+        reason = "no template with parameters is repeated, so weft.compile compiles nothing"
         return not_applicable("compiled", reason)
     inputs = draw(graph, subject.sizes, subject.seed, padded=mask_inputs(graph))
     eager, model = subject.trainable(), subject.trainable()
     report = compile_model(model, "layers")
-    return _compared(
-        subject,
-        "compiled",
-        f"outputs and gradients with {' and '.join(report.templates)} compiled",
-        (eager, model),
-        inputs,
-        masks_of(graph, inputs),
-        lambda: _layer(subject, eager, model, inputs),
-    )
+    try:
+        return _compared(
+            subject,
+            "compiled",
+            f"outputs and gradients with {' and '.join(report.templates)} compiled",
+            (eager, model),
+            inputs,
+            masks_of(graph, inputs),
+            lambda: _layer(subject, eager, model, inputs),
+        )
+    except BlockError as error:
+        # The exception that torch raises is one of its backend, which wraps this one.
+        if NO_COMPILER not in str(error):
+            raise
+        return not_applicable("compiled", "torch.compile finds no C++ compiler on this machine")
 
 
 def unpadded(subject: Subject) -> Property:

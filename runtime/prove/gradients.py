@@ -1,27 +1,32 @@
 """Gradients: a finite gradient that is not zero reaches every parameter.
 
 A gradient can be zero for good reasons: a key's bias shifts all scores of a query equally, a ReLU
-is off, an expert gets no token.  So several batches, which grow, and several random weights are
-tried before a parameter fails, and one whose gradient stays zero fails only if an output depends on
-it: it is changed, and the outputs are compared.
+is off, an expert gets no token.  So several batches, which grow, are tried with other weights
+each, as long as they reach more parameters.  A parameter whose gradient stays zero fails only if an
+output depends on it: it is changed, and the outputs are compared.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .compare import difference, largest
 from .inputs import draw, mask_inputs, masks_of
 from .learning import Learned, learn
 from .report import Property
-from .subject import NOISE, Subject, not_applicable, perturb, running
+from .subject import NOISE, Subject, not_applicable, running
 
-BATCHES = (1, 1, 2, 4, 8, 16)
-"""Factor of the batch size of each attempt; the last two are for experts without tokens."""
+BATCHES = (1, 1, 2, 4, 8)
+"""Factor of the batch size of each attempt; later ones have the last factor."""
+PATIENCE = 4
+"""Attempts in a row without another parameter that end the search."""
+MORE_PATIENCE = 16
+"""The same if a parameter was not used at all, as an expert without tokens."""
 ZERO = 1e-12
 """Largest gradient that counts as zero, relative to the largest gradient of any parameter."""
 SHOWN = 6
@@ -42,16 +47,16 @@ class _Seen:
 
 def gradients(subject: Subject) -> Property:
     """Find parameters without a gradient, with a non-finite one, and with one that stays zero."""
-    model = subject.trainable(initial=True)
-    parameters = dict(model.named_parameters())
+    parameters = dict(subject.model.named_parameters())
     wanted = {path for path, one in parameters.items() if one.requires_grad}
     frozen = sorted(parameters.keys() - wanted)
     notes = [f"frozen, so without a gradient: {_listed(frozen)}"] if frozen else []
     if not wanted:
         return not_applicable("gradients", "the model has no parameters to train", *notes)
     seen = _Seen()
-    attempts = 0
-    for number, found in enumerate(_attempts(subject, model)):
+    attempts = idle = 0
+    for number, found in enumerate(_attempts(subject)):
+        before = len(seen.reached)
         if not any(value.is_floating_point() for value in found.outputs.values()):
             return not_applicable("gradients", "no output has a gradient", *notes)
         _look(found, number, seen)
@@ -61,10 +66,12 @@ def gradients(subject: Subject) -> Property:
             weights = "the initial weights" if count == 0 else "random weights"
             detail = f"the gradient of {_listed(sorted(seen.infinite))} is not finite"
             return _failed(f"{detail}, with {weights}", path, notes)
-        if not wanted - seen.reached:
+        idle = 0 if len(seen.reached) > before else idle + 1
+        left = wanted - seen.reached
+        if not left or idle >= (MORE_PATIENCE if left - seen.connected else PATIENCE):
             break
     zero = sorted(wanted - seen.reached)
-    effects = _effects(subject, model, zero)
+    effects = _effects(subject, zero)
     silent = [path for path in zero if path in seen.connected and not effects[path]]
     if silent:
         notes.append(
@@ -108,18 +115,17 @@ def _listed(paths: list[str]) -> str:
     return ", ".join(paths[:SHOWN]) + more
 
 
-def _attempts(subject: Subject, model: nn.Module) -> Iterator[Learned]:
-    """Yield the gradients of several batches, first at the initial weights without noise."""
+def _attempts(subject: Subject) -> Iterator[Learned]:
+    """Yield the gradients of one batch after another, the first at weights without noise."""
     graph, masked = subject.graph, mask_inputs(subject.graph)
-    for number, times in enumerate(BATCHES):
+    for number in itertools.count():
         seed = subject.seed + number
+        model = subject.trainable(seed, noise=number > 0)
         # At every second attempt there is padding, where some blocks divide by zero.
-        inputs = draw(graph, subject.batch(times), seed, padded=masked if number % 2 else ())
-        masks = masks_of(graph, inputs)
-        if number:
-            perturb(model, seed)
+        sizes = subject.batch(BATCHES[min(number, len(BATCHES) - 1)])
+        inputs = draw(graph, sizes, seed, padded=masked if number % 2 else ())
         with running("a forward and backward pass in training"):
-            found = learn(model, graph, inputs, masks, seed)
+            found = learn(model, graph, inputs, masks_of(graph, inputs), seed)
         yield found
 
 
@@ -134,9 +140,9 @@ def _look(found: Learned, number: int, seen: _Seen) -> None:
     seen.reached |= {path for path, size in sizes.items() if size > ZERO * scale}
 
 
-def _effects(subject: Subject, model: nn.Module, paths: list[str]) -> Mapping[str, bool]:
+def _effects(subject: Subject, paths: list[str]) -> Mapping[str, bool]:
     """Return for each parameter whether changing it changes an output."""
-    graph = subject.graph
+    graph, model = subject.graph, subject.trainable()
     inputs = draw(graph, subject.sizes, subject.seed, padded=mask_inputs(graph))
     parameters = dict(model.named_parameters())
     generator = torch.Generator().manual_seed(subject.seed)

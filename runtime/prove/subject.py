@@ -66,13 +66,14 @@ class Subject:
             outputs: Outputs = self.model(**inputs)
         return outputs
 
-    def trainable(self, *, initial: bool = False) -> nn.Module:
-        """Return a copy of the model in training mode that drops nothing at random.
+    def trainable(self, seed: int | None = None, *, noise: bool = True) -> nn.Module:
+        """Return a model in training mode that drops nothing at random.
 
         Args:
-            initial: whether it has the initial weights, without noise.
+            seed: seed of its weights; default: they are those of the model.
+            noise: whether noise is added to new weights.
         """
-        model = made(self.graph, self.seed, noise=False) if initial else copy.deepcopy(self.model)
+        model = copy.deepcopy(self.model) if seed is None else made(self.graph, seed, noise=noise)
         model.train()
         Dropouts(model).set(active=False)
         return model

@@ -14,6 +14,9 @@ import weft
 from torch import Tensor, nn
 from weft.blocks.kernels.decode_state import Capacity, State
 
+COUNT = 24
+"""Number of experts."""
+
 
 class Shift(nn.Module):
     """y_t = mu x_t + (1 - mu) x_{t-1}: token shift, without a fault."""
@@ -90,6 +93,18 @@ class Leaking(Shift):
         return super().forward(x) / (1 + x.norm(dim=(1, 2), keepdim=True))
 
 
+class Gated(Leaking):
+    """The leak is behind a gate that is closed in the initial weights."""
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Close the gate."""
+        nn.init.zeros_(self.mu)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Read later positions as far as the gate is open."""
+        return x + self.mu * x.mean(1, keepdim=True)
+
+
 class Noisy(Shift):
     """The result is random in evaluation mode."""
 
@@ -138,6 +153,18 @@ class Infinite(Shift):
         before = torch.cat([state.carried["last"], x[:, :-1]], 1)
         state.carried["last"].copy_(x[:, -1:])
         return self.mu * x + (self.mu * before).abs().sqrt()
+
+
+class InfiniteAtFirst(Shift):
+    """Only at the initial weights, which are zero, the gradient is infinite."""
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Set the weight to zero."""
+        nn.init.zeros_(self.mu)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale by a square root."""
+        return x + self.mu.abs().sqrt() * x
 
 
 class Silent(Shift):
@@ -217,18 +244,51 @@ class Rowwise(nn.Module):
         return self.scale * x * x.dim()
 
 
+class Experts(Rowwise):
+    """Each position is scaled by one of 24 experts, each a parameter of its own; no fault."""
+
+    def __init__(self, d_model: int) -> None:
+        """Create the router and the experts."""
+        super().__init__(d_model)
+        self.router = nn.Parameter(torch.empty(COUNT, d_model))
+        self.experts = nn.ParameterList(nn.Parameter(torch.ones(d_model)) for _ in range(COUNT))
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw the weights."""
+        super().initialize(generator)
+        nn.init.normal_(self.router, generator=generator)
+        for expert in self.experts:
+            nn.init.uniform_(expert, generator=generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run only the experts that a position chooses."""
+        gate, chosen = (x @ self.router.T).softmax(-1).max(-1)
+        y = torch.zeros_like(x)
+        for number in chosen.unique().tolist():
+            here = (chosen == number)[..., None]
+            y = torch.where(here, self.experts[number] * x * gate[..., None], y)
+        return self.scale * y
+
+
+class RowwiseGradient(Rowwise):
+    """Only the gradient depends on the number of axes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale, with a larger gradient for more axes."""
+        y = self.scale * x
+        return y + x.dim() * (y - y.detach())
+
+
 def block(module: type[nn.Module]) -> weft.BlockType:
     """Return the declaration of one of the blocks above; its name is that of the class."""
-    masked, free = issubclass(module, Mean), module is Rowwise
+    masked, free = issubclass(module, Mean), issubclass(module, Rowwise)
     vectors = "f[... d_model]" if free else "f[b t d_model]"
     inputs = [weft.port("x", vectors), *([weft.port("mask", "mask[b t]")] if masked else [])]
     behavior: Any = {} if free else {"t": "full" if masked else "causal"}
-    name = "scale" if masked or free else "mu"
-    extra = {Unused: {"spare": "d_model"}, Silent: {"constant": 1}}.get(module, {})
 
     def weights(arguments: Any) -> dict[str, tuple[int, ...]]:
-        more = {other: (arguments.get(str(size), size),) for other, size in extra.items()}
-        return {name: (arguments["d_model"],), **more}
+        model = module(arguments["d_model"])
+        return {name: tuple(weight.shape) for name, weight in model.named_parameters()}
 
     return weft.BlockType(
         name=module.__name__.lower(),
