@@ -16,7 +16,7 @@ from ..codegen.generated import program_of
 from ..compile.torch_compile import compile_model
 from ..train.transforms.unpad import unpad
 from .compare import Difference, difference, largest
-from .inputs import Inputs, Masks, draw, mask_inputs, masks_of, prefixes, valid
+from .inputs import Inputs, Masks, comparable, draw, mask_inputs, prefixes, valid
 from .learning import learn, learned_difference
 from .report import Name, Property
 from .subject import BlockError, Subject, not_applicable, running
@@ -44,7 +44,7 @@ def compiled(subject: Subject) -> Property:
             f"outputs and gradients with {' and '.join(report.templates)} compiled",
             (eager, model),
             inputs,
-            masks_of(graph, inputs),
+            {},  # both models get the same padding, so they agree there as well
             lambda: _layer(subject, eager, model, inputs),
         )
     except BlockError as error:
@@ -60,6 +60,10 @@ def unpadded(subject: Subject) -> Property:
     notes = [f"axis {axis} stays padded: {why}" for axis, why in plan.padded.items()]
     if not plan.axes:
         return not_applicable("unpadded", f"the model cannot be unpadded: {plan.why}")
+    others = [port for port, t in subject.graph.outputs.items() if not comparable(t, plan.axes)]
+    if len(others) == len(subject.graph.outputs):
+        return not_applicable("unpadded", "it is unknown what is padding in the outputs", *notes)
+    notes += [f"output {port} was not compared: its padding is unknown" for port in others]
     inputs = _padded_inputs(subject, plan)
     padded, model = subject.trainable(), subject.trainable()
     unpad(model, pad=PAD)
@@ -193,6 +197,8 @@ def _node(
         traces.append(trace)
 
     def compare(type_: ValueType, whole: Tensor, given: Tensor) -> float:
+        if not comparable(type_, rows.keys()):
+            return 0.0
         dims = [dim for dim, axis in enumerate(type_.axes) if axis in rows]
         if whole.shape == given.shape:
             return difference("", given, whole, (), valid(type_, whole, masks)).amount

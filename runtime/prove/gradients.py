@@ -124,8 +124,9 @@ def _attempts(subject: Subject) -> Iterator[Learned]:
         # At every second attempt there is padding, where some blocks divide by zero.
         sizes = subject.batch(BATCHES[min(number, len(BATCHES) - 1)])
         inputs = draw(graph, sizes, seed, padded=masked if number % 2 else ())
+        masks = masks_of(graph, inputs) if number % 2 else {}
         with running("a forward and backward pass in training"):
-            found = learn(model, graph, inputs, masks_of(graph, inputs), seed)
+            found = learn(model, graph, inputs, masks, seed)
         yield found
 
 

@@ -116,9 +116,14 @@ def padding(subject: Subject) -> Property:
     masked = mask_inputs(graph)
     unmasked = [axis for axis in times(graph) if axis not in masked]
     notes = [f"axis {axis} has no mask input, so it has no padding" for axis in unmasked]
+    notes += [
+        f"input {port} gives lengths; the padding after them was not changed"
+        for port, type_ in graph.inputs.items()
+        if type_.kind == "len"
+    ]
     if not masked:
         reason = "no input is a mask of a time axis, so the model knows no padding"
-        return not_applicable("padding", reason)
+        return not_applicable("padding", reason, *notes[len(unmasked) :])
     inputs = draw(graph, subject.sizes, subject.seed, padded=masked)
     notes += [
         f"axis {axis} has only one position, so it cannot be padded"
@@ -133,6 +138,8 @@ def padding(subject: Subject) -> Property:
         for port, type_ in graph.outputs.items()
         if port not in ports
     ]
+    if not ports:
+        return not_applicable("padding", "it is unknown what is padding in the outputs", *notes)
     base = subject.run(inputs)
     worst: list[Difference] = []
     done: list[str] = []

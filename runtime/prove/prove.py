@@ -67,7 +67,7 @@ def prove(
 
     Raises:
         InputError: a property or an axis is unknown, the model does not fit into memory, or its
-            forward pass fails at these sizes.
+            forward pass fails at these sizes or gives no finite value.
         SpecError: the spec has errors; all of them are listed.
     """
     names = _chosen(_listed(only), _listed(skip))
@@ -134,12 +134,12 @@ def _refuse_failing(subject: Subject) -> None:
     """Check that the model runs at all.
 
     Raises:
-        InputError: its forward pass fails.
+        InputError: its forward pass fails, or an output is NaN or infinite everywhere.
     """
     inputs = example_inputs(subject.graph, subject.sizes, seed=subject.seed, padding=False)
     sizes = " ".join(f"{axis}={size}" for axis, size in subject.sizes.items())
     try:
-        subject.run(inputs, f"the forward pass of {subject.graph.name} at {sizes}")
+        outputs = subject.run(inputs, f"the forward pass of {subject.graph.name} at {sizes}")
     except BlockError as error:
         raise InputError(
             str(error),
@@ -147,3 +147,10 @@ def _refuse_failing(subject: Subject) -> None:
             help="if these sizes are too small or too large for the model, set others with --axes"
             " (in Python: sizes=)",
         ) from error
+    for port, value in outputs.items():
+        if value.numel() and not value.isfinite().any():
+            raise InputError(
+                f"output {port} of {subject.graph.name} has no finite value with random weights",
+                place=subject.graph.source,
+                help="initialize the weights of each block in its method 'initialize'",
+            )

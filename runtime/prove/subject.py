@@ -21,7 +21,9 @@ from .report import Name, Property
 from .trace import Compare, traced
 
 NOISE = 0.1
-"""Standard deviation of what is added to initial weights, so that no gate or bias is zero."""
+"""Standard deviation of the noise on initial weights."""
+LEAST = 0.5
+"""Smallest factor by which noise changes a weight that is not zero."""
 COPIES = 6
 """Copies of the weights at most: models, gradients, and what backward passes allocate."""
 Outputs = Mapping[str, Tensor]
@@ -163,12 +165,17 @@ def made(graph: Graph, seed: int, *, noise: bool = True) -> nn.Module:
 
 
 def perturb(model: nn.Module, seed: int) -> None:
-    """Add noise to every weight, so that none is zero and no gate is closed."""
+    """Change every weight, so that none is zero or one and no gate is closed.
+
+    A weight that is not zero keeps its sign, because some blocks need positive ones.
+    """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in model.parameters():
             if weight.is_floating_point():
-                weight.add_(NOISE * torch.randn(weight.shape, generator=generator))
+                noise = NOISE * torch.randn(weight.shape, generator=generator)
+                scaled = weight * (1 + noise).clamp(min=LEAST)
+                weight.copy_(torch.where(weight == 0, noise, scaled))
 
 
 def refuse_large(graph: Graph, sizes: Mapping[str, int]) -> None:

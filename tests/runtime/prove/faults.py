@@ -167,6 +167,30 @@ class InfiniteAtFirst(Shift):
         return x + self.mu.abs().sqrt() * x
 
 
+class Positive(Shift):
+    """The weight is a variance, which must stay positive, without a fault."""
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Start at a small value."""
+        nn.init.constant_(self.mu, 0.01)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale by a logarithm."""
+        return x * self.mu.log()
+
+    def step(self, x: Tensor, *, state: State, position: int) -> Tensor:
+        """Do the same."""
+        return self.forward(x)
+
+
+class Nothing(Shift):
+    """Gives NaN."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Divide zero by zero."""
+        return self.mu * (x - x) / (x - x)
+
+
 class Silent(Shift):
     """A constant is added to scores before a softmax over them: no fault, but a zero gradient."""
 

@@ -29,7 +29,7 @@ def outcomes(found: weft.Proof) -> dict[str, str]:
     return {one.name: one.outcome for one in found.properties}
 
 
-@pytest.mark.parametrize("module", [faults.Shift, faults.Silent])
+@pytest.mark.parametrize("module", [faults.Shift, faults.Silent, faults.Positive])
 def test_a_sound_block_passes(module: type[nn.Module], tmp_path: Path) -> None:
     """Everything that applies passes; the spec has no mask."""
     found = proof(module, tmp_path)
@@ -87,6 +87,12 @@ def test_a_step_that_raises(tmp_path: Path) -> None:
     assert [one.name for one in found.failed] == ["steps"]
     assert found["steps"].detail == "decoding one by one raises ValueError: no steps here"
     assert found["causality"].outcome == "passed"
+
+
+def test_a_model_that_gives_only_nan_is_an_error(tmp_path: Path) -> None:
+    """NaN equals NaN, so every comparison would pass."""
+    with pytest.raises(weft.InputError, match="logits of faulty has no finite value"):
+        proof(faults.Nothing, tmp_path)
 
 
 def test_a_leak(tmp_path: Path) -> None:

@@ -91,6 +91,38 @@ def test_the_parameters_without_an_effect_are_those_that_the_softmax_ignores() -
     assert all(path.endswith(".key.bias") for path in named)
 
 
+def longer(tmp_path: Path, outputs: dict[str, str]) -> Path:
+    """Return the file of a spec with an output that has one position more than the input."""
+    path = tmp_path / "longer.json"
+    nodes = {
+        "attention": UNMASKED["nodes"]["attention"] | {"in": {"x": "x", "mask": "mask"}},  # type: ignore[index]
+        "more": {"use": "prepend@1", "in": {"x": "attention.y"}},
+        "head": {"use": "linear@1", "params": {"d_out": 3}, "in": {"x": "more.y"}},
+    }
+    value = {**UNMASKED, "name": "longer", "outputs": outputs, "nodes": nodes}
+    path.write_text(json.dumps(value))
+    return path
+
+
+def test_an_output_whose_padding_is_unknown_is_not_compared(tmp_path: Path) -> None:
+    """It is not known which of its positions are padding; its parameters get gradients."""
+    found = prove(longer(tmp_path, {"y": "attention.y", "z": "head.y"}), skip=["compiled"])
+
+    assert found.failed == ()
+    assert found["gradients"].detail.startswith("10 of 11 parameters")
+    for name in ("padding", "unpadded"):
+        assert found[name].outcome == "passed"
+        assert any("output z" in note for note in found[name].notes)
+
+
+def test_nothing_passes_if_nothing_is_compared(tmp_path: Path) -> None:
+    """The only output has an unknown padding."""
+    found = prove(longer(tmp_path, {"z": "head.y"}), only=["padding", "unpadded"])
+
+    assert [one.outcome for one in found.properties] == ["does not apply"] * 2
+    assert all("unknown what is padding" in one.detail for one in found.properties)
+
+
 def test_an_axis_without_a_mask_is_reported() -> None:
     """The target of a translator has none."""
     found = proof("transformer-tiny", only=["padding"])["padding"]
