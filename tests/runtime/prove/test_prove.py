@@ -145,9 +145,9 @@ def test_without_a_compiler_nothing_can_be_compiled() -> None:
     assert "no C++ compiler" in found.detail
 
 
-def test_a_model_without_a_repeat_is_not_compiled() -> None:
+def test_a_model_without_a_repeat_is_not_compiled(unmasked: str) -> None:
     """`weft.compile` compiles repeated templates only."""
-    found = proof("gru-attention", only=["compiled"])["compiled"]
+    found = prove(unmasked, only=["compiled"])["compiled"]
 
     assert found.outcome == "does not apply"
     assert "no template with parameters is repeated" in found.detail
