@@ -30,7 +30,7 @@ from .params import (
 from .ports import Checker, Given
 from .reserved_names import check_names, names_read
 from .scopes import infer_scope, infer_template, template_ports, type_of_text
-from .ties import check_ties, least_size, written_out
+from .ties import check_ties, least_size, ties_fit, written_out
 
 
 def check(
@@ -115,6 +115,7 @@ def _analyse(
     _check_unused(checker, spec)
     if not checked:
         report_idle(checker)
+    small = small and ties_fit(spec, root, report)
     check_ties(spec, root, checker, expand=small)
     graph = Graph(
         name=spec.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -15,6 +16,10 @@ from .ports import Checker
 
 _SUGGESTED = 2_000
 """Maximum number of nodes for which all parameters are searched for a suggestion."""
+MOST_TIED = 10_000
+"""Maximum number of paths in all groups, with `*` expanded to every copy."""
+_SHAPES_SHOWN = 8
+"""Maximum number of parameters that a finding about their shapes lists."""
 EACH = "*"
 """In a path, stands for the number of every copy of a repeat."""
 
@@ -34,6 +39,23 @@ def written_out(spec: Spec, root: Scope, *, expand: bool = True) -> tuple[tuple[
         groups.append(tuple(path for path in dict.fromkeys(written) if path not in seen))
         seen.update(written)
     return tuple(group for group in groups if len(group) > 1)
+
+
+def ties_fit(spec: Spec, root: Scope, report: Report) -> bool:
+    """Return whether the ties of a spec may be expanded, and report if they name too much."""
+    count = 0
+    for index, group in enumerate(spec.tie):
+        for path in group:
+            count += sum(1 for _ in itertools.islice(_copies(root, path), MOST_TIED + 1 - count))
+        if count > MOST_TIED:
+            report(
+                code="P06",
+                at=pointer("tie", index),
+                problem=f"the ties of the spec name more than {MOST_TIED:,} parameters",
+                help="share the weights of copies by '\"share\": true' instead of '*'",
+            )
+            return False
+    return True
 
 
 def _copies(scope: Scope, path: str) -> Iterator[str]:
@@ -105,9 +127,19 @@ def check_ties(spec: Spec, root: Scope, checker: Checker, *, expand: bool = True
                 code="T06",
                 at=at,
                 problem="tied parameters have different shapes",
-                evidence=tuple(f"{path}  {list(shape)}" for path, shape in shapes.items()),
+                evidence=tuple(
+                    f"{path}  {list(shape)}"
+                    for path, shape in itertools.islice(_differing(shapes), _SHAPES_SHOWN)
+                ),
                 help="make the sizes equal, or untie them",
             )
+
+
+def _differing(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the first parameter of each shape, then the others."""
+    first = {shape: path for path, shape in reversed([*shapes.items()])}
+    yield from ((path, shape) for path, shape in shapes.items() if first[shape] == path)
+    yield from ((path, shape) for path, shape in shapes.items() if first[shape] != path)
 
 
 @dataclass(frozen=True, slots=True)

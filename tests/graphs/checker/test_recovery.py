@@ -90,9 +90,10 @@ def test_of_two_mistakes_in_one_spec_both_are_reported_and_nothing_else(
 ) -> None:
     """Both are reported for 98 % of all pairs, and of the pairs with a mistake of form.
 
-    For 98 %, nothing else is reported.  All mistakes of `faults.json` that are edits of one spec
-    are combined, except pairs in which one changes a part that the other changes or in which the
-    other is reported: then one of the two is not in the file.
+    For 98 %, nothing else is reported.  Of a small sample, 96 % must be reported, since its rate
+    differs from that of all pairs by chance.  All mistakes of `faults.json` that are edits of one
+    spec are combined, except pairs in which one changes a part that the other changes or in which
+    the other is reported: then one of the two is not in the file.
 
     Pairs that remain hidden are counted.  In most of them, the second is no mistake next to the
     first, such as a budget of a model that the other edit makes smaller, or cannot be known, such
@@ -111,8 +112,9 @@ def test_of_two_mistakes_in_one_spec_both_are_reported_and_nothing_else(
 
     assert len(both) == count
     assert len(formal) >= count // 5
-    assert sum(formal) >= 0.98 * len(formal)
-    assert sum(both) >= 0.98 * len(both)
+    least = 0.98 if count > 1_000 else 0.96
+    assert sum(formal) >= least * len(formal)
+    assert sum(both) >= least * len(both)
     assert sum(alone) >= 0.98 * len(alone)
 
 
