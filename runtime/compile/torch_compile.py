@@ -89,7 +89,8 @@ def compile_model(
         raise InputError(f"no mode '{mode}'", place="mode", help=help_)
     program = program_of(model)
     layers = [m for m in model.modules() if type(m).__name__ in program.templates]
-    device = next(model.parameters()).device.type
+    weight = next(model.parameters(), None)
+    device = weight.device.type if weight is not None else "cpu"
     if mode == "eager" or not layers:
         return CompileReport("eager", "requested" if layers else "no template is repeated")
     if mode == "auto" and measure is None and device == "cpu":

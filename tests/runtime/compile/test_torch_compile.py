@@ -133,6 +133,20 @@ def test_a_model_that_repeats_nothing_stays_eager(graph: GraphOf) -> None:
     assert str(report) == "eager: no template is repeated"
 
 
+def test_a_model_without_weights_stays_eager(graph: GraphOf) -> None:
+    """Its device cannot be read from a weight."""
+    spec = {
+        "format": 2,
+        "name": "bare",
+        "axes": {"B": "batch"},
+        "inputs": {"x": "f[B 4]"},
+        "outputs": {"y": "node.y"},
+        "nodes": {"node": {"use": "dropout@1", "params": {"dropout": 0.5}, "in": {"x": "x"}}},
+    }
+
+    assert compile_model(build(graph(spec))).mode == "eager"
+
+
 def test_a_foreign_module_is_refused() -> None:
     """Only built models have templates."""
     with pytest.raises(InputError, match="was not built from a spec"):
