@@ -12,8 +12,8 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable
-from importlib.metadata import entry_points
-from typing import Any
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, cast
 
 from ..graphs.ir.block_type import BlockType, Registry, Role
 from ..specs.findings import InputError
@@ -88,6 +88,11 @@ def standard() -> tuple[BlockType, ...]:
     return tuple(map(load_block, STANDARD.values()))
 
 
+def shipped(block: BlockType) -> bool:
+    """Return whether a block ships with Weft; any other is a plug-in."""
+    return block.key in STANDARD
+
+
 def module_path(block: BlockType) -> str:
     """Return the full path, `package.file:Class`, of the module that computes a block."""
     if isinstance(block.module, str):
@@ -111,24 +116,60 @@ def installed() -> Registry:
 
     An entry point of the group `weft.blocks` loads one `BlockType`, whose `module` must be a
     full path, `package.file:Class`.
+
+    Raises:
+        InputError: the block of an entry point cannot be loaded, is declared wrongly, or has the
+            key of another block.
     """
-    added = [point.load() for point in entry_points(group="weft.blocks")]
-    shipped = {key: functools.partial(load_block, path) for key, path in STANDARD.items()}
-    return Registry(added, shipped)
+    known = {key: functools.partial(load_block, path) for key, path in STANDARD.items()}
+    origins: dict[str, str] = dict.fromkeys(known, "weft")
+    added = list[BlockType]()
+    for point in entry_points(group="weft.blocks"):
+        package = point.dist.name if point.dist else "an unknown package"
+        origin = f"package {package}, entry point {point.name}"
+        block = _loaded(point, package, origin)
+        if block.key in origins:
+            raise InputError(
+                f"a block with the key '{block.key}' already exists, from {origins[block.key]}",
+                place=origin,
+                help=f"give the block another name or major; or run 'pip uninstall {package}'",
+            )
+        origins[block.key] = origin
+        added.append(block)
+    return Registry(added, known)
+
+
+def _loaded(point: EntryPoint, package: str, origin: str) -> BlockType:
+    """Return the block of an entry point.
+
+    Raises:
+        InputError: it cannot be imported, or is declared wrongly.
+    """
+    try:
+        block = point.load()
+    except Exception as error:
+        text = str(error).partition("\n")[0]
+        raise InputError(
+            f"'{point.value}' cannot be imported: {type(error).__name__}: {text:.200}",
+            place=origin,
+            help=f"correct or upgrade the package, or run 'pip uninstall {package}'",
+        ) from error
+    _refuse_unusable(block, origin)
+    return cast("BlockType", block)
 
 
 def registry(blocks: Iterable[BlockType] = ()) -> Registry:
     """Return the installed blocks, with those that a caller passed as `blocks=`.
 
     Raises:
-        InputError: one of `blocks` is not a block type, has the key of another block, or names a
-            module that does not exist.
+        InputError: one of `blocks` is not a block type, is declared wrongly, has the key of
+            another block, or names a module that does not exist.
     """
     known, added = installed(), list[BlockType]()
     for block in blocks:
         if any(block is one for one in added):
             continue
-        _refuse_unusable(block)
+        _refuse_unusable(block, "blocks")
         if known.get(block.key) is not None or any(block.key == one.key for one in added):
             raise InputError(
                 f"a block with the key '{block.key}' already exists",
@@ -139,8 +180,12 @@ def registry(blocks: Iterable[BlockType] = ()) -> Registry:
     return known.extended(added) if added else known
 
 
-def _refuse_unusable(block: object) -> None:
-    """Raise an error if an object is not a block type, or if its module does not exist.
+_VALID: dict[int, BlockType] = {}
+"""Valid plug-in blocks by id, so that each is validated once; holding them keeps ids unique."""
+
+
+def _refuse_unusable(block: object, origin: str) -> None:
+    """Raise an error if an object is no valid block type, or if its module does not exist.
 
     The module is not imported, because checking a spec must not load torch.
     """
@@ -148,17 +193,22 @@ def _refuse_unusable(block: object) -> None:
         what = f"the class {block.__name__}" if isinstance(block, type) else f"{block!r:.60}"
         raise InputError(
             f"{what} is not a BlockType",
-            place="blocks",
+            place=origin,
             help="pass the weft.BlockType that declares the block; its 'module' is the class",
         )
-    path, _, name = module_path(block).partition(":")
-    if name.isidentifier() and _exists(path, name, block.module):
+    if _VALID.get(id(block)) is block:
         return
-    raise InputError(
-        f"the module '{path}:{name}' of block '{block.key}' cannot be imported",
-        place="blocks",
-        help="write 'package.file:Class', or pass a class that is defined at the top level",
-    )
+    from ..graphs.ir.contract import refuse_wrong_contract  # noqa: PLC0415 - for plug-ins only
+
+    refuse_wrong_contract(block, origin)
+    path, _, name = module_path(block).partition(":")
+    if not name.isidentifier() or not _exists(path, name, block.module):
+        raise InputError(
+            f"the module '{path}:{name}' of block '{block.key}' cannot be imported",
+            place=origin,
+            help="write 'package.file:Class', or pass a class that is defined at the top level",
+        )
+    _VALID[id(block)] = block
 
 
 def _exists(path: str, name: str, wanted: str | type[Any]) -> bool:

@@ -23,7 +23,9 @@ def block(**changes: Any) -> weft.BlockType:
         "name": "own",
         "doc": "A block of this test.",
         "source": "this test",
-        "signature": lambda _, __: weft.Signature(inputs=(), outputs=()),
+        "signature": lambda _, __: weft.Signature(
+            inputs=(weft.port("x", "f[...]"),), outputs=(weft.port("y", "f[...]"),)
+        ),
         "module": "torch.nn:Identity",
     }
     return weft.BlockType(**given | changes)

@@ -82,7 +82,7 @@ def infer_part(
         _report_untaken(checker, block, fill, inner, wires_at, passed)
     report_unwired(checker, signature.inputs, given, block.key, wires_at.removesuffix("/in"))
     certain = fitted.certain(checker.misfits - before)
-    if any(certain.get(name) == UNKNOWN for name in _widths(signature, fitted.bound)):
+    if any(certain.get(name) == UNKNOWN for name in signature.widths(fitted.bound)):
         checker.unsized.add(at)
     block, arguments = _sized(checker, use, block, made, signature, fitted.bound, at, wires_at)
     names = set().union(*(free_names(port_.type) for port_ in signature.inputs))
@@ -132,7 +132,7 @@ def _sized(
     If the arguments depend on a mistake, they are a guess, which `checker.unsized` records, or
     `checker.unnamed` if the guess also decides which parameters there are.
     """
-    sizes = _widths(signature, bound)
+    sizes = signature.widths(bound)
     unknown = {name for name in _width_names(signature) if name not in sizes}
     tried: list[_Weights] = []
     errors: list[ValueError] = []
@@ -182,15 +182,6 @@ def _width_names(signature: Signature) -> set[str]:
         for part in (*last, port_.type.size):
             names |= names_of(part) if part is not None else frozenset()
     return names
-
-
-def _widths(signature: Signature, bound: Bound) -> dict[str, int]:
-    """Return the sizes that weights may depend on: widths of vectors, and sizes of kinds.
-
-    The number of vectors is not such a size, even if it is constant, as for patches.
-    """
-    names = _width_names(signature)
-    return {name: size for name, size in bound.items() if name in names and isinstance(size, int)}
 
 
 def _report_clash(checker: Checker, use: Use, key: str, errors: list[ValueError], at: str) -> None:

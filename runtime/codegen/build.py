@@ -19,6 +19,7 @@ from ...specs.findings import InputError
 from ..spec.check import Source, graph_of
 from .generated import generated_module
 from .module import lower
+from .plugin_trial import created, try_out
 
 
 def build(
@@ -45,11 +46,15 @@ def build(
         outputs.
 
     Raises:
-        InputError: the file or the device does not exist, or a block cannot be imported.
+        InputError: the file or the device does not exist, or the module of a block does not fit
+            its contract.
         SpecError: the spec has errors; all of them are listed.
     """
-    model = build_empty(graph_of(spec, blocks), device=device_named(device))
+    graph = graph_of(spec, blocks)
+    model = build_empty(graph, device=device_named(device))
     initialize(model, seed)
+    if torch.device(device).type != "meta":
+        try_out(graph, model)
     return model
 
 
@@ -77,8 +82,7 @@ def build_empty(graph: Graph, *, device: torch.device | str = "cpu") -> nn.Modul
     program = lower(graph)
     module = generated_module(program)
     with torch.device(device), _Unfilled():
-        model: nn.Module = getattr(module, program.root)()
-    return model
+        return created(graph, getattr(module, program.root))
 
 
 class _Unfilled(TorchFunctionMode):

@@ -70,15 +70,23 @@ def example_inputs(
     known = sizes_for(graph) | dict(sizes or {})
     generator = torch.Generator().manual_seed(seed)
     made = {
-        name: _value(type_, known, generator, padding=padding)
+        name: example_value(type_, known, generator, padding=padding)
         for name, type_ in graph.inputs.items()
     }
     return made if device is None else {name: value.to(device) for name, value in made.items()}
 
 
-def _value(
+def example_value(
     type_: ValueType, sizes: Mapping[str, int], generator: torch.Generator, *, padding: bool
 ) -> Tensor:
+    """Return a random value of a type.
+
+    Args:
+        type_: the type.
+        sizes: sizes of the axes.
+        generator: source of the random numbers.
+        padding: whether masks exclude the last position of every other row.
+    """
     shape = [evaluate(axis, sizes) for axis in type_.axes]
     match type_.kind:
         case "ids" | "label":

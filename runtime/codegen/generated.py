@@ -31,6 +31,7 @@ from ...specs.findings import InputError
 from ...specs.form import Spec
 from .inputs import checked_call
 from .module import Program, lower
+from .plugin_modules import refuse_wrong_modules
 
 Factory = Callable[[Any], Any]
 
@@ -55,7 +56,7 @@ def generated_module(program: Program) -> ModuleType:
     """Return the generated module of a program, running its source the first time.
 
     Raises:
-        InputError: a block's module cannot be imported.
+        InputError: the module of a block cannot be imported, created or called as the source does.
     """
     base = f"weft_generated_{program.fingerprint[:16]}"
     name, number = base, 1
@@ -63,6 +64,7 @@ def generated_module(program: Program) -> ModuleType:
         if _is_current(known, program.graph):
             return known
         name, number = f"{base}_{number}", number + 1
+    refuse_wrong_modules(program)
     file = f"<{name}>"
     module = ModuleType(name)
     module.__file__ = file

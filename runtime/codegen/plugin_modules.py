@@ -1,0 +1,212 @@
+"""Modules of plug-in blocks: report one that the generated source cannot import, create or call.
+
+Shipped blocks are not validated here; `tests/blocks/test_plugin_contract.py` does it.  The calls
+are read from the generated source, so they are exactly those that will be made.  Nothing is
+created or run: `plugin_trial.py` does that.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch import nn
+
+from ...blocks.registry import module_path, shipped
+from ...graphs.ir.block_type import BlockType
+from ...graphs.ir.graph import Graph, Part
+from ...graphs.ir.traverse import visits
+from ...specs.findings import InputError
+from .module import Program
+
+STEPPING = ("begin", "step")
+_FORMS = {
+    "initialize": "write initialize(self, generator)",
+    "__init__": "take the sizes and params of 'arguments', and the slots, by name",
+    "forward": "take the required input ports in order, and the optional ones by name",
+    "begin": "take 'capacity', and by name the ports that do not move with the position",
+    "step": "take the ports that move with the position, and 'state' and 'position' by name",
+}
+
+
+def plug_ins(graph: Graph) -> dict[str, BlockType]:
+    """Return the blocks of a graph that do not ship with Weft, by key."""
+    parts = (visit.part for visit in visits(graph.root))
+    return {
+        part.key: part.block for part in parts if isinstance(part, Part) and not shipped(part.block)
+    }
+
+
+def wrong(block: BlockType, method: str, problem: str, help_: str) -> InputError:
+    """Return an error about the module of a block.
+
+    Args:
+        block: the block type.
+        method: method of the module, or ``""``.
+        problem: one clause.
+        help_: a fix.
+    """
+    where = f", method '{method}'" if method else ""
+    place = f"block '{block.key}', class {module_path(block)}{where}"
+    return InputError(problem, place=place, help=help_)
+
+
+def refuse_wrong_modules(program: Program) -> None:
+    """Raise an error if the module of a plug-in block does not fit the generated source.
+
+    Raises:
+        InputError: a module cannot be imported, is no `nn.Module`, or lacks a method or an
+            argument that the source uses.
+    """
+    blocks = plug_ins(program.graph)
+    if not blocks:
+        return
+    classes = {module_path(block): (block, _class(block)) for block in blocks.values()}
+    made = {
+        local: classes[f"{path}:{name}"]
+        for path, name, local in program.imports
+        if f"{path}:{name}" in classes
+    }
+    for block, kind in made.values():
+        _methods(block, kind)
+    for (block, kind), method, call in _calls(ast.parse(program.source), made):
+        _fits(block, kind, method, call)
+    for visit in visits(program.graph.root):
+        if visit.kind == "slot" and isinstance(visit.part, Part) and visit.part.key in blocks:
+            _, kind = classes[module_path(visit.part.block)]
+            _fits_slot(visit.part, kind)
+
+
+def _class(block: BlockType) -> type[nn.Module]:
+    """Import and return the class of a block's module."""
+    path, _, name = module_path(block).partition(":")
+    try:
+        found = getattr(importlib.import_module(path), name, None)
+    except Exception as error:
+        text = str(error).partition("\n")[0]
+        problem = f"'{path}' cannot be imported: {type(error).__name__}: {text:.200}"
+        help_ = "install the package of the block, or correct the 'module' of its BlockType"
+        raise wrong(block, "", problem, help_) from error
+    if found is None:
+        help_ = "correct the 'module' of its BlockType, written 'package.file:Class'"
+        raise wrong(block, "", f"'{path}' has no '{name}'", help_)
+    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+        raise wrong(
+            block, "", "it is not a subclass of torch.nn.Module", "derive it from nn.Module"
+        )
+    return found
+
+
+def _methods(block: BlockType, kind: type[nn.Module]) -> None:
+    """Refuse a module without the methods that its block declares."""
+    if kind.forward is nn.Module.forward:
+        raise wrong(block, "forward", "the method is missing", "define forward(self, ...)")
+    for method in STEPPING if block.steps else ():
+        if not callable(getattr(kind, method, None)):
+            help_ = f"define {method}, or declare the block with steps=False"
+            raise wrong(block, method, "the block declares steps=True without it", help_)
+    draw = getattr(kind, "initialize", None)
+    if draw is not None:
+        _takes(block, draw, "initialize", 1, [])
+
+
+def _calls(
+    tree: ast.Module, made: Mapping[str, tuple[BlockType, type[nn.Module]]]
+) -> Iterator[tuple[tuple[BlockType, type[nn.Module]], str, ast.Call]]:
+    """Yield the calls of a source that reach plug-in modules: block and class, method, call."""
+    for scope in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        held: dict[str, tuple[BlockType, type[nn.Module]]] = {}
+        for node in ast.walk(scope):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                target, func = node.targets[0], node.value.func
+                if isinstance(target, ast.Attribute) and isinstance(func, ast.Name):
+                    held |= {target.attr: made[func.id]} if func.id in made else {}
+        for node in (node for method in scope.body for node in ast.walk(method)):
+            if not isinstance(node, ast.Call):
+                continue
+            match node.func:
+                case ast.Name(id=name) if name in made:
+                    yield made[name], "__init__", node
+                case ast.Attribute(value=ast.Name(id="self"), attr=name) if name in held:
+                    yield held[name], "forward", node
+                case ast.Attribute(
+                    value=ast.Attribute(value=ast.Name(id="self"), attr=name), attr=method
+                ) if name in held and method in STEPPING:
+                    yield held[name], method, node
+
+
+def _fits(block: BlockType, kind: type[nn.Module], method: str, call: ast.Call) -> None:
+    """Refuse a method that does not take the arguments of a call."""
+    names = [one.arg for one in call.keywords if one.arg is not None]
+    function = getattr(kind, method, None)
+    if not callable(function):
+        problem = "the method is missing, and the block in a slot has it"
+        help_ = f"define {method}, which calls {method} of the module in the slot"
+        raise wrong(block, method, problem, help_)
+    _takes(block, function, method, len(call.args), names)
+
+
+def _fits_slot(part: Part, kind: type[nn.Module]) -> None:
+    """Refuse a `forward` that does not take the ports of a block in a slot."""
+    required = [port.name for port in part.signature.inputs if not port.optional]
+    first = [name for name in part.inputs if name in required[:1]]
+    names = [name for name in part.inputs if name not in first]
+    _takes(part.block, kind.forward, "forward", len(first), names)
+
+
+def _takes(
+    block: BlockType,
+    function: Callable[..., Any],
+    method: str,
+    given: int,
+    names: list[str],
+) -> None:
+    """Refuse a method that does not take some arguments.
+
+    Args:
+        block: the block type.
+        function: the method.
+        method: its name.
+        given: number of arguments by position, without `self`.
+        names: arguments by name.
+    """
+    signature = _signature(function)
+    if signature is None:
+        return
+    try:
+        signature.bind(None, *[None] * given, **dict.fromkeys(names))
+    except TypeError as error:
+        wanted = [f"{given} by position"] if given else []
+        wanted += [", ".join(names)] if names else []
+        problem = f"weft calls it with {' and '.join(wanted) or 'no arguments'}: {error}"
+        raise wrong(block, method, problem, _FORMS[method]) from error
+    if method == "forward" and given > 1:
+        _same_order(block, signature, given)
+
+
+def _same_order(block: BlockType, signature: inspect.Signature, given: int) -> None:
+    """Refuse a `forward` whose arguments are the required ports in another order."""
+    taken = [*signature.parameters][1 : given + 1]
+    required = _required(block)
+    for place, name in enumerate(required[:given]):
+        if name in taken and taken.index(name) != place:
+            problem = f"its arguments are {', '.join(taken)}; the ports are {', '.join(required)}"
+            raise wrong(block, "forward", problem, "put both into the same order")
+
+
+def _required(block: BlockType) -> list[str]:
+    """Return the required input ports of the example, in order."""
+    params = block.params.model_validate(block.example)
+    signature = block.signature(params, frozenset(block.example_inputs))
+    return [port.name for port in signature.inputs if not port.optional]
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the signature of a method; None if only calling it can tell, as for one in C."""
+    try:
+        return inspect.signature(function)
+    except (ValueError, TypeError):
+        return None
