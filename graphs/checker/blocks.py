@@ -9,7 +9,7 @@ from typing import Any
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import did_you_mean, nearest, pointer, renamed
 from ...specs.form import Use
-from ..ir.block_type import BlockType, Signature, Slot, no_weights
+from ..ir.block_type import BlockType, Signature, Slot, no_weights, widths
 from ..ir.dims import UNKNOWN, names_of
 from ..ir.graph import Filling, Part, TemplatePart
 from ..ir.stand_ins import StandIn, common_signature
@@ -82,7 +82,7 @@ def infer_part(
         _report_untaken(checker, block, fill, inner, wires_at, passed)
     report_unwired(checker, signature.inputs, given, block.key, wires_at.removesuffix("/in"))
     certain = fitted.certain(checker.misfits - before)
-    if any(certain.get(name) == UNKNOWN for name in signature.widths(fitted.bound)):
+    if any(certain.get(name) == UNKNOWN for name in widths(signature, fitted.bound)):
         checker.unsized.add(at)
     block, arguments = _sized(checker, use, block, made, signature, fitted.bound, at, wires_at)
     names = set().union(*(free_names(port_.type) for port_ in signature.inputs))
@@ -132,7 +132,7 @@ def _sized(
     If the arguments depend on a mistake, they are a guess, which `checker.unsized` records, or
     `checker.unnamed` if the guess also decides which parameters there are.
     """
-    sizes = signature.widths(bound)
+    sizes = widths(signature, bound)
     unknown = {name for name in _width_names(signature) if name not in sizes}
     tried: list[_Weights] = []
     errors: list[ValueError] = []

@@ -71,23 +71,6 @@ class Signature:
     """What is known of the magnitude of the first output: a norm sets it, or it is the sum of a
     residual path that no norm follows, and grows with depth."""
 
-    def widths(self, bound: Mapping[str, Any]) -> dict[str, int]:
-        """Return the sizes that weights may depend on: widths of vectors, and sizes of kinds.
-
-        The number of vectors is not such a size, even if it is constant, as for patches.
-
-        Args:
-            bound: what the names of the ports stand for.
-        """
-        names = set[str]()
-        for one in self.inputs:
-            last = one.type.axes[-1:] if one.type.kind == "f" else ()
-            for part in (*last, one.type.size):
-                names |= names_of(part) if part is not None else frozenset()
-        return {
-            name: size for name, size in bound.items() if name in names and isinstance(size, int)
-        }
-
     def slot(self, name: str) -> Slot:
         """Return the slot with a name.
 
@@ -98,6 +81,23 @@ class Signature:
             if slot.name == name:
                 return slot
         raise KeyError(name)
+
+
+def widths(signature: Signature, bound: Mapping[str, Any]) -> dict[str, int]:
+    """Return the sizes that weights may depend on: widths of vectors, and sizes of kinds.
+
+    The number of vectors is not such a size, even if it is constant, as for patches.
+
+    Args:
+        signature: the ports of one use of a block.
+        bound: what the names of the ports stand for.
+    """
+    names = set[str]()
+    for one in signature.inputs:
+        last = one.type.axes[-1:] if one.type.kind == "f" else ()
+        for part in (*last, one.type.size):
+            names |= names_of(part) if part is not None else frozenset()
+    return {name: size for name, size in bound.items() if name in names and isinstance(size, int)}
 
 
 @functools.cache

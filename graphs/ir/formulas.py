@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ...specs.findings import did_you_mean
-from .block_type import BlockType, Division, Prunable, Signature
+from .block_type import BlockType, Division, Prunable, Signature, widths
 from .dims import evaluate, names_of
 from .value_type import Bound, free_names
 
@@ -63,7 +63,7 @@ def refuse_wrong_formulas(
         wrong: makes the error from the member, the problem, the help and the cause.
     """
     formulas = _Formulas(block, wrong)
-    sizes = sample.signature.widths(sample.bound)
+    sizes = widths(sample.signature, sample.bound)
     arguments = formulas.arguments(sample.params, sizes)
     if arguments is None:
         return  # the sample's sizes do not fit the params, which is no mistake of the block

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 import math
 import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
 
 from ...specs.findings import InputError
 from ..export.ctranslate2.quantization import Quantization
@@ -30,6 +32,7 @@ from .common.models import (
 )
 from .common.parameters import (
     Checkpoint,
+    Json,
     Overrides,
     argument,
     complete_files,
@@ -39,11 +42,11 @@ from .common.parameters import (
     option,
     out_option,
     overridden,
+    parse_heads,
 )
 
 if TYPE_CHECKING:
     from ..serve.service import Service
-
 LINES = 32
 """Number of lines of `weft export --text` that both engines translate."""
 PACKAGES = ("fastapi", "prometheus_client", "starlette", "uvicorn")
@@ -95,7 +98,8 @@ def average(
 @command(
     CHECKPOINTS,
     "weft import hf ../bert-base-uncased --as bert --out outputs/bert",
-    note="None of that library's code is run.",
+    note="""None of that library's code is run, except with `--compare`, which runs the installed
+library (`pip install 'weft[parity]'`) but no code of the folder.""",
 )
 def import_(
     library: Annotated[
@@ -120,23 +124,45 @@ def import_(
     out: Annotated[
         str | None, out_option("Checkpoint folder to write. [default: outputs/NAME]")
     ] = None,
-) -> None:
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare",
+            help="Compare the outputs with those of transformers on random inputs, and write only "
+            "if they are equal.",
+        ),
+    ] = False,
+    json_: Json = False,
+) -> int:
     """Convert another library's checkpoint folder.
 
     Raises:
         InputError: the folder, the table or the output path is invalid; nothing is written.
     """
     del library
+    from ..importing import compare as comparing
     from ..importing.hf import import_hf
 
+    if compare:
+        comparing.refuse_without_library()
     source = Path(folder)
     target = Path(out or Path("outputs") / source.resolve().name)
     made = import_hf(source, table)
-    made.save(target)
-    print(f"{made.graph.name}: {made.graph.parameters():,} parameters from {source}")
-    for note in made.notes:
+    found = comparing.compare(made, source, table) if compare else None
+    equal = found is None or found.equal
+    if equal:
+        made.save(target)
+    name, parameters = made.graph.name, made.graph.parameters()
+    if json_:
+        report: dict[str, Any] = {"spec": name, "parameters": parameters, "notes": made.notes}
+        report["comparison"] = found.as_json() if found is not None else None
+        print(json.dumps({**report, "wrote": str(target) if equal else None}, indent=2))
+        return int(not equal)
+    print(f"{name}: {parameters:,} parameters from {source}")
+    for note in filter(None, (*made.notes, found)):
         print(note)
-    print(f"wrote {shlex.quote(str(target))}")
+    print(f"wrote {shlex.quote(str(target))}" if equal else "the outputs differ: wrote nothing")
+    return int(not equal)
 
 
 @command(
@@ -186,25 +212,6 @@ def prune(
     sizes = opened.graph.parameters(), made.graph.parameters()
     print(f"parameters  {sizes[0]:,} -> {sizes[1]:,}")
     print(folder)
-
-
-def parse_heads(texts: Iterable[str]) -> dict[str, set[int]]:
-    """Parse `PATH:0,3` texts into sets of head indices by path.
-
-    Raises:
-        BadParameter: a text does not have that form.
-
-    >>> parse_heads(["encoder.0.f:0,3"])
-    {'encoder.0.f': {0, 3}}
-    """
-    found: dict[str, set[int]] = {}
-    for text in texts:
-        path, colon, numbers = text.partition(":")
-        words = [word.strip() for word in numbers.split(",")]
-        if not colon or not all(word.isdecimal() and word.isascii() for word in words):
-            raise wrong("--heads", f"'{text}' is not a path and heads, such as encoder.0.f:0,3")
-        found.setdefault(path.strip(), set()).update(map(int, words))
-    return found
 
 
 @command(
@@ -303,9 +310,8 @@ def eject(
     else:
         made = eject_to(graph_of(load(model, overridden(overrides))), out)
     print(f"class {made.name} computes what the model computes (compared: {made.compared})")
-    print(
-        f"wrote {shlex.quote(str(made.file))}, {made.lines:,} lines; its first lines show its use"
-    )
+    where = shlex.quote(str(made.file))
+    print(f"wrote {where}, {made.lines:,} lines; its first lines show its use")
     if made.weights is not None:
         print(f"wrote {shlex.quote(str(made.weights))}")
 

@@ -40,7 +40,7 @@ class Tensors:
         self._open = ExitStack()
         self._entries: dict[str, tuple[Any, str]] = {}
         try:
-            for file in _files(folder):
+            for file in files_of(folder):
                 opened = self._open.enter_context(safe_open(folder / file, framework="pt"))
                 for theirs in opened.keys():  # noqa: SIM118 - not a mapping
                     self._add(named(theirs, prefix, endings), opened, theirs)
@@ -101,7 +101,7 @@ def named(theirs: str, prefix: str, endings: Mapping[str, str]) -> str:
     return name
 
 
-def _files(folder: Path) -> list[str]:
+def files_of(folder: Path) -> list[str]:
     """Return the names of the files with weights.
 
     Raises:

@@ -186,3 +186,22 @@ def sizes_given(graph: Graph, written: Sequence[str]) -> dict[str, int]:
             raise InputError(f"{graph.name} has no axis '{axis}'", place="--axes", help=help_)
         sizes[axis] = int(size)
     return sizes
+
+
+def parse_heads(texts: Iterable[str]) -> dict[str, set[int]]:
+    """Parse `PATH:0,3` texts into sets of head indices by path.
+
+    Raises:
+        BadParameter: a text does not have that form.
+
+    >>> parse_heads(["encoder.0.f:0,3"])
+    {'encoder.0.f': {0, 3}}
+    """
+    found: dict[str, set[int]] = {}
+    for text in texts:
+        path, colon, numbers = text.partition(":")
+        words = [word.strip() for word in numbers.split(",")]
+        if not colon or not all(word.isdecimal() and word.isascii() for word in words):
+            raise wrong("--heads", f"'{text}' is not a path and heads, such as encoder.0.f:0,3")
+        found.setdefault(path.strip(), set()).update(map(int, words))
+    return found

@@ -571,3 +571,40 @@ def test_the_page_has_every_code_and_key() -> None:
     assert set(re.findall(r"^\| (I\d\d) \|", page, re.MULTILINE)) == set(
         re.findall(r'"(I\d\d)"', sources)
     )
+
+
+def test_comparing_without_transformers_names_the_extra(
+    tagger: Tagger,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The command ends before it imports or writes anything."""
+    folder, table = tagger()
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    out = tmp_path / "out"
+
+    code = main(["import", "hf", str(folder), "--as", str(table), "--out", str(out), "--compare"])
+
+    error = capsys.readouterr().err
+    assert code == 1
+    assert "comparing needs the package 'transformers'" in error
+    assert "pip install 'weft[parity]'" in error
+    assert not out.exists()
+
+
+def test_the_report_of_an_import_is_json(
+    tagger: Tagger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --compare, the comparison is null."""
+    folder, table = tagger()
+    out = tmp_path / "out"
+
+    assert main(["import", "hf", str(folder), "--as", str(table), "--out", str(out), "--json"]) == 0
+
+    report = json.loads(capsys.readouterr().out)
+    assert report["spec"] == "tagger"
+    assert report["parameters"] == sum(
+        w.numel() for w in weft.import_hf(folder, table).weights.values()
+    )
+    assert (report["comparison"], report["wrote"]) == (None, str(out))

@@ -1,0 +1,106 @@
+"""Result of comparing an imported model with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+TOLERANCE = 1e-5
+"""Largest difference of two outputs, as a fraction of the largest value of theirs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """The comparison of one output for one batch."""
+
+    output: str
+    sizes: Mapping[str, int]
+    """Sizes of the spec's axes."""
+    values: int
+    """Number of compared values; positions of padding are omitted."""
+    difference: float
+    """Largest absolute difference."""
+    relative: float
+    """The same as a fraction of the largest absolute value of theirs."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether the difference is at most `TOLERANCE`; not if a value is not finite."""
+        return self.relative <= TOLERANCE
+
+    def __str__(self) -> str:
+        """Return the sizes and the difference."""
+        sizes = ", ".join(f"{axis} = {size}" for axis, size in self.sizes.items())
+        return (
+            f"{self.output} ({sizes}): largest difference {self.difference:.1e}, relative "
+            f"{self.relative:.1e}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The comparison of two models; `str` of it is a report of several lines."""
+
+    name: str
+    """The class of the other library."""
+    compared: tuple[Compared, ...]
+    first: str = ""
+    """The first layer whose outputs differ, if the models differ and their layers correspond."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether all outputs are equal within `TOLERANCE`."""
+        return all(one.equal for one in self.compared)
+
+    @property
+    def worst(self) -> Compared:
+        """The comparison with the largest relative difference."""
+        return max(self.compared, key=lambda one: one.relative)
+
+    def __str__(self) -> str:
+        """Return the class, the largest difference and, if they differ, where."""
+        values = sum(one.values for one in self.compared)
+        head = f"compared {values:,} values in {len(self.compared)} batches with {self.name}"
+        lines = [head, f"  {self.worst}, tolerance {TOLERANCE:.0e}"]
+        if not self.equal:
+            lines += [f"  differs: {one}" for one in self.compared if not one.equal]
+            lines += [f"  first difference: {self.first}"] if self.first else []
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON data; a difference that is not finite is null."""
+        return {
+            "equal": self.equal,
+            "tolerance": TOLERANCE,
+            "class": self.name,
+            "compared": [
+                {
+                    "output": one.output,
+                    "sizes": dict(one.sizes),
+                    "values": one.values,
+                    "difference": _finite(one.difference),
+                    "relative": _finite(one.relative),
+                }
+                for one in self.compared
+            ],
+            "first": self.first or None,
+            "notes": list(self.notes),
+        }
+
+
+def _finite(value: float) -> float | None:
+    return value if value < float("inf") else None
+
+
+def distance(found: Tensor, wanted: Tensor) -> tuple[float, float]:
+    """Return the largest absolute and relative difference; infinite if a value is not finite."""
+    found, wanted = found.double(), wanted.double()
+    if not (found.isfinite().all() and wanted.isfinite().all()):
+        return float("inf"), float("inf")
+    difference = float((found - wanted).abs().max())
+    scale = float(wanted.abs().max())
+    return difference, difference / scale if scale else float(difference > 0)
