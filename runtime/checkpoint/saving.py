@@ -164,7 +164,12 @@ def replace_folder(new: Path, old: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     if old.exists():
         old.rename(aside)
-    new.rename(old)
+    try:
+        new.rename(old)
+    except OSError:
+        if aside.is_dir():
+            aside.rename(old)
+        raise
     _sync_folders([old.parent])
     shutil.rmtree(aside, ignore_errors=True)
 

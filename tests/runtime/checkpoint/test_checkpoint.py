@@ -219,6 +219,28 @@ def test_a_full_disk_leaves_the_old_checkpoint(
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
+def test_a_disk_that_is_full_at_the_last_renaming_leaves_the_old_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old one has been renamed by then, and gets its name back."""
+    _, contents = small()
+    save(tmp_path / "best", contents)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "best").iterdir()}
+    rename = Path.rename
+
+    def full(path: Path, target: Path) -> Path:
+        if path.name == ".best.partial":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", full)
+    with pytest.raises(InputError, match="No space left on device"):
+        save(tmp_path / "best", contents)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["best"]
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "best").iterdir()}
+
+
 def test_killed_between_two_renames_the_old_checkpoint_comes_back(tmp_path: Path) -> None:
     """The next process restores the old folder if the replacement was interrupted."""
     folder = save(tmp_path / "best", small()[1])
