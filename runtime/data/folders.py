@@ -10,6 +10,8 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from filelock import FileLock, Timeout
+
 from ...specs.findings import InputError
 from ..system.lock import acquire
 
@@ -97,6 +99,24 @@ def resuming(
                 shutil.rmtree(work)
             raise
         shutil.rmtree(work)
+
+
+def remove_leftover(folder: Path) -> None:
+    """Remove the working folder of `resuming` if its process was killed after the work was done.
+
+    Args:
+        folder: the final path, which is complete.
+    """
+    work = folder.absolute().parent / f".{folder.name}.work"
+    if not work.is_dir():
+        return
+    lock = FileLock(work / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except (Timeout, OSError):  # another process prepares, or has just removed the folder
+        return
+    shutil.rmtree(work, ignore_errors=True)
+    lock.release()
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...specs.findings import InputError
 from .corpora import fetched
-from .folders import resuming
+from .folders import remove_leftover, resuming
 from .readers import Parallel, Reading
 from .shards.corpus import AGAIN, HEADER, Corpus
 from .shards.merge_shards import gather
@@ -119,6 +119,7 @@ def prepare(
     if (folder / MARKER).is_file():
         found = _read_marker(folder)
         if found["fingerprint"] == fingerprint:
+            remove_leftover(folder)
             return _open(folder, found, data, reader)
         write_log(f"{folder}: text, settings or the format have changed; preparing the data again")
     with resuming(folder, MARKER, f"{fingerprint} {SHARD}", write_log) as (work, fresh):

@@ -12,7 +12,7 @@ from ...checkpoint.manifest import DamagedError
 from ...checkpoint.saving import recover
 from ...checkpoint.transfer import carry_over
 from ..context import State, TrainingContext
-from .retention import checkpoints, differs
+from .retention import checkpoints, differs, remove_leftovers
 
 SAME = ("parallel", "activation_checkpointing")
 """Settings that change how a run is computed but not its results."""
@@ -65,6 +65,7 @@ def restore(
         if world.is_main_process:
             for name in ("best", "averaged"):
                 recover(folder / name)
+            remove_leftovers(folder)
             if resume:
                 newest = _newest_sound(context)
     chosen = world.broadcast(str(newest.folder) if newest is not None else "")

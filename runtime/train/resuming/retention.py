@@ -38,6 +38,21 @@ def thin(folder: Path, settings: CheckpointSettings) -> None:
             shutil.rmtree(path / "optimizer", ignore_errors=True)
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove the hidden folders that a killed process has left: unfinished or half deleted ones.
+
+    Call it while no process writes checkpoints of the run, and after `recover`.
+    """
+    for parent, names in (
+        (folder / "checkpoints", "[0-9]*"),
+        (folder, "best"),
+        (folder, "averaged"),
+    ):
+        for ending in ("partial", "old"):
+            for path in parent.glob(f".{names}.{ending}"):
+                shutil.rmtree(path, ignore_errors=True)
+
+
 def _regular(all_: list[Path], settings: CheckpointSettings) -> list[Path]:
     """Return the last checkpoint and those at multiples of `every`, without those by time."""
     return [path for path in all_ if int(path.name) % settings.every == 0 or path == all_[-1]]

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from weft.runtime.data.folders import building, resuming
+from weft.runtime.data.folders import building, remove_leftover, resuming
 from weft.specs.findings import InputError
 
 if TYPE_CHECKING:
@@ -95,4 +95,28 @@ def test_one_process_works_and_the_others_wait(tmp_path: Path) -> None:
 
     assert messages == [f"waiting for another process that prepares {tmp_path / '.data.work'}"]
     assert seen == [True]
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_leftover_of_finished_work_is_removed(tmp_path: Path) -> None:
+    """The process was killed between the renaming and the removal of its intermediate files."""
+    folder, work = tmp_path / "data", tmp_path / ".data.work"
+    folder.mkdir()
+    work.mkdir()
+    (work / "train.lines").write_text("large")
+
+    remove_leftover(folder)
+
+    assert list(tmp_path.iterdir()) == [folder]
+    remove_leftover(folder)
+
+
+def test_the_work_of_another_process_is_no_leftover(tmp_path: Path) -> None:
+    """It holds the lock of its working folder."""
+    folder = tmp_path / "data"
+    with resuming(folder, "marker", "key", lambda _: None) as (work, fresh):
+        remove_leftover(folder)
+
+        assert work.is_dir()
+        (fresh / "marker").write_text("done")
     assert list(tmp_path.iterdir()) == [folder]

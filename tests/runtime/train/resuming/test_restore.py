@@ -153,3 +153,28 @@ def test_one_process_at_a_time_uses_the_folder_of_a_run(tmp_path: Path) -> None:
     assert json.loads((tmp_path / ".owner.json").read_text())["pid"] == other.pid  # left behind
     with locked(tmp_path):
         assert json.loads((tmp_path / ".owner.json").read_text())["pid"] == os.getpid()
+
+
+def test_leftovers_of_a_killed_process_are_removed(begun: tuple[Run, Path]) -> None:
+    """Unfinished checkpoints and half deleted ones would take disk space forever."""
+    run, folder = begun
+    left = ("checkpoints/.000005.partial", "checkpoints/.000002.old", ".best.partial")
+    for name in left:
+        (folder / name).mkdir()
+        (folder / name / "weights.safetensors").write_bytes(b"half")
+
+    api.train(run, out=folder, resume=True)
+
+    assert [name for name in left if (folder / name).exists()] == []
+
+
+def test_a_replaced_folder_is_restored_before_leftovers_are_removed(
+    begun: tuple[Run, Path],
+) -> None:
+    """A kill between the two renamings leaves the old one under its hidden name only."""
+    run, folder = begun
+    (folder / "best").rename(folder / ".best.old")
+
+    api.train(run.model_copy(update={"updates": 7}), out=folder, resume=True)
+
+    assert open_checkpoint(folder / "best").weights
