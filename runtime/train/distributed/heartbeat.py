@@ -4,6 +4,10 @@ torchrun notices a process that died, but not one that was stopped or hangs; the
 for it in a collective until its timeout.  Each process therefore counts up in the store that the
 processes share, and watches the counts of the others, in a thread that runs while the main
 thread waits.
+
+torchrun itself may be killed.  Its workers would then train on without it, because they exchange
+gradients among themselves, and hold the folder of the run.  They end, too: each notices that its
+parent has gone, or that the store, which a process of torchrun serves, does not answer.
 """
 
 from __future__ import annotations
@@ -15,12 +19,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from torch.distributed.distributed_c10d import Store
 
 BEAT = 5.0
 """Seconds between two heartbeats."""
+LAUNCHED = "TORCHELASTIC_RUN_ID"
+"""Environment variable that torchrun sets for its workers."""
+_SILENT = "see whether it was stopped or hangs; start again with --resume"
+_ALONE = "it was killed or its machine is gone; start it again with --resume"
 
 
 class Heartbeat:
@@ -67,10 +75,28 @@ class Heartbeat:
                 found.append(json.loads(text)[1] if text else f"process {other}")
         return found
 
+    def problem(self, launcher: int | None) -> tuple[str, str] | None:
+        """Count up and look at the others; return what is wrong and what to do, or None.
+
+        Args:
+            launcher: process id of torchrun; None if this process was started otherwise.
+        """
+        if launcher is not None and os.getppid() != launcher:
+            return f"torchrun, process {launcher}, has ended without its workers", _ALONE
+        try:
+            self.beat()
+            silent = self.silent()
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            return f"the store of torchrun does not answer: {reason:.200}", _ALONE
+        if silent:
+            return f"no heartbeat for {self._patience:.0f} s from {'; '.join(silent)}", _SILENT
+        return None
+
 
 @contextmanager
 def watched(store: Store | None, rank: int, size: int, patience: float) -> Iterator[None]:
-    """Send heartbeats in the block, and end this process if another one is silent.
+    """Send heartbeats in the block, and end this process if another one is silent or torchrun ends.
 
     Args:
         store: shared by the processes; None for a single process.
@@ -83,12 +109,12 @@ def watched(store: Store | None, rank: int, size: int, patience: float) -> Itera
         return
     done = threading.Event()
     heartbeat = Heartbeat(store, rank, size, patience)
+    launcher = os.getppid() if LAUNCHED in os.environ else None
 
     def run() -> None:
         while not done.wait(BEAT):
-            heartbeat.beat()
-            if silent := heartbeat.silent():
-                _end(silent, patience)
+            if problem := heartbeat.problem(launcher):
+                _end(*problem)
 
     heartbeat.beat()
     thread = threading.Thread(target=run, name="heartbeat", daemon=True)
@@ -100,11 +126,9 @@ def watched(store: Store | None, rank: int, size: int, patience: float) -> Itera
         thread.join()
 
 
-def _end(silent: list[str], patience: float) -> None:
+def _end(problem: str, help_: str) -> None:
     """End this process at once: its main thread waits in a collective and handles no signals."""
-    sys.stderr.write(
-        f"error: no heartbeat for {patience:.0f} s from {'; '.join(silent)}\n"
-        "  help: see whether it was stopped or hangs; start again with --resume\n"
-    )
-    sys.stderr.flush()
+    with suppress(OSError):  # the reader of stderr may have gone with torchrun
+        sys.stderr.write(f"error: {problem}\n  help: {help_}\n")
+        sys.stderr.flush()
     os._exit(1)

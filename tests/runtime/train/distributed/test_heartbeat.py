@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from torch.distributed import HashStore
+from torch.distributed import DistNetworkError, HashStore
 from weft.runtime.train.distributed.heartbeat import Heartbeat, watched
 
-from .conftest import ENVIRONMENT, Bench
+from .conftest import ENVIRONMENT, Bench, tensors
 
 
 class Clock:
@@ -45,6 +46,36 @@ def test_a_process_is_silent_after_the_patience() -> None:
     assert named == ["process 1", "process 2"]
     second.beat()
     assert first.silent() == ["process 2"]
+
+
+def test_the_end_of_torchrun_is_a_problem() -> None:
+    """A worker whose parent is another one than at its start has been orphaned."""
+    heartbeat = Heartbeat(HashStore(), 0, 1, patience=60.0)
+
+    assert heartbeat.problem(None) is None
+    assert heartbeat.problem(os.getppid()) is None
+    assert heartbeat.problem(os.getppid() + 1) == (
+        f"torchrun, process {os.getppid() + 1}, has ended without its workers",
+        "it was killed or its machine is gone; start it again with --resume",
+    )
+
+
+class Gone(HashStore):
+    """A store whose server was killed."""
+
+    def set(self, key: str, value: str) -> None:  # noqa: ARG002 - the interface
+        """Raise what a TCPStore raises then."""
+        raise DistNetworkError("failed to send: Connection reset by peer\nException raised from")
+
+
+def test_a_store_that_does_not_answer_is_a_problem() -> None:
+    """The process that serves it, on this or another machine, was killed."""
+    problem = Heartbeat(Gone(), 0, 1, patience=60.0).problem(None)
+
+    assert problem is not None
+    assert problem[0] == (
+        "the store of torchrun does not answer: failed to send: Connection reset by peer"
+    )
 
 
 def test_a_single_process_sends_no_heartbeat() -> None:
@@ -89,3 +120,59 @@ def _worker_of(launcher: int, *, rank: int) -> int:
         if parent == launcher and f"RANK={rank}".encode() in found:
             return int(path.parent.name)
     raise AssertionError(rank)
+
+
+@pytest.mark.slow
+def test_the_workers_of_a_killed_torchrun_end(bench: Bench) -> None:
+    """SIGKILL of torchrun, which serves the store: no worker is left, and the run can be resumed.
+
+    The seconds that pass are bounded by the time-out of the wait, which is long enough for a
+    loaded machine.
+    """
+    text = bench.file.read_text()
+    bench.file.write_text(text.replace('"updates": 12', '"updates": 100000'))
+    log = bench.folder / "orphaned.log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            bench.command("orphaned", 2, "--set=evaluate.every=100000"),
+            stdout=file,
+            stderr=file,
+            env=ENVIRONMENT,
+            start_new_session=True,
+        )
+    try:
+        saved = bench.folder / "orphaned" / "checkpoints"
+        while process.poll() is None and not any(saved.glob("[0-9]*")):
+            time.sleep(0.1)
+        workers = [_worker_of(process.pid, rank=rank) for rank in (0, 1)]
+        process.kill()
+        process.wait()
+        late = time.monotonic() + 90
+        while any(map(_is_running, workers)) and time.monotonic() < late:
+            time.sleep(0.2)
+        left = [worker for worker in workers if _is_running(worker)]
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        bench.file.write_text(text)
+
+    assert left == []
+    assert "torchrun, process" in log.read_text()
+    assert "start it again with --resume" in log.read_text()
+    newest = sorted(saved.glob("[0-9]*"))[-1].name
+    updates = int(newest) + 2
+    resumed = bench.train("orphaned", 2, updates=updates)
+    straight = bench.train("straight", 2, updates=updates)
+    last = f"{updates:06d}"
+    mine, other = tensors(resumed, last), tensors(straight, last)
+    assert mine.keys() == other.keys()
+    assert all(mine[name].equal(other[name]) for name in other)
+
+
+def _is_running(process: int) -> bool:
+    """Return whether a process exists and has not ended."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
