@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -246,7 +247,8 @@ def _is_flag(name: object) -> bool:
 def _guarded(function: Callable[..., int | None], given: Mapping[str, Any]) -> int:
     """Run a command and return its exit code; print errors of the input as messages."""
     try:
-        return function(**given) or 0
+        with terminal.full_disk_reported_once():
+            return function(**given) or 0
     except InputError as error:
         terminal.show_error(error)
         return 1
@@ -271,7 +273,7 @@ def _of_the_system(error: OSError) -> InputError:
         raise error
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     help_ = "free disk space, and continue a training with --resume" if full else ""
-    place = "" if error.filename is None else str(error.filename)
+    place = "" if error.filename is None else os.fsdecode(error.filename)
     problem = f"cannot read or write{' it' if place else ''}: {error.strerror}"
     return InputError(problem, place=place, help=help_ or ("choose another path" if place else ""))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import math
 import os
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -77,6 +79,26 @@ def discard(stream: IO[str]) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+
+
+@contextmanager
+def full_disk_reported_once() -> Iterator[None]:
+    """Print no traceback of a thread that ends because the disk is full, in the block.
+
+    The thread of TensorBoard raises its error a second time in the main thread.
+    """
+    default = threading.excepthook
+
+    def hook(ended: threading.ExceptHookArgs) -> None:
+        error = ended.exc_value
+        if not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+            default(ended)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = default
 
 
 def _say(text: str) -> None:
