@@ -47,6 +47,8 @@ FILES = (
     "metrics.jsonl",
     "manifest.json",
 )
+UNCHANGED = ("spec.json", "run.json", "tokenizer.model")
+"""Files that have the same contents in all checkpoints of a run."""
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +87,43 @@ def test_a_damaged_file_is_refused(name: str, damage: Damage, folder: Path) -> N
         open_checkpoint(folder).optimizer()
 
     assert gone or name == "manifest.json" or name in str(caught.value)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_swapped_file_is_refused(name: str, newest: Path, folder: Path) -> None:
+    """Each file is whole and belongs to the same run and graph; only the digest tells.
+
+    Files that do not change during a run are the same in both checkpoints, and no damage.
+    """
+    other = sorted(newest.parent.iterdir())[-2] / name
+    alike = other.read_bytes() == (folder / name).read_bytes()
+    shutil.copyfile(other, folder / name)
+
+    assert alike == (name in UNCHANGED)
+    if alike:
+        assert open_checkpoint(folder).optimizer()
+        return
+    with pytest.raises(DamagedError, match="has changed since") as caught:
+        open_checkpoint(folder).optimizer()
+    assert name in caught.value.place or name == "manifest.json"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_another_run_is_refused(name: str, folder: Path) -> None:
+    """Also the files that are the same in all checkpoints of a run, such as the spec."""
+    data = (folder / name).read_bytes()
+    if name.endswith(".json"):
+        changed = data.replace(b": ", b":  ", 1)  # another text with the same meaning
+    else:
+        changed = data[:-1] + bytes([data[-1] ^ 1])
+    (folder / name).write_bytes(changed)
+
+    if name == "manifest.json":
+        assert open_checkpoint(folder).optimizer(), "its own text is not compared"
+        return
+    with pytest.raises(DamagedError, match="has changed since") as caught:
+        open_checkpoint(folder).optimizer()
+    assert name in caught.value.place
 
 
 def test_a_state_of_another_update_is_refused(newest: Path, folder: Path) -> None:
