@@ -140,6 +140,7 @@ def test_the_workers_of_a_killed_torchrun_end(bench: Bench) -> None:
             env=ENVIRONMENT,
             start_new_session=True,
         )
+    workers: list[int] = []
     try:
         saved = bench.folder / "orphaned" / "checkpoints"
         while process.poll() is None and not any(saved.glob("[0-9]*")):
@@ -152,8 +153,9 @@ def test_the_workers_of_a_killed_torchrun_end(bench: Bench) -> None:
             time.sleep(0.2)
         left = [worker for worker in workers if _is_running(worker)]
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        for one in (process.pid, *filter(_is_running, workers)):  # each has its own session
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
         bench.file.write_text(text)
 
     assert left == []
