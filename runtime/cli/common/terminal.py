@@ -81,6 +81,10 @@ def discard(stream: IO[str]) -> None:
         os.close(nowhere)
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk, of a quota, and of a limit on the size of files."""
+
+
 @contextmanager
 def full_disk_reported_once() -> Iterator[None]:
     """Print no traceback of a thread that ends because the disk is full, in the block.
@@ -91,7 +95,7 @@ def full_disk_reported_once() -> Iterator[None]:
 
     def hook(ended: threading.ExceptHookArgs) -> None:
         error = ended.exc_value
-        if not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+        if not (isinstance(error, OSError) and error.errno in _FULL):
             default(ended)
 
     threading.excepthook = hook

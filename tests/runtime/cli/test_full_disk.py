@@ -30,7 +30,9 @@ def test_the_path_is_text(
     assert "free disk space" in error
 
 
-@pytest.mark.parametrize(("number", "printed"), [(errno.ENOSPC, 0), (errno.EIO, 1)])
+@pytest.mark.parametrize(
+    ("number", "printed"), [(errno.ENOSPC, 0), (errno.EFBIG, 0), (errno.EIO, 1)]
+)
 def test_a_thread_on_a_full_disk_prints_no_traceback(
     monkeypatch: pytest.MonkeyPatch, number: int, printed: int
 ) -> None:
