@@ -12,7 +12,7 @@ from ...checkpoint.manifest import DamagedError
 from ...checkpoint.saving import recover
 from ...checkpoint.transfer import carry_over
 from ..context import State, TrainingContext
-from .retention import checkpoints, differs, remove_leftovers
+from .retention import checkpoints, differs, remove_leftovers, thin
 
 SAME = ("parallel", "activation_checkpointing")
 """Settings that change how a run is computed but not its results."""
@@ -68,6 +68,8 @@ def restore(
             remove_leftovers(folder)
             if resume:
                 newest = _newest_sound(context)
+                # A kill after the last save may have come before the older ones were deleted.
+                thin(folder, context.run.checkpoint)
     chosen = world.broadcast(str(newest.folder) if newest is not None else "")
     if chosen:
         if newest is None:  # another process has verified it

@@ -178,3 +178,15 @@ def test_a_replaced_folder_is_restored_before_leftovers_are_removed(
     api.train(run.model_copy(update={"updates": 7}), out=folder, resume=True)
 
     assert open_checkpoint(folder / "best").weights
+
+
+def test_a_finished_run_deletes_its_old_checkpoints(begun: tuple[Run, Path]) -> None:
+    """The process was killed after the last save, before it deleted the older checkpoints."""
+    run, folder = begun
+    saved = run.checkpoint.model_copy(update={"keep": 2, "average": 0})
+    run = run.model_copy(update={"updates": 6, "checkpoint": saved})
+    assert [path.name for path in checkpoints(folder)] == ["000002", "000004", "000006"]
+
+    api.train(run, out=folder, resume=True)
+
+    assert [path.name for path in checkpoints(folder)] == ["000004", "000006"]
