@@ -246,9 +246,9 @@ def _is_flag(name: object) -> bool:
 
 def _guarded(function: Callable[..., int | None], given: Mapping[str, Any]) -> int:
     """Run a command and return its exit code; print errors of the input as messages."""
+    terminal.report_full_disk_once()
     try:
-        with terminal.full_disk_reported_once():
-            return function(**given) or 0
+        return function(**given) or 0
     except InputError as error:
         terminal.show_error(error)
         return 1

@@ -85,24 +85,22 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a full disk, of a quota, and of a limit on the size of files."""
 
 
-@contextmanager
-def full_disk_reported_once() -> Iterator[None]:
-    """Print no traceback of a thread that ends because the disk is full, in the block.
+def report_full_disk_once() -> None:
+    """Print no traceback of a thread that ends because the disk is full, from now on.
 
-    The thread of TensorBoard raises its error a second time in the main thread.
+    The thread of TensorBoard raises its error a second time in the main thread, or ends after it.
     """
-    default = threading.excepthook
+    before = threading.excepthook
+    if getattr(before, "skips_full_disk", False):
+        return
 
     def hook(ended: threading.ExceptHookArgs) -> None:
         error = ended.exc_value
         if not (isinstance(error, OSError) and error.errno in _FULL):
-            default(ended)
+            before(ended)
 
+    hook.skips_full_disk = True  # type: ignore[attr-defined]
     threading.excepthook = hook
-    try:
-        yield
-    finally:
-        threading.excepthook = default
 
 
 def _say(text: str) -> None:

@@ -43,9 +43,10 @@ def test_a_thread_on_a_full_disk_prints_no_traceback(
     def write() -> None:
         raise OSError(number, os.strerror(number))
 
-    with terminal.full_disk_reported_once():
-        thread = threading.Thread(target=write)
-        thread.start()
-        thread.join()
+    terminal.report_full_disk_once()
+    terminal.report_full_disk_once()
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()
 
     assert len(seen) == printed
