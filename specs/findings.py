@@ -28,6 +28,8 @@ _ABOUT_KEYS = frozenset(
     ["S02", "S03", "N03", "N04", "N06", "N09", "P04", "P08", "W03", "W04", "W08"]
 )
 """Codes of findings about the name of a value, whose place is that of the key."""
+_ALIKE = 0.5
+"""Least similarity of two words of names of which one may be a misspelling of the other."""
 _SURE, _LEAD = 0.75, 0.6
 """Least similarity of a name that was certainly meant; and what part of the difference of the next
 name its own difference may be."""
@@ -192,8 +194,27 @@ def nearest(word: str, known: Iterable[str]) -> str:
 @functools.lru_cache(maxsize=256)
 def _nearest(word: str, names: tuple[str, ...]) -> str:
     """Return the nearest of sorted names."""
-    close = difflib.get_close_matches(word, _neighbors(word, names), n=1, cutoff=0.6)
-    return close[0] if close else ""
+    close = difflib.get_close_matches(word, _neighbors(word, names), n=3, cutoff=0.6)
+    return next((name for name in close if _same_words(word, name)), "")
+
+
+def _same_words(one: str, other: str) -> bool:
+    """Return whether the words of two names are similar, one by one.
+
+    `source_embedding` is not a misspelling of `target_embedding`, though it has the same ending.
+
+    >>> _same_words("source_embedding", "target_embedding"), _same_words("d_modle", "d_model")
+    (False, True)
+    """
+    pairs = list(itertools.zip_longest(*(re.split(r"[_.@-]", name) for name in (one, other))))
+    if any(None in pair for pair in pairs):
+        return True
+    compare = difflib.SequenceMatcher(autojunk=False)
+    for mine, theirs in pairs:
+        compare.set_seqs(mine, theirs)
+        if min(len(mine), len(theirs)) > 2 and compare.ratio() < _ALIKE:  # noqa: PLR2004
+            return False
+    return True
 
 
 def _neighbors(word: str, names: tuple[str, ...]) -> tuple[str, ...]:

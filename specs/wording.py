@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from .findings import Finding, did_you_mean, pointer, renamed
 from .form import REPEAT, USE, RepeatNode, UseNode
-from .text.edits import Fix, replacing
+from .text.edits import Fix, removing, replacing
 
 LONGEST_SHOWN = 80
 """Maximum number of characters of a wrong value in a finding."""
@@ -120,6 +120,16 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
     place, known = error_place(error["loc"], form, value)
     at, last = pointer(*place), str(place[-1]) if place else ""
     if error["type"] == "extra_forbidden":
+        if others := _types_with(last, place[:-1], form):
+            chosen = _inner(value, [*place[:-1], "type"])
+            return Finding(
+                code="S03",
+                at=at,
+                problem=f"key '{last}' does not belong to the type '{chosen}'",
+                help=f"remove it, or set 'type' to {' or '.join(others)}",
+                source=source,
+                fix=removing(at),
+            )
         return Finding(
             code="S03",
             at=at,
@@ -158,12 +168,18 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
     )
 
 
-def _at(value: Any, place: list[int | str]) -> list[str]:
-    """Return the keys of the object at a path; none if there is no object."""
+def _inner(value: Any, place: list[int | str]) -> Any:
+    """Return the value at a path; None if there is none."""
     for key in place:
         inside = isinstance(value, dict) and key in value
         value = value[key] if inside or isinstance(value, list) else None
-    return list(value) if isinstance(value, dict) else []
+    return value
+
+
+def _at(value: Any, place: list[int | str]) -> list[str]:
+    """Return the keys of the object at a path; none if there is no object."""
+    found = _inner(value, place)
+    return list(found) if isinstance(found, dict) else []
 
 
 def converted(at: str, wanted: str, given: Any) -> Fix | None:
@@ -221,14 +237,38 @@ def error_place(
         inside = (isinstance(here, dict) and part in here) or (
             isinstance(here, list) and isinstance(part, int) and part < len(here)
         )
+        around = here
         if inside:
             here = here[part]
         if inside or (index == len(location) - 1 and part != "[key]"):
             place.append(part)
             forms = [a for a in records if isinstance(a, type) and issubclass(a, BaseModel)]
-            known = sorted({key for record in forms for key in _keys(record)})
+            known = sorted({key for record in _of_type(forms, around) for key in _keys(record)})
             records = [inner for annotation in records for inner in _inside(annotation, part)]
     return place, known
+
+
+def _of_type(forms: list[type[BaseModel]], value: Any) -> list[type[BaseModel]]:
+    """Return the records of a union to which the `type` of a value belongs; all if it has none."""
+    if not isinstance(value, dict) or len(forms) < 2:  # noqa: PLR2004 - a union
+        return forms
+    own = [form for form in forms if value.get("type") in _types(form)]
+    return own or forms
+
+
+def _types(form: type[BaseModel]) -> tuple[Any, ...]:
+    """Return the values of `type` that select a record of a union."""
+    field = form.model_fields.get("type")
+    return get_args(field.annotation) if field else ()
+
+
+def _types_with(key: str, place: list[int | str], form: type[BaseModel]) -> list[str]:
+    """Return the types of the records of a union at a place that have a key."""
+    records: list[Any] = [form]
+    for part in place:
+        records = [inner for annotation in records for inner in _inside(annotation, part)]
+    forms = [each for each in records if isinstance(each, type) and issubclass(each, BaseModel)]
+    return [str(name) for each in forms if key in _keys(each) for name in _types(each)]
 
 
 _NODES: dict[str, type[BaseModel]] = {USE: UseNode, REPEAT: RepeatNode}

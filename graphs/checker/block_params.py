@@ -12,12 +12,12 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ...specs.expressions import is_expression
-from ...specs.findings import did_you_mean, nearest, pointer, renamed, respelled
+from ...specs.findings import certainly_meant, did_you_mean, nearest, pointer, renamed, respelled
 from ...specs.form import Use
 from ...specs.text.edits import Fix, replacing
 from ...specs.wording import converted, describe
 from ..ir.block_type import BlockType
-from ..ir.stand_ins import StandIn, stand_in
+from ..ir.stand_ins import StandIn, fitting, stand_in
 from .params import MISSING, holds_missing
 from .ports import Checker
 
@@ -141,7 +141,7 @@ def meant_block(checker: Checker, key: str) -> str:
     if near.partition("@")[0] == key.partition("@")[0]:
         return near
     names = [*checker.registry.keys(), *checker.templates, *checker.lost.entries("/blocks")]
-    return near if nearest(key, names) == near else ""
+    return near if nearest(key, names) == near and certainly_meant(key, names) else ""
 
 
 def _report_unknown_block(checker: Checker, key: str, at: str) -> None:
@@ -197,7 +197,7 @@ def validated(checker: Checker, written: Written, at: str) -> StandIn | None:
             wrong.add(str(error["loc"][0]) if error["loc"] else "")
             absent = error["type"] == "missing"
             if not absent or not (lost or missing.intersection(map(str, error["loc"]))):
-                _report_param(checker, block, error, written.texts, places, at)
+                _report_param(checker, written, error, known, places, at)
         made = None
     if made is not None and not wrong:
         return StandIn(made)
@@ -224,20 +224,23 @@ def check_choice(checker: Checker, name: str) -> None:
 
 def _report_param(
     checker: Checker,
-    block: BlockType,
+    written: Written,
     error: ErrorDetails,
-    texts: Mapping[str, Any],
+    known: Mapping[str, Any],
     places: Mapping[str, str],
     at: str,
 ) -> None:
     """Report one param that is missing or has an invalid value."""
+    block, texts = written.block, written.texts
     name = str(error["loc"][0]) if error["loc"] else ""
     if error["type"] == "missing" and len(error["loc"]) == 1:
+        numbers = fitting(block, known, name)
+        listed = ", ".join(map(str, numbers[:-1])) + f" or {numbers[-1]}" if numbers[1:] else ""
         checker.report(
             code="W07",
             at=at,
             problem=f"param '{name}' of {block.key} is missing",
-            help=f"add '{name}' to 'params'",
+            help=f"add '{name}' to 'params'" + (f": {listed}" if listed else ""),
         )
         return
     where = checker.values.blame(texts.get(name), places.get(name, at))

@@ -9,8 +9,8 @@ from typing import Any
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import did_you_mean, nearest, pointer, renamed
 from ...specs.form import Use
-from ..ir.block_type import BlockType, Signature, Slot, no_weights, widths
-from ..ir.dims import UNKNOWN, names_of
+from ..ir.block_type import BlockType, Signature, Slot, no_weights, width_names, widths
+from ..ir.dims import UNKNOWN
 from ..ir.graph import Filling, Part, TemplatePart
 from ..ir.stand_ins import StandIn, common_signature
 from ..ir.value_type import Bound, Misfit, fit, free_names, settled, substitute
@@ -133,7 +133,7 @@ def _sized(
     `checker.unnamed` if the guess also decides which parameters there are.
     """
     sizes = widths(signature, bound)
-    unknown = {name for name in _width_names(signature) if name not in sizes}
+    unknown = {name for name in width_names(signature) if name not in sizes}
     tried: list[_Weights] = []
     errors: list[ValueError] = []
     for params in made.variants:
@@ -172,16 +172,6 @@ def _with_guesses(block: BlockType, made: StandIn, sizes: Mapping[str, int]) -> 
         except (KeyError, ValueError):
             continue
     return tried
-
-
-def _width_names(signature: Signature) -> set[str]:
-    """Return the names of the sizes that weights may depend on."""
-    names = set[str]()
-    for port_ in signature.inputs:
-        last = port_.type.axes[-1:] if port_.type.kind == "f" else ()
-        for part in (*last, port_.type.size):
-            names |= names_of(part) if part is not None else frozenset()
-    return names
 
 
 def _report_clash(checker: Checker, use: Use, key: str, errors: list[ValueError], at: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
@@ -215,6 +216,10 @@ def _names_inside(value: Any) -> Iterator[str]:
         yield from words_in(value)
 
 
+_READERS_SHOWN = 8
+"""Maximum number of params of a cycle in a finding."""
+
+
 def _order(written: Mapping[str, Any], report: Report) -> list[str]:
     """Return the params in an order in which each follows the params that it reads."""
     reads = nx.DiGraph()
@@ -229,6 +234,10 @@ def _order(written: Mapping[str, Any], report: Report) -> list[str]:
                 code="E04",
                 at=pointer("params", first),
                 problem=f"params read each other in a cycle: {names}",
+                evidence=tuple(
+                    f"'{name}' is {json.dumps(written[name])[:80]}"
+                    for name in sorted(cycle)[:_READERS_SHOWN]
+                ),
                 help="give one of them a plain value",
             )
             reads.remove_nodes_from(cycle)

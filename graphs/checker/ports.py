@@ -305,9 +305,9 @@ def report_misfit(
     if not help_ and port_.optional:
         help_ = f"remove '{port_.name}', or wire a value of the wanted type"
     elif not help_ and misfit.code == "T03" and read.type.kind == "f":
-        block = _adapting(checker, "f", "f")
+        adapter = _adapting(checker, "f", "f") if misfit.width else ""
         help_ = "wire a value of the wanted type"
-        help_ += f", or put {block} on this wire to change a width" if block else ""
+        help_ += f", or put {adapter} on this wire to change a width" if adapter else ""
     checker.report(
         code=misfit.code,
         at=at,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import networkx as nx
 
@@ -12,6 +12,8 @@ from ...specs.text.edits import Fix, removing, replacing
 from ..ir.value_type import Misfit, ValueType, fit
 from .ports import Checker, Given
 
+_WIRES_SHOWN = 8
+"""Maximum number of wires of a cycle in a finding."""
 _Nodes = Mapping[str, UseNode | RepeatNode]
 
 
@@ -62,6 +64,7 @@ def order_nodes(
                 code="W02",
                 at=at + pointer("nodes", first),
                 problem=f"nodes read each other in a cycle: {names}",
+                evidence=tuple(_wires_of(nodes, wiring, cycle)),
                 help="remove one of these wires; pass a value to the next copy of a repeat with"
                 " 'carry'",
             )
@@ -75,6 +78,18 @@ def order_nodes(
     }
     guessed = {key: frozenset(wires) for key, wires in guesses.items()}
     return list(nx.lexicographical_topological_sort(wiring)), live, guessed, cyclic
+
+
+def _wires_of(nodes: _Nodes, wiring: nx.DiGraph, cycle: set[str]) -> Iterator[str]:
+    """Yield the wires of a shortest circle in a cycle, each with its node and port."""
+    circle = nx.find_cycle(wiring.subgraph(cycle), min(cycle))
+    for source, reader in circle[:_WIRES_SHOWN]:
+        for port, value in nodes[reader].in_.items():
+            if value.partition(".")[0] == source:
+                yield f"'{reader}' reads {value} at port '{port}'"
+                break
+    if len(circle) > _WIRES_SHOWN:
+        yield f"and {len(circle) - _WIRES_SHOWN} more wires"
 
 
 def _cut(wiring: nx.DiGraph, cycle: set[str]) -> None:

@@ -13,8 +13,9 @@ from typing import Literal
 
 import graphviz
 
+from ...specs.findings import InputError
 from ..ir.graph import Graph, Part
-from ..ir.traverse import find_weight
+from ..ir.traverse import find_weight, placed
 from ..ir.value_type import ValueType
 from .labels import (
     COLORS,
@@ -39,6 +40,8 @@ Form = Literal["folded", "typed", "expanded"]
 FONT = "Helvetica,Arial,sans-serif"
 WIDTH = 174
 """Minimum width of a box in points, so that a stack has straight sides."""
+MOST_BOXES = 1_000
+"""Maximum number of boxes in a picture of every copy."""
 MOST_NAMED = 4
 """Maximum number of boxes with a shared weight that the heading names."""
 
@@ -51,8 +54,25 @@ def diagram(graph: Graph, form: Form = "folded") -> graphviz.Digraph:
         form: `folded` draws each template once, `typed` also writes the type on
             each wire, `expanded` draws every copy.
     """
+    if form == "expanded":
+        _refuse_many(graph)
     picture = unfold(graph) if form == "expanded" else fold(graph)
     return _write(picture, graph, typed=form == "typed")
+
+
+def _refuse_many(graph: Graph) -> None:
+    """Check that a picture of every copy has a bounded number of boxes.
+
+    Raises:
+        InputError: there are too many; dot would take minutes.
+    """
+    count = sum(runs for _, _, runs, _ in placed(graph.root))
+    if count > MOST_BOXES:
+        raise InputError(
+            f"the expanded picture would have {count:,} boxes, more than {MOST_BOXES:,}",
+            place=graph.source,
+            help="draw the folded or typed form, or fewer copies, as with --set layers=4",
+        )
 
 
 def draw(graph: Graph, out: Path, form: Form = "folded") -> Path:

@@ -83,6 +83,16 @@ class Signature:
         raise KeyError(name)
 
 
+def width_names(signature: Signature) -> set[str]:
+    """Return the names of the sizes that weights may depend on, as `widths` gives them."""
+    names = set[str]()
+    for one in signature.inputs:
+        last = one.type.axes[-1:] if one.type.kind == "f" else ()
+        for part in (*last, one.type.size):
+            names |= names_of(part) if part is not None else frozenset()
+    return names
+
+
 def widths(signature: Signature, bound: Mapping[str, Any]) -> dict[str, int]:
     """Return the sizes that weights may depend on: widths of vectors, and sizes of kinds.
 
@@ -92,11 +102,7 @@ def widths(signature: Signature, bound: Mapping[str, Any]) -> dict[str, int]:
         signature: the ports of one use of a block.
         bound: what the names of the ports stand for.
     """
-    names = set[str]()
-    for one in signature.inputs:
-        last = one.type.axes[-1:] if one.type.kind == "f" else ()
-        for part in (*last, one.type.size):
-            names |= names_of(part) if part is not None else frozenset()
+    names = width_names(signature)
     return {name: size for name, size in bound.items() if name in names and isinstance(size, int)}
 
 

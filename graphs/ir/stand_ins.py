@@ -22,6 +22,10 @@ MOST_VARIANTS = 400
 """Maximum number of params that one check tries in place of wrong ones."""
 _TRIED = (True, False, None, 0.25, 1, 8, 512)
 """Values of which at least two are valid for most params."""
+MOST_FITTING = 64
+"""Largest number that `fitting` tries."""
+_DIVISIBLE = 720_720
+"""A multiple of all numbers up to 16."""
 _ENOUGH = 6
 """Maximum number of other values that are compared for one param."""
 
@@ -72,6 +76,38 @@ def stand_in(
             if other is not None and other != made:
                 others.append(other)
     return StandIn(made, tuple(others), doubtful, complete=len(others) < most)
+
+
+class _AnySize(dict[str, int]):
+    """Sizes that are multiples of most numbers of heads, whatever their names."""
+
+    def __missing__(self, name: str) -> int:
+        return _DIVISIBLE
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the default: a size that may be unknown is."""
+        return super().get(name, default)
+
+
+def fitting(block: BlockType, values: Mapping[str, Any], name: str) -> list[int]:
+    """Return the numbers that fit the other params as the value of one, if not all do.
+
+    Args:
+        block: the block.
+        values: the other params.
+        name: a param whose values are whole numbers.
+    """
+    found = []
+    for number in range(1, MOST_FITTING + 1):
+        made = _made(block, {**values, name: number})
+        if made is None:
+            return []
+        try:
+            block.arguments(made, _AnySize())
+        except (KeyError, ValueError):
+            continue
+        found.append(number)
+    return found if len(found) < MOST_FITTING else []
 
 
 def _made(block: BlockType, values: Mapping[str, Any]) -> BaseModel | None:

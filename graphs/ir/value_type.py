@@ -86,6 +86,8 @@ class Misfit:
     """One clause for the finding's first line."""
     detail: str
     """The type that the port takes, with the bindings of its names."""
+    width: bool = False
+    """Whether two widths differ, not two axes of the graph."""
 
 
 class TypeTextError(ValueError):
@@ -273,7 +275,8 @@ def fit(
             if free and known == want:
                 name = f"{what} is '{want}'"
             source = f" (from '{origin[str(want)]}')" if free and str(want) in origin else ""
-            return Misfit("T03", f"{name}{source} but {give}", _explain(wanted, bound))
+            width = isinstance(give, int) and isinstance(known, int)
+            return Misfit("T03", f"{name}{source} but {give}", _explain(wanted, bound), width)
     return bindings
 
 

@@ -200,6 +200,11 @@ CASES: dict[str, tuple[Any, str]] = {
     ),
     "ties without end": ({**chain(NORMED), "tie": TIES}, ""),
     "unknown ties": ({**chain(NORMED), "tie": WRONG_TIES}, "N07"),
+    "ties of all copies": (repeat(10_000) | {"tie": [["a.*.a.weight"] * 2] * 500}, "P06"),
+    "ties that name all copies twice": (
+        repeat(10_000) | {"tie": [[f"a.{i}.a.weight", "a.*.a.bias"] for i in range(500)]},
+        "P06",
+    ),
     "one tie of one": ({**chain(NORMED, 1), "tie": [["n0.weight"] * 990]}, "W09"),
     "requirements": (spec(require=["1 > 2"] * 990), "E05"),
     "unknown keys": (spec(**many(20_000, "")), "S11"),

@@ -667,3 +667,71 @@ def test_misspellings_can_be_fixed(edit: Edit, tmp_path: Path) -> None:
 
     assert len(asked) >= 20
     assert sum(certain) >= 0.6 * len(asked)
+
+
+def the_finding(path: Path, spec: Mapping[str, Any]) -> Finding:
+    """Return the only finding of a spec."""
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    [finding] = findings_in(path, {})
+    return finding
+
+
+def test_a_cycle_names_its_wires(edit: Edit, tmp_path: Path) -> None:
+    """Each with the node and the port that it enters."""
+    spec = edit({"/nodes/source_position/in/x": "encoder.x"})
+
+    finding = the_finding(tmp_path / "spec.json", spec)
+
+    assert finding.evidence == (
+        "'source_position' reads encoder.x at port 'x'",
+        "'encoder' reads source_position.y at port 'x'",
+    )
+
+
+def test_a_linear_map_is_suggested_for_widths_only(edit: Edit, tmp_path: Path) -> None:
+    """It cannot convert source positions into target positions."""
+    path = tmp_path / "spec.json"
+
+    axes = the_finding(
+        path,
+        edit(
+            {
+                "/nodes/decoder/in/x": "encoder.x",
+                "/nodes/target_position": {
+                    "use": "sinusoidal_position@1",
+                    "in": {"x": "target_embedding.y"},
+                },
+            }
+        ),
+    )
+    assert axes.help == "wire a value of the wanted type"
+    narrow = {"use": "linear@1", "in": {"x": "encoder.x"}, "params": {"d_out": 8}}
+    edits = {"/nodes/narrow": narrow, "/nodes/decoder/in/memory": "narrow.y"}
+    width = the_finding(path, edit(edits))
+    assert width.help.endswith("or put a 'linear@1' on this wire to change a width")
+
+
+def _all(path: Path, spec: Mapping[str, Any]) -> list[Finding]:
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    return findings_in(path, {})
+
+
+def test_a_missing_number_lists_the_values_that_fit(edit: Edit, tmp_path: Path) -> None:
+    """The divisors of the number of heads."""
+    use = {"use": "grouped_query_attention@1", "params": {"heads": 6, "d_k": 64}}
+    spec = edit({"/blocks/encoder_layer/nodes/self_attention/fill/f": use})
+
+    finding = the_finding(tmp_path / "spec.json", spec)
+
+    assert (finding.code, finding.help) == ("W07", "add 'kv_heads' to 'params': 1, 2, 3 or 6")
+
+
+def test_a_name_with_another_word_is_not_a_misspelling(edit: Edit, tmp_path: Path) -> None:
+    """Whoever removes `source_embedding` did not mean `target_embedding`."""
+    spec = edit({}, ["/nodes/source_embedding"])
+
+    first, *_ = _all(tmp_path / "spec.json", spec)
+
+    assert first.code == "N02"
+    assert first.help.startswith("known: ")
+    assert first.fix is None

@@ -529,3 +529,14 @@ def test_a_mask_has_its_own_line_next_to_a_thick_one() -> None:
 
     assert len(lines) == 2
     assert sum("dashed" in line for line in lines) == 1
+
+
+def test_a_picture_of_every_copy_has_a_bounded_number_of_boxes(tmp_path: Path) -> None:
+    """Dot would take minutes for ten thousand; the other forms draw a stack once."""
+    spec = load("transformer-tiny")
+    graph = check(spec.form, registry(), {"layers": 300})
+
+    with pytest.raises(InputError, match="would have 1,505 boxes, more than 1,000"):
+        draw(graph, tmp_path / "a.dot", "expanded")
+    assert not (tmp_path / "a.dot").exists()
+    assert draw(graph, tmp_path / "a.dot", "folded").is_file()

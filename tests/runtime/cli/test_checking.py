@@ -79,7 +79,7 @@ def test_fix_corrects_what_is_certain(file: Path, capsys: Capture) -> None:
     assert "mine: valid" in printed.out
     lines = [line for line in printed.err.splitlines() if line.startswith("fixed")]
     assert len(lines) == 12
-    column = RIGHT.splitlines()[15].index('"heads"') + 1
+    column = WRONG.splitlines()[15].index('"hedas"') + 1
     text = f"fixed {file}:16:{column}: attention@1 has no param 'hedas'; renamed to 'heads'"
     assert text in lines
     assert main(["check", "--fix", str(file)]) == 0

@@ -8,7 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from weft.runtime.cli import specs, terminal
+from weft.runtime.cli import specs
+from weft.runtime.cli.common import terminal
 from weft.runtime.cli.main import main
 
 

@@ -184,3 +184,17 @@ def test_every_code_has_a_paragraph() -> None:
     described = set(re.findall(r"^### (R\d\d)$", PAGE, re.MULTILINE))
 
     assert described == {"R01", "R02", "R03", "R04"}
+
+
+def test_a_key_of_another_type_names_that_type(tmp_path: Path) -> None:
+    """`peak` belongs to other schedules than `noam`."""
+    value = json.loads(shipped_names("runs")["multi30k-en-de"].read_text(encoding="utf-8"))
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(value | {"schedule": {"type": "noam", "peak": 0.001}}))
+
+    with pytest.raises(SpecError) as error:
+        load_run(path)
+
+    [finding] = error.value.findings
+    assert (finding.code, finding.at) == ("S03", "/schedule/peak")
+    assert finding.help == "remove it, or set 'type' to inverse_sqrt or cosine"
