@@ -8,6 +8,7 @@ PYTHON ?=
 PYTEST_ARGS ?=
 DIST_ARGS ?=
 FUZZ_SECONDS ?= 60
+FUZZ_FILES ?= 20000
 FAST := not slow and not gpu
 BIN := .venv/bin
 READY := .venv/.installed
@@ -16,13 +17,13 @@ export PIP_ARGS PYTHON
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast test-all test-gpu test-parity test-export test-lowest fuzz dist test-dist lint check golden catalogue setup clean
+.PHONY: help demo test fast test-all test-gpu test-parity test-export test-lowest fuzz fuzz-files dist test-dist lint check golden catalogue setup clean
 
 help: ## print this help
 	@echo "usage: make TARGET"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
 	@echo
-	@echo "variables: PIP_ARGS (extra arguments for pip install), PYTHON (interpreter), PYTEST_ARGS (extra arguments for pytest), DIST_ARGS (options of tools/check_dist.py), FUZZ_SECONDS (default: 60)"
+	@echo "variables: PIP_ARGS (extra arguments for pip install), PYTHON (interpreter), PYTEST_ARGS (extra arguments for pytest), DIST_ARGS (options of tools/check_dist.py), FUZZ_SECONDS (default: 60), FUZZ_FILES (default: 20000)"
 
 demo: $(READY) ## generate a corpus, train a small translator on it and use it: 6 minutes on 2 cores
 	@$(BIN)/weft demo --out outputs/demo
@@ -64,6 +65,9 @@ fuzz: $(READY) ## fuzz the loading of specs with atheris for FUZZ_SECONDS; crash
 	@mkdir -p outputs/fuzz/corpus outputs/fuzz/crashes
 	@$(BIN)/python tests/fuzz/fuzz_load.py outputs/fuzz/corpus -artifact_prefix=outputs/fuzz/crashes/ \
 	  -max_total_time=$(FUZZ_SECONDS) -max_len=400000 -timeout=20 -rss_limit_mb=600
+
+fuzz-files: $(READY) ## check FUZZ_FILES mutated specs, patches and runs; wrong ones go to outputs/fuzz
+	@$(BIN)/python tests/fuzz/fuzz_files.py --files $(FUZZ_FILES)
 
 dist: $(READY) ## build the source distribution and the wheel into dist/, and check their contents
 	@$(BIN)/python tools/check_dist.py --build-only

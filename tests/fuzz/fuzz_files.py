@@ -1,0 +1,156 @@
+"""Mutate many specs, patches and runs, and check each: only findings may result, within a second.
+
+    python tests/fuzz/fuzz_files.py --files 100000 --processes 2 --seed 1
+
+Every file is checked as `weft check` does, with warnings, and its certain fixes are applied.  The
+files are drawn from the shipped specs, variants and runs and from the seeds of `tests/fuzz/seeds`.
+A file that raises another exception than InputError, or takes longer than `--seconds` of CPU time
+in each of three attempts, is written to `--out`, and the exit code is 1.  The same seed gives the
+same files, whatever the number of processes.
+"""
+
+# ruff: noqa: T201 - a program that prints its progress
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import mutate
+from weft.blocks.registry import registry
+from weft.graphs.advice.advise import advise
+from weft.graphs.checker.check import analyse
+from weft.runtime.spec.fixing import fixed
+from weft.runtime.train.check_run import check_run
+from weft.runtime.train.run import run_of
+from weft.specs.findings import Finding, InputError, SpecError
+from weft.specs.load import load_as
+from weft.specs.reader import SHIPPED, read_json
+from weft.specs.text.places import Source
+
+CHUNK = 500
+"""Number of files that one task of a process checks."""
+LARGEST = 40_000
+"""Maximum number of characters of a seed, so that most files are checked quickly."""
+
+
+def main() -> int:
+    """Check the files in several processes, and return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--files", type=int, default=100_000, help="number of files")
+    parser.add_argument("--processes", type=int, default=2, help="number of processes")
+    parser.add_argument("--seed", type=int, default=1, help="random seed")
+    parser.add_argument("--seconds", type=float, default=1.0, help="CPU time of one file")
+    parser.add_argument("--out", type=Path, default=Path("outputs/fuzz/files"))
+    options = parser.parse_args()
+    tasks = [(options.seed, chunk, options.seconds) for chunk in range(options.files // CHUNK)]
+    codes, slowest, wrong, done = Counter[str](), 0.0, 0, 0
+    begin = time.monotonic()
+    with ProcessPoolExecutor(options.processes) as pool:
+        for found, seconds, failures in pool.map(checked, tasks):
+            codes += found
+            slowest, done = max(slowest, seconds), done + CHUNK
+            for name, text, why in failures:
+                wrong += 1
+                options.out.mkdir(parents=True, exist_ok=True)
+                (options.out / f"{name}.json").write_text(text, encoding="utf-8")
+                (options.out / f"{name}.txt").write_text(why, encoding="utf-8")
+            print(
+                f"\r{done:,} files, {wrong} wrong, slowest {slowest:.2f} s,"
+                f" {time.monotonic() - begin:.0f} s",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
+    print(file=sys.stderr)
+    report = {"files": done, "wrong": wrong, "slowest": round(slowest, 2), "seed": options.seed}
+    print(json.dumps(report | {"codes": dict(sorted(codes.items()))}))
+    return int(wrong > 0)
+
+
+def checked(task: tuple[int, int, float]) -> tuple[Counter[str], float, list[tuple[str, str, str]]]:
+    """Check one chunk of files.
+
+    Args:
+        task: the seed, the number of the chunk, and the permitted CPU time of a file.
+
+    Returns:
+        How often each code was found, the seconds of the slowest file, and the name, the text and
+        the reason of each file that is wrong.
+    """
+    seed, chunk, permitted = task
+    rng = random.Random(f"{seed} {chunk}")
+    seeds = _seeds()
+    codes, slowest, failures = Counter[str](), 0.0, list[tuple[str, str, str]]()
+    with tempfile.TemporaryDirectory() as folder:
+        for index in range(CHUNK):
+            text = _mutated(rng.choice(seeds), rng)
+            source = Source(str(Path(folder) / "file.json"), text)
+            name = f"{seed}-{chunk}-{index}"
+            try:
+                seconds = permitted
+                for _ in range(3):  # a busy machine rarely slows all three
+                    start = time.process_time()
+                    found = findings_in(source)
+                    seconds = min(seconds, time.process_time() - start)
+                    if seconds < permitted:
+                        break
+                else:
+                    failures.append((name, text, f"took {seconds:.2f} s"))
+                slowest = max(slowest, seconds)
+                codes.update({each.code for each in found})
+                for each in found:
+                    json.dumps(each.as_json())
+                    each.render()
+                if any(each.fix and each.fix.certain for each in found):
+                    fixed(text, lambda new: findings_in(Source(source, new)), source)  # noqa: B023
+            except Exception:  # noqa: BLE001 - any other exception is what this looks for
+                failures.append((name, text, traceback.format_exc()))
+    return codes, slowest, failures
+
+
+def findings_in(source: Source) -> list[Finding]:
+    """Return everything that `weft check` finds in a text."""
+    try:
+        value = read_json(source.text, source)
+        if isinstance(value, dict) and isinstance(value.get("spec"), str) and "data" in value:
+            return check_run(run_of(value, source), source)
+        loaded = load_as(value, source)
+        graph, found = analyse(
+            loaded.recovered, registry(), loaded.overrides, source=source, lost=loaded.lost
+        )
+        if graph is not None and not loaded.mistakes:
+            found = advise(graph)
+        return [*loaded.mistakes, *loaded.place_all(found)]
+    except SpecError as error:
+        return list(error.findings)
+    except InputError as error:
+        return [Finding(code="input", at="", problem=error.problem)]
+
+
+def _seeds() -> list[str]:
+    """Return the texts of the files that are mutated."""
+    paths = [*mutate.seeds(), *sorted((SHIPPED / "runs").glob("*.json"))]
+    texts = (path.read_text(encoding="utf-8") for path in paths)
+    return [text for text in texts if len(text) <= LARGEST]
+
+
+def _mutated(text: str, rng: random.Random) -> str:
+    """Return a mutation of a file: mostly of its value, sometimes of its text."""
+    if rng.random() < 0.1:
+        return mutate.mutated_text(text, rng, rng.randint(1, 3))
+    value: Any = mutate.mutated(json.loads(text), rng, rng.randint(1, 4))
+    return json.dumps(value, indent=rng.choice([None, 1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
