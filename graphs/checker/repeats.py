@@ -108,17 +108,18 @@ def fit_repeat(
         if outputs.pop(port, None) is None and port in types:
             type_, copies_ = types[port], UNKNOWN if count is MISSING else count
             outputs[port] = ValueType(type_.kind, (copies_, *type_.axes), type_.size)
+    repeat = 1 if count is MISSING else count
     return RepeatNode(
         name=key,
         at=at,
         wires=node.in_,
         outputs=outputs,
         body=body,
-        repeat=1 if count is MISSING else count,
+        repeat=repeat,
         carry=node.carry,
         collect=node.collect,
         share=node.share,
-        instead=others,
+        instead={index: other for index, other in others.items() if index < repeat},
     )
 
 
