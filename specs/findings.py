@@ -207,7 +207,7 @@ def _same_words(one: str, other: str) -> bool:
     (False, True)
     """
     pairs = list(itertools.zip_longest(*(re.split(r"[_.@-]", name) for name in (one, other))))
-    if any(None in pair for pair in pairs):
+    if len(pairs) == 1 or any(None in pair for pair in pairs):
         return True
     compare = difflib.SequenceMatcher(autojunk=False)
     for mine, theirs in pairs:

@@ -186,9 +186,12 @@ def _report_clash(checker: Checker, use: Use, key: str, errors: list[ValueError]
             return
         checker.clashes.add((key, str(error)))
     problem, *help_ = error.args or ("the params do not fit the sizes",)
+    # The param that the message is about: a patch may have written it into another file's node.
+    words = words_in(" ".join(map(str, (problem, *help_))))
+    named = [name for name in use.params if name in words][:1]
     checker.report(
         code="P02",
-        at=at + pointer("params") if use.params else at,
+        at=at + pointer("params", *named) if use.params else at,
         problem=f"{key}: {problem}",
         help=str(help_[0]) if help_ else "",
     )

@@ -188,7 +188,7 @@ WHOLE = {
     ),
     "heads that do not divide the width": (
         "error[P02]: attention@1: width 512 is not divisible by 5 heads\n"
-        f"  --> spec.json#{DECODER}/self_attention/fill/f/params\n"
+        f"  --> spec.json#{DECODER}/self_attention/fill/f/params/heads\n"
         "  help: use 4 heads, or set d_k"
     ),
     "a port that is not wired": (
