@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from ..specs.form import FORMAT, RepeatNode, Spec, Step, Template, Use, UseNode
 from ..specs.reader import FOR_EDITORS
+from .advice.advise import CHECKS
 from .ir.block_type import BlockType, Registry, Signature
 from .ir.value_type import KINDS, SIZED
 
@@ -41,8 +42,16 @@ def schema(registry: Registry) -> Schema:
     for form in (Spec, Template, UseNode, RepeatNode, Step):
         _describe(spec if form is Spec else found[form.__name__], form)
     _describe(found["Use"], Use)
-    for record in (spec, found["Template"]):
-        _each(record["properties"]["inputs"], {"$ref": "#/$defs/type"})
+    for types in (
+        spec["properties"]["inputs"],
+        spec["properties"]["output_types"],
+        found["Template"]["properties"]["inputs"],
+    ):
+        _each(types, {"$ref": "#/$defs/type"})
+    # A docstring says what the check yields: "Yield the blocks that read padding ...".
+    reported = [(check.__doc__ or "").partition("\n")[0] for check in CHECKS.values()]
+    descriptions = [line.removeprefix("Yield ").capitalize() for line in reported]
+    spec["properties"]["allow"]["items"] = {"enum": [*CHECKS], "enumDescriptions": descriptions}
     _each(spec["properties"]["params"], {"$ref": "#/$defs/value"})
     _each(spec["properties"]["blocks"], {"$ref": "#/$defs/block"})
     for name, ports in (("Use", False), ("UseNode", True)):
@@ -181,7 +190,9 @@ def _signatures(block: BlockType) -> list[Signature]:
 def _child(spec: Schema) -> Schema:
     """Return the schema of a spec that extends another."""
     properties = spec["properties"]
-    kept = {key: properties[key] for key in (FOR_EDITORS, "format", "name", "doc", "params")}
+    kept = {
+        key: properties[key] for key in (FOR_EDITORS, "format", "name", "doc", "params", "allow")
+    }
     parent = "The parent: a shipped spec, or one in the same folder."
     extends = {"type": "string", "description": parent}
     patch = {

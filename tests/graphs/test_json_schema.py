@@ -233,3 +233,13 @@ def test_nodes_and_patches_exclude_each_other(edit: Edit) -> None:
     assert wrong({key: value for key, value in copy.deepcopy(CHILD).items() if key != "name"}) == [
         "$"
     ]
+
+
+def test_exceptions_are_codes_of_warnings() -> None:
+    """In a complete spec and in one that extends another; each code has a description."""
+    assert wrong({**CHILD, "allow": ["D03", "D06"]}) == []
+    assert wrong({**CHILD, "allow": ["T03"]}) == ["$.allow[0]"]
+    items = made()["$defs"]["spec"]["properties"]["allow"]["items"]
+    assert dict(zip(items["enum"], items["enumDescriptions"], strict=True))["D02"].startswith(
+        "The blocks that read padding"
+    )
