@@ -67,6 +67,14 @@ class Finding:
             return None
         return spot(self.source.text, self.at, self.offset, key=self.code in _ABOUT_KEYS)
 
+    @property
+    def place(self) -> str:
+        """The file, with line and column if its text is known, and the pointer."""
+        spot = self.spot
+        if spot is None:
+            return f"{self.source}#{self.at}"
+        return f"{self.source}:{spot.line}:{spot.column}" + (f"  #{self.at}" if self.at else "")
+
     def __repr__(self) -> str:
         """Return code, place and problem on one line."""
         return f"<Finding {self.code} at {_shown(self.at) or '/'}: {_shown(self.problem)}>"
@@ -74,13 +82,8 @@ class Finding:
     def render(self) -> str:
         """Return the finding as human-readable text."""
         lines = [f"{self.level}[{self.code}]: {_shown(self.problem)}"]
-        spot = self.spot
-        if spot is None:
-            lines.append(f"  --> {_shown(f'{self.source}#{self.at}')}")
-        else:
-            place = f"{self.source}:{spot.line}:{spot.column}"
-            lines.append(f"  --> {_shown(f'{place}  #{self.at}' if self.at else place)}")
-            lines += spot.quoted()
+        lines.append(f"  --> {_shown(self.place)}")
+        lines += self.spot.quoted() if self.spot else []
         lines += [f"      {_shown(line)}" for line in self.evidence]
         if self.help:
             lines.append(f"  help: {_shown(self.help)}")

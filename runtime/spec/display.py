@@ -33,8 +33,9 @@ def findings_html(findings: Iterable[Finding]) -> str:
     """Return findings as HTML, or a line that says that there are none."""
     every = list(findings)
     if not every:
-        return box(["no errors"], _GREEN)
-    boxes = [box(_lines(finding), _RED) for finding in every[:_MOST]]
+        return box(["no findings"], _GREEN)
+    colors = {"error": _RED, "warning": _AMBER}
+    boxes = [box(_lines(finding), colors[finding.level]) for finding in every[:_MOST]]
     if more := len(every) - _MOST:
         boxes += [box([f"and {more} more"], _RED)] if more > 0 else []
     return "".join(boxes)
@@ -42,8 +43,8 @@ def findings_html(findings: Iterable[Finding]) -> str:
 
 def _lines(finding: Finding) -> list[str]:
     """Return a finding as lines of HTML: problem, place, evidence and help."""
-    lines = [f"<b>error[{escaped(finding.code)}]</b>: {escaped(finding.problem)}"]
-    lines.append(f"<code>{escaped(f'{finding.source}#{finding.at}')}</code>")
+    lines = [f"<b>{finding.level}[{escaped(finding.code)}]</b>: {escaped(finding.problem)}"]
+    lines.append(f"<code>{escaped(finding.place)}</code>")
     lines += [f"<code>{escaped(line)}</code>" for line in finding.evidence]
     if finding.help:
         lines.append(f"help: {escaped(finding.help)}")

@@ -22,13 +22,13 @@ def test_specs_have_a_short_repr() -> None:
 
 
 def test_findings_are_a_list_with_a_short_repr() -> None:
-    """`weft.check(spec) == []` is how scripts ask whether a spec is valid."""
+    """`weft.check(spec).errors == []` is how scripts ask whether a spec is valid."""
     none, some = weft.check("bert"), weft.check(weft.load("transformer-base", heads=7))
 
     assert none == []
     assert repr(none) == "[]"
     assert repr(some) == "[<Finding E05 at /require/0: 'd_model % heads == 0' does not hold>]"
-    assert "no errors" in none._repr_html_()
+    assert "no findings" in none._repr_html_()
     assert some.render() == some[0].render()
 
 
@@ -80,3 +80,20 @@ def test_a_diff_shows_picture_and_text() -> None:
 
     assert "<svg" in shown or "is not installed" in shown
     assert "<pre" in shown
+
+
+def test_warnings_look_different_from_errors(tmp_path: Path) -> None:
+    """With their level, line and column."""
+    path = tmp_path / "child.json"
+    patch = {"select": "**[use=sublayer@1]", "set": {"params.order": "pre"}}
+    path.write_text(
+        json.dumps({"format": 2, "name": "a", "extends": "transformer-tiny", "patch": [patch]})
+    )
+
+    found = weft.check(path)
+
+    assert {each.code for each in found} == {"D06"}
+    shown = found._repr_html_()
+    assert "<b>warning[D06]</b>" in shown
+    assert "transformer-base.json:" in shown
+    assert "#d1463d" not in shown
