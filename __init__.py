@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .graphs.ir.block_type import Slot as Slot
     from .graphs.ir.block_type import port as port
     from .graphs.ir.graph import Graph as Graph
+    from .graphs.ir.state_tensor import StateTensor as StateTensor
     from .graphs.passes.unpad import UnpadPlan as UnpadPlan
     from .runtime.analysis.alignment import Alignment as Alignment
     from .runtime.analysis.attention_weights import AttentionMaps as AttentionMaps
@@ -111,6 +112,7 @@ __all__ = [
     "SpecError",
     "SpecialTokens",
     "State",
+    "StateTensor",
     "TranslationRequest",
     "UnpadPlan",
     "WeftError",
@@ -166,6 +168,7 @@ _HOMES = {
     "SpecError": "specs.findings",
     "SpecialTokens": "runtime.decode.decode",
     "State": "blocks.kernels.decode_state",
+    "StateTensor": "graphs.ir.state_tensor",
     "TranslationRequest": "runtime.decode.translate",
     "UnpadPlan": "graphs.passes.unpad",
     "WeftError": "specs.findings",

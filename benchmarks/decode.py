@@ -144,13 +144,13 @@ def remembered(options: argparse.Namespace) -> None:
     """Print the size of Weft's decoding state by beam, measured and by the formula."""
     import weft
     from weft.blocks.kernels.decode_state import Capacity, State
-    from weft.runtime.analysis.memory_cost import cache_by_node
+    from weft.graphs.cost.decode_state import state_by_node
     from weft.runtime.codegen.generated import program_of
 
     model: Any = weft.build(weft.load("transformer-base", vocab=VOCAB)).eval()
     sentences, length = options.sentences, options.length
     sizes = {"B": sentences, "S": length, "T": length}
-    formula = cache_by_node(program_of(model).graph, sizes)
+    formula = state_by_node(program_of(model).graph, sizes)
     own = sum(count for path, count in formula.items() if "self_attention" in path)
     fixed = sum(formula.values()) - own
     ids = torch.ones(sentences, length, dtype=torch.long)

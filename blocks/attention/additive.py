@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...graphs.ir.block_type import BlockType, Signature, port
+from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Params
 
 
@@ -47,6 +48,18 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     return work
 
 
+def _state(
+    arguments: Mapping[str, Any], sizes: Mapping[str, int], wired: frozenset[str]
+) -> dict[str, StateTensor]:
+    """Return the memory, its keys and its mask."""
+    rows, length = sizes["b"], sizes["s"]
+    kept = {
+        "memory": StateTensor((rows, length, arguments["d_memory"])),
+        "key": StateTensor((rows, length, arguments["d_attention"])),
+    }
+    return kept | ({"mask": StateTensor((rows, length), "bool")} if "mask" in wired else {})
+
+
 ADDITIVE_ATTENTION = BlockType(
     name="additive_attention",
     family="attention",
@@ -59,6 +72,7 @@ ADDITIVE_ATTENTION = BlockType(
     flops=_flops,
     module=".attention.additive_module:AdditiveAttention",
     steps=True,
+    state=_state,
     example={"d_attention": 5},
     example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"},
 )

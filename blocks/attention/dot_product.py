@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from ...graphs.ir.block_type import BlockType, Signature, port
+from ...graphs.ir.state_tensor import StateTensor
 from ..params import Params
 
 
@@ -45,6 +46,19 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     return 2 * pairs * (sizes["d_key"] + sizes["d_value"])
 
 
+def _state(
+    arguments: Mapping[str, Any], sizes: Mapping[str, int], wired: frozenset[str]
+) -> dict[str, StateTensor]:
+    """Return the keys and values of the memory, and their mask."""
+    del arguments
+    rows, length = sizes["b"], sizes["s"]
+    kept = {
+        "key": StateTensor((rows, length, sizes["d_key"])),
+        "value": StateTensor((rows, length, sizes["d_value"])),
+    }
+    return kept | ({"mask": StateTensor((rows, length), "bool")} if "mask" in wired else {})
+
+
 DOT_ATTENTION = BlockType(
     name="dot_attention",
     family="attention",
@@ -58,6 +72,7 @@ DOT_ATTENTION = BlockType(
     flops=_flops,
     module=".attention.dot_product_module:DotAttention",
     steps=True,
+    state=_state,
     example={"gain": "sqrt_length"},
     example_inputs={
         "query": "f[B T 8]",

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from ...graphs.ir.block_type import BlockType, Signature, port
 from ...graphs.ir.needs import Needs, Unwired
+from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Epsilon, Flag, Params
 from .projections import head_widths, linear_weights, projections
 
@@ -87,6 +88,15 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     return work
 
 
+def _state(
+    arguments: Mapping[str, Any], sizes: Mapping[str, int], wired: frozenset[str]
+) -> dict[str, StateTensor]:
+    """Return the sums of k v^T, and of k, in each head; over a memory, they do not change."""
+    a = arguments
+    shape = (sizes["b"], a["heads"], a["d_k"], a["d_v"] + 1)
+    return {"sum": StateTensor(shape, "float" if "memory" in wired else "float32")}
+
+
 LINEAR_ATTENTION = BlockType(
     name="linear_attention",
     family="attention",
@@ -101,6 +111,7 @@ LINEAR_ATTENTION = BlockType(
     flops=_flops,
     module=".attention.linear_module:LinearAttention",
     steps=True,
+    state=_state,
     example={"heads": 2, "causal": True, "chunk": 2},
     example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from ...graphs.ir.block_type import BlockType, Division, Prunable, Signature, port
 from ...graphs.ir.needs import Needs, Unwired
+from ...graphs.ir.state_tensor import StateTensor
 from ..params import LATER, Base, Count, Flag, Params, Probability
 from .projections import head_widths, linear_weights, nearest, projections
 
@@ -182,6 +183,21 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     return work
 
 
+def _state(
+    arguments: Mapping[str, Any], sizes: Mapping[str, int], wired: frozenset[str]
+) -> dict[str, StateTensor]:
+    """Return keys and values of all positions, or those of the memory, and their mask."""
+    a, crossed = arguments, "memory" in wired
+    rows, length = sizes["b"], sizes["s"]
+    kept = {
+        "key": StateTensor((rows, a["kv_heads"], length, a["d_k"])),
+        "value": StateTensor((rows, a["kv_heads"], length, a["d_v"])),
+    }
+    if "mask" in wired:
+        kept["mask"] = StateTensor((rows, length) if crossed else (rows, length, 1), "bool")
+    return kept
+
+
 def _division(arguments: Mapping[str, Any]) -> Division | None:
     """Divide along the heads; None if heads have learned gates or relative positions."""
     if arguments["position"] in DISTANT or arguments["head_gates"]:
@@ -228,6 +244,7 @@ ATTENTION = BlockType(
     prunable=_PRUNABLE,
     module=".attention.multi_head_module:Attention",
     steps=True,
+    state=_state,
     example={"heads": 2},
     example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"},
 )
@@ -251,6 +268,7 @@ GROUPED_QUERY_ATTENTION = BlockType(
     prunable=_PRUNABLE,
     module=".attention.multi_head_module:Attention",
     steps=True,
+    state=_state,
     example={"heads": 4, "kv_heads": 2},
     example_inputs={"x": "f[B T 8]", "memory": "f[B S 6]", "mask": "mask[B S]"},
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...graphs.ir.block_type import BlockType, Signature, port
+from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Params
 
 
@@ -55,6 +56,18 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     return work
 
 
+def _state(
+    arguments: Mapping[str, Any], sizes: Mapping[str, int], wired: frozenset[str]
+) -> dict[str, StateTensor]:
+    """Return the encoded source, its ids and its mask."""
+    rows, length = sizes["b"], sizes["s"]
+    kept = {
+        "memory": StateTensor((rows, length, arguments["d_memory"])),
+        "ids": StateTensor((rows, length), "int64"),
+    }
+    return kept | ({"mask": StateTensor((rows, length), "bool")} if "mask" in wired else {})
+
+
 POINTER_HEAD = BlockType(
     name="pointer_head",
     family="linear",
@@ -69,6 +82,7 @@ POINTER_HEAD = BlockType(
     flops=_flops,
     module=".attention.pointer_generator_module:PointerHead",
     steps=True,
+    state=_state,
     example={"vocab": 9},
     example_inputs={
         "x": "f[B T 8]",

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from ...graphs.ir.block_type import Behavior, BlockType, Signature, port
 from ...graphs.ir.needs import Needs
+from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Flag, Params
 
 
@@ -82,6 +83,16 @@ def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     return max(1, ceil(farthest / taps))
 
 
+def _state(
+    arguments: Mapping[str, Any], sizes: Mapping[str, int], _: frozenset[str]
+) -> dict[str, StateTensor]:
+    """Return the last inputs, as many as the kernel reads before a position."""
+    a = arguments
+    reach = (a["kernel"] - 1) * a["dilation"]
+    before = reach if a["causal"] else reach // 2
+    return {"last": StateTensor((sizes["b"], before, a["d_in"]))}
+
+
 CONVOLUTION = BlockType(
     name="convolution",
     family="convolution",
@@ -97,6 +108,7 @@ CONVOLUTION = BlockType(
     hops=_hops,
     module=".convolution.convolution_module:Convolution",
     steps=True,
+    state=_state,
     example={"d_out": 6, "kernel": 3, "causal": True},
     example_inputs={"x": "f[B T 8]"},
 )
@@ -116,6 +128,7 @@ SEPARABLE_CONVOLUTION = BlockType(
     hops=_hops,
     module=".convolution.convolution_module:SeparableConvolution",
     steps=True,
+    state=_state,
     example={"d_out": 6, "kernel": 3, "causal": True},
     example_inputs={"x": "f[B T 8]"},
 )
@@ -135,6 +148,7 @@ GATED_CONVOLUTION = BlockType(
     hops=_hops,
     module=".convolution.convolution_module:GatedConvolution",
     steps=True,
+    state=_state,
     example={"d_out": 6, "kernel": 3, "causal": True},
     example_inputs={"x": "f[B T 8]"},
 )

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ...graphs.ir.block_type import BlockType, Signature, never, port
+from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Params, Probability, Several
 from .position import check_even
 
@@ -62,6 +63,7 @@ COUNTED_POSITION = BlockType(
     hops=never,
     module=".position.copy_position_module:CountedPosition",
     steps=True,
+    state=lambda _, sizes, __: {"count": StateTensor((sizes["b"], 1), "int64")},
     example={"first": 2, "below": 7},
     example_inputs={"x": "f[B T 8]", "ids": "ids:9[B T]"},
 )

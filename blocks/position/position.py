@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ...graphs.ir.block_type import BlockType, NoParams, Signature, port
+from ...graphs.ir.block_type import BlockType, NoParams, Signature, no_state, port
 from ..params import Count, Params, Probability
 
 
@@ -71,6 +71,7 @@ SINUSOIDAL_POSITION = BlockType(
     arguments=_sinusoidal_arguments,
     module=".position.position_module:SinusoidalPosition",
     steps=True,
+    state=no_state,
     example={},
     example_inputs={"x": "f[B T 8]"},
 )
@@ -95,6 +96,7 @@ LEARNED_POSITION = BlockType(
     weights=_learned_weights,
     module=".position.position_module:LearnedPosition",
     steps=True,
+    state=no_state,
     example={"max_length": 32},
     example_inputs={"x": "f[B T 8]"},
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...graphs.ir.block_type import Behavior, BlockType, Signature, port
+from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Params
 
 
@@ -92,6 +93,18 @@ def _hops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     return max(1, -(-(sizes["t"] - 1) // reach)) if reach else 0
 
 
+def _decoder_state(
+    arguments: Mapping[str, Any], sizes: Mapping[str, int], _: frozenset[str]
+) -> dict[str, StateTensor]:
+    """Return state and tape at all max(s, t) positions, and which of these are in the memory."""
+    rows, longer = sizes["b"], max(sizes["s"], sizes["t"])
+    return {
+        "state": StateTensor((rows, arguments["d_model"], longer)),
+        "tape": StateTensor((rows, arguments["d_in"], longer)),
+        "alive": StateTensor((rows, longer), "bool"),
+    }
+
+
 CONV_GRU = BlockType(
     name="conv_gru",
     family="recurrent",
@@ -127,6 +140,7 @@ CONV_GRU_DECODER = BlockType(
     sequential=lambda arguments, sizes: 2 * sizes["t"] * int(arguments["cells"]),
     module=".recurrent.conv_gru_module:ConvGRUDecoder",
     steps=True,
+    state=_decoder_state,
     example={"kernel": 3},
     example_inputs={"x": "f[B T 6]", "memory": "f[B S 8]", "mask": "mask[B S]"},
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from ...graphs.ir.block_type import Behavior, BlockType, Signature, port
+from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Flag, Params
 
 
@@ -57,7 +58,16 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int], gates: int) -
     return 2 * sizes["b"] * sizes["t"] * each
 
 
-def _block(name: str, doc: str, source: str, *, gates: int) -> BlockType:
+def _state(
+    arguments: Mapping[str, Any], sizes: Mapping[str, int], names: tuple[str, ...]
+) -> dict[str, StateTensor]:
+    """Return one vector for each name."""
+    return {name: StateTensor((sizes["b"], arguments["d_hidden"])) for name in names}
+
+
+def _block(
+    name: str, doc: str, source: str, *, gates: int, state_names: tuple[str, ...] = ("hidden",)
+) -> BlockType:
     """Return a recurrent block; the three blocks differ only in their cell.
 
     Args:
@@ -65,6 +75,7 @@ def _block(name: str, doc: str, source: str, *, gates: int) -> BlockType:
         doc: see `BlockType`.
         source: see `BlockType`.
         gates: number of vectors of the width of the state that the cell computes.
+        state_names: names of the vectors that decoding keeps.
     """
     return BlockType(
         name=name,
@@ -81,6 +92,7 @@ def _block(name: str, doc: str, source: str, *, gates: int) -> BlockType:
         sequential=lambda _, sizes: sizes["t"],
         module=f".recurrent.recurrent_module:{name.upper()}",
         steps=True,
+        state=lambda arguments, sizes, _: _state(arguments, sizes, state_names),
         example={"d_hidden": 6},
         example_inputs={"x": "f[B T 8]"},
     )
@@ -106,4 +118,5 @@ LSTM = _block(
     "Long short-term memory; c_t = f c_{t-1} + i g, h_t = o tanh(c_t) with gates i, f and o.",
     "Hochreiter & Schmidhuber 1997; forget gate: Gers et al. 2000",
     gates=4,
+    state_names=("hidden", "cell"),
 )

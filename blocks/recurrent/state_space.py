@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...graphs.ir.block_type import BlockType, Signature, port
+from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Epsilon, Params
 
 
@@ -90,6 +91,19 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     return work
 
 
+def _state(
+    arguments: Mapping[str, Any], sizes: Mapping[str, int], _: frozenset[str]
+) -> dict[str, StateTensor]:
+    """Return the inputs that the next convolution reads, and the state of each head."""
+    a, rows = arguments, sizes["b"]
+    inner, convolved = _widths(a)
+    heads = (a["groups"], a["heads"] // a["groups"])
+    return {
+        "before": StateTensor((rows, a["kernel"] - 1, convolved)),
+        "state": StateTensor((rows, *heads, a["d_state"], inner // a["heads"]), "float32"),
+    }
+
+
 MAMBA2 = BlockType(
     name="mamba2",
     mixes="state space",
@@ -104,6 +118,7 @@ MAMBA2 = BlockType(
     flops=_flops,
     module=".recurrent.state_space_module:Mamba2",
     steps=True,
+    state=_state,
     example={"heads": 4, "d_state": 3, "chunk": 4},
     example_inputs={"x": "f[B T 8]", "mask": "mask[B T]"},
 )

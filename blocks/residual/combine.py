@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...graphs.ir.block_type import BlockType, NoParams, Signature, never, port
+from ...graphs.ir.state_tensor import StateTensor
 
 
 def _nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,6 +78,7 @@ LENGTHS_TO_MASK = BlockType(
     arguments=_nothing,
     module=".residual.combine_module:LengthsToMask",
     steps=True,
+    state=lambda _, sizes, __: {"lengths": StateTensor((sizes["b"],), "int64")},
     example_inputs={"lengths": "len[B]", "x": "f[B T 8]"},
 )
 
@@ -119,6 +121,13 @@ def _unfold_signature(_: NoParams, __: frozenset[str]) -> Signature:
     )
 
 
+def _unfold_state(
+    _: Mapping[str, Any], sizes: Mapping[str, int], __: frozenset[str]
+) -> dict[str, StateTensor]:
+    """Return the memory, with zeros where it is masked."""
+    return {"memory": StateTensor((sizes["b"], sizes["s"], sizes["d_model"]))}
+
+
 UNFOLD = BlockType(
     name="unfold",
     mixes="",
@@ -130,5 +139,6 @@ UNFOLD = BlockType(
     hops=never,
     module=".residual.combine_module:Unfold",
     steps=True,
+    state=_unfold_state,
     example_inputs={"x": "f[B T 8]", "memory": "f[B S 8]", "mask": "mask[B S]"},
 )

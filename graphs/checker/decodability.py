@@ -1,9 +1,7 @@
-"""Decodability: which values depend on the step axis, and whether a graph can be decoded along it.
+"""Decodability: whether a graph can be decoded along its step axis.
 
-Binding-time analysis: an input with the step axis is *moving*, and so is every value that depends
-on it; all other values are *fixed* and computed once, before the first step.  A moving node must
-not read later positions, so each block declares for each axis whether it is pointwise, causal or
-full.
+A node that reads moving values (`graphs/ir/moving.py`) must not read later positions, so each block
+declares for each axis whether it is pointwise, causal or full.
 """
 
 from __future__ import annotations
@@ -12,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..ir.dims import UNKNOWN
-from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope, TemplatePart
+from ..ir.graph import BlockNode, Graph, Node, Part, Scope, TemplatePart
+from ..ir.moving import moving_ports, root_moving
 from ..ir.value_type import ValueType, may_have
 
 
@@ -23,39 +22,6 @@ class Obstacle:
     at: str
     problem: str
     help: str
-
-
-def moving_values(scope: Scope, moving_inputs: frozenset[str]) -> frozenset[str]:
-    """Return the values of a scope that depend on moving ones.
-
-    Args:
-        scope: the root or the inside of a template.
-        moving_inputs: the inputs that move.
-
-    Returns:
-        Names of values: inputs, and outputs of nodes as `node.port`.
-    """
-    moving = set(moving_inputs)
-    for node in scope.nodes:
-        if any(value in moving for value in node.wires.values()):
-            moving.update(f"{node.name}.{port}" for port in node.outputs)
-    return frozenset(moving)
-
-
-def moving_ports(node: Node, moving: frozenset[str]) -> frozenset[str]:
-    """Return the ports of a node that read moving values.
-
-    If any input of a repeat moves, its carried values move from the second copy on, so they
-    count as moving from the first.
-    """
-    ports = {port for port, value in node.wires.items() if value in moving}
-    carried = node.carry if isinstance(node, RepeatNode) else ()
-    return frozenset(ports.union(carried)) if ports else frozenset()
-
-
-def root_moving(graph: Graph) -> frozenset[str]:
-    """Return the inputs of a graph that have its step axis."""
-    return frozenset(n for n, t in graph.inputs.items() if graph.step_axis in t.axes)
 
 
 def find_obstacles(graph: Graph) -> Iterator[Obstacle]:

@@ -1,6 +1,6 @@
 """Cost table: parameters, FLOPs, activations and path lengths of every block of a graph.
 
-The memory of decoding needs the modules: see `runtime/analysis/memory_cost.py`.
+The memory of decoding is in `decode_state.py`.
 """
 
 from __future__ import annotations

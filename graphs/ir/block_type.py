@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from ...specs.findings import nearest
 from .dims import names_of
+from .state_tensor import StateTensor
 from .value_type import ValueType, parse_type
 
 Behavior = Literal["pointwise", "causal", "full"]
@@ -27,6 +28,9 @@ Behavior = Literal["pointwise", "causal", "full"]
 
 Arguments = Mapping[str, Any]
 """Arguments of a module's constructor: inferred sizes and params."""
+
+StateFormula = Callable[[Arguments, Mapping[str, int], frozenset[str]], Mapping[str, StateTensor]]
+"""Maps constructor arguments, sizes and the names of the wired ports to tensors by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,11 @@ def no_weights(_: Arguments) -> dict[str, tuple[int, ...]]:
 def no_flops(_: Arguments, __: Mapping[str, int]) -> int:
     """Return 0, the FLOPs of a block without matrix products."""
     return 0
+
+
+def no_state(_: Arguments, __: Mapping[str, int], ___: frozenset[str]) -> dict[str, StateTensor]:
+    """Return no tensors, for a block whose `step` needs only the position."""
+    return {}
 
 
 def once(_: Arguments, __: Mapping[str, int]) -> int:
@@ -280,6 +289,11 @@ class BlockType:
     class itself, defined at the top level of a module or a notebook."""
     steps: bool = False
     """Whether the module has its own `begin` and `step` for decoding."""
+    state: StateFormula | None = None
+    """Tensors that decoding keeps from step to step, by name, with one hypothesis per sequence:
+    from the constructor arguments, the sizes as for `flops` (of the step axis: the number of
+    decoded positions), and the names of the wired ports.  None if the block does not step, or if
+    its state is unknown."""
     prunable: Prunable | None = None
     """Which axes of its weights shrink when heads are removed; None if heads cannot be removed."""
     max_length: Callable[[Arguments], int | None] = unlimited

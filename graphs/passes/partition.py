@@ -13,10 +13,10 @@ from typing import Any
 from ...specs.form import Spec
 from ...specs.reader import parse
 from ..checker.check import check
-from ..checker.decodability import moving_values
 from ..ir.block_type import Registry
 from ..ir.canonical import canonical
 from ..ir.graph import Graph
+from ..ir.moving import moving_values
 
 _AXIS = re.compile(r"\b[A-Z][A-Za-z0-9]*\b")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from pydantic import Field
 
+from ...graphs.cost.decode_state import blocks_without_formula, state_by_node
 from ...graphs.cost.flops import default_sizes
 from ...graphs.cost.table import CostTable, cost_table
 from ...graphs.ir.graph import Graph
@@ -131,14 +132,13 @@ def _of_a_spec(
     """Print the costs of a spec by node, and plot them if a file is named."""
     from ..analysis.cost_plot import check_png, plot_costs
     from ..analysis.measure import measure
-    from ..analysis.memory_cost import cache_by_node
 
     if out:
         check_png(Path(out))
     graph = graph_of(load(spec, overrides))
     sizes = read_sizes(graph, axes)
     costs = cost_table(graph, sizes, BYTES[precision])
-    cache = cache_by_node(graph, sizes, precision)
+    cache = state_by_node(graph, sizes, BYTES[precision])
     if out:
         plot_costs(costs, cache, Path(out))
     if json_:
@@ -148,7 +148,8 @@ def _of_a_spec(
             report["measured"] = measure(graph, sizes, precision).as_json()
         print(json.dumps(report, indent=2, ensure_ascii=False))
     else:
-        print(render(costs, cache, precision, graph.step_axis))
+        unknown = blocks_without_formula(graph)
+        print(render(costs, cache, precision, graph.step_axis, unknown))
         if measured:
             print(f"\n{render_measured(costs, measure(graph, sizes, precision))}")
         if out:
@@ -169,7 +170,11 @@ def read_sizes(graph: Graph, written: Sequence[str]) -> dict[str, int]:
 
 
 def render(
-    table: CostTable, cache: Mapping[str, int], precision: str, step_axis: str | None
+    table: CostTable,
+    cache: Mapping[str, int],
+    precision: str,
+    step_axis: str | None,
+    unknown: Sequence[str] = (),
 ) -> str:
     """Return costs as text in columns.
 
@@ -178,6 +183,7 @@ def render(
         cache: path of a node to the bytes of its decoding state.
         precision: dtype that the bytes are counted for.
         step_axis: axis along which the model decodes.
+        unknown: blocks whose decoding state is not known.
     """
     head = ("node", "block", "parameters", "FLOPs", "activations", "decoding", "sequential", "path")
     rows: list[tuple[str, ...]] = [head]
@@ -213,6 +219,7 @@ def render(
     state = (
         f"decoding     bytes of the decoding state after {table.sizes[step_axis]} steps along "
         f"{step_axis}, one hypothesis per sentence"
+        + (f"; without that of {', '.join(unknown)}" if unknown else "")
         if step_axis
         else "decoding     none: the spec names no axis in 'step'"
     )

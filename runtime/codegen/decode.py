@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from ...graphs.checker.decodability import moving_ports
 from ...graphs.ir.graph import Node, RepeatNode, Scope
+from ...graphs.ir.moving import fixed_outputs, moving_ports, saved_values
 from .forward import call, given_ports, loop_lines, returned, run_lines, targets
 
 KEPT = "="
@@ -72,7 +72,7 @@ def begin_text(
         else:
             call = f"[{_begin_call('layer', wires, names)} for layer in self.{node.name}]"
         states.append(f'"{node.name}": {call},')
-    for value in _saved(scope, moving, root=root):
+    for value in saved_values(scope, moving, root=root):
         kept, place = names[value], _rows_of(scope, value, batches)
         if place is not None:
             kept = f"{kept}.repeat_interleave(capacity.beams, {place})"
@@ -140,7 +140,7 @@ def _texts_in_step(
     """Return the expression for every value in `step`, where fixed values are in the state."""
     keys = {
         value: kept_key(value, _rows_of(scope, value, batches))
-        for value in _saved(scope, moving, root=root)
+        for value in saved_values(scope, moving, root=root)
     }
     return {**names, **{value: f'state["{key}"]' for value, key in keys.items()}}
 
@@ -151,30 +151,14 @@ def _rows_of(scope: Scope, value: str, batches: Collection[str]) -> int | None:
     return next((i for i, axis in enumerate(axes) if axis in batches), None)
 
 
-def _fixed_outputs(scope: Scope, moving: frozenset[str], *, root: bool) -> list[str]:
-    """Return the values that a template returns at every step although they do not move."""
-    return [] if root else [v for v in scope.outputs.values() if v not in moving]
-
-
 def _fixed_needed(scope: Scope, moving: frozenset[str], *, root: bool) -> set[str]:
     """Return the fixed values that moving nodes need, directly or indirectly."""
-    needed = set(_fixed_outputs(scope, moving, root=root))
+    needed = set(fixed_outputs(scope, moving, root=root))
     for node in reversed(scope.nodes):
         moves = bool(moving_ports(node, moving))
         if moves or any(f"{node.name}.{port}" in needed for port in node.outputs):
             needed |= {value for value in node.wires.values() if value not in moving}
     return needed
-
-
-def _saved(scope: Scope, moving: frozenset[str], *, root: bool) -> list[str]:
-    """Return the fixed values that are read at every step."""
-    saved = dict.fromkeys(_fixed_outputs(scope, moving, root=root))
-    for node in scope.nodes:
-        ports = moving_ports(node, moving)
-        for port, value in node.wires.items() if ports else ():
-            if value not in moving and (port in ports or not node.steps):
-                saved[value] = None
-    return list(saved)
 
 
 def _begin_call(target: str, wires: Mapping[str, str], names: Mapping[str, str]) -> str:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...blocks.registry import module_path
-from ...graphs.checker.decodability import moving_ports, moving_values, root_moving
 from ...graphs.ir.graph import (
     BlockNode,
     Filling,
@@ -24,6 +23,7 @@ from ...graphs.ir.graph import (
     TemplateNode,
     TemplatePart,
 )
+from ...graphs.ir.moving import moving_ports, moving_values, root_moving
 from .decode import begin_text, read_text, step_text
 from .forward import WIDTH, doc_lines, given_ports, returned, run_lines, signature_line, variables
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ...graphs.checker.decodability import moving_values
 from ...graphs.ir.graph import Graph
+from ...graphs.ir.moving import moving_values
 from ...specs.findings import InputError
 from ..data.batches import Batch
 from ..decode.mask_predict import LATER, MaskPredictor

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from weft.blocks.kernels.decode_state import Capacity
+from weft.blocks.kernels.decode_state import Capacity, State
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
-from weft.graphs.cost.flops import flops
+from weft.graphs.cost.decode_state import blocks_without_formula, state_by_node
+from weft.graphs.cost.flops import flops, sizes_in
 from weft.graphs.ir.block_type import BlockType
 from weft.graphs.ir.dims import evaluate
 from weft.graphs.ir.graph import Graph, Part
@@ -490,6 +491,61 @@ def test_stepping_equals_the_parallel_forward(block: BlockType) -> None:
                 if graph.outputs[port].kind != "loss"
             }
             torch.testing.assert_close(stepped, here, rtol=0, atol=1e-12)
+
+
+DTYPES = {"float32": torch.float32, "bool": torch.bool, "int64": torch.int64}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("block", STEPPED.values(), ids=STEPPED.keys())
+def test_state_formulas_equal_the_tensors_that_decoding_keeps(
+    block: BlockType, dtype: torch.dtype
+) -> None:
+    """Names, shapes and dtypes after the last step, for every size of an axis, and all bytes."""
+    graph = graph_of(block, steps=True)
+    part, model = part_of(graph), build(graph).eval().to(dtype)
+
+    for sizes in (PRIMES[0], {"B": 3, "T": 7, "S": 5}):
+        inputs = drawn(graph, sizes)
+        inputs = {n: v.to(dtype) if v.is_floating_point() else v for n, v in inputs.items()}
+        moving = {name for name, t in graph.inputs.items() if "T" in t.axes}
+        fixed = {name: value for name, value in inputs.items() if name not in moving}
+        capacity = Capacity(sizes["B"], 1, sizes["T"], dtype, torch.device("cpu"))
+        with torch.inference_mode():
+            state = model.begin(capacity, **fixed)
+            for position in range(sizes["T"]):
+                here = slice(position, position + 1)
+                some = {name: inputs[name][:, here] for name in moving}
+                model.step(**some, state=state, position=position)
+
+        assert sum(state_by_node(graph, sizes, dtype.itemsize).values()) == bytes_of(state)
+        if block.steps:
+            assert block.state is not None
+            wanted = {
+                name: (one.shape, {**DTYPES, "float": dtype}[one.dtype])
+                for name, one in block.state(
+                    part.arguments, sizes_in(part, sizes), frozenset(part.inputs)
+                ).items()
+            }
+            kept = {name: t for group in state["node"] for name, t in group.items()}
+            assert {name: (tuple(t.shape), t.dtype) for name, t in kept.items()} == wanted
+
+
+def bytes_of(state: Any) -> int:
+    """Return the bytes of all tensors in a state."""
+    if isinstance(state, Tensor):
+        return state.nbytes
+    inner = state if isinstance(state, State) else state.values()
+    return sum(map(bytes_of, inner))
+
+
+def test_every_block_with_steps_declares_its_state() -> None:
+    """And the tests above decode with each of them."""
+    stepping = {block.key for block in registry() if block.steps}
+
+    assert stepping == {block.key for block in registry() if block.state is not None}
+    assert stepping <= STEPPED.keys()
+    assert all(blocks_without_formula(graph_of(b, steps=True)) == [] for b in STEPPED.values())
 
 
 def test_a_block_that_changes_the_axis_is_not_decodable() -> None:

@@ -24,14 +24,15 @@ from torch import Tensor, nn
 from weft.blocks.kernels.decode_state import Capacity
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
-from weft.graphs.cost.flops import flops
+from weft.graphs.cost.budgets import measured_flops, measured_state
+from weft.graphs.cost.decode_state import state_by_node
+from weft.graphs.cost.flops import default_sizes, flops
 from weft.graphs.cost.table import cost_table
 from weft.graphs.draw.diagram import diagram
 from weft.graphs.ir.dims import evaluate, is_arithmetic, names_of
 from weft.graphs.ir.graph import Graph
 from weft.graphs.ir.value_type import ValueType
 from weft.runtime import api
-from weft.runtime.analysis.memory_cost import cache_by_node
 from weft.runtime.codegen.build import build
 from weft.specs.load import load
 from weft.specs.reader import SHIPPED
@@ -178,19 +179,24 @@ def test_costs_of_nodes_add_up(name: str) -> None:
 
     assert sum(node.parameters for node in table.nodes) == made.parameters()
     assert table.flops == flops(made, sizes)
+    assert measured_flops(made, None).count == flops(made, default_sizes(made))
     if made.step_axis:
-        fixed = {
-            port: value
-            for port, value in inputs_of(name, made).items()
-            if made.step_axis not in made.inputs[port].axes
-        }
+        inputs, moving = inputs_of(name, made), dict[str, Tensor]()
+        for port, type_ in made.inputs.items():
+            if made.step_axis in type_.axes:
+                place = type_.axes.index(made.step_axis)
+                moving[port] = inputs[port].narrow(place, 0, 1)
+        fixed = {port: value for port, value in inputs.items() if port not in moving}
         capacity = Capacity(
             sizes["B"], 1, sizes[made.step_axis], torch.float32, torch.device("cpu")
         )
         model: Any = build(made).eval()
         with torch.inference_mode():
             state = model.begin(capacity, **fixed)
-        assert sum(cache_by_node(made, sizes).values()) == bytes_of(state)
+            model.step(**moving, state=state, position=0)
+        assert sum(state_by_node(made, sizes).values()) == bytes_of(state)
+        usual = state_by_node(made, default_sizes(made))
+        assert measured_state(made, None).count == sum(usual.values())
 
 
 def bytes_of(state: Any) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from weft.blocks.kernels.decode_state import State
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
-from weft.runtime.analysis.memory_cost import DTYPES, cache_by_node
+from weft.graphs.cost.decode_state import state_by_node
 from weft.runtime.codegen.build import build
 from weft.runtime.codegen.generated import program_of
 from weft.runtime.decode.stepper import ModelStepper, narrow, reorder
@@ -169,9 +169,9 @@ def test_memory_equals_the_cost_formula(precision: str) -> None:
     """
     model = transformer().float()
     sizes = {"B": 2, "S": 6, "T": LENGTH}
-    formula = cache_by_node(program_of(model).graph, sizes, precision)
+    width = {"float32": 4, "bfloat16": 2}[precision]
+    formula = state_by_node(program_of(model).graph, sizes, width)
     own = sum(count for path, count in formula.items() if path.endswith("self_attention"))
-    width = DTYPES[precision].itemsize
     assert (
         own == 2 * 2 * LENGTH * 8 * 2 * width
     )  # layers, sentences, positions, width, keys and values

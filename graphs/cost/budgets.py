@@ -1,0 +1,112 @@
+"""Budgets: the sizes of a complete graph that a requirement may limit, such as `flops <= 2e9`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ..ir.graph import BlockNode, Graph, Part, RepeatNode, Scope
+from ..ir.state_tensor import FULL_BYTES
+from .decode_state import Keeper, total_state
+from .flops import default_sizes, part_flops, sizes_in
+
+BUDGETS: Mapping[str, str] = {
+    "parameters": "'weft show' lists the parameters",
+    "flops": "'weft show' lists the FLOPs",
+    "decode_state": "'weft cost' lists the bytes that decoding keeps",
+}
+"""Names of the sizes, and how to see them."""
+
+Certain = Callable[[str], bool]
+"""Whether the arguments of a use of a block, given by its JSON Pointer, depend on no mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A size of a graph."""
+
+    count: int
+    sizes: str = ""
+    """The sizes of the axes for which it holds; empty if it does not depend on them."""
+    exact: bool = True
+    """Whether the graph is completely known; otherwise it may be larger."""
+
+
+def measured_flops(graph: Graph, certain: Certain | None) -> Measure:
+    """Return the FLOPs of a forward pass with the default sizes.
+
+    Args:
+        graph: a graph, which may be incomplete if `certain` is given.
+        certain: tells which uses of blocks to count; None for a spec without mistakes.
+    """
+    lengths = default_sizes(graph)
+
+    def of_node(node: BlockNode) -> int:
+        if certain is None:
+            return part_flops(node.part, lengths)
+        return sum(_flops_of(part, lengths) for at, part in _uses(node) if certain(at))
+
+    return Measure(_total(graph.root, of_node, {}), _shown(lengths), exact=certain is None)
+
+
+def measured_state(graph: Graph, certain: Certain | None) -> Measure:
+    """Return the bytes that decoding keeps with the default sizes, in float32.
+
+    Args:
+        graph: a graph with a step axis.
+        certain: as for `measured_flops`.
+    """
+    lengths = default_sizes(graph)
+
+    def of_one(one: Keeper) -> int:
+        if certain is None:
+            return one.nbytes(lengths, FULL_BYTES)
+        # Values do not count: they may be kept only because of a wire that is wrong.
+        counts = isinstance(one.kept, Part) and certain(one.at)
+        return _state_of(one, lengths) if counts else 0
+
+    shown = f"{_shown(lengths)}, bytes in float32"
+    return Measure(total_state(graph, of_one), shown, exact=certain is None)
+
+
+def _total(scope: Scope, of_node: Callable[[BlockNode], int], known: dict[int, int]) -> int:
+    """Return the sum over all runs of the block nodes in a scope; `known` has those of scopes."""
+    if id(scope) not in known:
+        known[id(scope)] = 0
+        for node in scope.nodes:
+            if isinstance(node, BlockNode):
+                known[id(scope)] += of_node(node)
+            each = node.repeat if isinstance(node, RepeatNode) and node.share else 1
+            for _, body, count in node.insides():
+                known[id(scope)] += each * count * _total(body, of_node, known)
+    return known[id(scope)]
+
+
+def _uses(node: BlockNode) -> Iterator[tuple[str, Part]]:
+    """Yield the blocks of a node with their JSON Pointers: its own, and those in slots."""
+    waiting = [(node.at, node.part)]
+    while waiting:
+        at, part = waiting.pop()
+        yield at, part
+        slots = ((f"{at}/fill/{slot}", inner) for slot, inner in part.fill.items())
+        waiting += [(below, inner) for below, inner in slots if isinstance(inner, Part)]
+
+
+def _flops_of(part: Part, lengths: Mapping[str, int]) -> int:
+    """Return the FLOPs of a block without its slots; 0 if a mistake leaves an axis unknown."""
+    try:
+        return part.block.flops(part.arguments, sizes_in(part, lengths))
+    except (KeyError, ValueError):
+        return 0
+
+
+def _state_of(one: Keeper, lengths: Mapping[str, int]) -> int:
+    """Return the bytes of a state; 0 if a mistake leaves an axis unknown."""
+    try:
+        return one.nbytes(lengths, FULL_BYTES)
+    except (KeyError, ValueError):
+        return 0
+
+
+def _shown(lengths: Mapping[str, int]) -> str:
+    return " ".join(f"{axis}={length}" for axis, length in lengths.items())
