@@ -25,7 +25,7 @@ Read = Callable[[str, str], tuple[Json, Origins] | Finding]
 Reported = list[tuple[str, list[Finding], Any]]
 """Pointer of each entry that cannot be imported, the findings about it, and the entry."""
 
-BUDGETS = frozenset({"parameters"})
+BUDGETS = frozenset({"parameters", "flops", "decode_state"})
 """Names in a requirement that are not params: sizes of the complete graph."""
 _KEYS = ("spec", "params", "doc")
 _KIND = re.compile(r"\s*[a-z]+")

@@ -18,19 +18,17 @@ from ..ir.value_type import ValueType, free_names, same_type, settled
 from .block_params import check_choice
 from .decodability import Obstacle, find_obstacles
 from .idle_params import report_idle
-from .limits import stand_ins, unused_templates, within_limits
+from .limits import check_budgets, stand_ins, unused_templates, within_limits
 from .params import (
     TooManyFindingsError,
-    check_budgets,
     check_requirements,
     evaluate_params,
-    has_budgets,
     make_report,
 )
 from .ports import Checker, Given
 from .reserved_names import check_names, names_read
 from .scopes import infer_scope, infer_template, template_ports, type_of_text
-from .ties import check_ties, least_size, ties_fit, written_out
+from .ties import check_ties, ties_fit, written_out
 
 
 def check(
@@ -132,9 +130,7 @@ def _analyse(
     )
     if graph.step_axis is not None:
         _check_step(graph, spec, checker)
-    if has_budgets(spec):
-        least = least_size(checker, graph) if small else 0
-        check_budgets(spec, graph, values, report, least)
+    check_budgets(spec, graph, checker, findings, small=small)
     return graph
 
 

@@ -1,16 +1,21 @@
-"""Limits: check how large a spec becomes, before anything is expanded."""
+"""Limits: check how large a spec becomes, before anything is expanded, and its own budgets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import networkx as nx
 
-from ...specs.expressions import is_expression
-from ...specs.findings import pointer
+from ...specs.expressions import is_expression, words_in
+from ...specs.findings import Finding, pointer
 from ...specs.form import RepeatNode, Spec, Use, UseNode
-from .params import Report, Values
+from ..cost.budgets import BUDGETS, Measure, measured_flops, measured_state
+from ..cost.decode_state import blocks_without_formula
+from ..ir.graph import Graph
+from .params import Report, Values, check_budget
+from .ports import Checker
+from .ties import least_size
 
 MOST_COPIES = 10_000
 """Maximum number of copies of one repeat."""
@@ -131,3 +136,62 @@ def _blocks_in(use: Use) -> int:
 
 def _shown(count: int) -> str:
     return f"{count:,}" if count < 10**15 else "over 10^15"
+
+
+def check_budgets(
+    spec: Spec, graph: Graph, checker: Checker, findings: Sequence[Finding], *, small: bool
+) -> None:
+    """Report every requirement on the size of a graph that does not hold or cannot be checked.
+
+    Next to other mistakes, a budget is reported only if the part of the graph that depends on none
+    of them exceeds it.
+
+    Args:
+        spec: the spec as written.
+        graph: its graph, which is incomplete if there are findings.
+        checker: the state of the check.
+        findings: the findings so far.
+        small: whether the spec is within the limits of size.
+    """
+    wrong, decodes = bool(findings), all(found.code not in ("D01", "N05") for found in findings)
+    known: dict[str, Measure] = {}
+    for index, text in enumerate(spec.require):
+        reads = words_in(text) & BUDGETS.keys()
+        if not reads or reads & spec.params.keys():  # a param with that name is reported
+            continue
+        if "decode_state" in reads and not (decodes and _keeps(graph, checker, text, index)):
+            continue
+        for name in reads - known.keys():
+            known[name] = _measured(name, graph, checker, wrong=wrong, small=small)
+        sizes = {name: known[name] for name in reads}
+        check_budget(text, index, checker.values, checker.report, sizes)
+
+
+def _keeps(graph: Graph, checker: Checker, text: str, index: int) -> bool:
+    """Return whether the decoding state of a graph is known, or report why it is not."""
+    unknown = blocks_without_formula(graph)
+    if graph.step_axis is None:
+        why = "the spec has no 'step', so it does not decode"
+        help_ = "add 'step', or remove this budget"
+    elif unknown:
+        why = f"{unknown[0]} does not declare its decoding state"
+        help_ = f"declare 'state' in the BlockType of {unknown[0]}, or remove this budget"
+    else:
+        return True
+    if not checker.lost.covers("/step"):
+        problem = f"cannot evaluate '{text}': {why}"
+        checker.report(code="E01", at=pointer("require", index), problem=problem, help=help_)
+    return False
+
+
+def _measured(name: str, graph: Graph, checker: Checker, *, wrong: bool, small: bool) -> Measure:
+    """Return a size of a graph, or the size that it has at least whatever the mistakes."""
+    if not small:
+        return Measure(0, exact=False)
+    if name == "parameters":
+        least = least_size(checker, graph)
+        return Measure(graph.parameters() if least is None else least, exact=least is None)
+    doubtful = checker.unsized | checker.unnamed
+    certain = (lambda at: at not in doubtful) if wrong else None
+    measure = measured_flops if name == "flops" else measured_state
+    return measure(graph, certain)

@@ -21,7 +21,7 @@ from ...specs.expressions import (
 from ...specs.findings import MOST, Finding, did_you_mean, nearest, pointer, respelled, too_many
 from ...specs.form import Spec
 from ...specs.recovery.lost import NOTHING, Lost
-from ..ir.graph import Graph
+from ..cost.budgets import BUDGETS, Measure
 
 Report = Callable[..., None]
 """Called with the fields of a Finding; the source is filled in by the checker."""
@@ -244,10 +244,6 @@ def _order(written: Mapping[str, Any], report: Report) -> list[str]:
     return list(nx.lexicographical_topological_sort(reads))
 
 
-BUDGETS: Mapping[str, Callable[[Graph], int]] = {"parameters": Graph.parameters}
-"""Sizes of the complete graph, which requirements may read besides params."""
-
-
 def check_requirements(spec: Spec, values: Values, report: Report) -> None:
     """Report every requirement on a spec's params that does not hold."""
     for index, text in enumerate(spec.require):
@@ -255,33 +251,24 @@ def check_requirements(spec: Spec, values: Values, report: Report) -> None:
             _check_requirement(text, index, values, report)
 
 
-def has_budgets(spec: Spec) -> bool:
-    """Return whether a requirement reads the size of the graph."""
-    return any(words_in(text) & BUDGETS.keys() for text in spec.require)
-
-
-def check_budgets(
-    spec: Spec, graph: Graph, values: Values, report: Report, least: int | None
+def check_budget(
+    text: str, index: int, values: Values, report: Report, sizes: Mapping[str, Measure]
 ) -> None:
-    """Report every requirement on the size of a graph that does not hold.
+    """Report a requirement on the size of a graph that does not hold.
 
     An example of a requirement is `parameters <= 70e6`.
 
     Args:
-        spec: the spec as written.
-        graph: its graph.
-        values: the values of its params.
+        text: the requirement.
+        index: its place in `require`.
+        values: the values of the spec's params.
         report: called with findings.
-        least: number of parameters that the graph has at least, if other mistakes leave its size
-            unknown; None if it is known.
+        sizes: the sizes that the requirement reads, by their names in `BUDGETS`.
     """
-    for index, text in enumerate(spec.require):
-        reads = words_in(text) & BUDGETS.keys()
-        if not reads or reads & spec.params.keys():  # a param with that name is reported
-            continue
-        sizes = {name: BUDGETS[name](graph) if least is None else least for name in reads}
-        open_ = frozenset[str]() if least is None else frozenset(reads)
-        _check_requirement(text, index, values.with_(sizes), report, open_)
+    counts = {name: size.count for name, size in sizes.items()}
+    least = frozenset(name for name, size in sizes.items() if not size.exact)
+    axes = dict.fromkeys(f"sizes  {size.sizes}" for size in sizes.values() if size.sizes)
+    _check_requirement(text, index, values.with_(counts), report, least, tuple(axes))
 
 
 _FACTORS = (1.25, 2, 10, 1_000)
@@ -301,9 +288,23 @@ def _fails_above(text: str, values: Values, least: Iterable[str]) -> bool:
 
 
 def _check_requirement(
-    text: str, index: int, values: Values, report: Report, least: frozenset[str] = frozenset()
+    text: str,
+    index: int,
+    values: Values,
+    report: Report,
+    least: frozenset[str] = frozenset(),
+    more: tuple[str, ...] = (),
 ) -> None:
-    """Report a requirement that does not hold; the values of the names in `least` may be larger."""
+    """Report a requirement that does not hold.
+
+    Args:
+        text: the requirement.
+        index: its place in `require`.
+        values: the values of the names that it reads.
+        report: called with findings.
+        least: names whose values may be larger.
+        more: additional lines of evidence.
+    """
     at = pointer("require", index)
     holds = values.resolve(f"={text}", at, text)
     if holds is MISSING or holds is True:
@@ -325,12 +326,13 @@ def _check_requirement(
     )
     help_ = "change one of these params" if names else "remove it: it reads no param"
     if names and BUDGETS.keys() >= set(names):
-        help_ = "make the model smaller ('weft show' lists the parameters), or raise the budget"
+        where = "; ".join(dict.fromkeys(BUDGETS[name] for name in names))
+        help_ = f"make the model smaller ({where}), or raise the budget"
     report(
         code="E05",
         at=at,
         problem=f"'{text}' does not hold",
-        evidence=(f"given  {given}",) if names else (),
+        evidence=(f"given  {given}", *more) if names else (),
         help=help_,
     )
 

@@ -14,7 +14,8 @@ from typing import Any
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import pointer
 from ...specs.form import RepeatNode, Spec, Use, UseNode
-from .params import BUDGETS, Report
+from ..cost.budgets import BUDGETS
+from .params import Report
 
 MODULE_WORDS = frozenset(
     """

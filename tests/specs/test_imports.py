@@ -10,7 +10,7 @@ import pytest
 import torch
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
-from weft.graphs.checker.params import BUDGETS as KNOWN
+from weft.graphs.cost.budgets import BUDGETS as KNOWN
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
 from weft.specs.findings import SpecError
