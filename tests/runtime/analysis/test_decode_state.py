@@ -11,10 +11,11 @@ from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.cost.decode_state import state_by_node
 from weft.graphs.cost.table import cost_table
+from weft.graphs.ir.block_type import BlockType, Signature, port
 from weft.graphs.ir.flat import flat_graph
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
-from weft.specs.load import load
+from weft.specs.load import load, loaded
 
 SIZES = {"B": 3, "S": 11, "T": 7}
 
@@ -77,6 +78,60 @@ def test_a_constant_value_in_the_state_has_a_path() -> None:
     made = graph("gnmt-small", layers=1, d_model=32, vocab=30)
 
     assert all(path for path in state_by_node(made, SIZES))
+
+
+class Mixed(torch.nn.Module):
+    """A block without `begin` that reads a memory: x plus the sum of the memory."""
+
+    def forward(self, x: torch.Tensor, notes: torch.Tensor) -> torch.Tensor:
+        """Return x [B, T, D] plus the sum of the notes [B, S, D]."""
+        return x + notes.sum(1, keepdim=True)
+
+
+MIXED = BlockType(
+    name="mixed",
+    doc="Add the sum of some notes.",
+    source="this test",
+    signature=lambda _, __: Signature(
+        inputs=(port("x", "f[b t d]"), port("notes", "f[b s d]")),
+        outputs=(port("y", "f[b t d]"),),
+        behavior={"s": "full"},
+    ),
+    arguments=lambda _, __: {},
+    module=Mixed,
+)
+
+
+def test_a_slot_without_steps_keeps_its_fixed_wires() -> None:
+    """As does the residual block around it: the notes, and the keys and values beside them."""
+    spec = {
+        "format": 2,
+        "name": "sides",
+        "axes": {"B": "batch", "S": "time", "T": "time"},
+        "inputs": {"x": "f[B T 8]", "notes": "f[B S 8]"},
+        "outputs": {"y": "both.y"},
+        "nodes": {
+            "both": {
+                "use": "parallel_sublayer@1",
+                "in": {"x": "x", "notes": "notes"},
+                "fill": {
+                    "f": {"use": "attention@1", "params": {"heads": 2, "causal": True}},
+                    "g": {"use": "mixed@1"},
+                },
+            }
+        },
+        "step": {"axis": "T"},
+    }
+    made = check(loaded(spec).form, registry([MIXED]))
+    model: Any = build(made).eval()
+    capacity = Capacity(3, 1, 7, torch.float32, torch.device("cpu"))
+    state = model.begin(capacity, notes=torch.zeros(3, 11, 8))
+    model.step(x=torch.zeros(3, 1, 8), state=state, position=0)
+
+    found = state_by_node(made, SIZES)
+
+    assert found == {"both": 3 * (7 * 2 * 8 + 11 * 8) * 4}
+    assert bytes_of(state) == sum(found.values())
 
 
 def test_activations_equal_the_outputs_of_blocks() -> None:

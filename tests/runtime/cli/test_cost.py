@@ -6,7 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.cost.flops import default_sizes
+from weft.graphs.cost.table import cost_table
+from weft.runtime.cli.cost import render
 from weft.runtime.cli.main import main
+from weft.specs.load import load
 
 
 def test_costs_are_printed_by_node(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +58,15 @@ def test_a_spec_that_does_not_decode(tmp_path: Path, capsys: pytest.CaptureFixtu
 
     assert main(["cost", str(path)]) == 0
     assert "decoding     none: the spec names no axis in 'step'" in capsys.readouterr().out
+
+
+def test_blocks_of_unknown_state_are_named() -> None:
+    """The total does not contain their state."""
+    graph = check(load("transformer-tiny").form, registry())
+    table = cost_table(graph, default_sizes(graph))
+
+    assert "; without that of mine@1" in render(table, {}, "float32", "T", ["mine@1"])
+    assert "without that of" not in render(table, {}, "float32", "T")
 
 
 def test_a_plot_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
