@@ -153,7 +153,8 @@ def check_budgets(
         findings: the findings so far.
         small: whether the spec is within the limits of size.
     """
-    wrong, decodes = bool(findings), all(found.code not in ("D01", "N05") for found in findings)
+    wrong = bool(findings or checker.lost.places)
+    decodes = all(found.code not in ("D01", "N05") for found in findings)
     known: dict[str, Measure] = {}
     for index, text in enumerate(spec.require):
         reads = words_in(text) & BUDGETS.keys()

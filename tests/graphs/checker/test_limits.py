@@ -118,6 +118,19 @@ def test_a_step_that_cannot_be_read_is_not_missing(edit: Edit, tmp_path: Path) -
     assert [finding.at for finding in weft.check(path)] == ["/step"]
 
 
+@pytest.mark.parametrize("name", ["flops", "decode_state"])
+def test_parts_that_cannot_be_read_are_not_counted(name: str, edit: Edit, tmp_path: Path) -> None:
+    """The output layer reads a lost node, so its axes are unknown; the encoder is known."""
+    path = tmp_path / "spec.json"
+    lost = {"/require/1": f"{name} <= 1", "/nodes/decoder": 3}
+    path.write_text(json.dumps(edit(lost)))
+
+    codes = {finding.at: finding.code for finding in weft.check(path)}
+
+    wanted = {"/nodes/decoder": "S04"} | ({"/require/1": "E05"} if name == "flops" else {})
+    assert codes == wanted
+
+
 @pytest.mark.parametrize(
     ("mistake", "counted"),
     [
