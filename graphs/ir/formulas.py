@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from ...specs.findings import did_you_mean
 from .block_type import BlockType, Division, Prunable, Signature, widths
 from .dims import evaluate, names_of
+from .state_tensor import StateTensor
 from .value_type import Bound, free_names
 
 _COSTS = ("flops", "sequential", "hops")
@@ -71,6 +72,7 @@ def refuse_wrong_formulas(
     for lengths in _lengths(sample):
         for member in _COSTS:
             formulas.cost(member, arguments, lengths)
+        formulas.state(arguments, lengths, frozenset(block.example_inputs))
     formulas.limits(arguments)
     formulas.bands(sample.params)
     formulas.value("stands_in", lambda: block.stands_in.format_map(arguments))
@@ -164,6 +166,21 @@ class _Formulas:
             problem = f"it returns {made!r:.60} for {at}, not a whole number of 0 or more"
             raise self.wrong(member, problem, _FORMS[member])
 
+    def state(
+        self, arguments: Mapping[str, Any], lengths: Mapping[str, int], wired: frozenset[str]
+    ) -> None:
+        """Refuse a state that is no tensors by name."""
+        if self.block.state is None:
+            return
+        made = self._formula("state", arguments, _Given("axis", lengths), wired)
+        values = made.values() if isinstance(made, Mapping) else [None]
+        for tensor in values:
+            sizes = tensor.shape if isinstance(tensor, StateTensor) else None
+            whole = isinstance(sizes, tuple) and all(type(n) is int and n >= 0 for n in sizes)
+            if not whole:
+                problem = f"it returns {made!r:.60}, not tensors by name"
+                raise self.wrong("state", problem, _FORMS["state"])
+
     def limits(self, arguments: Mapping[str, Any]) -> None:
         """Refuse results of the remaining formulas."""
         made = self._formula("max_length", arguments)
@@ -218,6 +235,7 @@ _FORMS = {
     "arguments": "write arguments=lambda params, sizes: {'d_model': sizes['d_model'], ...}",
     "weights": "write weights=lambda arguments: {'weight': (arguments['d_model'],)}",
     **{member: _COST.format(member) for member in _COSTS},
+    "state": "write state=lambda arguments, sizes, _: {'keys': StateTensor((1, sizes['t'], 8))}",
     "max_length": "write max_length=lambda arguments: arguments['max_length']",
     "division": "write division=lambda arguments: None, or leave it out",
     "bands": "write bands=lambda params: (('norm',), ('dropout',))",

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from ...blocks.kernels.decode_state import Capacity, State
 from ...blocks.registry import module_path, shipped
-from ...graphs.checker.decodability import moving_ports, moving_values, root_moving
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.dims import evaluate
 from ...graphs.ir.graph import BlockNode, Graph, Part, RepeatNode, Scope
+from ...graphs.ir.moving import moving_ports, moving_values, root_moving
 from ...graphs.ir.traverse import owned_parts
 from ...graphs.ir.value_type import ValueType, dtype_of
 from ...specs.findings import InputError

@@ -38,15 +38,25 @@ def changes(fault: Fault) -> list[str]:
 
 
 def touch(one: Fault, two: Fault) -> bool:
-    """Return whether two faults change the same part, or one replaces the place of the other."""
-    return any(
-        a == b or a.startswith(f"{b}/") or b.startswith(f"{a}/")
-        for a in changes(one)
-        for b in changes(two)
-    ) or any(
-        other["at"] == part or other["at"].startswith(f"{part}/")
-        for fault, other in ((one, two), (two, one))
-        for part in changes(fault)
+    """Return whether two faults change the same part, or one replaces the place of the other.
+
+    The place of a budget is the whole model: without its nodes or params, nothing is measured.
+    """
+    return (
+        any(
+            a == b or a.startswith(f"{b}/") or b.startswith(f"{a}/")
+            for a in changes(one)
+            for b in changes(two)
+        )
+        or any(
+            other["at"] == part or other["at"].startswith(f"{part}/")
+            for fault, other in ((one, two), (two, one))
+            for part in changes(fault)
+        )
+        or any(
+            fault["code"] == "E05" and {"/nodes", "/params"} & {*changes(other)}
+            for fault, other in ((one, two), (two, one))
+        )
     )
 
 

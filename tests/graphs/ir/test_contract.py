@@ -302,6 +302,18 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
         "sizes",
     ),
     "cost that is a text": ({"sequential": lambda _, __: "t"}, "sequential", "'t'", "lambda"),
+    "state without tensors": (
+        {"state": lambda _, sizes, __: {"keys": sizes["t"]}},
+        "state",
+        "not tensors by name",
+        "StateTensor",
+    ),
+    "state raises": (
+        {"state": lambda arguments, _, __: {"keys": arguments["headz"]}},
+        "state",
+        "argument 'headz'",
+        "",
+    ),
     "cost raises": ({"flops": hostile}, "flops", "raises ZeroDivisionError", "every size can be 1"),
     "cost raises for one position": (
         {"flops": lambda _, sizes: 12 // (sizes["t"] - 1)},
