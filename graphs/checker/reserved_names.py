@@ -31,7 +31,7 @@ MODULE_WORDS = frozenset(
     """.split()  # noqa: SIM905 - one word per line would fill the page
 )
 """Public attributes of `torch.nn.Module`, listed so that the check does not need torch."""
-OWN_WORDS = frozenset({"begin", "step", "tie", "training"})
+OWN_WORDS = frozenset({"begin", "read_prompt", "step", "tie", "training"})
 """Additional attributes of generated modules."""
 ARGUMENT_WORDS = frozenset(
     {"self", "capacity", "state", "position", "layer", "layer_state", "nn", "torch", "zip", "range"}

@@ -1,7 +1,7 @@
-"""Decoding methods: the source of `begin`, `step` and `read`, by binding-time analysis.
+"""Decoding methods: the source of `begin`, `step` and `read_prompt`, by binding-time analysis.
 
 Nodes that do not depend on the moving inputs run once, in `begin`, and the others in `step`;
-`read` omits the nodes of `step` that only serve the outputs.
+`read_prompt` omits the nodes of `step` that only serve the outputs.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def step_text(
 def read_text(
     scope: Scope, names: Mapping[str, str], moving: frozenset[str], batches: Collection[str]
 ) -> str:
-    """Return the source of `read` of the root, which reads a prompt and returns nothing.
+    """Return the source of `read_prompt` of the root, which reads a prompt and returns nothing.
 
     It computes only what changes the state; arguments as in `begin_text`.
     """
@@ -125,7 +125,7 @@ def read_text(
         if ports and (gives or node.steps):
             needed |= set(node.wires.values())
             lines[:0] = _step_lines(node, here, ports)
-    head = f"    def read(self, {', '.join([*moves, 'state', 'position'])}):"
+    head = f"    def read_prompt(self, {', '.join([*moves, 'state', 'position'])}):"
     return "\n".join([head, *(lines or ["        pass"])]) + "\n"
 
 

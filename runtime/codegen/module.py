@@ -2,8 +2,8 @@
 
 Every class has a straight-line `forward`.  A graph with a step axis also has `begin` and `step`,
 made from the same nodes by binding-time analysis: nodes that do not depend on the moving inputs
-run once, in `begin`, and the others in `step`; `read` reads a prompt.  Modules have the names of
-nodes, so state_dict keys follow the spec's paths.
+run once, in `begin`, and the others in `step`; `read_prompt` reads a prompt.  Modules have the
+names of nodes, so state_dict keys follow the spec's paths.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class ModelStepper:
             tokens_RP: P tokens of each row.
             position: number of tokens before them.
         """
-        read: Any = self._model.read
+        read: Any = self._model.read_prompt
         for start in range(0, tokens_RP.size(1), READ_AT_ONCE):
             tokens_RT = tokens_RP[:, start : start + READ_AT_ONCE]
             masks = {name: one.expand(-1, tokens_RT.size(1)) for name, one in self._masks.items()}

@@ -210,7 +210,7 @@ class _Decoding:
 
     def _read(self, state: State, count: int) -> None:
         model: Any = self.subject.model
-        model.read(**self._slice(self.moving, 0, count), state=state, position=0)
+        model.read_prompt(**self._slice(self.moving, 0, count), state=state, position=0)
 
     def _each(self, state: State, count: int) -> None:
         model: Any = self.subject.model

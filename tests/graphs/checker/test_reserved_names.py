@@ -25,7 +25,10 @@ def test_the_words_of_a_module_are_torchs() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted({"forward", "training", "tie", "begin", "step", "zip", "class", "None", "to"})
+    "name",
+    sorted(
+        {"forward", "training", "tie", "begin", "read_prompt", "step", "zip", "class", "None", "to"}
+    ),
 )
 def test_a_node_may_not_be_called_so(
     name: str, edit: Edit, findings_of: Callable[..., Any]

@@ -233,7 +233,9 @@ def test_a_foreign_module_has_no_program() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in dir(nn.Module()) if not n.startswith("_")] + ["begin", "step", "tie"]
+    "name",
+    [n for n in dir(nn.Module()) if not n.startswith("_")]
+    + ["begin", "read_prompt", "step", "tie"],
 )
 def test_a_node_cannot_shadow_an_attribute_of_modules(
     graph: GraphOf, spec: Callable[[], dict[str, Any]], name: str

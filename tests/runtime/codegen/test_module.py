@@ -227,9 +227,9 @@ def test_a_node_may_have_a_name_that_the_source_uses(
 
 
 def test_reading_a_prompt_skips_nodes_that_only_serve_the_outputs() -> None:
-    """`read` ends with the last node that has a state and omits the head."""
+    """`read_prompt` ends with the last node that has a state and omits the head."""
     graph = check(load("transformer-tiny").form, registry(), {"vocab": 11})
-    step, read = lower(graph).source.split("    def step(")[-1].split("    def read(")
+    step, read = lower(graph).source.split("    def step(")[-1].split("    def read_prompt(")
 
     assert "self.head(" in step
     assert "self.decoder" in read
@@ -315,7 +315,7 @@ class Stacks(nn.Module):
             upper = layer.step(upper, state=layer_state, position=position)
         return {"x": upper}
 
-    def read(self, x, state, position):
+    def read_prompt(self, x, state, position):
         lower = x
         for layer, layer_state in zip(self.lower, state["lower"], strict=True):
             lower = layer.step(lower, state=layer_state, position=position)
