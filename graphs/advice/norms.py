@@ -60,8 +60,8 @@ def _source(scope: Scope, value: str) -> Node | None:
 def _readers(scope: Scope, value: str, *, outermost: bool) -> Iterator[str]:
     """Yield what reads an accumulated value as it is, not through a norm.
 
-    The value is followed through blocks without weights, such as dropout, and through further
-    pre-norm layers.  What a template returns belongs to whatever uses the template.
+    The value is followed through blocks without weights, such as dropout and sums, and through
+    further pre-norm layers.  What a template returns belongs to whatever uses the template.
     """
     if outermost:
         for port, source in scope.outputs.items():
@@ -83,7 +83,7 @@ def _through(scope: Scope, node: BlockNode, port: str, *, outermost: bool) -> It
     main = port == signature.inputs[0].name
     if main and signature.scale:
         return  # a norm, or a residual block, which norms its input or its output
-    if node.part.weights() or not main:
+    if node.part.weights():
         yield f"'{node.name}', a {node.part.block.key}"
         return
     for output in node.outputs:

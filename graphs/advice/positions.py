@@ -21,6 +21,8 @@ def missing_positions(graph: Graph) -> Iterator[Remark]:
         given = any(type_.kind == "pos" and axis in type_.axes for type_ in graph.inputs.values())
         if not attending or given or any(part.signature.ordered for _, part in reading):
             continue
+        if _from_elsewhere(graph, axis, [part for _, part in attending]):
+            continue
         if any(part.block.family == "position" and _has(part, axis) for _, part in parts):
             continue
         at, part = attending[0]
@@ -33,14 +35,19 @@ def missing_positions(graph: Graph) -> Iterator[Remark]:
 
 
 def causal_encoders(graph: Graph) -> Iterator[Remark]:
-    """Yield attention that hides later positions of an axis that is known before decoding."""
+    """Yield attention that hides later positions of an axis that is known before decoding.
+
+    The axis of another decoder, such as one of a second language, is teacher-forced instead.
+    """
     if graph.step_axis is None:
         return
     for at, part in blocks(graph):
         if part.block.family != "attention":
             continue
         for axis, behavior in behaviors(part):
-            if behavior == "causal" and axis != graph.step_axis and axis in time_axes(graph):
+            if axis == graph.step_axis or _is_decoded(graph, axis):
+                continue
+            if behavior == "causal" and axis in time_axes(graph):
                 yield Remark(
                     at=at,
                     problem=f"{part.block.key} hides later positions of {axis}, "
@@ -65,6 +72,23 @@ def unmixed_steps(graph: Graph) -> Iterator[Remark]:
 def _reads(part: Part, axis: str) -> bool:
     """Return whether a block reads other positions of an axis."""
     return any(each == axis for each, _ in behaviors(part))
+
+
+def _from_elsewhere(graph: Graph, axis: str, attending: list[Part]) -> bool:
+    """Return whether an axis holds only activations of another model, read by other sequences.
+
+    These may contain their positions, or be a set, such as the regions of a picture.
+    """
+    has_ids = any(type_.kind == "ids" and axis in type_.axes for type_ in graph.inputs.values())
+    mains = (part.inputs[part.signature.inputs[0].name] for part in attending)
+    return not has_ids and all(axis not in type_.axes for type_ in mains)
+
+
+def _is_decoded(graph: Graph, axis: str) -> bool:
+    """Return whether an output predicts the ids of an input along an axis, as a decoder does."""
+    sizes = {t.size for t in graph.inputs.values() if t.kind == "ids" and axis in t.axes}
+    found = [t for t in graph.outputs.values() if axis in t.axes]
+    return any((t.size if t.size is not None else t.axes[-1]) in sizes for t in found)
 
 
 def _has(part: Part, axis: str) -> bool:
