@@ -128,8 +128,9 @@ def train(
     else:
         settings, source = load_run(run, overrides)
     blocks = listed(blocks)
-    refuse_wrong_run(settings, source, blocks, shortened="updates" in (overrides or {}))
     folder = Path(out) if out is not None else Path("outputs") / settings.name
+    shortened = "updates" in (overrides or {})
+    refuse_wrong_run(settings, source, blocks, shortened=shortened, folder=folder)
     if not launched():  # torchrun may resume by itself, which is known only to its processes
         refuse_taken(folder, resume=resume)
     place = choose(settings)

@@ -225,6 +225,8 @@ def parse(
     value: Any,
     source: str,
     formats: Mapping[int, Upgrader] = FORMATS,
+    *,
+    strict: bool = False,
 ) -> Form:
     """Validate a JSON value as the given record, after upgrading it from an older format.
 
@@ -233,6 +235,8 @@ def parse(
         value: any JSON value.
         source: name of its file, for findings.
         formats: older format to its upgrader; by default the upgraders of specs.
+        strict: whether to convert only whole floats to integers, not "8" or true, as records of
+            specs always do.
 
     Raises:
         SpecError: every invalid place in the value, or every part that is too large.
@@ -261,10 +265,22 @@ def parse(
     if form is Spec:
         _bounded(value, source)
     try:
+        if strict:  # as text, because pydantic refuses a list for a tuple otherwise
+            text = json.dumps(_whole(value), default=str)
+            return form.model_validate_json(text, strict=True)
         return form.model_validate(value)
     except ValidationError as errors:
         findings = (form_finding(error, form, value, source) for error in errors.errors())
         raise SpecError(at_most(findings, source)) from None
+
+
+def _whole(value: Any) -> Any:
+    """Return a JSON value with its whole floats as integers: 1e5 as 100000."""
+    if isinstance(value, Mapping):
+        return {key: _whole(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def read_value(path: Path) -> tuple[Any, Source]:

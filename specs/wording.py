@@ -111,8 +111,23 @@ _NAMES = {
     "axes": "start with a capital letter; use letters and digits, at most 16 in all",
     "name": "start with a letter or digit; use letters, digits and '_.-', at most 100 in all",
     "instead": "write the number of a copy, counted from 0, such as '4'",
+    "mtdata": "write group, name, version and languages, as in Statmt-newstest_deen-2014-deu-eng",
+    "languages": "write an ISO 639-3 code, such as 'eng' or 'deu'",
 }
 """Rules for names, by the key that contains them."""
+
+
+_WAYS_OUT = {"string_too_short": "write some text, or remove it"}
+"""Type of a pydantic error to its help, if the clause does not say what must be written."""
+
+
+class SettingError(ValueError):
+    """Raised by a validator of settings: what is wrong, where below the settings, and a way out."""
+
+    def __init__(self, problem: str, *at: str | int, help_: str) -> None:
+        """Store the problem, the keys that lead to the wrong setting, and the help."""
+        super().__init__(problem)
+        self.at, self.help = at, help_
 
 
 def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source: str) -> Finding:
@@ -138,14 +153,8 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
             source=source,
             fix=renamed(at, last, known, _at(value, place[:-1])),
         )
-    if error["type"] == "missing":
-        return Finding(
-            code="S04",
-            at=pointer(*place[:-1]),
-            problem=f"key '{last}' is missing",
-            help=f"add '{last}'",
-            source=source,
-        )
+    if error["type"] in _ABSENT:
+        return _absent(error, place, source)
     if error["type"] == "string_pattern_mismatch":
         return Finding(
             code="N06",
@@ -156,16 +165,66 @@ def form_finding(error: ErrorDetails, form: type[BaseModel], value: Any, source:
         )
     wanted, clause = expected(error), describe(error)
     fix = _converted(at, error)
-    subject = f"'{last}' " if last else "the file "
+    subject = f"{_subject(place)} " if place else "the file "
+    help_ = f"write {wanted}" if wanted else _WAYS_OUT.get(error["type"], "")
+    if isinstance(raised := error.get("ctx", {}).get("error"), SettingError):
+        inner = [*place, *raised.at]
+        at, help_ = (pointer(*inner) if _has(value, inner) else at), raised.help
     return Finding(
         code="S04",
         at=at,
         problem=clause if error["type"] == "value_error" else subject + clause,
         evidence=(f"given  {_json(error['input'])}",),
-        help=f"write {wanted}" if wanted else "",
+        help=help_,
         source=source,
         fix=fix,
     )
+
+
+_ABSENT = frozenset(["missing", "union_tag_invalid", "union_tag_not_found"])
+"""Types of pydantic errors about a key that there is not, or that does not select a record."""
+
+
+def _absent(error: ErrorDetails, place: list[int | str], source: str) -> Finding:
+    """Convert an error about a missing key, or about the key that selects a record."""
+    at, evidence = pointer(*place), tuple[str, ...]()
+    if error["type"] == "missing":
+        at, last = pointer(*place[:-1]), place[-1]
+        problem, help_ = f"key '{last}' is missing", f"add '{last}'"
+        if isinstance(last, int):
+            problem = f"'{place[-2]}' has only {_count(last)}"
+            help_ = f"write at least {_count(last + 1)}"
+    elif error["type"] == "union_tag_not_found":
+        name = error["ctx"]["discriminator"]
+        problem, help_ = f"{_subject(place)} needs a {name}", f"add {name}"
+    else:
+        context, name = error["ctx"], str(error["ctx"]["discriminator"]).strip("'")
+        at += pointer(name)
+        problem = f"'{name}' must be one of {context['expected_tags']}"
+        help_ = f"write one of {context['expected_tags']}"
+        evidence = (f"given  {_json(context['tag'])}",)
+    return Finding(code="S04", at=at, problem=problem, evidence=evidence, help=help_, source=source)
+
+
+def _subject(place: list[int | str]) -> str:
+    """Return how a finding calls the value at a path: by its name, or by its place in a list."""
+    if isinstance(place[-1], int) and len(place) > 1:
+        return f"entry {place[-1]} of '{place[-2]}'"
+    return f"'{place[-1]}'"
+
+
+def _count(number: int) -> str:
+    return "1 entry" if number == 1 else f"{number} entries"
+
+
+def _has(value: Any, place: list[int | str]) -> bool:
+    """Return whether there is a value at a path."""
+    for key in place:
+        keys = range(len(value)) if isinstance(value, list) else value
+        if not isinstance(keys, dict | range) or key not in keys:
+            return False
+        value = value[key]
+    return True
 
 
 def _inner(value: Any, place: list[int | str]) -> Any:
@@ -211,8 +270,8 @@ def _converted(at: str, error: Mapping[str, Any]) -> Fix | None:
 
 def _key_above(place: list[int | str]) -> str:
     """Return the key that determines which rule applies to the name at a place."""
-    if place[-2:-1] == ["instead"]:
-        return "instead"
+    if place[-2:-1] and place[-2] in ("instead", "mtdata", "languages"):
+        return str(place[-2])
     return str(place[0]) if place else ""
 
 
@@ -237,23 +296,17 @@ def error_place(
         inside = (isinstance(here, dict) and part in here) or (
             isinstance(here, list) and isinstance(part, int) and part < len(here)
         )
-        around = here
         if inside:
             here = here[part]
+        if not inside and (tagged := [each for each in records if _has_tag(each, part)]):
+            records = tagged  # the chosen member of a union, as in ("schedule", "cosine", "peak")
+            continue
         if inside or (index == len(location) - 1 and part != "[key]"):
             place.append(part)
             forms = [a for a in records if isinstance(a, type) and issubclass(a, BaseModel)]
-            known = sorted({key for record in _of_type(forms, around) for key in _keys(record)})
+            known = sorted({key for record in forms for key in _keys(record)})
             records = [inner for annotation in records for inner in _inside(annotation, part)]
     return place, known
-
-
-def _of_type(forms: list[type[BaseModel]], value: Any) -> list[type[BaseModel]]:
-    """Return the records of a union to which the `type` of a value belongs; all if it has none."""
-    if not isinstance(value, dict) or len(forms) < 2:  # noqa: PLR2004 - a union
-        return forms
-    own = [form for form in forms if value.get("type") in _types(form)]
-    return own or forms
 
 
 def _types(form: type[BaseModel]) -> tuple[Any, ...]:
@@ -269,6 +322,14 @@ def _types_with(key: str, place: list[int | str], form: type[BaseModel]) -> list
         records = [inner for annotation in records for inner in _inside(annotation, part)]
     forms = [each for each in records if isinstance(each, type) and issubclass(each, BaseModel)]
     return [str(name) for each in forms if key in _keys(each) for name in _types(each)]
+
+
+def _has_tag(annotation: Any, tag: int | str) -> bool:
+    """Return whether an annotation is a member of a union that is selected by this value."""
+    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        return False
+    field = annotation.model_fields.get("type")
+    return field is not None and get_args(field.annotation) == (tag,)
 
 
 _NODES: dict[str, type[BaseModel]] = {USE: UseNode, REPEAT: RepeatNode}

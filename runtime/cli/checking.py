@@ -23,6 +23,8 @@ from .common import terminal
 from .common.command import SPECS, command, wrong
 from .common.parameters import RUNS, Json, Overrides, argument, complete_specs, overridden
 
+RUN_KEYS = frozenset(["spec", "data", "tokenizer"])
+"""Required keys of a run, which a spec does not have."""
 STDIN = "<stdin>"
 """Name of the standard input in findings."""
 
@@ -177,8 +179,8 @@ def _of_run(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
 
 
 def describes_run(value: object) -> bool:
-    """Return whether the value of a JSON file is a run, which names a spec and data."""
-    return isinstance(value, dict) and isinstance(value.get("spec"), str) and "data" in value
+    """Return whether the value of a JSON file is a run, or one that lacks its spec or its data."""
+    return isinstance(value, dict) and "nodes" not in value and not RUN_KEYS.isdisjoint(value)
 
 
 def _fix(source: Source, overrides: dict[str, Any], *, quiet: bool) -> tuple[Finding, ...]:

@@ -222,7 +222,7 @@ def migrate(
         from ..train.run import Run
 
         made, changes = upgrade_format(value, RUN_FORMATS)
-        parse(Run, made, source, RUN_FORMATS)
+        parse(Run, made, source, RUN_FORMATS, strict=True)
     else:
         made, changes = upgrade(value, FORMATS, older_blocks(registry(), registered=True))
         _, findings = analysed(load_as(made, out or source))

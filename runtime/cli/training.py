@@ -78,9 +78,9 @@ def prepare(
 
     changes = overridden(overrides)
     settings, source = load_run(run, changes)
-    refuse_wrong_run(settings, source, shortened="updates" in changes)
-    reporter = terminal.Reporter()
     folder = _folder(settings, out)
+    refuse_wrong_run(settings, source, shortened="updates" in changes, folder=folder)
+    reporter = terminal.Reporter()
     with locked(folder), reporter.shown():
         made = api.prepare_run(
             settings, folder, reporter.prepared, workers=workers, log=reporter.log

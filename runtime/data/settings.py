@@ -11,6 +11,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from ...specs.findings import did_you_mean
+from ...specs.wording import SettingError
+
 SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>", "<s>")
 """Names of the pieces with ids 0 to 3: padding, end, unknown, beginning."""
 CORPUS = r"^\w[\w.]*-\w[\w.]*-\w[\w.]*-\w+-\w+$"
@@ -63,10 +66,11 @@ class TokenizerSettings(Settings):
         for symbol, times in Counter(symbols).items():
             if not symbol or any(letter.isspace() for letter in symbol):
                 msg = f"user symbol {symbol!r} is empty or contains white space"
-                raise ValueError(msg)
+                raise SettingError(msg, symbols.index(symbol), help_="write it without white space")
             if symbol in SPECIAL_TOKENS or times > 1:
                 msg = f"user symbol {symbol!r} is already defined"
-                raise ValueError(msg)
+                last = len(symbols) - 1 - symbols[::-1].index(symbol)
+                raise SettingError(msg, last, help_="remove it")
         return symbols
 
 
@@ -99,16 +103,20 @@ class Files(Settings):
                 languages or are combined with files.
         """
         if self.trees and (self.source or self.target):
-            raise ValueError("give either 'trees', or 'source' and 'target'")
+            msg = "'trees' cannot be combined with 'source' and 'target'"
+            raise SettingError(msg, "trees", help_="remove 'trees', or 'source' and 'target'")
         if self.mtdata or self.languages or self.digests:
             self._check_names()
         elif len(self.source) != len(self.target) or not (self.source or self.trees):
-            msg = f"{len(self.source)} source files for {len(self.target)} target files"
-            raise ValueError(msg)
+            counts = (len(self.source), len(self.target))
+            help_ = "list as many target files as source files, in the same order"
+            if counts == (0, 0):
+                raise SettingError("there are no files", help_="add 'source' and 'target'")
+            raise SettingError("{} source files for {} target files".format(*counts), help_=help_)
         count = len(self.trees or self.mtdata or self.source)
         if self.weights is not None and len(self.weights) != count:
             msg = f"{len(self.weights)} weights for {count} files"
-            raise ValueError(msg)
+            raise SettingError(msg, "weights", help_="write one weight for each file, or none")
         return self
 
     @property
@@ -130,14 +138,17 @@ class Files(Settings):
             ValueError: files are given too, a setting is missing, or a digest has no corpus.
         """
         if self.source or self.target or self.trees:
-            msg = "'mtdata' cannot be combined with 'source', 'target' or 'trees'"
-            raise ValueError(msg)
+            own = next(k for k in ("mtdata", "languages", "digests") if getattr(self, k))
+            msg = f"'{own}' cannot be combined with 'source', 'target' or 'trees'"
+            raise SettingError(msg, own, help_=f"remove '{own}', or the files")
         if not self.mtdata or self.languages is None:
             msg = "'mtdata' and 'languages' must be given together"
-            raise ValueError(msg)
+            missing = '\'languages\', such as ["eng", "deu"]' if self.mtdata else "'mtdata'"
+            raise SettingError(msg, help_=f"add {missing}")
         if unknown := self.digests.keys() - set(self.mtdata):
-            msg = f"'digests' has '{min(unknown)}', which is not in 'mtdata'"
-            raise ValueError(msg)
+            name = min(unknown)
+            msg = f"'digests' has '{name}', which is not in 'mtdata'"
+            raise SettingError(msg, "digests", name, help_=did_you_mean(name, self.mtdata))
 
     def as_written(self) -> dict[str, Any]:
         """Return the settings that differ from their defaults, as plain data."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ...specs.findings import InputError
-from ...specs.wording import describe
+from ...specs.wording import SettingError, describe
 
 Penalty = Literal["gnmt", "length", "none"]
 """Divisor of a hypothesis's log probability, for comparing different lengths."""
@@ -98,12 +98,13 @@ class SearchSettings(BaseModel):
     def _has_room(self) -> SearchSettings:
         if self.nbest > self.beam:
             msg = f"'nbest' {self.nbest} is greater than 'beam' {self.beam}"
-            raise ValueError(msg)
+            raise SettingError(msg, "nbest", help_="set it to at most 'beam'")
         if self.beam % self.groups:
             msg = f"'beam' {self.beam} is not divisible by 'groups' {self.groups}"
-            raise ValueError(msg)
+            raise SettingError(msg, "groups", help_=f"set it to a divisor of {self.beam}")
         if self.sample is not None and self.groups > 1:
-            raise ValueError("'groups' has no effect on 'sample': remove one of the two")
+            msg = "'groups' has no effect on 'sample': remove one of the two"
+            raise SettingError(msg, "groups", help_="remove 'groups' or 'sample'")
         return self
 
 

@@ -22,9 +22,10 @@ from ...specs.findings import InputError
 from ..data.batches import Batch
 from ..decode.mask_predict import LATER, MaskPredictor
 from ..decode.settings import SearchSettings
+from ..train.checks.needs import MASK_PREDICT
 from ..train.loss import LossSums, with_auxiliary
 from ..train.transforms.fused_linear_cross_entropy import run_and_compare
-from .translation import INPUTS, Translation, check_ports, check_vocabulary
+from .translation import Translation, check_ports, check_vocabulary
 
 LENGTH_WEIGHT = 0.1
 """Weight of the length loss of a sentence relative to the loss of a word."""
@@ -54,8 +55,7 @@ class MaskPredict(Translation):
         Raises:
             InputError: an input or output is missing or has the wrong kind or size.
         """
-        wanted = {**INPUTS, "target_mask": "mask"}
-        check_ports(graph, "mask-predict", wanted, ("logits", "lengths"))
+        check_ports(graph, MASK_PREDICT)
         if graph.root.outputs["lengths"] in moving_values(graph.root, frozenset(LATER)):
             raise InputError(
                 "'lengths' depends on the target, whose length it predicts",

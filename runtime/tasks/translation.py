@@ -16,6 +16,7 @@ import torch
 from ...specs.findings import InputError
 from ..data.symbols import Symbols
 from ..decode.translate import Translator
+from ..train.checks.needs import TRANSLATION, Needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from ..train.device import Place
     from ..train.loss import LossSettings, LossSums
     from ..train.run import Run
-
-INPUTS = {"source": "ids", "source_mask": "mask", "target": "ids"}
-"""Required inputs of the spec and their kinds."""
 
 
 def vocabulary_params(
@@ -61,7 +59,7 @@ def check_graph(graph: Graph, source: Vocabulary, target: Vocabulary) -> None:
     Raises:
         InputError: an input or output is missing or has the wrong kind or size.
     """
-    check_ports(graph, "translation", INPUTS, ("logits",))
+    check_ports(graph, TRANSLATION)
     if graph.step_axis is None:
         raise InputError(
             "translation needs a spec that decodes step by step",
@@ -71,28 +69,23 @@ def check_graph(graph: Graph, source: Vocabulary, target: Vocabulary) -> None:
     check_vocabulary(graph, source, target)
 
 
-def check_ports(graph: Graph, task: str, inputs: Mapping[str, str], outputs: Iterable[str]) -> None:
-    """Check that a graph has the required inputs and outputs.
-
-    Args:
-        graph: the graph.
-        task: name of the task, for the message.
-        inputs: required inputs and their kinds.
-        outputs: required outputs.
+def check_ports(graph: Graph, needs: Needs) -> None:
+    """Check that a graph has the inputs and outputs that a task requires.
 
     Raises:
         InputError: an input or output is missing, or an input has the wrong kind.
     """
-    for name, kind in inputs.items():
+    for name, kind in needs.inputs.items():
         if name not in graph.inputs or graph.inputs[name].kind != kind:
             raise InputError(
-                f"{task} needs an input '{name}' of kind {kind}",
+                f"{needs.task} needs an input '{name}' of kind {kind}",
                 place=f"{graph.source}#/inputs",
                 help=f'add it, for example "{name}": "{kind}{":vocab" * (kind == "ids")}[B S]"',
             )
-    for name in outputs:
+    for name in needs.outputs:
         if name not in graph.outputs:
-            raise InputError(f"{task} needs an output '{name}'", place=f"{graph.source}#/outputs")
+            problem = f"{needs.task} needs an output '{name}'"
+            raise InputError(problem, place=f"{graph.source}#/outputs")
 
 
 def check_vocabulary(graph: Graph, source: Vocabulary, target: Vocabulary) -> None:

@@ -15,7 +15,8 @@ from pydantic import Field, model_validator
 from ...specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ...specs.reader import find, parse, read_file
 from ...specs.upgrade import RUN_FORMATS, upgrade_format
-from ..data.settings import BatchSettings, DataSettings, Settings, TokenizerSettings
+from ...specs.wording import SettingError
+from ..data.settings import BatchSettings, DataSettings, Files, Settings, TokenizerSettings
 from ..data.treebank.settings import ParsingSettings
 from ..decode.settings import SearchSettings
 from .distributed.settings import ParallelSettings
@@ -159,12 +160,21 @@ class Run(Settings):
         other = "bleu" if parsing else "f1"
         if self.evaluate.best == other:
             msg = f"the task '{self.task}' does not support the metric '{other}'"
-            raise ValueError(msg)
-        files = [self.data.train, self.data.valid, *self.data.test.values()]
-        if any(bool(one.trees) != parsing for one in files):
-            wanted = "trees" if parsing else "source and target files"
-            msg = f"the task '{self.task}' needs {wanted}"
-            raise ValueError(msg)
+            own = "f1" if parsing else "bleu"
+            help_ = f"set it to '{own}' or 'nll'"
+            raise SettingError(msg, "evaluate", "best", help_=help_)
+        parts: dict[tuple[str, ...], Files] = {
+            ("train",): self.data.train,
+            ("valid",): self.data.valid,
+        }
+        parts |= {("test", name): files for name, files in self.data.test.items()}
+        wrong = [where for where, files in parts.items() if bool(files.trees) != parsing]
+        if wrong:
+            wanted = "'trees'" if parsing else "'source' and 'target'"
+            msg = f"the task '{self.task}' needs {wanted}, which 'data.{'.'.join(wrong[0])}' lacks"
+            at = ("task",) if len(wrong) == len(parts) else ("data", *wrong[0])
+            help_ = f"name files under {wanted}, or set 'task' to another one"
+            raise SettingError(msg, *at, help_=help_)
         return self
 
 
@@ -201,7 +211,7 @@ def run_of(value: Any, source: str, overrides: Mapping[str, Any] | None = None) 
         value, _ = upgrade_format(value, RUN_FORMATS)
     for dotted, new in (overrides or {}).items():
         _set(value, dotted.split("."), new, source)
-    return parse(Run, value, source, RUN_FORMATS)
+    return parse(Run, value, source, RUN_FORMATS, strict=True)
 
 
 def _set(value: Any, keys: list[str], new: Any, source: str) -> None:
@@ -228,6 +238,12 @@ def spec_of(run: Run, source: str) -> str:
         InputError: the path leaves the run's folder, or the file does not exist.
     """
     shipped = not run.spec.endswith(".json")
+    if shipped and (not run.spec or Path(run.spec).name != run.spec):
+        raise InputError(
+            f"'{run.spec}' is neither a shipped spec nor a file",
+            place=f"{source}#/spec",
+            help="end the path of a file with '.json', or name a shipped spec",
+        )
     if shipped:
         return run.spec
     folder = Path(source).resolve().parent
@@ -238,11 +254,13 @@ def spec_of(run: Run, source: str) -> str:
             place=f"{source}#/spec",
             help="move the spec into the folder of the run file, or name a shipped spec",
         )
+    if path == Path(source).resolve():
+        raise InputError("this is the run itself, not a spec", help="name the spec of its model")
     if not path.is_file():
-        near = [p.name for p in folder.glob("*.json")]
+        near = [p.name for p in folder.glob("*.json") if p.name != Path(source).name]
         raise InputError(
             f"no spec '{run.spec}' in the run's folder",
             place=f"{source}#/spec",
-            help=did_you_mean(run.spec, near),
+            help=did_you_mean(run.spec, near) or "name a shipped spec, see 'weft list specs'",
         )
     return str(path)

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ...specs.findings import InputError
+from ...specs.wording import SettingError
 
 
 class _Settings(BaseModel):
@@ -68,10 +69,10 @@ class Cosine(_Settings):
     def _falls(self) -> Cosine:
         if self.warmup >= self.total:
             msg = f"warmup {self.warmup} must be less than total {self.total}"
-            raise ValueError(msg)
+            raise SettingError(msg, "warmup", help_=f"set it to less than {self.total}")
         if self.floor > self.peak:
             msg = f"floor {self.floor} must not exceed peak {self.peak}"
-            raise ValueError(msg)
+            raise SettingError(msg, "floor", help_=f"set it to at most {self.peak}")
         return self
 
 

@@ -30,6 +30,7 @@ from ...data.treebank.charts import Chart, Labels, binary_trees, chart_of, tree_
 from ...data.treebank.linearization import WORD
 from ...decode.parsing.cky import best_trees, log_partition, marginals
 from ...decode.settings import SearchSettings
+from ...train.checks.needs import CHART
 from ...train.loss import LossSums
 from .parse import Parse, Parser, Sentence, tagged
 from .word_task import WordParser, WordParsing
@@ -66,7 +67,7 @@ class ChartParsing(WordParsing):
             InputError: an input or output is missing or has the wrong kind or size.
         """
         sizes = {"score": len(self.labels.chains), "tags": len(self.labels.tags)}
-        self.check_sizes(graph, "charts", sizes)
+        self.check_sizes(graph, CHART, sizes)
         if graph.outputs["score"].kind != "score":
             raise InputError(
                 f"'score' has kind {graph.outputs['score'].kind}, not score",

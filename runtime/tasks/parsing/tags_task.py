@@ -27,12 +27,11 @@ from ...data.treebank.charts import tree_of
 from ...data.treebank.linearization import WORD
 from ...data.treebank.tetra import LEAVES, NODES, POS, TagSets, best_sides, spans_of
 from ...decode.settings import SearchSettings
+from ...train.checks.needs import TAGGING, TAGS
 from ...train.loss import LossSums
 from .parse import Parse, Parser, Sentence, tagged
 from .word_task import WordParser, WordParsing
 
-OUTPUTS = ("tags", "leaves", "nodes")
-"""Outputs in the order of the symbols of a word."""
 WORDS = 4096
 """Maximum words of a batch in decoding, including padding."""
 
@@ -64,7 +63,7 @@ class TagParsing(WordParsing):
         sets = TagSets.among(target.pieces(range(target.vocab_size)))
         # A treebank of single words has no nodes, but a linear map needs at least one output.
         counts = (len(sets.pos), len(sets.leaves), max(1, len(sets.nodes)))
-        return {"vocab": source.vocab_size, **dict(zip(OUTPUTS, counts, strict=True))}
+        return {"vocab": source.vocab_size, **dict(zip(TAGS, counts, strict=True))}
 
     def check(self, graph: Graph) -> None:
         """Check that a graph has the inputs, outputs and sizes of this task.
@@ -73,7 +72,7 @@ class TagParsing(WordParsing):
             InputError: an input or output is missing or has the wrong kind or size.
         """
         sizes = self.sizes(self.source, self.target)
-        self.check_sizes(graph, "tags", {name: sizes[name] for name in OUTPUTS})
+        self.check_sizes(graph, TAGGING, {name: sizes[name] for name in TAGS})
 
     def loss(self, model: nn.Module, batch: Batch) -> LossSums:
         """Return the cross-entropy summed over all tags; unknown tags are ignored."""
@@ -90,7 +89,7 @@ class TagParsing(WordParsing):
                     ignore_index=-1,
                     reduction="sum",
                 )
-                for place, name in enumerate(OUTPUTS)
+                for place, name in enumerate(TAGS)
             ),
             torch.zeros((), device=batch.target.device),
         )
@@ -123,7 +122,7 @@ class TagParser(WordParser):
         by_model = []
         for model in self.models:
             outputs = self.outputs(model, inputs)
-            by_model.append([outputs[name].double().softmax(-1) for name in OUTPUTS])
+            by_model.append([outputs[name].double().softmax(-1) for name in TAGS])
         logs = [
             torch.stack(each).mean(0).log().cpu().numpy() for each in zip(*by_model, strict=True)
         ]

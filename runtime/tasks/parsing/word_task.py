@@ -15,11 +15,12 @@ from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError
 from ...data.batches import Batch, pad_rows
 from ...data.symbols import Vocabulary
+from ...train.checks.needs import Needs
 from ...train.loss import LossSums, with_auxiliary
 from ..translation import check_ports
 from .parse import BUFFER, Parse, Sentence, Warn
 from .task import Parsing
-from .words import CHARACTERS, INPUTS, Words, in_batches
+from .words import CHARACTERS, Words, in_batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,18 +33,18 @@ class WordParsing(Parsing):
         """Derive the word inputs from the source vocabulary."""
         object.__setattr__(self, "words", Words(self.source))
 
-    def check_sizes(self, graph: Graph, way: str, outputs: Mapping[str, int]) -> None:
+    def check_sizes(self, graph: Graph, needs: Needs, outputs: Mapping[str, int]) -> None:
         """Check that a graph has the required inputs, outputs and sizes.
 
         Args:
             graph: the graph.
-            way: parsing method, for the message.
-            outputs: required outputs and the number of scores of each.
+            needs: the required inputs and outputs.
+            outputs: the number of scores of each output.
 
         Raises:
             InputError: an input or output is missing or has the wrong size.
         """
-        check_ports(graph, f"parsing by {way}", INPUTS, outputs)
+        check_ports(graph, needs)
         found = {
             "pieces": (graph.inputs["pieces"].size, self.source.vocab_size),
             "characters": (graph.inputs["characters"].size, CHARACTERS),

@@ -18,14 +18,6 @@ from torch import Tensor
 from ...data.symbols import SPACE, Vocabulary
 from .parse import Parse, Sentence, Warn, by_length
 
-INPUTS = {
-    "pieces": "ids",
-    "pieces_mask": "mask",
-    "characters": "ids",
-    "characters_mask": "mask",
-    "source_mask": "mask",
-}
-"""Required inputs of the spec of a parser that reads words, and their kinds."""
 CHARACTERS = 257
 """Number of character ids: padding and 256 bytes."""
 MOST_PIECES = 12

@@ -125,5 +125,5 @@ def test_weights_are_one_for_each_file() -> None:
     """A wrong number of weights would assign them to the wrong files."""
     with pytest.raises(ValueError, match="1 weights for 2 files"):
         Files(trees=("a", "b"), weights=(1,))
-    with pytest.raises(ValueError, match="either 'trees'"):
+    with pytest.raises(ValueError, match="'trees' cannot be combined"):
         Files(source=("a",), target=("b",), trees=("c",))

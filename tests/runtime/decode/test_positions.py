@@ -9,6 +9,7 @@ import pytest
 import weft
 from weft.runtime import api
 from weft.runtime.cli.main import main
+from weft.runtime.data.settings import FilterSettings
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
@@ -23,7 +24,8 @@ def checkpoint(
     """Return a model with 24 positions on each side."""
     run = toy_run_module(updates=2)
     learned = {"use": "learned_position@1", "params": {"max_length": MOST}}
-    run = run.model_copy(update={"params": {**run.params, "position": learned}})
+    data = run.data.model_copy(update={"filter": FilterSettings(max_length=MOST - 1)})
+    run = run.model_copy(update={"params": {**run.params, "position": learned}, "data": data})
     result = api.train(run, out=tmp_path_factory.mktemp("learned") / "run")
     assert result.checkpoint is not None
     return result.checkpoint

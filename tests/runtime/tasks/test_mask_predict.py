@@ -24,7 +24,7 @@ from weft.runtime.tasks.registry import make_task
 from weft.specs.findings import InputError
 from weft.specs.load import load
 
-SMALL = {"spec": "mask-predict", "task": "mask_predict"}
+SMALL = {"spec": "mask-predict", "task": "mask_predict", "search": {}}
 PARAMS = {"d_model": 16, "heads": 2, "d_ff": 32, "layers": 1, "max_length": 16}
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from weft.runtime import api
 from weft.runtime.cli.main import main
+from weft.runtime.data.settings import FilterSettings
 from weft.runtime.train.check_run import check_run
 from weft.runtime.train.run import Run, load_run
 from weft.specs.findings import InputError, SpecError
@@ -29,7 +30,7 @@ FAULTS: list[tuple[dict[str, Any], str, str, str]] = [
         "/schedule/total",
         "set 'total' to 12",
     ),
-    ({"evaluate": {"bleu": False}}, "R01", "/evaluate/best", "set 'best' to 'nll'"),
+    ({"evaluate": {"bleu": False}}, "R01", "/evaluate/bleu", "set 'best' to 'nll'"),
     (
         {"evaluate": {"bleu": False, "best": "nll", "beam": 4}},
         "R01",
@@ -138,12 +139,16 @@ def test_every_missing_file_is_named(toy_run: Maker, tmp_path: Path) -> None:
 
 
 def test_positions_shorter_than_the_longest_pair_are_told(tmp_path: Path, toy_run: Maker) -> None:
-    """A learned table of 4 positions; found after the preparation, before the training."""
+    """The filter does not drop validation pairs: found after the preparation."""
     run = toy_run()
-    learned = {"use": "learned_position@1", "params": {"max_length": 4}}
-    run = run.model_copy(update={"params": {**run.params, "position": learned}})
+    learned = {"use": "learned_position@1", "params": {"max_length": 40}}
+    data = run.data.model_copy(update={"filter": FilterSettings(max_length=39)})
+    run = run.model_copy(update={"params": {**run.params, "position": learned}, "data": data})
+    for side in ("src", "tgt"):
+        with (tmp_path / f"data/valid.{side}").open("a") as file:
+            file.write("sun moon " * 30 + "\n")
 
-    with pytest.raises(InputError, match=r"has 4 positions\n.*\n.*max_length to 3") as caught:
+    with pytest.raises(InputError, match=r"has 40 positions\n.*\n.*max_length to 39") as caught:
         api.train(run, out=tmp_path / "out")
 
     assert not isinstance(caught.value, SpecError)
@@ -183,7 +188,7 @@ def test_every_code_has_a_paragraph() -> None:
     """With cause, example and fix, as the codes of specs have."""
     described = set(re.findall(r"^### (R\d\d)$", PAGE, re.MULTILINE))
 
-    assert described == {"R01", "R02", "R03", "R04"}
+    assert described == {"R01", "R02", "R03", "R04", "R05"}
 
 
 def test_a_key_of_another_type_names_that_type(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_words_are_their_pieces_and_bytes() -> None:
 def test_a_spec_without_scores_is_refused(tree_run: Callable[..., Run], tmp_path: Path) -> None:
     """The error names the missing input."""
     with pytest.raises(InputError, match="parsing by charts needs an input 'pieces'"):
-        api.train(tree_run(parsing={"decoder": "chart"}), out=tmp_path / "run")
+        api.train(tree_run(parsing={"decoder": "chart"}, search={}), out=tmp_path / "run")
 
 
 DECODERS = pytest.mark.parametrize("decoder", ["chart", "tags"])
@@ -182,6 +182,7 @@ def word_run(tree_run: Callable[..., Run], decoder: str, **more: Any) -> Run:
         spec={"chart": "parsing-span-lstm", "tags": "parsing-tags"}[decoder],
         params=params,
         parsing={"decoder": decoder},
+        search={},
         precision="float32",
         **more,
     )

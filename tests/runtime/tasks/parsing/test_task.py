@@ -263,7 +263,7 @@ def test_measures_by_hand() -> None:
     ("changes", "problem"),
     [
         ({"evaluate": {"best": "bleu"}}, "does not support the metric 'bleu'"),
-        ({"task": "translation"}, "needs source and target files"),
+        ({"task": "translation"}, "needs 'source' and 'target'"),
     ],
 )
 def test_data_and_measures_fit_the_task(
