@@ -198,7 +198,7 @@ def _refuse_unusable(block: object, origin: str) -> None:
         )
     if _VALID.get(id(block)) is block:
         return
-    from ..graphs.ir.contract import refuse_wrong_contract  # noqa: PLC0415 - for plug-ins only
+    from ..graphs.contract.contract import refuse_wrong_contract  # noqa: PLC0415 - for plug-ins only
 
     refuse_wrong_contract(block, origin)
     path, _, name = module_path(block).partition(":")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from ...graphs.ir.block_type import BlockType, Division, Prunable, Signature, port
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ...graphs.ir.division import Division, Prunable
 from ...graphs.ir.needs import Needs, Unwired
 from ...graphs.ir.state_tensor import StateTensor
 from ..params import LATER, Base, Count, Flag, Params, Probability

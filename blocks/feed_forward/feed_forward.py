@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from ...graphs.ir.block_type import BlockType, Division, Signature, port
+from ...graphs.ir.block_type import BlockType, Signature, port
+from ...graphs.ir.division import Division
 from ..params import Count, Flag, Params, Probability
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ...specs.findings import Finding, did_you_mean, pointer
 from ..ir.graph import Graph
+from .losses import dropped_losses
 from .masks import unused_masks
 from .norms import missing_norms
 from .positions import causal_encoders, missing_positions, unmixed_steps
@@ -22,6 +23,7 @@ CHECKS: Mapping[str, Callable[[Graph], Iterator[Remark]]] = {
     "D05": unmixed_steps,
     "D06": missing_norms,
     "D07": missing_projection,
+    "D09": dropped_losses,
 }
 """Code of each warning to the function that looks for it."""
 IDLE_EXCEPTION = "D08"

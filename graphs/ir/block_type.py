@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from ...specs.findings import nearest
 from .dims import names_of
+from .division import Division, Prunable
 from .state_tensor import StateTensor
 from .value_type import ValueType, parse_type
 
@@ -149,39 +150,6 @@ def once(_: Arguments, __: Mapping[str, int]) -> int:
 def never(_: Arguments, __: Mapping[str, int]) -> int:
     """Return 0, for a block that never connects all positions, however often it is applied."""
     return 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Division:
-    """How processes can divide one block's work: each computes some of its heads, or of its width.
-
-    Each process computes its part of the outputs of the `enter` maps; the outputs of the `leave`
-    maps are summed over the processes.  Any dropout of the block must be between the two.
-    """
-
-    parts: Mapping[str, int]
-    """Divided dimensions and their sizes, such as `{"heads": 8}`; all sizes must be divisible."""
-    counted: tuple[str, ...] = ()
-    """The parts whose size the module stores as an attribute."""
-    enter: tuple[str, ...]
-    """Linear maps of the module whose outputs are divided."""
-    leave: tuple[str, ...]
-    """Linear maps of the module whose inputs are divided."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prunable:
-    """Which axes of a block's weights shrink when attention heads are removed.
-
-    The block has the params `heads`, `d_k` and `d_v`, and the constructor argument `kv_heads`.
-    """
-
-    rows: Mapping[str, Literal["heads", "kv_heads"]]
-    """Linear map to the heads among which its output rows are divided."""
-    columns: tuple[str, ...] = ()
-    """Weights whose input columns are divided among the heads."""
-    last_axis: tuple[str, ...] = ()
-    """Parameters whose last axis has one entry for each head."""
 
 
 Family = Literal[

@@ -13,8 +13,8 @@ import weft
 from weft.blocks import registry as blocks
 from weft.blocks.registry import standard
 from weft.graphs.checker.check import check
+from weft.graphs.contract.contract import refuse_wrong_contract
 from weft.graphs.ir.block_type import BlockType
-from weft.graphs.ir.contract import refuse_wrong_contract
 from weft.runtime.codegen import plugin_modules, plugin_trial
 from weft.runtime.codegen.build import build
 from weft.specs.findings import InputError, SpecError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from ....graphs.ir.graph import Graph, Part
@@ -30,7 +30,58 @@ def ports(run: Run, graph: Graph) -> Iterator[Finding]:
     if needs.steps and graph.step_axis is None:
         yield _unfit(f"{needs.task} needs a spec that decodes step by step", run, graph)
         return
+    yield from _unfilled(run, graph)
+    yield from _untrained(run, graph)
     yield from _vocabulary(run, graph)
+
+
+def _unfilled(run: Run, graph: Graph) -> Iterator[Finding]:
+    """Yield a finding for each input of the spec that the task does not fill."""
+    needs = needs_of(run)
+    for name in graph.inputs:
+        if name not in needs.inputs:
+            yield Finding(
+                code="R04",
+                at="/spec",
+                problem=f"nothing fills the input '{name}' of '{graph.name}'",
+                evidence=(f"{needs.task} fills {', '.join(needs.inputs)}",),
+                help="name a spec without this input, or another task",
+            )
+
+
+def _untrained(run: Run, graph: Graph) -> Iterator[Finding]:
+    """Yield a finding for each output that no loss reads and that has parameters of its own."""
+    needs = needs_of(run)
+    read = {
+        port
+        for port, type_ in graph.outputs.items()
+        if port in needs.outputs or (type_.kind == "loss" and run.loss.auxiliary)
+    }
+    trained = _above(graph, read)
+    for port in graph.outputs:
+        own = _above(graph, {port}) - trained
+        size = sum(node.parameters() for node in graph.root.nodes if node.name in own)
+        if port not in read and size:
+            yield Finding(
+                code="R04",
+                at="/spec",
+                problem=f"no loss reads the output '{port}' of '{graph.name}',"
+                f" so {size:,} parameters are not trained",
+                evidence=(f"the loss reads {', '.join(sorted(read))}",),
+                help="name a spec without this output",
+            )
+
+
+def _above(graph: Graph, ports: Collection[str]) -> set[str]:
+    """Return the nodes on which some outputs of a graph depend."""
+    wires = {node.name: node.wires.values() for node in graph.root.nodes}
+    waiting, found = [graph.root.outputs[port] for port in ports], set[str]()
+    while waiting:
+        name = waiting.pop().partition(".")[0]
+        if name in wires and name not in found:
+            found.add(name)
+            waiting += wires[name]
+    return found
 
 
 def _unfit(problem: str, run: Run, graph: Graph) -> Finding:

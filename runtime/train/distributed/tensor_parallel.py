@@ -22,7 +22,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from ....graphs.ir.block_type import Division
+from ....graphs.ir.division import Division
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.traverse import owned_parts
 from ....specs.findings import InputError

@@ -203,3 +203,25 @@ def test_a_key_of_another_type_names_that_type(tmp_path: Path) -> None:
     [finding] = error.value.findings
     assert (finding.code, finding.at) == ("S03", "/schedule/peak")
     assert finding.help == "remove it, or set 'type' to inverse_sqrt or cosine"
+
+
+def test_ports_that_the_task_does_not_use_are_reported(tmp_path: Path) -> None:
+    """An input that nothing fills, and an output whose parameters no loss trains."""
+    spec = json.loads(shipped_names("models")["transformer-base"].read_text(encoding="utf-8"))
+    spec["inputs"]["extra"] = "f[B S d_model]"
+    spec["nodes"]["sum"] = {"use": "add@1", "in": {"x": "source_position.y", "z": "extra"}}
+    spec["nodes"]["encoder"]["in"]["x"] = "sum.y"
+    spec["nodes"]["aux"] = {"use": "linear@1", "in": {"x": "encoder.x"}, "params": {"d_out": 5}}
+    spec["outputs"] |= {"aux": "aux.y", "states": "decoder.x"}
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    value = json.loads(shipped_names("runs")["multi30k-en-de"].read_text(encoding="utf-8"))
+    value |= {"spec": "spec.json", "params": {}}
+    (tmp_path / "run.json").write_text(json.dumps(value))
+    run, source = load_run(tmp_path / "run.json")
+
+    found = [each for each in check_run(run, source) if each.code == "R04"]
+
+    assert [each.problem for each in found] == [
+        "nothing fills the input 'extra' of 'transformer-base'",
+        "no loss reads the output 'aux' of 'transformer-base', so 2,565 parameters are not trained",
+    ]

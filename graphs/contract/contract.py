@@ -20,10 +20,9 @@ from pydantic.errors import PydanticUserError
 
 from ...specs.findings import InputError, did_you_mean
 from ...specs.wording import describe
-from .block_type import Behavior, BlockType, Family, Port, Role, Signature, Slot
-from .dims import names_of
-from .formulas import Sample, refuse_wrong_formulas
-from .value_type import (
+from ..ir.block_type import Behavior, BlockType, Family, Port, Role, Signature, Slot
+from ..ir.dims import names_of
+from ..ir.value_type import (
     KINDS,
     Bound,
     Misfit,
@@ -34,6 +33,7 @@ from .value_type import (
     parse_type,
     substitute,
 )
+from .formulas import Sample, refuse_wrong_formulas
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _STEPPING = frozenset({"state", "position", "capacity"})
