@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ...specs.findings import did_you_mean
 from ...specs.wording import SettingError
@@ -18,6 +18,25 @@ SPECIAL_TOKENS = ("<pad>", "</s>", "<unk>", "<s>")
 """Names of the pieces with ids 0 to 3: padding, end, unknown, beginning."""
 CORPUS = r"^\w[\w.]*-\w[\w.]*-\w[\w.]*-\w+-\w+$"
 """Pattern of a corpus name: group, name, version and two languages."""
+LONGEST_PATH, LONGEST_NAME = 4_096, 255
+"""Most bytes of a path, and of each name in it, that common file systems permit."""
+
+
+def _possible(path: str) -> str:
+    """Return a path.
+
+    Raises:
+        SettingError: no file system has such a path, so that looking it up would fail.
+    """
+    longest = max(len(name.encode(errors="replace")) for name in path.split("/"))
+    if longest > LONGEST_NAME or len(path.encode(errors="replace")) > LONGEST_PATH:
+        problem = f"the name of a file or folder is longer than {LONGEST_NAME} bytes"
+        raise SettingError(problem, help_="write the path of a file or folder")
+    return path
+
+
+PathText = Annotated[str, AfterValidator(_possible)]
+"""A path of a file or folder as text."""
 Language = Annotated[str, Field(pattern=r"^[a-z]{3}(_[A-Za-z]+){0,2}$")]
 """ISO 639-3 language code, optionally followed by a script and a region."""
 
@@ -77,11 +96,11 @@ class TokenizerSettings(Settings):
 class Files(Settings):
     """Text of both sides: parallel files, named corpora, or treebanks."""
 
-    source: tuple[str, ...] = ()
+    source: tuple[PathText, ...] = ()
     """Source files below the data root, plain or gzip, one sentence per line."""
-    target: tuple[str, ...] = ()
+    target: tuple[PathText, ...] = ()
     """Target files in the order of `source`; line n is the translation of source line n."""
-    trees: tuple[str, ...] = ()
+    trees: tuple[PathText, ...] = ()
     """Files of bracketed trees, instead of `source` and `target`, for the task `parsing`."""
     weights: tuple[Annotated[float, Field(gt=0, le=1000)], ...] | None = None
     """How often the pairs of each file occur in a training epoch (default: 1 each); 0.1 uses
@@ -169,7 +188,7 @@ class FilterSettings(Settings):
 class DataSettings(Settings):
     """Text files of a run, and the filter of training pairs."""
 
-    root: str = "."
+    root: PathText = "."
     """Folder that must contain every file, after resolving links."""
     train: Files
     """Training text; the tokenizers are trained on it too."""

@@ -16,7 +16,14 @@ from ...specs.findings import Finding, InputError, SpecError, did_you_mean, poin
 from ...specs.reader import find, parse, read_file
 from ...specs.upgrade import RUN_FORMATS, upgrade_format
 from ...specs.wording import SettingError
-from ..data.settings import BatchSettings, DataSettings, Files, Settings, TokenizerSettings
+from ..data.settings import (
+    BatchSettings,
+    DataSettings,
+    Files,
+    PathText,
+    Settings,
+    TokenizerSettings,
+)
 from ..data.treebank.settings import ParsingSettings
 from ..decode.settings import SearchSettings
 from .distributed.settings import ParallelSettings
@@ -90,11 +97,11 @@ class Run(Settings):
     unlikely ones again; `parsing` learns from treebanks."""
     parsing: ParsingSettings = ParsingSettings()
     """How the task `parsing` represents trees."""
-    spec: str
+    spec: PathText
     """Name of a shipped spec, or path of a file in the folder of the run file."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Overrides of the spec's params; `vocab` defaults to the size of the tokenizer."""
-    start: str | None = None
+    start: PathText | None = None
     """Checkpoint folder whose weights initialize the model, as far as they fit its spec."""
     data: DataSettings
     tokenizer: TokenizerSettings
