@@ -263,7 +263,7 @@ def test_stepping_equals_the_parallel_pass(name: str) -> None:
             }
 
         single, several = model.begin(capacity, **fixed), model.begin(capacity, **fixed)
-        model.read(**some(0, length // 2), state=several, position=0)
+        model.read_prompt(**some(0, length // 2), state=several, position=0)
         last = length - 1
         ways = {
             "one by one": [
