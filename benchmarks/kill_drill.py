@@ -237,6 +237,8 @@ class Drill:
                 else:
                     self.reached(max(goal, base + 1), process, {process.pid})
                     time.sleep(rng.uniform(0.0, self.round()))
+                if process.poll() == 0:
+                    break  # the run was complete before its last kills
                 if process.poll() is not None:
                     sys.exit(f"the run ended by itself with exit code {process.returncode}")
                 process.send_signal(signal.SIGKILL)
