@@ -132,13 +132,16 @@ def check_contents(wheel: Path, source: Path) -> None:
         names = {name.partition("/")[2] for name in opened.getnames()}
     listed = _project()["tool"]["setuptools"]["packages"]
     packages = {ROOT.joinpath(*name.split(".")[1:]) for name in listed}
-    found = {ROOT / "py.typed"} | {path for folder in packages for path in folder.glob("*.py")}
+    page = ROOT / "docs" / "errors.md"  # which `weft check --explain` prints
+    found = {ROOT / "py.typed", page} | {
+        path for folder in packages for path in folder.glob("*.py")
+    }
     for folder in ("specs", "graphs", "runtime"):
         found |= {*(ROOT / folder).rglob("*.json"), *(ROOT / folder).rglob("*.html")}
     wanted = {str(path.relative_to(ROOT)) for path in found} - {"setup.py"}
     missing = sorted(wanted - installed)
     missing += sorted(f"{name} (sdist)" for name in wanted.union(SOURCE_ONLY) - names)
-    extra = sorted(name for name in installed if name.split("/")[0] in NOT_INSTALLED)
+    extra = sorted(n for n in installed - wanted if n.split("/")[0] in NOT_INSTALLED)
     extra += sorted(n for n in names if "__pycache__" in n or n.startswith((".venv", "outputs")))
     if missing or extra:
         sys.exit(f"missing: {missing}\nnot wanted: {extra}")
