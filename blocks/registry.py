@@ -185,7 +185,7 @@ _VALID: dict[int, BlockType] = {}
 
 
 def _refuse_unusable(block: object, origin: str) -> None:
-    """Raise an error if an object is no valid block type, or if its module does not exist.
+    """Raise an error if an object is not a valid block type, or if its module does not exist.
 
     The module is not imported, because checking a spec must not load torch.
     """

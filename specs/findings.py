@@ -81,9 +81,10 @@ class Finding:
 
     def render(self) -> str:
         """Return the finding as human-readable text."""
+        spot = self.spot
         lines = [f"{self.level}[{self.code}]: {_shown(self.problem)}"]
         lines.append(f"  --> {_shown(self.place)}")
-        lines += self.spot.quoted() if self.spot else []
+        lines += spot.quoted() if spot else []
         lines += [f"      {_shown(line)}" for line in self.evidence]
         if self.help:
             lines.append(f"  help: {_shown(self.help)}")
@@ -281,6 +282,15 @@ def respelled(at: str, word: str, known: Iterable[str], text: str = "{}") -> Fix
     if not near:
         return None
     return replacing(at, text.replace("{}", near), certain=certainly_meant(word, names))
+
+
+def with_gap(text: str, word: str) -> str:
+    """Return a text with `{}` for each occurrence of a word, as `respelled` takes it.
+
+    >>> with_gap("=2*d_modle+d", "d_modle")
+    '=2*{}+d'
+    """
+    return re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "{}", text)
 
 
 def renamed(at: str, key: str, known: Iterable[str], taken: Iterable[str] = ()) -> Fix | None:

@@ -7,6 +7,7 @@ the types, references and expressions in them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, Tag
@@ -19,6 +20,14 @@ USE, REPEAT = "(use)", "(repeat)"
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
 """An identifier that is also valid in Python, because it becomes a module attribute."""
+
+
+BUDGETS: Mapping[str, str] = {
+    "parameters": "'weft show' lists the parameters",
+    "flops": "'weft show' lists the FLOPs",
+    "decode_state": "'weft cost' lists the bytes that decoding keeps",
+}
+"""Sizes of the complete graph that a requirement may read besides params, and how to see them."""
 
 
 class Record(BaseModel):

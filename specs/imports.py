@@ -15,6 +15,7 @@ from typing import Any
 
 from .expressions import WORD, is_expression, words_in
 from .findings import Finding, SpecError, at_most, did_you_mean, pointer, renamed
+from .form import BUDGETS
 from .origins import Origins
 from .text.edits import Fix
 
@@ -25,8 +26,6 @@ Read = Callable[[str, str], tuple[Json, Origins] | Finding]
 Reported = list[tuple[str, list[Finding], Any]]
 """Pointer of each entry that cannot be imported, the findings about it, and the entry."""
 
-BUDGETS = frozenset({"parameters", "flops", "decode_state"})
-"""Names in a requirement that are not params: sizes of the complete graph."""
 _KEYS = ("spec", "params", "doc")
 _KIND = re.compile(r"\s*[a-z]+")
 
@@ -97,14 +96,8 @@ def take_in(
 
 def _moved(finding: Finding, name: str, source: str) -> Finding:
     """Return a finding about an imported spec, moved to the key that names the spec."""
-    return Finding(
-        code=finding.code,
-        at=pointer("blocks", name, "spec"),
-        problem=finding.problem,
-        help=finding.help,
-        fix=_moved_fix(finding.fix, pointer("blocks", name, "spec")),
-        source=source,
-    )
+    at = pointer("blocks", name, "spec")
+    return replace(finding, at=at, source=source, fix=_moved_fix(finding.fix, at))
 
 
 def _moved_fix(fix: Fix | None, at: str) -> Fix | None:
@@ -224,7 +217,7 @@ def _add(
         merged.put(("params", new), own if key in given else places.of(("params", key)))
     require = list(full.get("require", ()))
     for index, text in enumerate(inner.get("require", ())):
-        if words_in(text) & BUDGETS:
+        if words_in(text) & BUDGETS.keys():
             continue  # A budget of the imported spec would apply to the complete model here.
         merged.put(("require", str(len(require))), places.of(("require", str(index))))
         require.append(_replaced(text, names.params))

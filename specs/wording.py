@@ -298,13 +298,12 @@ def error_place(
         )
         if inside:
             here = here[part]
-        if not inside and (tagged := [each for each in records if _has_tag(each, part)]):
+        if not inside and (tagged := [each for each in _forms(records) if _types(each) == (part,)]):
             records = tagged  # the chosen member of a union, as in ("schedule", "cosine", "peak")
             continue
         if inside or (index == len(location) - 1 and part != "[key]"):
             place.append(part)
-            forms = [a for a in records if isinstance(a, type) and issubclass(a, BaseModel)]
-            known = sorted({key for record in forms for key in _keys(record)})
+            known = sorted({key for record in _forms(records) for key in _keys(record)})
             records = [inner for annotation in records for inner in _inside(annotation, part)]
     return place, known
 
@@ -320,16 +319,13 @@ def _types_with(key: str, place: list[int | str], form: type[BaseModel]) -> list
     records: list[Any] = [form]
     for part in place:
         records = [inner for annotation in records for inner in _inside(annotation, part)]
-    forms = [each for each in records if isinstance(each, type) and issubclass(each, BaseModel)]
+    forms = _forms(records)
     return [str(name) for each in forms if key in _keys(each) for name in _types(each)]
 
 
-def _has_tag(annotation: Any, tag: int | str) -> bool:
-    """Return whether an annotation is a member of a union that is selected by this value."""
-    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-        return False
-    field = annotation.model_fields.get("type")
-    return field is not None and get_args(field.annotation) == (tag,)
+def _forms(annotations: list[Any]) -> list[type[BaseModel]]:
+    """Return the records among some annotations."""
+    return [each for each in annotations if isinstance(each, type) and issubclass(each, BaseModel)]
 
 
 _NODES: dict[str, type[BaseModel]] = {USE: UseNode, REPEAT: RepeatNode}

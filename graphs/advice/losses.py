@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..ir.graph import Graph, RepeatNode, Scope
+from ..ir.traverse import scopes
 from .remark import Remark
 
 
@@ -13,7 +14,8 @@ def dropped_losses(graph: Graph) -> Iterator[Remark]:
 
     Training adds the losses among the outputs of the spec, such as the balance of experts.
     """
-    yield from _in_scope(graph.root)
+    for scope in scopes(graph.root):
+        yield from _in_scope(scope)
 
 
 def _in_scope(scope: Scope) -> Iterator[Remark]:
@@ -35,5 +37,3 @@ def _in_scope(scope: Scope) -> Iterator[Remark]:
                 problem=f"nothing reads the loss '{port}' of node '{node.name}'",
                 help=f"make '{node.name}.{port}' an output of the spec; repeats 'collect' it",
             )
-        for _, body, _ in node.insides():
-            yield from _in_scope(body)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ...specs.findings import pointer
 from ..ir.graph import BlockNode, Graph, Node, RepeatNode, Scope
+from ..ir.traverse import scopes
 from .remark import Remark
 
 
@@ -15,14 +16,12 @@ def missing_norms(graph: Graph) -> Iterator[Remark]:
     Pre-norm layers add to their input, so that its magnitude grows with depth; a norm after the
     last layer is part of the architecture (Xiong et al. 2020, section 3.1).
     """
-    yield from _in_scope(graph.root, graph.root.outputs, outermost=True)
+    for scope in scopes(graph.root):
+        yield from _in_scope(scope, outermost=scope is graph.root)
 
 
-def _in_scope(scope: Scope, outputs: object, *, outermost: bool) -> Iterator[Remark]:
+def _in_scope(scope: Scope, *, outermost: bool) -> Iterator[Remark]:
     for node in scope.nodes:
-        if not isinstance(node, BlockNode):
-            for _, body, _ in node.insides():
-                yield from _in_scope(body, outputs, outermost=False)
         if not isinstance(node, RepeatNode):
             continue
         for port in node.carry:

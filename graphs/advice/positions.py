@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..ir.dims import time_axes
 from ..ir.graph import Graph, Part
-from .remark import Remark, behaviors, blocks, time_axes
+from .remark import Remark, behaviors, blocks, scores_in, vocabularies
 
 
 def missing_positions(graph: Graph) -> Iterator[Remark]:
@@ -15,7 +16,7 @@ def missing_positions(graph: Graph) -> Iterator[Remark]:
     Causal attention can tell positions apart by itself (Haviv et al. 2022).
     """
     parts = list(blocks(graph))
-    for axis in time_axes(graph):
+    for axis in time_axes(graph.spec.axes):
         reading = [(at, part) for at, part in parts if _reads(part, axis)]
         attending = [(at, part) for at, part in reading if part.block.family == "attention"]
         given = any(type_.kind == "pos" and axis in type_.axes for type_ in graph.inputs.values())
@@ -47,7 +48,7 @@ def causal_encoders(graph: Graph) -> Iterator[Remark]:
         for axis, behavior in behaviors(part):
             if axis == graph.step_axis or _is_decoded(graph, axis):
                 continue
-            if behavior == "causal" and axis in time_axes(graph):
+            if behavior == "causal" and axis in time_axes(graph.spec.axes):
                 yield Remark(
                     at=at,
                     problem=f"{part.block.key} hides later positions of {axis}, "
@@ -86,9 +87,8 @@ def _from_elsewhere(graph: Graph, axis: str, attending: list[Part]) -> bool:
 
 def _is_decoded(graph: Graph, axis: str) -> bool:
     """Return whether an output predicts the ids of an input along an axis, as a decoder does."""
-    sizes = {t.size for t in graph.inputs.values() if t.kind == "ids" and axis in t.axes}
-    found = [t for t in graph.outputs.values() if axis in t.axes]
-    return any((t.size if t.size is not None else t.axes[-1]) in sizes for t in found)
+    along = (type_ for type_ in graph.outputs.values() if axis in type_.axes)
+    return any(scores_in(type_) in vocabularies(graph, axis) for type_ in along)
 
 
 def _has(part: Part, axis: str) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...specs.findings import pointer
-from ..ir.graph import Graph, Part
-from ..ir.traverse import Visit, visits
+from ..ir.dims import Axis
+from ..ir.graph import BlockNode, Graph, Part
+from ..ir.traverse import scopes, uses
+from ..ir.value_type import ValueType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,25 +25,22 @@ class Remark:
 
 
 def blocks(graph: Graph) -> Iterator[tuple[str, Part]]:
-    """Yield every block of a graph with its JSON Pointer; the copies of a template once."""
-    for visit in visits(graph.root):
-        if isinstance(visit.part, Part):
-            yield place_of(visit), visit.part
+    """Yield every block of a graph with its JSON Pointer; those of a template once."""
+    for scope in scopes(graph.root):
+        for node in scope.nodes:
+            if isinstance(node, BlockNode):
+                yield from uses(node)
 
 
-def place_of(visit: Visit) -> str:
-    """Return the JSON Pointer of the use of a block: that of its node, then its slots."""
-    slots: list[str] = []
-    for kind, word in reversed(visit.pieces):
-        if kind != "slot":
-            break
-        slots += [word, "fill"]
-    return visit.node.at + pointer(*reversed(slots))
+def vocabularies(graph: Graph, axis: str | None) -> set[Axis]:
+    """Return the sizes of the ids among the inputs along an axis."""
+    types = (type_ for type_ in graph.inputs.values() if type_.kind == "ids" and axis in type_.axes)
+    return {type_.size for type_ in types if type_.size is not None}
 
 
-def time_axes(graph: Graph) -> list[str]:
-    """Return the axes of a graph along which positions follow each other."""
-    return [name for name, kind in graph.spec.axes.items() if kind == "time"]
+def scores_in(type_: ValueType) -> Axis | None:
+    """Return the number of scores at each position of a value; None if it has no axis."""
+    return type_.size if type_.size is not None else (type_.axes or (None,))[-1]
 
 
 def behaviors(part: Part) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from ...specs.findings import pointer
 from ..ir.graph import Graph
 from ..ir.value_type import ValueType
-from .remark import Remark
+from .remark import Remark, scores_in, vocabularies
 
 _FEW = 4
 """Number of special symbols, such as begin and end, that may be only read or only generated."""
@@ -20,16 +20,12 @@ def missing_projection(graph: Graph) -> Iterator[Remark]:
     generates these, and the ids are a condition of them.
     """
     axis = graph.step_axis
-    sizes = {
-        type_.size
-        for type_ in graph.inputs.values()
-        if type_.kind == "ids" and axis in type_.axes and type_.size is not None
-    }
+    sizes = vocabularies(graph, axis)
     along = {port: type_ for port, type_ in graph.outputs.items() if axis in type_.axes}
     if axis is None or not sizes or not along:
         return
     widths = {type_.axes[-1] for type_ in graph.inputs.values() if _generated(type_, axis)}
-    if any(_size(t) in widths or _scores(t, sizes) for t in along.values()):
+    if any(scores_in(t) in widths or _scores(t, sizes) for t in along.values()):
         return
     port, type_ = next(iter(along.items()))
     wanted = " or ".join(map(str, sorted(map(str, sizes))))
@@ -48,11 +44,6 @@ def _generated(type_: ValueType, axis: str) -> bool:
 
 def _scores(type_: ValueType, sizes: Collection[object]) -> bool:
     """Return whether a type has a score for each symbol of one of the vocabularies."""
-    size = _size(type_)
+    size = scores_in(type_)
     whole = [one for one in sizes if isinstance(one, int)]
     return size in sizes or (isinstance(size, int) and any(abs(size - n) <= _FEW for n in whole))
-
-
-def _size(type_: ValueType) -> object:
-    """Return the number of scores at each position."""
-    return type_.size if type_.size is not None else (type_.axes or (None,))[-1]

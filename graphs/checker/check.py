@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...specs.findings import Finding, SpecError, did_you_mean, nearest, pointer, renamed, respelled
+from ...specs.findings import (
+    Finding,
+    SpecError,
+    did_you_mean,
+    nearest,
+    pointer,
+    renamed,
+    respelled,
+    with_gap,
+)
 from ...specs.form import Spec
 from ...specs.recovery.lost import NOTHING, Lost
 from ...specs.text.edits import removing, replacing
 from ...specs.upgrade import older_blocks, upgrade_uses
 from ..ir.block_type import Registry
+from ..ir.dims import time_axes
 from ..ir.graph import Graph, Scope
 from ..ir.value_type import ValueType, free_names, same_type, settled
 from .block_params import check_choice
@@ -152,7 +161,7 @@ def _check_step(graph: Graph, spec: Spec, checker: Checker) -> None:
             fix=respelled("/step/axis", str(axis), spec.axes),
         )
     elif spec.axes[axis] != "time":
-        times = [name for name, kind in spec.axes.items() if kind == "time"]
+        times = time_axes(spec.axes)
         report(
             code="D01",
             at="/step/axis",
@@ -184,7 +193,7 @@ def _check_step(graph: Graph, spec: Spec, checker: Checker) -> None:
 def _step_of_outputs(graph: Graph, spec: Spec) -> str:
     """Return the only time axis that all outputs of a graph have, or ``""``."""
     axes = [set(type_.axes) for type_ in graph.outputs.values()]
-    times = [name for name, kind in spec.axes.items() if kind == "time"]
+    times = time_axes(spec.axes)
     shared = [name for name in times if axes and all(name in each for each in axes)]
     return shared[0] if len(shared) == 1 else ""
 
@@ -298,6 +307,6 @@ def read_type(checker: Checker, text: str, at: str, what: str) -> ValueType | No
                 at=at,
                 problem=f"size '{word}' is not a param of the spec",
                 help=did_you_mean(word, params) or f"add '{word}' to 'params'",
-                fix=respelled(at, word, params, re.sub(rf"\b{word}\b", "{}", text)),
+                fix=respelled(at, word, params, with_gap(text, word)),
             )
     return settled(read.type)

@@ -9,8 +9,8 @@ import networkx as nx
 
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import Finding, pointer
-from ...specs.form import RepeatNode, Spec, Use, UseNode
-from ..cost.budgets import BUDGETS, Measure, measured_flops, measured_state
+from ...specs.form import BUDGETS, RepeatNode, Spec, Use, UseNode
+from ..cost.budgets import Measure, measured_flops, measured_state
 from ..cost.decode_state import blocks_without_formula
 from ..ir.graph import Graph
 from .params import Report, Values, check_budget

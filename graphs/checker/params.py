@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from typing import Any
@@ -18,10 +17,19 @@ from ...specs.expressions import (
     names_in,
     words_in,
 )
-from ...specs.findings import MOST, Finding, did_you_mean, nearest, pointer, respelled, too_many
-from ...specs.form import Spec
+from ...specs.findings import (
+    MOST,
+    Finding,
+    did_you_mean,
+    nearest,
+    pointer,
+    respelled,
+    too_many,
+    with_gap,
+)
+from ...specs.form import BUDGETS, Spec
 from ...specs.recovery.lost import NOTHING, Lost
-from ..cost.budgets import BUDGETS, Measure
+from ..cost.budgets import Measure
 
 Report = Callable[..., None]
 """Called with the fields of a Finding; the source is filled in by the checker."""
@@ -149,7 +157,7 @@ class Values:
             at=at,
             problem=f"'{text}' reads '{name}', which is not a param of the spec",
             help=did_you_mean(name, self.known) or f"add '{name}' to 'params'",
-            fix=respelled(at, name, self.known, re.sub(rf"\b{name}\b", "{}", text)),
+            fix=respelled(at, name, self.known, with_gap(text, name)),
         )
 
 

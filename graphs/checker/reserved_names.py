@@ -13,8 +13,7 @@ from typing import Any
 
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import pointer
-from ...specs.form import RepeatNode, Spec, Use, UseNode
-from ..cost.budgets import BUDGETS
+from ...specs.form import BUDGETS, RepeatNode, Spec, Use, UseNode
 from .params import Report
 
 MODULE_WORDS = frozenset(

@@ -6,14 +6,13 @@ one mistake gives one finding and does not hide the others.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
 from ...specs.expressions import words_in
-from ...specs.findings import did_you_mean, nearest, pointer, respelled
+from ...specs.findings import did_you_mean, nearest, pointer, respelled, with_gap
 from ...specs.form import RepeatNode, UseNode
 from ..ir.block_type import Port
 from ..ir.graph import BlockNode, Node, Scope, TemplateNode
@@ -72,9 +71,8 @@ def type_of_text(checker: Checker, text: str, at: str) -> TypeRead | None:
             word, choices = error.word, error.known
             help_, fix = TYPE_HELP, None
             if word:
-                spelled = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", "{}", text)
                 help_ = did_you_mean(word, choices)
-                fix = respelled(at, word, choices, spelled)
+                fix = respelled(at, word, choices, with_gap(text, word))
             checker.report(code=error.code, at=at, problem=str(error), help=help_, fix=fix)
     known = parse_known(text, values, checker.axes)
     return None if known is None else TypeRead(*known, sound=False)

@@ -10,7 +10,8 @@ from math import prod
 from ...specs.findings import did_you_mean, nearest, pointer, respelled
 from ...specs.form import Spec
 from ...specs.recovery.lost import scope_of
-from ..ir.graph import BlockNode, Graph, Part, RepeatNode, Scope
+from ..ir.graph import BlockNode, Graph, RepeatNode, Scope
+from ..ir.traverse import uses
 from .params import Report
 from .ports import Checker
 
@@ -260,15 +261,12 @@ def _uncertain(scope: Scope, doubts: _Doubts) -> int:
     return measured(scope)
 
 
-def _in_node(node: BlockNode, uses: frozenset[str]) -> int:
+def _in_node(node: BlockNode, uncertain: frozenset[str]) -> int:
     """Return the number of parameters in some uses in a node; all if one is not found there."""
-    inside = {*uses}
-    total, waiting = 0, [(node.at, node.part)] if inside else []
-    while waiting:
-        at, part = waiting.pop()
-        if at in inside:
-            inside.remove(at)
-            total += sum(map(prod, part.block.weights(part.arguments).values()))
-        slots = ((f"{at}/fill/{slot}", inner) for slot, inner in part.fill.items())
-        waiting += [(below, inner) for below, inner in slots if isinstance(inner, Part)]
-    return node.parameters() if inside else total
+    if not uncertain:
+        return 0
+    inside = {at: part for at, part in uses(node) if at in uncertain}
+    if inside.keys() != uncertain:
+        return node.parameters()
+    weights = (part.block.weights(part.arguments) for part in inside.values())
+    return sum(prod(shape) for one in weights for shape in one.values())

@@ -144,7 +144,7 @@ class _Formulas:
         return _Given("argument", made)
 
     def weights(self, arguments: Mapping[str, Any]) -> None:
-        """Refuse weights that are no shapes by name."""
+        """Refuse weights that are not shapes by name."""
         made = self._formula("weights", arguments)
         if not isinstance(made, Mapping):
             raise self.wrong("weights", f"it returns {made!r:.60}, not a dict", _FORMS["weights"])
@@ -170,7 +170,7 @@ class _Formulas:
     def state(
         self, arguments: Mapping[str, Any], lengths: Mapping[str, int], wired: frozenset[str]
     ) -> None:
-        """Refuse a state that is no tensors by name."""
+        """Refuse a state that is not tensors by name."""
         if self.block.state is None:
             return
         made = self._formula("state", arguments, _Given("axis", lengths), wired)
@@ -198,7 +198,7 @@ class _Formulas:
             raise self.wrong("prunable", problem, "leave it out, or give a Prunable(rows=...)")
 
     def bands(self, params: BaseModel) -> None:
-        """Refuse bands that are no pair of tuples of texts."""
+        """Refuse bands that are not a pair of tuples of texts."""
         if self.block.bands is None:
             return
         bands = self.block.bands

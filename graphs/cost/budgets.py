@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..ir.graph import BlockNode, Graph, Part, RepeatNode, Scope
 from ..ir.state_tensor import FULL_BYTES
+from ..ir.traverse import uses
 from .decode_state import Keeper, total_state
 from .flops import default_sizes, part_flops, sizes_in
-
-BUDGETS: Mapping[str, str] = {
-    "parameters": "'weft show' lists the parameters",
-    "flops": "'weft show' lists the FLOPs",
-    "decode_state": "'weft cost' lists the bytes that decoding keeps",
-}
-"""Names of the sizes, and how to see them."""
 
 Certain = Callable[[str], bool]
 """Whether the arguments of a use of a block, given by its JSON Pointer, depend on no mistake."""
@@ -44,7 +38,7 @@ def measured_flops(graph: Graph, certain: Certain | None) -> Measure:
     def of_node(node: BlockNode) -> int:
         if certain is None:
             return part_flops(node.part, lengths)
-        return sum(_flops_of(part, lengths) for at, part in _uses(node) if certain(at))
+        return sum(_flops_of(part, lengths) for at, part in uses(node) if certain(at))
 
     return Measure(_total(graph.root, of_node, {}), _shown(lengths), exact=certain is None)
 
@@ -80,16 +74,6 @@ def _total(scope: Scope, of_node: Callable[[BlockNode], int], known: dict[int, i
             for _, body, count in node.insides():
                 known[id(scope)] += each * count * _total(body, of_node, known)
     return known[id(scope)]
-
-
-def _uses(node: BlockNode) -> Iterator[tuple[str, Part]]:
-    """Yield the blocks of a node with their JSON Pointers: its own, and those in slots."""
-    waiting = [(node.at, node.part)]
-    while waiting:
-        at, part = waiting.pop()
-        yield at, part
-        slots = ((f"{at}/fill/{slot}", inner) for slot, inner in part.fill.items())
-        waiting += [(below, inner) for below, inner in slots if isinstance(inner, Part)]
 
 
 def _flops_of(part: Part, lengths: Mapping[str, int]) -> int:

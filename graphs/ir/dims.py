@@ -32,6 +32,11 @@ class AxisError(ValueError):
     """A text is not a linear combination of axes, or exceeds the limits."""
 
 
+def time_axes(kinds: Mapping[str, str]) -> list[str]:
+    """Return the axes along which positions follow each other, from the kinds of all axes."""
+    return [axis for axis, kind in kinds.items() if kind == "time"]
+
+
 def terms_of(axis: Axis) -> dict[str, int]:
     """Return an axis as name to factor, the constant under `""`.
 

@@ -222,6 +222,29 @@ def fillings(part: Filling, below: str = "") -> Iterator[tuple[str, Filling]]:
             yield from fillings(inner, f"{below}/{slot}")
 
 
+def uses(node: BlockNode) -> Iterator[tuple[str, Part]]:
+    """Yield the block of a node and those in its slots, with the JSON Pointers of their uses.
+
+    Blocks inside templates in slots are omitted.
+    """
+    for below, filling in fillings(node.part):
+        if isinstance(filling, Part):
+            yield node.at + below.replace("/", "/fill/"), filling
+
+
+def scopes(root: Scope) -> Iterator[Scope]:
+    """Yield a scope and every distinct scope below it, each once however often it is used."""
+    waiting, seen = [root], {id(root)}
+    while waiting:
+        scope = waiting.pop()
+        yield scope
+        inside = [body for node in scope.nodes for _, body, _ in node.insides()]
+        for body in reversed(inside):
+            if id(body) not in seen:
+                seen.add(id(body))
+                waiting.append(body)
+
+
 def position_limits(graph: Graph) -> list[int]:
     """Return the maximum sequence length of each block that has one."""
     limits = (part.block.max_length(part.arguments) for _, _, part in owned_parts(graph.root))

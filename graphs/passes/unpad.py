@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..ir.block_type import Port
-from ..ir.dims import names_of
+from ..ir.dims import names_of, time_axes
 from ..ir.graph import Graph, Part, TemplatePart
 from ..ir.traverse import Visit, visits
 from ..ir.value_type import ValueType
@@ -79,7 +79,7 @@ def plan_unpad(graph: Graph) -> UnpadPlan:
     """
     kinds = graph.spec.axes
     padded = _reasons(graph)
-    times = frozenset(axis for axis, kind in kinds.items() if kind == "time")
+    times = frozenset(time_axes(kinds))
     batches = frozenset(axis for axis, kind in kinds.items() if kind == "batch")
     masks: dict[str, str] = {}
     for name, type_ in graph.inputs.items():
@@ -184,7 +184,7 @@ def _wired(part: Part) -> Iterator[Port]:
 
 def _reasons(graph: Graph) -> dict[str, str]:
     """Return the time axes that must stay padded, each with the reason."""
-    times = [axis for axis, kind in graph.spec.axes.items() if kind == "time"]
+    times = time_axes(graph.spec.axes)
     found: dict[str, str] = {}
     seen: set[int] = set()
     for visit in visits(graph.root, "weights"):

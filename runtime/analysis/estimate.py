@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...graphs.cost.flops import flops
+from ...graphs.ir.dims import time_axes
 from ..compile.roofline import TRAINING
 from ..train.check_run import graph_of_run
 from ..train.run import Run
@@ -88,7 +89,7 @@ def project(run: Run, source: str, lengths: Mapping[str, int] | None = None) -> 
         SpecError: its spec is wrong.
     """
     graph = graph_of_run(run, source)
-    times = [axis for axis, kind in graph.spec.axes.items() if kind == "time"]
+    times = time_axes(graph.spec.axes)
     sizes = dict.fromkeys(graph.spec.axes, 1)
     sizes |= {axis: (lengths or {}).get(axis, LENGTH) for axis in times}
     per_pair = sum(sizes[axis] for axis in times)

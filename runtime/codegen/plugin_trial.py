@@ -22,7 +22,7 @@ from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.dims import evaluate
 from ...graphs.ir.graph import BlockNode, Graph, Part, RepeatNode, Scope
 from ...graphs.ir.moving import moving_ports, moving_values, root_moving
-from ...graphs.ir.traverse import owned_parts
+from ...graphs.ir.traverse import fillings, owned_parts
 from ...graphs.ir.value_type import ValueType, dtype_of
 from ...specs.findings import InputError
 from .examples import example_value, sizes_for
@@ -120,7 +120,7 @@ def try_out(graph: Graph, model: nn.Module) -> None:
     cuda = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda), torch.no_grad():
         for node, module, ports in _nodes(graph.root, model, moving):
-            if not any(isinstance(p, Part) and p.key in blocks for p in _parts(node.part)):
+            if not any(filling.key in blocks for _, filling in fillings(node.part)):
                 continue
             use = (node.part.key, node.part.arguments, node.part.inputs, node.part.fill, ports)
             if use not in seen:
@@ -145,12 +145,6 @@ def _nodes(
                 done.add(id(body))
                 one = isinstance(node, RepeatNode) and not node.share
                 yield from _nodes(body, below[index] if one else below, ports)
-
-
-def _parts(part: Any) -> Iterator[Any]:
-    yield part
-    for inner in part.fill.values() if isinstance(part, Part) else ():
-        yield from _parts(inner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,13 +232,11 @@ class _Trial:
             return None
 
 
-def _plug_ins_in(part: Part, below: str = "") -> Iterator[tuple[str, Part]]:
+def _plug_ins_in(part: Part) -> Iterator[tuple[str, Part]]:
     """Yield the plug-in blocks of a node, with the path of each below the node's module."""
-    if not shipped(part.block):
-        yield below, part
-    for slot, inner in part.fill.items():
-        if isinstance(inner, Part):
-            yield from _plug_ins_in(inner, f"{below}.{slot}".removeprefix("."))
+    for below, filling in fillings(part):
+        if isinstance(filling, Part) and not shipped(filling.block):
+            yield below[1:].replace("/", "."), filling
 
 
 def _comparing(part: Part, sizes: Mapping[str, int]) -> Callable[..., None]:

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...graphs.ir.dims import evaluate
+from ...graphs.ir.dims import evaluate, time_axes
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.traverse import position_limits
 from ...specs.findings import InputError
-from .comparison import Compared, Comparison, distance
+from .comparison import Compared, Comparison, distance, without_padding
 from .config import read_object
 from .hf import Imported, table_for
 from .layer_outputs import watched
@@ -213,7 +213,7 @@ def _batches(graph: Graph, theirs: nn.Module) -> Iterator[Batch]:
                 help=f"name the inputs of the spec as the shipped ones do: {', '.join(PORTS)}",
             )
     config: Any = theirs.config
-    axes = [axis for axis, kind in graph.spec.axes.items() if kind == "time"]
+    axes = time_axes(graph.spec.axes)
     limits = [getattr(config, key, None) for key in LIMITS]
     most = min([*position_limits(graph), *filter(None, limits), LENGTHS[-1]])
     lengths = list(dict.fromkeys(min(length, most) for length in LENGTHS)) if axes else [1]
@@ -278,7 +278,9 @@ def _compared(output: str, found: Tensor, wanted: Tensor, batch: Batch) -> Compa
             place="--compare",
             help="correct the params of the table",
         )
-    found, wanted = _without_padding(found, batch), _without_padding(wanted, batch)
+    decodes = any(PORTS[name] == "decoder_input_ids" for name in batch.ours)
+    if not decodes:
+        found, wanted = (without_padding(values, batch.real) for values in (found, wanted))
     difference, relative = distance(found, wanted)
     return Compared(
         output=output,
@@ -287,10 +289,3 @@ def _compared(output: str, found: Tensor, wanted: Tensor, batch: Batch) -> Compa
         difference=difference,
         relative=relative,
     )
-
-
-def _without_padding(values: Tensor, batch: Batch) -> Tensor:
-    """Return the values at positions without padding, if the second axis has padding."""
-    decodes = any(PORTS[name] == "decoder_input_ids" for name in batch.ours)
-    kept = batch.real.get(values.size(1)) if values.dim() > 2 and not decodes else None  # noqa: PLR2004 - [B, T, D]
-    return values if kept is None or kept.shape != values.shape[:2] else values[kept]

@@ -96,6 +96,17 @@ def _finite(value: float) -> float | None:
     return value if value < float("inf") else None
 
 
+def without_padding(values: Tensor, real: Mapping[int, Tensor]) -> Tensor:
+    """Return the values at positions without padding, if the second axis has padding.
+
+    Args:
+        values: [B, T, D], or values without such axes, which are returned as they are.
+        real: length of a time axis to the mask [B, length] of positions without padding.
+    """
+    kept = real.get(values.size(1)) if values.dim() > 2 else None  # noqa: PLR2004 - [B, T, D]
+    return values if kept is None or kept.shape != values.shape[:2] else values[kept]
+
+
 def distance(found: Tensor, wanted: Tensor) -> tuple[float, float]:
     """Return the largest absolute and relative difference; infinite if a value is not finite."""
     found, wanted = found.double(), wanted.double()

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...graphs.ir.graph import Graph, RepeatNode
-from .comparison import TOLERANCE, distance
+from .comparison import TOLERANCE, distance, without_padding
 
 
 class LayerOutputs:
@@ -32,11 +32,7 @@ class LayerOutputs:
             mine, their = self.ours.get(name), self.theirs.get(other)
             if mine is None or their is None or mine.shape != their.shape:
                 continue
-            if mine.dim() > 2:  # noqa: PLR2004 - [B, T, D]
-                kept = real.get(mine.size(1))
-                if kept is not None and kept.shape == mine.shape[:2]:
-                    mine, their = mine[kept], their[kept]
-            difference, relative = distance(mine, their)
+            difference, relative = distance(*(without_padding(one, real) for one in (mine, their)))
             if relative > TOLERANCE:
                 what = f"{name}, theirs {other}"
                 return f"{what}: largest difference {difference:.1e}, relative {relative:.1e}"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from ...graphs.ir.dims import Axis, evaluate, names_of, terms_of
+from ...graphs.ir.dims import Axis, evaluate, names_of, terms_of, time_axes
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.value_type import ValueType
 from ..codegen.examples import example_inputs
@@ -21,14 +21,9 @@ Masks = Mapping[str, list[tuple[tuple[Axis, ...], Tensor]]]
 Inputs = dict[str, Tensor]
 
 
-def times(graph: Graph) -> list[str]:
-    """Return the time axes of a graph."""
-    return [axis for axis, kind in graph.spec.axes.items() if kind == "time"]
-
-
 def mask_inputs(graph: Graph) -> dict[str, list[str]]:
     """Return each time axis that has a mask, with the inputs that mask it."""
-    known, found = times(graph), dict[str, list[str]]()
+    known, found = time_axes(graph.spec.axes), dict[str, list[str]]()
     for name, type_ in graph.inputs.items():
         if type_.kind == "mask" and type_.axes and type_.axes[-1] in known:
             found.setdefault(str(type_.axes[-1]), []).append(name)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from ...graphs.ir.dims import time_axes
 from ...graphs.ir.traverse import position_limits
 from ...graphs.ir.value_type import ValueType
 from .compare import Difference, difference, largest
@@ -20,7 +21,6 @@ from .inputs import (
     masks_of,
     on_axis,
     other_values,
-    times,
     valid,
     with_more_padding,
     with_other_padding,
@@ -114,7 +114,7 @@ def padding(subject: Subject) -> Property:
     """Change the padding of each time axis that has a mask, and compare the outputs elsewhere."""
     graph = subject.graph
     masked = mask_inputs(graph)
-    unmasked = [axis for axis in times(graph) if axis not in masked]
+    unmasked = [axis for axis in time_axes(graph.spec.axes) if axis not in masked]
     notes = [f"axis {axis} has no mask input, so it has no padding" for axis in unmasked]
     notes += [
         f"input {port} gives lengths; the padding after them was not changed"

@@ -31,7 +31,7 @@ def without_effect(run: Run, *, shortened: bool = False) -> Iterator[Finding]:
     yield from _distribution(run)
     if not shortened:
         yield from _beyond_the_end(run)
-    if run.checkpoint.keep < run.checkpoint.average and _changed(run.checkpoint, "keep"):
+    if run.checkpoint.keep < run.checkpoint.average and changed(run.checkpoint, "keep"):
         yield unused(
             "/checkpoint/keep",
             f"'keep' is {run.checkpoint.keep}, but the {run.checkpoint.average} newest checkpoints"
@@ -45,7 +45,7 @@ def unused(at: str, problem: str, help_: str) -> Finding:
     return Finding(code="R01", at=at, problem=problem, help=help_)
 
 
-def _changed(settings: Any, name: str) -> bool:
+def changed(settings: Any, name: str) -> bool:
     """Return whether a setting differs from its default."""
     field = type(settings).model_fields[name]
     return bool(getattr(settings, name) != field.get_default(call_default_factory=True))
@@ -58,7 +58,7 @@ def _beyond_the_end(run: Run) -> Iterator[Finding]:
         problem = f"dropout begins at update {run.dropout_from}, but the run ends at {updates}"
         yield unused("/dropout_from", problem, f"set it to at most {updates}, or leave it out")
     if schedule.warmup > updates:
-        at = "/schedule/warmup" if _changed(schedule, "warmup") else "/updates"
+        at = "/schedule/warmup" if changed(schedule, "warmup") else "/updates"
         yield unused(
             at,
             f"the warmup has {schedule.warmup} updates, but the run ends at {updates}",
@@ -84,7 +84,7 @@ def _optimizer(run: Run) -> Iterator[Finding]:
         "eps": ("adam", "adamw", "muon"),
     }
     for name, readers in users.items():
-        if kind not in readers and _changed(run.optimizer, name):
+        if kind not in readers and changed(run.optimizer, name):
             yield unused(
                 f"/optimizer/{name}",
                 f"the optimizer '{kind}' has no '{name}'",
@@ -107,7 +107,7 @@ def _evaluation(run: Run) -> Iterator[Finding]:
             help="set 'best' to 'nll', or 'bleu' to true",
         )
     for name in ("beam", "sentences", "lowercase"):
-        if _changed(settings, name):
+        if changed(settings, name):
             problem = f"'{name}' is about translations of the validation text, which are turned off"
             yield unused(f"/evaluate/{name}", problem, "remove it, or set 'bleu' to true")
 
@@ -130,7 +130,7 @@ def _search(run: Run) -> Iterator[Finding]:
         ("lengths", masks, of_task),
     )
     for name, is_read, why in readers:
-        if not is_read and _changed(search, name):
+        if not is_read and changed(search, name):
             yield unused(f"/search/{name}", f"'{name}' has no effect: {why}", "remove it")
     if search.max_length is not None and search.min_length > search.max_length:
         yield unused(
@@ -151,10 +151,10 @@ def _data(run: Run) -> Iterator[Finding]:
 def _loss(run: Run) -> Iterator[Finding]:
     if run.task == "parsing" and run.parsing.decoder != "sequence":
         for name in ("smoothing", "spread"):
-            if getattr(run.loss, name) and _changed(run.loss, name):
+            if getattr(run.loss, name) and changed(run.loss, name):
                 problem = f"the loss of the decoder '{run.parsing.decoder}' is not smoothed"
                 yield unused(f"/loss/{name}", problem, "remove it")
-    elif run.loss.smoothing == 0 and _changed(run.loss, "spread"):
+    elif run.loss.smoothing == 0 and changed(run.loss, "spread"):
         problem = "'smoothing' is 0, so there is nothing to spread"
         yield unused("/loss/spread", problem, "remove it, or set 'smoothing'")
 
@@ -167,7 +167,7 @@ def _parsing(run: Run) -> Iterator[Finding]:
         return
     decoder = run.parsing.decoder
     for name in ("linearization", "constrained"):
-        if decoder != "sequence" and _changed(run.parsing, name):
+        if decoder != "sequence" and changed(run.parsing, name):
             problem = f"the decoder '{decoder}' does not read '{name}'"
             help_ = "remove it, or set 'decoder' to 'sequence'"
             yield unused(f"/parsing/{name}", problem, help_)

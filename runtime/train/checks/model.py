@@ -12,7 +12,7 @@ from ....graphs.passes.unpad import plan_unpad
 from ....specs.findings import Finding, InputError, pointer
 from ..run import Run
 from ..schedule import learning_rate
-from .effects import unused
+from .effects import changed, unused
 from .needs import needs_of
 
 
@@ -121,19 +121,19 @@ def _vocabulary(run: Run, graph: Graph) -> Iterator[Finding]:
 
 def limits(run: Run, graph: Graph) -> Iterator[Finding]:
     """Yield a finding for each limit of length that contradicts the filter."""
-    longest = run.data.filter.max_length
+    longest, filters = run.data.filter.max_length, changed(run.data.filter, "max_length")
     most = min(position_limits(graph), default=None)
     if most is not None and longest + 1 > most:
         yield Finding(
             code="R04",
-            at="/data/filter/max_length" if _filters(run) else "/spec",
+            at="/data/filter/max_length" if filters else "/spec",
             problem=f"sentences may have {longest + 1} tokens, end token included, but"
             f" '{graph.name}' has {most} positions",
             help=f"set data.filter.max_length to {most - 1}, or give the spec more positions"
             if most > 1
             else "give the spec more positions",
         )
-    if _filters(run) and longest + 1 > run.batch.tokens:
+    if filters and longest + 1 > run.batch.tokens:
         yield Finding(
             code="R04",
             at="/batch/tokens",
@@ -144,14 +144,9 @@ def limits(run: Run, graph: Graph) -> Iterator[Finding]:
         )
 
 
-def _filters(run: Run) -> bool:
-    """Return whether the maximum length of a sentence differs from its default."""
-    return run.data.filter.max_length != type(run.data.filter)().max_length
-
-
 def model_settings(run: Run, graph: Graph) -> Iterator[Finding]:
     """Yield a finding for each setting that the model cannot fulfill or does not read."""
-    if run.loss.auxiliary != type(run.loss)().auxiliary and not any(
+    if changed(run.loss, "auxiliary") and not any(
         type_.kind == "loss" for type_ in graph.outputs.values()
     ):
         problem = f"'{graph.name}' has no output of kind 'loss'"

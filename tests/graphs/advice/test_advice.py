@@ -99,3 +99,28 @@ def test_a_norm_behind_dropout_ends_a_pre_norm_stack(edit: Callable[..., dict[st
     assert warnings_of(edit({**normed, "/nodes/head/in/x": "norm.y"})) == []
     found = warnings_of(edit({**pre, "/nodes/head/in/x": "drop.y"}))
     assert [(each.code, each.at) for each in found] == [("D06", "/nodes/more")]
+
+
+def test_a_template_is_looked_at_once_however_often_it_is_used(
+    count_calls: Callable[[Callable[[], object]], int],
+) -> None:
+    """Each of 16 templates uses the next one twice, so that the spec has 65,000 nodes."""
+    ports = {"inputs": {"x": "f[B T 8]"}, "outputs": {"x": "b.x"}}
+    norm = {"use": "layer_norm@1", "in": {"x": "x"}}
+    blocks: dict[str, Any] = {"t0": {**ports, "outputs": {"x": "a.y"}, "nodes": {"a": norm}}}
+    for number in range(1, 16):
+        below = f"t{number - 1}"
+        nodes = {"a": {"use": below, "in": {"x": "x"}}, "b": {"use": below, "in": {"x": "a.x"}}}
+        blocks[f"t{number}"] = {**ports, "nodes": nodes}
+    spec = {
+        "format": 2,
+        "name": "doubling",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 8]"},
+        "outputs": {"y": "a.x"},
+        "blocks": blocks,
+        "nodes": {"a": {"use": "t15", "in": {"x": "x"}}},
+    }
+    graph = check(loaded(spec).form, registry())
+
+    assert count_calls(lambda: advise(graph)) < 5_000
