@@ -85,6 +85,7 @@ def check_ties(spec: Spec, root: Scope, checker: Checker, *, expand: bool = True
     """
     report, doubts = checker.report, _Doubts.of(checker)
     seen: set[str] = set()
+    known: Mapping[str, object] | None = None
     for index, group in enumerate(spec.tie):
         at = pointer("tie", index)
         members = [
@@ -122,7 +123,8 @@ def check_ties(spec: Spec, root: Scope, checker: Checker, *, expand: bool = True
                 shapes |= {path: shape} if certain else {}
             elif certain and place not in unknown:
                 unknown.add(place)
-                _report_unknown(root if expand else None, path, here, report)
+                known = _suggested(root, expand=expand) if known is None else known
+                _report_unknown(known, path, here, report)
         if len(set(shapes.values())) > 1:
             report(
                 code="T06",
@@ -203,11 +205,14 @@ def _is_certain(scope: Scope, path: str, doubts: _Doubts, at: str = "") -> bool:
     return _is_certain(body, rest, doubts, pointer("blocks", body.name))
 
 
-def _report_unknown(root: Scope | None, path: str, at: str, report: Report) -> None:
-    """Report an unknown path; without a scope, without a suggestion."""
-    nodes = root.nodes if root is not None else ()
-    copies = sum(node.repeat if isinstance(node, RepeatNode) else 1 for node in nodes)
-    known = root.weights() if root is not None and copies <= _SUGGESTED else {}
+def _suggested(root: Scope, *, expand: bool) -> Mapping[str, object]:
+    """Return the parameters among which suggestions are searched; none if there are too many."""
+    copies = sum(node.repeat if isinstance(node, RepeatNode) else 1 for node in root.nodes)
+    return root.weights() if expand and copies <= _SUGGESTED else {}
+
+
+def _report_unknown(known: Mapping[str, object], path: str, at: str, report: Report) -> None:
+    """Report an unknown path."""
     report(
         code="N07",
         at=at,

@@ -174,6 +174,8 @@ def _common_ports(
     for other in others:
         own = {port.name: port for port in side(other)}
         for name in ports.keys() | own.keys():
+            if ports.get(name) is own.get(name):
+                continue  # `port` is cached, so this is the rule
             if name in ports and name in own:
                 optional = ports[name].optional or own[name].optional
                 type_ = _common_type(ports[name].type, own[name].type)

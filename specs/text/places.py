@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import dataclass, field
 
-from .scan import STRING, without_comments
+from .scan import DEEPEST, STRING, without_comments
 
 _TOKEN = re.compile(rf'{STRING}|[{{}}\[\],:]|[^\s{{}}\[\],:"]++', re.DOTALL)
 
@@ -79,15 +79,17 @@ def part_at(text: str, at: str) -> tuple[Part, bool]:
     return part, True
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=2)
 def parts(text: str) -> Part:
     """Return the place of a JSON text's value, with the places of all its parts.
 
-    A text that is not JSON gives the parts up to the mistake, or more.  Of a duplicate key, the
-    last value counts, as when the text is parsed.
+    A text that is not JSON gives the parts up to the mistake, or more, and one that is nested too
+    deeply has no parts.  Of a duplicate key, the last value counts, as when the text is parsed.
     """
-    plain = without_comments(text)[0]
+    plain, depth, _ = without_comments(text)
     root = here = Part(len(plain) - len(plain.lstrip()), len(plain.rstrip()))
+    if depth > DEEPEST:
+        return root
     above: list[Part] = []
     key: tuple[int, int] | None = None
     listed, begun = [False], False

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from weft.specs.findings import Finding, pointer
 from weft.specs.reader import read_json
 from weft.specs.text.places import Source, part_at, parts, spot
-from weft.specs.text.scan import without_comments
+from weft.specs.text.scan import DEEPEST, without_comments
 
 from .test_scan import VALUES, decorated
 
@@ -125,3 +125,9 @@ def test_a_source_is_a_name_with_a_text() -> None:
 def test_the_scan_of_a_broken_text_ends() -> None:
     """An unclosed comment leaves the text as it is."""
     assert without_comments("{/*")[0] == "{/*"
+
+
+def test_a_text_that_is_nested_too_deeply_has_no_parts() -> None:
+    """A tree of 300,000 levels would take 140 MB, to show a finding about the whole file."""
+    assert parts("[" * 300_000).inner == {}
+    assert parts("[" * DEEPEST + "]" * DEEPEST).inner != {}
