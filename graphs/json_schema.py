@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ..specs.form import FORMAT, RepeatNode, Spec, Step, Template, Use, UseNode
+from ..specs.form import FORMAT, RepeatNode, ShareNode, Spec, Step, Template, Use, UseNode
 from ..specs.reader import FOR_EDITORS
 from .advice.advise import CHECKS
 from .ir.block_type import BlockType, Registry, Signature
@@ -39,7 +39,7 @@ def schema(registry: Registry) -> Schema:
     """
     spec = _tidied(Spec.model_json_schema())
     found = {**spec.pop("$defs"), **_shared(registry)}
-    for form in (Spec, Template, UseNode, RepeatNode, Step):
+    for form in (Spec, Template, UseNode, RepeatNode, ShareNode, Step):
         _describe(spec if form is Spec else found[form.__name__], form)
     _describe(found["Use"], Use)
     for types in (
@@ -79,23 +79,37 @@ def _shared(registry: Registry) -> Schema:
     kinds = "|".join(f"{kind}:[^\\[\\]]+" if kind in SIZED else kind for kind in KINDS)
     names = {"enum": registry.keys(), "enumDescriptions": [block.doc for block in registry]}
     template = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]{0,63}$"}
+    held = {
+        "properties": {"spec": {"type": ["string", "object"]}, "params": {"type": "object"}},
+        "additionalProperties": False,
+    }
     choice = {
         "if": {"type": "object"},
         "then": {
-            "properties": {"use": {"$ref": "#/$defs/name"}, "params": {"type": "object"}},
-            "additionalProperties": False,
-            "required": ["use"],
-            "allOf": [
-                _when(block, {"properties": {"params": {"$ref": f"#/$defs/{_key(block)}:params"}}})
-                for block in registry
-            ],
+            "if": {"required": ["spec"]},
+            "then": held,
+            "else": {
+                "properties": {"use": {"$ref": "#/$defs/name"}, "params": {"type": "object"}},
+                "additionalProperties": False,
+                "required": ["use"],
+                "allOf": [
+                    _when(
+                        block, {"properties": {"params": {"$ref": f"#/$defs/{_key(block)}:params"}}}
+                    )
+                    for block in registry
+                ],
+            },
         },
     }
     repeats = {"anyOf": [{"required": ["repeat"]}, _block_without_use()]}
     node = {
         "if": repeats,
         "then": {"$ref": "#/$defs/RepeatNode"},
-        "else": {"$ref": "#/$defs/UseNode"},
+        "else": {
+            "if": {"required": ["share"], "not": {"required": ["use"]}},
+            "then": {"$ref": "#/$defs/ShareNode"},
+            "else": {"$ref": "#/$defs/UseNode"},
+        },
     }
     return {
         "type": {

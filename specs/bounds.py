@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .findings import Finding, pointer
+from .form import holds_spec
 
 MOST_WRITTEN = 1_000
 """Maximum number of nodes as written, including blocks in slots; also the maximum number of
@@ -85,7 +86,7 @@ def _too_large(value: Any) -> Iterator[tuple[_Path, str, str, str]]:
             elif isinstance(inner, str) and len(inner) > LONGEST_TEXT and key != "doc":
                 yield (path, key), *long, shorter
             elif isinstance(inner, dict | list | tuple):
-                if not bounded:
+                if not bounded or holds_spec(inner):
                     waiting.append(((path, key), inner))
                 elif larger(inner, LARGEST_VALUE):
                     yield (path, key), *large, simpler

@@ -57,6 +57,8 @@ class Finding:
     """The file, as the user named it."""
     fix: Fix | None = field(default=None, compare=False)
     """Edits of the file that carry out `help`, if a program can make them."""
+    placed: bool = field(default=False, compare=False)
+    """Whether `at` and `source` are those of the file in which the value was written."""
     offset: int | None = None
     """Where in the file's text the problem is, in characters, if `at` cannot say it."""
 

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, Ta
 FORMAT = 2
 """The version of the spec language, and of run files, that this code writes."""
 
-USE, REPEAT = "(use)", "(repeat)"
-"""Tags of the two node forms in pydantic's error locations; no JSON name can equal one."""
+USE, REPEAT, SHARE = "(use)", "(repeat)", "(share)"
+"""Tags of the node forms in pydantic's error locations; no JSON name can equal one."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")]
 """An identifier that is also valid in Python, because it becomes a module attribute."""
@@ -28,6 +28,11 @@ BUDGETS: Mapping[str, str] = {
     "decode_state": "'weft cost' lists the bytes that decoding keeps",
 }
 """Sizes of the complete graph that a requirement may read besides params, and how to see them."""
+
+
+def holds_spec(value: object) -> bool:
+    """Return whether the value of a param holds the spec of a model; see `held.py`."""
+    return isinstance(value, dict) and "spec" in value
 
 
 class Record(BaseModel):
@@ -53,6 +58,17 @@ class UseNode(Use):
 
     in_: dict[Name, str] = Field(default={}, alias="in")
     """Wires: port to the value it reads, `node.port` or the name of an input."""
+    frozen: StrictBool = False
+    """Whether training leaves its weights as they are; it then also runs without dropout."""
+
+
+class ShareNode(Record):
+    """A node that applies the module of another node again, with the same weights."""
+
+    share: Name
+    """Name of the node of the same scope whose module it applies."""
+    in_: dict[Name, str] = Field(default={}, alias="in")
+    doc: str = ""
 
 
 class RepeatNode(Record):
@@ -75,14 +91,22 @@ class RepeatNode(Record):
 
 
 def _node_form(value: Any) -> str:
-    """Distinguish the two node forms by the keys that only one of them has."""
+    """Distinguish the node forms by the keys that only one of them has."""
     if isinstance(value, dict):
-        return REPEAT if "repeat" in value or ("block" in value and "use" not in value) else USE
+        if "repeat" in value or ("block" in value and "use" not in value):
+            return REPEAT
+        return SHARE if "share" in value and "use" not in value else USE
+    if isinstance(value, ShareNode):
+        return SHARE
     return REPEAT if isinstance(value, RepeatNode) else USE
 
 
+AnyNode = UseNode | RepeatNode | ShareNode
+"""A node in any form."""
 Node = Annotated[
-    Annotated[UseNode, Tag(USE)] | Annotated[RepeatNode, Tag(REPEAT)],
+    Annotated[UseNode, Tag(USE)]
+    | Annotated[RepeatNode, Tag(REPEAT)]
+    | Annotated[ShareNode, Tag(SHARE)],
     Discriminator(_node_form),
 ]
 
@@ -113,7 +137,8 @@ class Spec(Record):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
     doc: str = ""
     params: dict[Name, Any] = {}
-    """Numbers, booleans, strings or block choices; the rest of the spec reads them as `=name`."""
+    """Numbers, booleans, strings, block choices or specs, `{"spec": NAME, "params": {}}`; the rest
+    of the spec reads them as `=name`."""
     require: tuple[str, ...] = ()
     """Comparisons of params that must hold."""
     axes: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]{0,15}$")], Literal["batch", "time"]]
@@ -129,3 +154,7 @@ class Spec(Record):
     allow: tuple[str, ...] = ()
     """Codes of warnings that do not apply, because what they report is meant."""
     step: Step | None = None
+    deploy: Name | None = None
+    """In an objective: the node whose model a finished training leaves behind."""
+    losses: dict[Name, Any] = {}
+    """In an objective: output of kind `loss` to its weight in the sum; 1 if it is not listed."""

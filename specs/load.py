@@ -68,6 +68,8 @@ class LoadedSpec:
 
     def place(self, finding: Finding) -> Finding:
         """Return a finding with the file and pointer where its value was written."""
+        if finding.placed:
+            return finding
         if self._overridden(finding.at):
             return replace(finding, source=OVERRIDES)
         return place(finding, self.origins or Origins((self.source, "")))

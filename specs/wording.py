@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from .findings import Finding, did_you_mean, pointer, renamed
-from .form import REPEAT, USE, RepeatNode, UseNode
+from .form import REPEAT, SHARE, USE, RepeatNode, ShareNode, UseNode
 from .text.edits import Fix, removing, replacing
 
 LONGEST_SHOWN = 80
@@ -328,7 +328,7 @@ def _forms(annotations: list[Any]) -> list[type[BaseModel]]:
     return [each for each in annotations if isinstance(each, type) and issubclass(each, BaseModel)]
 
 
-_NODES: dict[str, type[BaseModel]] = {USE: UseNode, REPEAT: RepeatNode}
+_NODES: dict[str, type[BaseModel]] = {USE: UseNode, REPEAT: RepeatNode, SHARE: ShareNode}
 
 
 def _keys(form: type[BaseModel]) -> dict[str, Any]:

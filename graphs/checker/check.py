@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...specs.findings import (
     Finding,
@@ -28,6 +28,13 @@ from .block_params import check_choice
 from .decodability import Obstacle, find_obstacles
 from .idle_params import report_idle
 from .limits import check_budgets, stand_ins, unused_templates, within_limits
+from .objective import (
+    check_objective,
+    deployed,
+    loss_weights,
+    self_contained,
+    ties_of_models,
+)
 from .params import (
     TooManyFindingsError,
     check_requirements,
@@ -75,8 +82,11 @@ def analyse(
     source: str = "",
     checked: bool = False,
     lost: Lost = NOTHING,
+    outer: tuple[str, ...] = (),
 ) -> tuple[Graph | None, list[Finding]]:
     """Return the graph of a spec and no findings, or None and all findings; see `check`.
+
+    `outer` has the files of the specs that contain this one as a model.
 
     Findings that may be consequences of `lost` parts of the spec are left out.
     """
@@ -84,23 +94,27 @@ def analyse(
     older = older_blocks(registry.later_majors(), keys=registry.keys())
     spec, overrides = upgrade_uses(spec, overrides or {}, older)
     try:
-        graph = _analyse(spec, registry, overrides or {}, source, findings, lost, checked=checked)
+        state = _State(registry, source, findings, lost, outer, checked)
+        graph = _analyse(spec, overrides or {}, state)
     except TooManyFindingsError:
         graph = None
     return (None, findings) if findings else (graph, findings)
 
 
-def _analyse(
-    spec: Spec,
-    registry: Registry,
-    overrides: Mapping[str, Any],
-    source: str,
-    findings: list[Finding],
-    lost: Lost,
-    *,
-    checked: bool,
-) -> Graph | None:
+class _State(NamedTuple):
+    """What a check is told besides the spec and its overrides; see `analyse`."""
+
+    registry: Registry
+    source: str
+    findings: list[Finding]
+    lost: Lost
+    outer: tuple[str, ...]
+    checked: bool
+
+
+def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph | None:
     """Return the graph, which is incomplete if there are findings."""
+    registry, source, findings, lost, outer, checked = state
     report = make_report(findings, source, lost)
     check_names(spec, report)
     params, values = evaluate_params(spec, overrides, report)
@@ -115,6 +129,10 @@ def _analyse(
         infer_template,
         stand_ins=stand_ins(spec),
         lost=lost,
+        source=source,
+        analyse=analyse,
+        adopt=findings.append,
+        outer=outer,
     )
     inputs = _inputs(checker, spec)
     root = infer_scope(checker, spec.name, spec.nodes, spec.outputs, inputs, "", doc=spec.doc)
@@ -127,16 +145,21 @@ def _analyse(
     graph = Graph(
         name=spec.name,
         doc=spec.doc,
-        spec=spec.model_copy(update={"params": {**spec.params, **overrides}}),
+        spec=self_contained(
+            spec.model_copy(update={"params": {**spec.params, **values.written}}), checker
+        ),
         source=source,
         params=params,
         root=root,
-        ties=written_out(spec, root, expand=small),
+        ties=(*written_out(spec, root, expand=small), *ties_of_models(root)),
         step_axis=spec.step.axis if spec.step else None,
         inputs=root.inputs,
         outputs=root.gives(),
+        deploy=deployed(spec, root),
+        losses=loss_weights(spec, values, root, report),
         blocks=registry.added,
     )
+    check_objective(spec, graph, report)
     if graph.step_axis is not None:
         _check_step(graph, spec, checker)
     check_budgets(spec, graph, checker, findings, small=small)

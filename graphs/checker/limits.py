@@ -9,7 +9,7 @@ import networkx as nx
 
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import Finding, pointer
-from ...specs.form import BUDGETS, RepeatNode, Spec, Use, UseNode
+from ...specs.form import BUDGETS, AnyNode, RepeatNode, ShareNode, Spec, Use
 from ..cost.budgets import Measure, measured_flops, measured_state
 from ..cost.decode_state import blocks_without_formula
 from ..ir.graph import Graph
@@ -67,7 +67,9 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
     sizes: dict[str, int] = {}
     depths: dict[str, int] = {}
 
-    def measure(node: UseNode | RepeatNode, at: str) -> tuple[int, int]:
+    def measure(node: AnyNode, at: str) -> tuple[int, int]:
+        if isinstance(node, ShareNode):
+            return 1, 0
         if isinstance(node, RepeatNode):
             count = copies(values.resolve(node.repeat, at + pointer("repeat"))) or 1
             deep = max(depths.get(name, 0) for name in _templates_of(node, values.known))
@@ -120,8 +122,10 @@ def stand_ins(spec: Spec) -> frozenset[str]:
     return frozenset(replacing - {node.block for node in repeats})
 
 
-def _templates_of(node: Use | RepeatNode, params: Mapping[str, Any]) -> list[str]:
+def _templates_of(node: Use | RepeatNode | ShareNode, params: Mapping[str, Any]) -> list[str]:
     """Return every name that a node uses, slots included."""
+    if isinstance(node, ShareNode):
+        return []
     if isinstance(node, RepeatNode):
         return [node.block, *node.instead.values()]
     chosen = params.get(node.use[1:].strip()) if is_expression(node.use) else None

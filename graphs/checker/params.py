@@ -27,7 +27,7 @@ from ...specs.findings import (
     too_many,
     with_gap,
 )
-from ...specs.form import BUDGETS, Spec
+from ...specs.form import BUDGETS, Spec, holds_spec
 from ...specs.recovery.lost import NOTHING, Lost
 from ..cost.budgets import Measure
 
@@ -66,6 +66,9 @@ class Values:
             at: its JSON Pointer.
             shown: text that stands for the value in findings; by default, the value itself.
         """
+        if isinstance(value, dict) and isinstance(value.get("spec"), dict):
+            kept = {key: v for key, v in value.items() if key != "spec"}
+            return {"spec": value["spec"], **self.resolve(kept, at)}
         if isinstance(value, dict):
             return self._bounded(
                 {key: self.resolve(v, at + pointer(key)) for key, v in value.items()}, at
@@ -206,7 +209,12 @@ def evaluate_params(
                 problem=f"override '{name}' is not a param of the spec",
                 help=did_you_mean(name, spec.params),
             )
-    written = {**spec.params, **{k: v for k, v in overrides.items() if k in spec.params}}
+    written = {**spec.params}
+    for name, value in overrides.items():
+        if name in spec.params:
+            # The name of a spec replaces that of the held spec.
+            named = isinstance(value, str) and holds_spec(spec.params[name])
+            written[name] = {"spec": value} if named else value
     values = Values(written, report, overrides)
     for name in _order(written, report):
         values.known[name] = values.resolve(written[name], pointer("params", name))
@@ -216,7 +224,7 @@ def evaluate_params(
 def _names_inside(value: Any) -> Iterator[str]:
     """Yield the names that the expressions inside a JSON value read."""
     if isinstance(value, dict):
-        value = list(value.values())
+        value = [inner for key, inner in value.items() if key != "spec"]
     if isinstance(value, list | tuple):
         for inner in value:
             yield from _names_inside(inner)

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...specs.findings import did_you_mean, nearest, pointer, renamed, respelled
+from ...specs.findings import Finding, did_you_mean, nearest, pointer, renamed, respelled
 from ...specs.form import Template
+from ...specs.load import LoadedSpec
 from ...specs.recovery.lost import NOTHING, Lost
 from ...specs.text.edits import replacing
 from ..ir.block_type import Port, Registry
 from ..ir.dims import UNKNOWN
-from ..ir.graph import Scope
+from ..ir.graph import Graph, Scope
 from ..ir.stand_ins import MOST_VARIANTS, StandIn
 from ..ir.value_type import Bound, Misfit, ValueType, fit, free_names
 from .params import Report, Values
@@ -22,6 +23,15 @@ NO_ADAPTER = {
     ("f", "mask"): "a mask cannot be made from activations: wire a mask input",
 }
 """(given kind, wanted kind) to the help where no block converts one into the other."""
+
+
+def _no_models(*_: Any, **__: Any) -> tuple[Graph | None, list[Finding]]:
+    """Return no graph: this checker cannot check models."""
+    return None, []
+
+
+def _ignore(_: Finding) -> None:
+    """Do nothing."""
 
 
 @dataclass(slots=True)
@@ -73,6 +83,16 @@ class Checker:
     """The parts of the spec that could not be read."""
     idle_params: dict[str, dict[str, object]] = field(default_factory=dict)
     """Pointers of params that have no effect in one use of their scope, to the finding."""
+    source: str = ""
+    """File of the spec, next to which held specs are searched."""
+    analyse: Callable[..., tuple[Graph | None, list[Finding]]] = field(default=_no_models)
+    """Checks the model that a param holds."""
+    adopt: Callable[[Finding], None] = field(default=_ignore)
+    """Reports a finding that has its file."""
+    outer: tuple[str, ...] = ()
+    """Files of the specs that contain this one as a model."""
+    models: dict[str, LoadedSpec | None] = field(default_factory=dict)
+    """Param to the spec that it holds; None if it cannot be read."""
     active_params: set[str] = field(default_factory=set)
     """Pointers of params that have an effect in at least one use of their scope."""
 

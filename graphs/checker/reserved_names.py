@@ -13,7 +13,7 @@ from typing import Any
 
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import pointer
-from ...specs.form import BUDGETS, RepeatNode, Spec, Use, UseNode
+from ...specs.form import BUDGETS, AnyNode, RepeatNode, Spec, Use, UseNode
 from .params import Report
 
 MODULE_WORDS = frozenset(
@@ -76,7 +76,7 @@ def _refuse(report: Report, what: str, name: str, at: str) -> None:
 
 def names_read(spec: Spec) -> frozenset[str]:
     """Return every name that an expression or a type in a spec reads, valid or not."""
-    texts = [*spec.require]
+    texts = [*spec.require, *_expressions(spec.losses)]
     types = [*spec.inputs.values(), *spec.output_types.values()]
     texts += _expressions(spec.params)
     for template in spec.blocks.values():
@@ -88,11 +88,11 @@ def names_read(spec: Spec) -> frozenset[str]:
     return frozenset().union(*map(words_in, texts))
 
 
-def _of_nodes(nodes: Mapping[str, UseNode | RepeatNode]) -> Iterator[str]:
+def _of_nodes(nodes: Mapping[str, AnyNode]) -> Iterator[str]:
     for node in nodes.values():
         if isinstance(node, RepeatNode):
             yield from _expressions(node.repeat)
-        else:
+        elif isinstance(node, UseNode):
             yield from _of_use(node)
 
 
@@ -106,8 +106,9 @@ def _of_use(use: Use) -> Iterator[str]:
 def _expressions(value: Any) -> Iterator[str]:
     """Yield the expressions inside a JSON value."""
     if isinstance(value, dict):
-        for inner in value.values():
-            yield from _expressions(inner)
+        for key, inner in value.items():
+            if key != "spec":
+                yield from _expressions(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _expressions(inner)

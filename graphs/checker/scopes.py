@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from ...specs.expressions import words_in
 from ...specs.findings import did_you_mean, nearest, pointer, respelled, with_gap
-from ...specs.form import RepeatNode, UseNode
+from ...specs.form import AnyNode, RepeatNode, ShareNode, UseNode
 from ..ir.block_type import Port
 from ..ir.graph import BlockNode, Node, Scope, TemplateNode
 from ..ir.value_type import (
@@ -27,6 +27,7 @@ from ..ir.value_type import (
 from .block_params import refuse_params, template_named
 from .blocks import infer_part
 from .limits import DEEPEST
+from .models import infer_model, model_named
 from .params import MISSING
 from .ports import (
     Checker,
@@ -44,6 +45,8 @@ from .wiring import order_nodes, report_unknown, report_unused
 
 MOST_TYPED = 4_000
 """Maximum number of typed nodes; a template counts once for each combination of port types."""
+_SHAPES_SHOWN = 8
+"""Maximum number of weights that a finding about their shapes lists."""
 TYPE_HELP = "a type is a kind and its axes, such as 'f[B S 512]' or 'ids:37000[B T]'"
 
 
@@ -81,7 +84,7 @@ def type_of_text(checker: Checker, text: str, at: str) -> TypeRead | None:
 def infer_scope(
     checker: Checker,
     name: str,
-    nodes: Mapping[str, UseNode | RepeatNode],
+    nodes: Mapping[str, AnyNode],
     outputs: Mapping[str, str],
     inputs: Mapping[str, ValueType | None],
     at: str,
@@ -104,6 +107,8 @@ def infer_scope(
         The scope, without the nodes whose blocks are unknown.
     """
     absent = frozenset(absent)
+    shares = {key: node.share for key, node in nodes.items() if isinstance(node, ShareNode)}
+    nodes = _with_shared(checker, nodes, at)
     live = {key: _without(checker, absent, key, node, at) for key, node in nodes.items()}
     wanted, checker.wanted = checker.wanted, []
     order, live, guessed, cyclic = order_nodes(checker, live, inputs, at)
@@ -121,6 +126,8 @@ def infer_scope(
             if isinstance(node, RepeatNode)
             else _infer_use(checker, key, node, given, at + pointer("nodes", key))
         )
+        if key in shares and typed.node is not None:
+            typed = replace(typed, node=replace(typed.node, shares=shares[key]))
         if typed.node is None:
             checker.unplaced.add(at + pointer("nodes", key))
         else:
@@ -147,8 +154,57 @@ def infer_scope(
         names = {**dict.fromkeys(absent), **inputs}
         report_unused(checker, nodes, outputs, names, values, at)
     checker.wanted = wanted
+    _check_shared(checker, placed, at)
     known = {port: type_ for port, type_ in inputs.items() if type_ is not None}
     return Scope(name=name, inputs=known, outputs=ends, nodes=tuple(placed), doc=doc)
+
+
+def _with_shared(
+    checker: Checker, nodes: Mapping[str, AnyNode], at: str
+) -> dict[str, UseNode | RepeatNode]:
+    """Return the nodes of a scope, those that share a module as uses of its block."""
+    found: dict[str, UseNode | RepeatNode] = {}
+    owners = {key: node for key, node in nodes.items() if not isinstance(node, ShareNode)}
+    for key, node in nodes.items():
+        if not isinstance(node, ShareNode):
+            found[key] = node
+            continue
+        name, where = node.share, at + pointer("nodes", key, "share")
+        if name not in owners:
+            also = f"'{name}' shares the module of another node" if name in nodes else ""
+            checker.report(
+                code="N02",
+                at=where,
+                problem=also or f"there is no node '{name}' whose module could be shared",
+                help=did_you_mean(name, owners),
+                fix=respelled(where, name, owners),
+            )
+            name = nearest(name, owners) or next(iter(owners), "")
+        if name in owners:
+            found[key] = owners[name].model_copy(update={"in_": node.in_, "doc": node.doc})
+    return found
+
+
+def _check_shared(checker: Checker, nodes: Collection[Node], at: str) -> None:
+    """Report nodes that share a module whose weights have other shapes than they need."""
+    owners = {node.name: node for node in nodes if not node.shares}
+    for node in nodes:
+        if node.shares not in owners:
+            continue
+        needed, known = replace(node, shares="").weights(), owners[node.shares].weights()
+        if needed != known:
+            differ = [name for name in {**known, **needed} if known.get(name) != needed.get(name)]
+            checker.report(
+                code="W13",
+                at=at + pointer("nodes", node.name, "share"),
+                problem=f"'{node.name}' shares the module of '{node.shares}', but for its wires the"
+                " weights would have other shapes",
+                evidence=tuple(
+                    f"{name}  {[*known.get(name, ())]} and {[*needed.get(name, ())]}"
+                    for name in differ[:_SHAPES_SHOWN]
+                ),
+                help="wire values of the same widths and sizes",
+            )
 
 
 def _lacks_wires(checker: Checker, nodes: Mapping[str, UseNode | RepeatNode], at: str) -> bool:
@@ -226,6 +282,10 @@ def _resolves(
 
 
 def _infer_use(checker: Checker, key: str, node: UseNode, given: Reads, at: str) -> _Typed:
+    if model_named(checker, node):
+        made_model, outputs_of = infer_model(checker, key, node, given, at)
+        frozen = made_model and replace(made_model, frozen=node.frozen)
+        return _Typed(frozen, outputs_of)
     name = template_named(checker, node)
     if name:
         refuse_params(checker, node, name, at)
@@ -235,12 +295,22 @@ def _infer_use(checker: Checker, key: str, node: UseNode, given: Reads, at: str)
         ports = tuple(checker.templates[name].outputs)
         outputs = body.gives()
         return _Typed(
-            TemplateNode(name=key, at=at, wires=node.in_, outputs=outputs, body=body), ports
+            TemplateNode(
+                name=key,
+                at=at,
+                wires=node.in_,
+                outputs=outputs,
+                body=body,
+                frozen=node.frozen,
+            ),
+            ports,
         )
     part = infer_part(checker, node, given, at, wires_at=at + pointer("in"))
     if part is None:
         return _Typed(None, None)
-    made = BlockNode(name=key, at=at, wires=node.in_, outputs=part.outputs, part=part)
+    made = BlockNode(
+        name=key, at=at, wires=node.in_, outputs=part.outputs, part=part, frozen=node.frozen
+    )
     return _Typed(made, tuple(port.name for port in part.signature.outputs))
 
 

@@ -75,7 +75,7 @@ def diff(old: Graph, new: Graph) -> Diff:
         old: the old graph.
         new: the new graph.
     """
-    found = compare(canonical(old), canonical(new))
+    found = compare(canonical(old, models="templates"), canonical(new, models="templates"))
     sizes = default_sizes(old) | default_sizes(new)
     return Diff(
         names=(old.name, new.name),

@@ -78,6 +78,8 @@ def _lines(graph: Graph, tied: Mapping[str, int]) -> Iterator[Line]:
     depths: dict[str, int] = {}
     scopes = {"": graph.root}
     for visit in visits(graph.root):
+        if visit.parent is not None and not visit.parent.sets:
+            continue  # inside a node that applies the module of another
         around = visit.parent.path if visit.parent is not None else ""
         depth = depths[around] + 1 if visit.parent is not None else 0
         if visit.body is not None:
@@ -110,7 +112,7 @@ def _line(visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int]) -> Li
         total = each * visit.sets
         if isinstance(part, Part):
             params, shown = part.params.model_dump(), _shown_params(part)
-            weights = dict(part.block.weights(part.arguments))
+            weights = dict(part.block.weights(part.arguments)) if visit.sets else {}
     elif visit.kind == "index" and visit.body is not None:
         use, inputs, outputs = visit.body.name, visit.body.inputs, visit.body.gives()
         each = visit.body.parameters()
@@ -119,6 +121,7 @@ def _line(visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int]) -> Li
         repeat = visit.runs // around if visit.runs > around else None
     else:
         use = visit.body.name if visit.body is not None else ""
+        use = f"shares {node.shares}" if node.shares else use
         inputs = {port: scope.type_of(value) for port, value in node.wires.items()}
         outputs = node.outputs
         total = node.parameters() * visit.sets
@@ -126,7 +129,7 @@ def _line(visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int]) -> Li
         if isinstance(node, RepeatNode):
             repeat, copies = node.repeat, 1 if node.share else node.repeat
         differ = isinstance(node, RepeatNode) and bool(node.instead)
-        each = 0 if differ else total // (visit.sets * copies)
+        each = 0 if differ or not visit.sets else total // (visit.sets * copies)
     return Line(
         depth=depth,
         path=visit.path,

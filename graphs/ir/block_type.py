@@ -275,6 +275,9 @@ class BlockType:
     is_linear_map: bool = False
     """Whether it computes x W^T + b of its only port, from `weight` and `bias` (or None): the loss
     of a graph that ends in such a map can be fused with it."""
+    weighs: tuple[str, ...] = ()
+    """Input ports from which its `weight` method computes the weight of its first output,
+    a loss."""
     example: Mapping[str, Any] = field(default_factory=dict)
     """Smallest useful params."""
     example_inputs: Mapping[str, str] = field(default_factory=dict)

@@ -9,32 +9,51 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, Literal
 
 from ...specs.form import FORMAT
-from .graph import BlockNode, Filling, Graph, Node, RepeatNode, Scope, TemplatePart
+from .graph import (
+    BlockNode,
+    Filling,
+    Graph,
+    Node,
+    RepeatNode,
+    Scope,
+    TemplateNode,
+    TemplatePart,
+)
 from .traverse import walk
 
 Json = dict[str, Any]
 REPEAT_KEYS = ("repeat", "carry", "collect", "share")
 
 
-def canonical(graph: Graph) -> dict[str, Any]:
-    """Return the canonical form of a graph; checking it gives the same form again."""
-    names = _template_names(graph)
+def canonical(graph: Graph, *, models: Literal["params", "templates"] = "params") -> dict[str, Any]:
+    """Return the canonical form of a graph; checking it gives the same form again.
+
+    Args:
+        graph: a checked spec.
+        models: `params` writes the models of an objective as params that hold their specs, and
+            `templates` as templates, so that all paths can be compared with those of other graphs.
+    """
+    writer = _Writer(graph, models=models)
     spec = graph.spec
     full: dict[str, Any] = {"format": FORMAT, "name": spec.name, "doc": spec.doc}
     full["axes"] = dict(sorted(spec.axes.items()))
     full["inputs"] = {name: str(type_) for name, type_ in sorted(graph.inputs.items())}
     full["outputs"] = dict(sorted(spec.outputs.items()))
-    scopes = {
-        names[id(body)]: body for _, node in walk(graph.root) for _, body, _ in node.insides()
-    }
-    full["blocks"] = {name: _template(scope, names) for name, scope in sorted(scopes.items())}
-    full["nodes"] = _nodes(graph.root, names)
-    full["tie"] = [list(group) for group in graph.ties]
+    full["params"] = {writer.names[id(held)]: {"spec": canonical(held)} for held in writer.held}
+    scopes = {writer.names[id(body)]: body for body in writer.bodies}
+    full["blocks"] = {name: writer.template(scope) for name, scope in sorted(scopes.items())}
+    full["nodes"] = writer.nodes(graph.root)
+    full["tie"] = [
+        list(group) for group in graph.ties if not group[0].startswith(writer.inside or "/")
+    ]
     if graph.step_axis is not None:
         full["step"] = {"axis": graph.step_axis}
+    if graph.losses and any(map(_model, graph.root.nodes)):
+        full["deploy"] = graph.deploy or ""
+        full["losses"] = {name: w for name, w in sorted(graph.losses.items()) if w != 1.0}
     full["allow"] = sorted(spec.allow)
     return {key: value for key, value in full.items() if value not in ({}, [], "")}
 
@@ -51,73 +70,104 @@ def fingerprint_of(form: Json) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _template_names(graph: Graph) -> dict[int, str]:
-    """Return a name for each distinct template body, by its identity.
+class _Writer:
+    """Writes the nodes of a graph, with a name for each distinct template and held model.
 
     A generic template that is used with several types becomes several templates, numbered in
     the order of the paths that use them.
     """
-    names: dict[int, str] = {}
-    bodies = [
-        body
-        for _, node in sorted(walk(graph.root), key=lambda pair: pair[0])
-        for _, body, _ in node.insides()
-    ]
-    taken = {body.name for body in bodies}
-    seen: set[str] = set()
-    for body in bodies:
-        if id(body) in names:
-            continue
-        name, number = body.name, 2
-        while name in seen or (number > 2 and name in taken):  # noqa: PLR2004 - the first copy
-            name, number = f"{body.name}_{number}", number + 1
-        seen.add(name)
-        names[id(body)] = name
-    return names
+
+    def __init__(self, graph: Graph, *, models: str) -> None:
+        found = sorted(walk(graph.root), key=lambda pair: pair[0])
+        self.hold = models == "params"
+        closed = [path for path, node in found if self._held(node) or (self.hold and node.shares)]
+        self.inside = tuple(f"{path}." for path in closed)
+        """Beginnings of the paths inside held models."""
+        own = [node for path, node in found if not path.startswith(self.inside or "/")]
+        own = [node for node in own if not (self.hold and node.shares)]
+        self.held: list[Graph] = []
+        self.bodies: list[Scope] = []
+        self.names: dict[int, str] = {}
+        used: list[Scope | Graph] = []
+        for node in own:
+            model = self._held(node)
+            used += [model] if model else [body for _, body, _ in node.insides()]
+        taken = {_word(each) for each in used}
+        seen: set[str] = set()
+        for each in used:
+            if id(each) in self.names:
+                continue
+            name, number = _word(each), 2
+            while name in seen or (number > 2 and name in taken):  # noqa: PLR2004 - the first copy
+                name, number = f"{_word(each)}_{number}", number + 1
+            seen.add(name)
+            self.names[id(each)] = name
+            if isinstance(each, Scope):
+                self.bodies.append(each)
+            else:
+                self.held.append(each)
+
+    def _held(self, node: Node) -> Graph | None:
+        return _model(node) if self.hold else None
+
+    def template(self, scope: Scope) -> Json:
+        return {
+            "inputs": {name: str(type_) for name, type_ in sorted(scope.inputs.items())},
+            "outputs": dict(sorted(scope.outputs.items())),
+            "nodes": self.nodes(scope),
+        }
+
+    def nodes(self, scope: Scope) -> Json:
+        ordered = sorted(scope.nodes, key=lambda node: node.name)
+        return {node.name: self.node(node) for node in ordered}
+
+    def node(self, node: Node) -> Json:
+        wires = dict(sorted(node.wires.items()))
+        if node.shares and self.hold:
+            return {"share": node.shares, "in": wires}
+        more: Json = {"frozen": True} if node.frozen else {}
+        more |= {"shares": node.shares} if node.shares else {}
+        if isinstance(node, BlockNode):
+            return {**self.part(node.part), **more, "in": wires}
+        if (model := self._held(node)) is not None:
+            return {"use": f"={self.names[id(model)]}", **more, "in": wires}
+        name = self.names[id(node.body)]
+        if not isinstance(node, RepeatNode):
+            return {"use": name, **more, "in": wires}
+        others = {str(i): self.names[id(body)] for i, body in sorted(node.instead.items())}
+        ports = {"carry": sorted(node.carry), "collect": sorted(node.collect)}
+        rest = {"share": node.share, "instead": others}
+        kept = {key: value for key, value in {**ports, **rest, **more}.items() if value}
+        return {"repeat": node.repeat, "block": name, **kept, "in": wires}
+
+    def part(self, part: Filling) -> Json:
+        if isinstance(part, TemplatePart):
+            return {"use": self.names[id(part.body)]}
+        written: Json = {"use": part.block.key}
+        fields = type(part.params).model_fields
+        params = {
+            name: value
+            for name, value in sorted(part.params.model_dump(mode="json").items())
+            if value is not None or fields[name].default is not None
+        }
+        if params:
+            written["params"] = params
+        if part.fill:
+            fill = {slot: self.part(inner) for slot, inner in sorted(part.fill.items())}
+            written["fill"] = fill
+        return written
 
 
-def _template(scope: Scope, names: dict[int, str]) -> dict[str, Any]:
-    return {
-        "inputs": {name: str(type_) for name, type_ in sorted(scope.inputs.items())},
-        "outputs": dict(sorted(scope.outputs.items())),
-        "nodes": _nodes(scope, names),
-    }
+def _word(body: Scope | Graph) -> str:
+    """Return the name of a template, or a name for the param that holds a model."""
+    if isinstance(body, Scope):
+        return body.name
+    return "model_" + "".join(c if c.isalnum() and c.isascii() else "_" for c in body.name)[:50]
 
 
-def _nodes(scope: Scope, names: dict[int, str]) -> dict[str, Any]:
-    ordered = sorted(scope.nodes, key=lambda node: node.name)
-    return {node.name: _node(node, names) for node in ordered}
-
-
-def _node(node: Node, names: dict[int, str]) -> dict[str, Any]:
-    wires = dict(sorted(node.wires.items()))
-    if isinstance(node, BlockNode):
-        return {**_part(node.part, names), "in": wires}
-    name = names[id(node.body)]
-    if not isinstance(node, RepeatNode):
-        return {"use": name, "in": wires}
-    others = {str(index): names[id(body)] for index, body in sorted(node.instead.items())}
-    ports = {"carry": sorted(node.carry), "collect": sorted(node.collect)}
-    rest = {"share": node.share, "instead": others}
-    kept = {key: value for key, value in {**ports, **rest}.items() if value}
-    return {"repeat": node.repeat, "block": name, **kept, "in": wires}
-
-
-def _part(part: Filling, names: dict[int, str]) -> dict[str, Any]:
-    if isinstance(part, TemplatePart):
-        return {"use": names[id(part.body)]}
-    written: dict[str, Any] = {"use": part.block.key}
-    fields = type(part.params).model_fields
-    params = {
-        name: value
-        for name, value in sorted(part.params.model_dump(mode="json").items())
-        if value is not None or fields[name].default is not None
-    }
-    if params:
-        written["params"] = params
-    if part.fill:
-        written["fill"] = {slot: _part(inner, names) for slot, inner in sorted(part.fill.items())}
-    return written
+def _model(node: Node) -> Graph | None:
+    """Return the model that a node contains."""
+    return node.model if isinstance(node, TemplateNode) else None
 
 
 def scope_of(form: Json, template: str) -> Json:

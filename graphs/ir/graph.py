@@ -111,6 +111,15 @@ class _Placed:
     wires: Mapping[str, str]
     """Port to the value that it reads: `node.port`, or the name of an input."""
     outputs: Mapping[str, ValueType]
+    shares: str = ""
+    """Node of the scope whose module it applies again; then it has no weights of its own."""
+    frozen: bool = False
+    """Whether training leaves its weights as they are."""
+
+    @property
+    def module(self) -> str:
+        """Name of the node whose module it applies: its own, unless it shares another's."""
+        return self.shares or self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +144,11 @@ class BlockNode(_Placed):
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter of the block, by path from the node."""
-        return self.part.weights()
+        return {} if self.shares else self.part.weights()
 
     def parameters(self) -> int:
         """Return the number of parameters; a tied one counts at each place that it has."""
-        return sum(map(prod, self.part.weights().values()))
+        return sum(map(prod, self.weights().values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +156,9 @@ class TemplateNode(_Placed):
     """A node that is one template, used once."""
 
     body: Scope
-    """The inside of the template."""
+    """The inside of the template, or of the model."""
+    model: Graph | None = None
+    """The model that a param holds, with axes of its own; None for a template."""
 
     @property
     def steps(self) -> bool:
@@ -168,11 +179,11 @@ class TemplateNode(_Placed):
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter of the template, by path from the node."""
-        return self.body.weights()
+        return {} if self.shares else self.body.weights()
 
     def parameters(self) -> int:
         """Return the number of parameters; a tied one counts at each place that it has."""
-        return self.body.parameters()
+        return 0 if self.shares else self.body.parameters()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +253,8 @@ class RepeatNode(_Placed):
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every parameter of all copies, by path from the node."""
+        if self.shares:
+            return {}
         inner = {id(body): body.weights() for _, body, _ in self.insides()}
         return {
             f"{path}{name}": shape
@@ -251,6 +264,8 @@ class RepeatNode(_Placed):
 
     def parameters(self) -> int:
         """Return the number of parameters; a tied one counts at each place that it has."""
+        if self.shares:
+            return 0
         return sum(count * body.parameters() for _, body, count in self.insides())
 
 
@@ -293,6 +308,8 @@ class Scope:
         """Return the shape of one parameter without listing all of them; None if there is none."""
         name, _, rest = path.partition(".")
         node = next((node for node in self.nodes if node.name == name), None)
+        if node is not None and node.shares:
+            return None
         match node:
             case None:
                 return None
@@ -333,6 +350,10 @@ class Graph:
     step_axis: str | None
     inputs: Mapping[str, ValueType]
     outputs: Mapping[str, ValueType]
+    deploy: str | None = None
+    """In an objective: the node whose model a finished training leaves behind."""
+    losses: Mapping[str, float] = field(default_factory=dict)
+    """Output of kind `loss` to its weight in the sum of an objective."""
     blocks: tuple[BlockType, ...] = field(default=(), compare=False)
     """The block types that `blocks=` added to the registry for this graph."""
 
@@ -343,6 +364,12 @@ class Graph:
             for some in (self.inputs, self.outputs)
         )
         return f"<Graph {self.name}: {' -> '.join(ports)}; {self.parameters():,} parameters>"
+
+    def models(self) -> Iterator[tuple[TemplateNode, Graph]]:
+        """Yield the nodes of the root that contain a model of their own, and the model."""
+        for node in self.root.nodes:
+            if isinstance(node, TemplateNode) and node.model is not None and not node.shares:
+                yield node, node.model
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of every distinct parameter; tied ones have only their first path."""

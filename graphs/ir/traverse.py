@@ -56,7 +56,8 @@ class Visit:
     runs: int = 1
     """How often it runs in one forward pass."""
     sets: int = 1
-    """Number of sets of its weights; less than `runs` where copies share weights."""
+    """Number of sets of its weights; less than `runs` where copies share weights, and 0 where it
+    applies the module of another node."""
     parent: Visit | None = None
     """The enclosing visit."""
 
@@ -107,7 +108,9 @@ def _in_scope(scope: Scope, parent: Visit | None, module: str, copies: Copies) -
     before = parent.pieces if parent is not None else ()
     runs, sets = (parent.runs, parent.sets) if parent is not None else (1, 1)
     for node in scope.nodes:
-        path = module + node.name
+        if node.shares and copies == "weights":
+            continue
+        path = module + node.module
         visit = Visit(
             pieces=(*before, ("name", node.name)),
             module=path,
@@ -115,7 +118,7 @@ def _in_scope(scope: Scope, parent: Visit | None, module: str, copies: Copies) -
             part=node.part if isinstance(node, BlockNode) else None,
             body=None if isinstance(node, BlockNode) else node.body,
             runs=runs,
-            sets=sets,
+            sets=0 if node.shares else sets,
             parent=parent,
         )
         yield visit

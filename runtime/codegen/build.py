@@ -17,7 +17,7 @@ from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
 from ...specs.findings import InputError
 from ..spec.check import Source, graph_of
-from .generated import generated_module
+from .generated import generated_module, program_of
 from .module import lower
 from .plugin_trial import created, try_out
 
@@ -126,9 +126,11 @@ def tie(model: nn.Module) -> None:
 def initialize(model: nn.Module, seed: int) -> None:
     """Initialize every weight, with a separate generator for each module; not on device meta.
 
-    A tied weight is initialized only by its first owner.
+    A tied weight is initialized only by its first owner.  The weights of the model that an
+    objective deploys depend on their paths in that model, so they are those of the model alone.
     """
     seen: set[int] = set()
+    deployed = f"{program_of(model).graph.deploy}."
     for path, module in model.named_modules():
         draw = getattr(module, "initialize", None)
         if not callable(draw):
@@ -138,7 +140,7 @@ def initialize(model: nn.Module, seed: int) -> None:
             continue
         seen |= own
         generator = torch.Generator(device=_device(module))
-        generator.manual_seed(_seed(seed, path))
+        generator.manual_seed(_seed(seed, path.removeprefix(deployed)))
         with torch.no_grad():
             draw(generator)
 

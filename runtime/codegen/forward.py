@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 
 from ...graphs.checker.reserved_names import ARGUMENT_WORDS
-from ...graphs.ir.graph import BlockNode, Node, RepeatNode, Scope
+from ...graphs.ir.graph import BlockNode, Node, RepeatNode, Scope, TemplateNode
 from ...graphs.ir.value_type import KINDS, ValueType, dtype_of
 
 WIDTH = 100
@@ -72,6 +72,12 @@ def variables(scope: Scope) -> dict[str, str]:
     for name in scope.inputs:
         add(name, name)
     for node in scope.nodes:
+        if isinstance(node, TemplateNode) and node.model is not None:
+            add(node.name, node.name)
+            names |= {
+                f"{node.name}.{port}": f'{names[node.name]}["{port}"]' for port in node.outputs
+            }
+            continue
         for port in node.outputs:
             add(
                 f"{node.name}.{port}",
@@ -91,7 +97,9 @@ def call(target: str, node: Node, names: Mapping[str, str], given: Mapping[str, 
         names: value to local variable.
         given: port to value, or to a Python expression when the value has no variable.
     """
-    if isinstance(node, BlockNode):
+    if isinstance(node, TemplateNode) and node.model is not None:
+        order = []  # a model takes its inputs by name
+    elif isinstance(node, BlockNode):
         order = [p.name for p in node.part.signature.inputs if not p.optional]
     elif isinstance(node, RepeatNode) and node.instead:
         order = []  # templates may list their ports in different orders
@@ -106,6 +114,8 @@ def call(target: str, node: Node, names: Mapping[str, str], given: Mapping[str, 
 
 def targets(node: Node, names: Mapping[str, str]) -> str:
     """Return the variables that receive the outputs of a node, or of one copy of it."""
+    if isinstance(node, TemplateNode) and node.model is not None:
+        return names[node.name]
     ports = node.outputs if isinstance(node, BlockNode) else given_ports(node.body)
     collect = node.collect if isinstance(node, RepeatNode) else ()
     values = [_each(node, port) if port in collect else f"{node.name}.{port}" for port in ports]
@@ -120,7 +130,7 @@ def given_ports(scope: Scope) -> list[str]:
 def run_lines(node: Node, names: Mapping[str, str], indent: str) -> Iterable[str]:
     """Yield the lines that run a node for all positions."""
     if not isinstance(node, RepeatNode):
-        text = call(f"self.{node.name}", node, names, node.wires)
+        text = call(f"self.{node.module}", node, names, node.wires)
         yield f"{indent}{targets(node, names)} = {text}"
         return
     yield from loop_lines(node, names, node.wires, indent, step=False)
@@ -144,7 +154,7 @@ def loop_lines(
     for port in node.collect:
         yield f"{indent}{names[one.format(port)]} = []"
     inside = {p: one.format(p) if p in node.carry else value for p, value in wires.items()}
-    copies, states = f"self.{node.name}", f'state["{node.name}"]'
+    copies, states = f"self.{node.module}", f'state["{node.name}"]'
     if node.share and step:
         yield f"{indent}for layer_state in {states}:"
     elif node.share:

@@ -58,7 +58,11 @@ def generated_module(program: Program) -> ModuleType:
     Raises:
         InputError: the module of a block cannot be imported, created or called as the source does.
     """
-    base = f"weft_generated_{program.fingerprint[:16]}"
+    source = program.source
+    for inner in program.models:
+        made = generated_module(inner).__name__
+        source = source.replace(f"from {inner.module} import", f"from {made} import")
+    base = program.module
     name, number = base, 1
     while (known := sys.modules.get(name)) is not None:
         if _is_current(known, program.graph):
@@ -71,7 +75,7 @@ def generated_module(program: Program) -> ModuleType:
     vars(module)["__program__"] = program
     try:
         # The source is generated from a checked graph: names are identifiers, values literals.
-        exec(compile(program.source, file, "exec"), module.__dict__)
+        exec(compile(source, file, "exec"), module.__dict__)
     except ImportError as error:
         raise InputError(
             f"the module of a block cannot be imported: {error}",
@@ -85,8 +89,8 @@ def generated_module(program: Program) -> ModuleType:
     root.__call__ = checked_call(program.graph.inputs)
     for method in ("_apply", "load_state_dict") if program.graph.ties else ():
         setattr(root, method, _keeping_ties(getattr(nn.Module, method), program.graph.ties))
-    lines = program.source.splitlines(keepends=True)
-    linecache.cache[file] = (len(program.source), None, lines, file)
+    lines = source.splitlines(keepends=True)
+    linecache.cache[file] = (len(source), None, lines, file)
     sys.modules[name] = module
     return module
 

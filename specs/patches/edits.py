@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..findings import did_you_mean
-from ..form import RepeatNode, Template, UseNode
+from ..form import RepeatNode, ShareNode, Template, UseNode
 from .patch import INTERCEPTED, Patch
 from .sites import Site, is_repeat
 
@@ -301,6 +301,6 @@ _PARAM = 2
 _NO_WIRES = "a block in a slot has no wires"
 _KEYS = {
     field.alias or name
-    for form in (UseNode, RepeatNode, Template)
+    for form in (UseNode, RepeatNode, ShareNode, Template)
     for name, field in form.model_fields.items()
 }

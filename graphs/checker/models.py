@@ -1,0 +1,213 @@
+"""Models: type a node that contains the model which a param holds.
+
+The model is checked as a spec of its own, in its own axes.  Then its inputs are matched with the
+wires of the node like the ports of a template, which gives what its axes stand for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...specs.expressions import is_expression
+from ...specs.findings import (
+    Finding,
+    InputError,
+    SpecError,
+    did_you_mean,
+    pointer,
+    renamed,
+    respelled,
+)
+from ...specs.form import Spec, Use, UseNode, holds_spec
+from ...specs.held import KEYS, load_held
+from ...specs.load import LoadedSpec
+from ...specs.reader import shipped_names
+from ..ir.block_type import Port
+from ..ir.dims import UNKNOWN
+from ..ir.graph import Graph, TemplateNode
+from ..ir.renamed import in_axes
+from ..ir.value_type import substitute
+from .params import holds_missing
+from .ports import (
+    Checker,
+    Given,
+    Reads,
+    as_meant,
+    fit_ports,
+    report_unknown_ports,
+    report_unwired,
+)
+
+MOST_NESTED = 4
+"""Maximum number of models inside each other."""
+_INPUT = re.compile(r"\s*[a-z]+(?::(?P<size>[^\[\]]+))?\[(?P<axes>[^\[\]]*)\]")
+
+
+def model_named(checker: Checker, use: Use) -> str:
+    """Return the param that holds the model which a node uses, or ``""``."""
+    name = use.use[1:].strip() if is_expression(use.use) else ""
+    return name if holds_spec(checker.values.known.get(name)) else ""
+
+
+def infer_model(
+    checker: Checker, key: str, node: UseNode, given: Reads, at: str
+) -> tuple[TemplateNode | None, tuple[str, ...] | None]:
+    """Type a node that contains a model.
+
+    Args:
+        checker: the state that the scopes share.
+        key: the name of the node.
+        node: the node as written; its `use` names the param that holds the model.
+        given: port to the value that it reads.
+        at: JSON Pointer of the node.
+
+    Returns:
+        The node, or None after a mistake; and the names of its outputs, if they are known.
+    """
+    name = model_named(checker, node)
+    checker.values.read.add(name)
+    home, value = checker.values.place_of(name), checker.values.known[name]
+    if node.params or node.fill:
+        what = "params" if node.params else "fill"
+        checker.report(
+            code="N04",
+            at=at + pointer(what),
+            problem=f"a node with the model '{name}' takes no {what}",
+            help=f"set the params of the model in 'params' of '{name}'",
+        )
+    loaded = _loaded(checker, name, value, home)
+    if loaded is None:
+        return None, None
+    ports = tuple(loaded.recovered.outputs)
+    graph = _graph(checker, value, loaded, given, home)
+    if graph is None:
+        return None, ports
+    names = {axis: f"axis_{axis.lower()}" for axis in graph.spec.axes}
+    takes = [Port(port, substitute(type_, dict(names))) for port, type_ in graph.inputs.items()]
+    report_unknown_ports(checker, graph.inputs, given, name, at + pointer("in"))
+    before = checker.misfits
+    fitted = fit_ports(checker, takes, as_meant(takes, given), {}, name, at + pointer("in"))
+    report_unwired(checker, takes, given, name, at)
+    certain = fitted.certain(checker.misfits - before)
+    body = in_axes(graph.root, {axis: certain.get(free, UNKNOWN) for axis, free in names.items()})
+    made = TemplateNode(
+        name=key, at=at, wires=node.in_, outputs=body.gives(), body=body, model=graph
+    )
+    return made, ports
+
+
+def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) -> LoadedSpec | None:
+    """Load the spec of a model once, and report why it cannot be loaded."""
+    if name in checker.models:
+        return checker.models[name]
+    checker.models[name] = None
+    found: LoadedSpec | None = None
+    for extra in (word for word in value if word not in KEYS):
+        checker.report(
+            code="P03",
+            at=home + pointer(extra),
+            problem=f"a param that holds a spec has no key '{extra}'",
+            help=did_you_mean(extra, KEYS),
+            fix=renamed(home + pointer(extra), extra, KEYS, value),
+        )
+    if len(checker.outer) >= MOST_NESTED:
+        checker.report(
+            code="W06",
+            at=home,
+            problem=f"models are nested more than {MOST_NESTED} levels deep",
+            help="wire the models side by side",
+        )
+        return None
+    if holds_missing(value) or not isinstance(value.get("params", {}), dict):
+        return None
+    try:
+        found = load_held(value, checker.source)
+    except SpecError as error:
+        for finding in error.findings:
+            checker.adopt(replace(finding, placed=True))
+        return None
+    except InputError as error:
+        checker.report(code="N08", at=home + pointer("spec"), problem=str(error)[:200])
+        return None
+    if found is None:
+        known = shipped_names("models", "variants")
+        named = str(value["spec"])
+        checker.report(
+            code="N08",
+            at=home + pointer("spec"),
+            problem=f"unknown spec '{named}'",
+            help=did_you_mean(named, known),
+            fix=respelled(home + pointer("spec"), named, known),
+        )
+    checker.models[name] = found
+    return found
+
+
+def _graph(
+    checker: Checker, value: Mapping[str, Any], loaded: LoadedSpec, given: Reads, home: str
+) -> Graph | None:
+    """Return the graph of a model with its params, or None if it has mistakes, reported."""
+    spec = loaded.recovered
+    params = {**value.get("params", {})}
+    for key in [key for key in params if key not in spec.params]:
+        del params[key]
+        where = home + pointer("params", key)
+        checker.report(
+            code="P04",
+            at=where,
+            problem=f"'{key}' is not a param of '{spec.name}'",
+            help=did_you_mean(key, spec.params),
+            fix=renamed(where, key, spec.params, value.get("params", {})),
+        )
+    params |= sizes_of_wires(spec, params, given)
+    own = replace(loaded, overrides=params)
+    graph, findings = checker.analyse(
+        spec,
+        checker.registry,
+        params,
+        source=loaded.source,
+        lost=loaded.lost,
+        outer=(*checker.outer, checker.source),
+    )
+    for finding in [*loaded.mistakes, *(own.place(each) for each in findings)]:
+        _adopt(checker, finding, own, home)
+    return None if loaded.mistakes else graph
+
+
+def _adopt(checker: Checker, finding: Finding, model: LoadedSpec, home: str) -> None:
+    """Report a finding about a model: in its file, or at the param that sets a wrong value."""
+    _, name, *_ = [*finding.at.split("/", 2)[1:], "", ""]
+    if finding.source != model.source and name in model.overrides:
+        checker.report(
+            code=finding.code,
+            at=home + finding.at,
+            problem=finding.problem,
+            evidence=finding.evidence,
+            help=finding.help,
+        )
+    else:
+        checker.adopt(replace(finding, placed=True))
+
+
+def sizes_of_wires(spec: Spec, params: Mapping[str, Any], given: Reads) -> dict[str, int]:
+    """Return the params of a model that are sizes of its inputs, from the values wired to them.
+
+    Args:
+        spec: the spec of the model.
+        params: params that are set, which do not follow the wires.
+        given: input to the value wired to it.
+    """
+    found: dict[str, int] = {}
+    for port, text in spec.inputs.items():
+        read, parts = given.get(port), _INPUT.match(text)
+        if not isinstance(read, Given) or parts is None:
+            continue
+        pairs = [(parts["size"], read.type.size)]
+        pairs += zip(parts["axes"].split()[::-1], read.type.axes[::-1], strict=False)
+        for word, size in pairs:
+            if word in spec.params and word not in params and isinstance(size, int):
+                found[word] = max(size, found.get(word, 0))
+    return found

@@ -1,0 +1,203 @@
+"""Objectives: check a spec whose outputs are losses, and the models in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import prod
+
+from ...specs.findings import did_you_mean, pointer, respelled
+from ...specs.form import Spec
+from ...specs.held import inlined
+from ..ir.graph import Graph, Node, Scope, TemplateNode
+from ..ir.traverse import Visit, scopes, visits
+from .params import MISSING, Report, Values
+from .ports import Checker
+
+
+def self_contained(spec: Spec, checker: Checker) -> Spec:
+    """Return a spec in which complete specs replace the names of the specs that params hold."""
+    params = {
+        name: inlined(spec.params[name], checker.source)
+        for name, loaded in checker.models.items()
+        if loaded is not None and not loaded.mistakes and isinstance(spec.params.get(name), dict)
+    }
+    return spec.model_copy(update={"params": {**spec.params, **params}}) if params else spec
+
+
+def ties_of_models(root: Scope) -> tuple[tuple[str, ...], ...]:
+    """Return the tied parameters of the models in a graph, by their paths in the graph."""
+    if not any(model_of(node) for scope in scopes(root) for node in scope.nodes):
+        return ()
+    return tuple(
+        tuple(f"{visit.module}.{path}" for path in group)
+        for visit in visits(root, "weights")
+        if visit.kind == "name" and not _in_model(visit)
+        for group in _ties(visit.node)
+    )
+
+
+def _ties(node: Node) -> tuple[tuple[str, ...], ...]:
+    model = model_of(node)
+    return model.ties if model else ()
+
+
+def model_of(node: Node) -> Graph | None:
+    """Return the model that a node contains, or None."""
+    return node.model if isinstance(node, TemplateNode) else None
+
+
+def _in_model(visit: Visit) -> bool:
+    """Return whether a visit is inside a model."""
+    around = visit.parent
+    while around is not None:
+        if model_of(around.node):
+            return True
+        around = around.parent
+    return False
+
+
+def deployed(spec: Spec, root: Scope) -> str | None:
+    """Return the node whose model training leaves behind: the only one that it can be, or none."""
+    models = [node.name for node in _trained(root)]
+    if spec.deploy is not None:
+        return spec.deploy if spec.deploy in models else None
+    return models[0] if len(models) == 1 else None
+
+
+def _trained(root: Scope) -> Iterator[Node]:
+    """Yield the nodes with models that train."""
+    for node in root.nodes:
+        if model_of(node) and not node.shares and not node.frozen:
+            yield node
+
+
+def loss_weights(spec: Spec, values: Values, root: Scope, report: Report) -> dict[str, float]:
+    """Return the weight of every loss, and report weights that are not numbers."""
+    losses = [name for name, type_ in root.gives().items() if type_.kind == "loss"]
+    weights = dict.fromkeys(losses, 1.0)
+    for name, text in spec.losses.items():
+        at = pointer("losses", name)
+        value = values.resolve(text, at)
+        if name not in spec.outputs or (name in root.outputs and name not in weights):
+            report(
+                code="O02",
+                at=at,
+                problem=f"'{name}' is not a loss: no output of kind 'loss' has this name",
+                help=did_you_mean(name, losses),
+                fix=respelled(at, name, losses),
+            )
+        elif value is not MISSING and name in weights:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                report(
+                    code="O02",
+                    at=at,
+                    problem=f"the weight of loss '{name}' is not a number",
+                    help="write a number, such as 0.5, or an expression that reads a param",
+                )
+            else:
+                weights[name] = float(value)
+    return weights
+
+
+def check_objective(spec: Spec, graph: Graph, report: Report) -> None:
+    """Report what is wrong with the losses and the models of an objective."""
+    trained = [node.name for node in _trained(graph.root)]
+    if spec.deploy is not None and spec.deploy not in trained and spec.deploy in spec.nodes:
+        placed = any(node.name == spec.deploy for node in graph.root.nodes)
+        if placed:
+            report(
+                code="O01",
+                at="/deploy",
+                problem=f"node '{spec.deploy}' has no model that trains",
+                help="name a node that uses a param with a spec, and that is not frozen",
+            )
+    elif spec.deploy is not None and spec.deploy not in spec.nodes:
+        report(
+            code="O01",
+            at="/deploy",
+            problem=f"there is no node '{spec.deploy}' to deploy",
+            help=did_you_mean(spec.deploy, trained),
+            fix=respelled("/deploy", spec.deploy, trained),
+        )
+    if not trained:
+        return
+    complete = graph.outputs.keys() == spec.outputs.keys()
+    if graph.step_axis is not None:
+        report(
+            code="O05",
+            at="/step",
+            problem="a spec that decodes step by step cannot hold a model in a param",
+            help="import it as a template, with 'spec' in 'blocks', or remove 'step'",
+        )
+    elif complete and not graph.losses and (spec.deploy or spec.losses):
+        report(
+            code="O03",
+            at="/outputs",
+            problem="none of the outputs of this objective is a loss",
+            help="add an output that reads a loss block, such as cross_entropy@1",
+        )
+    if graph.losses:
+        for node in _trained(graph.root):
+            _check_outputs(graph.root, node, report)
+
+
+def _check_outputs(root: Scope, node: Node, report: Report) -> None:
+    """Report outputs of a model that nothing reads although they have parameters of their own."""
+    model = model_of(node)
+    if model is None:
+        return
+    names = {each.name for each in root.nodes if each.module == node.name}
+    wires = {value for each in root.nodes for value in each.wires.values()}
+    wires |= set(root.outputs.values())
+    unread = [
+        port
+        for port, type_ in model.outputs.items()
+        if type_.kind != "loss" and not any(f"{name}.{port}" in wires for name in names)
+    ]
+    read = [port for port in model.outputs if port not in unread]
+    used = _behind(model.root, read)
+    for port in unread:
+        own = _behind(model.root, [port]) - used
+        size = sum(
+            prod(shape)
+            for inner in model.root.nodes
+            if inner.name in own
+            for shape in inner.weights().values()
+        )
+        if size:
+            report(
+                code="O04",
+                at=node.at,
+                problem=f"nothing reads output '{port}' of '{node.name}', so that its"
+                f" {size:,} parameters do not train",
+                help=f"wire '{node.name}.{port}' to a loss, or use a model without this output",
+            )
+
+
+def _behind(scope: Scope, ports: Iterable[str]) -> set[str]:
+    """Return the nodes that some outputs of a scope depend on."""
+    nodes = {node.name: node for node in scope.nodes}
+    waiting = [scope.outputs[port].partition(".")[0] for port in ports if port in scope.outputs]
+    found: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in nodes and name not in found:
+            found.add(name)
+            waiting += [value.partition(".")[0] for value in nodes[name].wires.values()]
+    return found
+
+
+def auxiliary_losses(graph: Graph) -> list[tuple[str, str]]:
+    """Return the losses of models that the objective does not wire: node and output.
+
+    Training adds them to its losses, such as the load balancing of experts.
+    """
+    wires = {value for node in graph.root.nodes for value in node.wires.values()}
+    wires |= set(graph.root.outputs.values())
+    return [
+        (node.name, port)
+        for node in graph.root.nodes
+        if model_of(node) is not None and not node.frozen
+        for port, type_ in node.outputs.items()
+        if type_.kind == "loss" and f"{node.name}.{port}" not in wires
+    ]

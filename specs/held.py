@@ -1,0 +1,63 @@
+"""Specs in params: a param of an objective holds the spec of a model.
+
+`"params": {"model": {"spec": "transformer-base", "params": {"layers": 2}}}` names a shipped spec or
+one in the folder of the file; a complete spec may stand in place of the name, as in checkpoints.
+A `patch` changes the spec as in a file that extends it.  A node with `"use": "=model"` contains
+the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .form import FORMAT, holds_spec
+from .inherit import parent_of
+from .load import LoadedSpec, load, load_as
+
+KEYS = ("spec", "params", "patch")
+"""Keys of a value that holds a spec."""
+
+
+def inlined(value: Any, source: str) -> Any:
+    """Return the value of a param with the held spec written out, and those inside it.
+
+    Args:
+        value: the value of a param, of which the specs can be loaded.
+        source: the file that contains it.
+    """
+    loaded = load_held(value, source) if holds_spec(value) else None
+    if loaded is None:
+        return value
+    spec = loaded.value()
+    if "params" in spec:
+        inner = {key: inlined(each, loaded.source) for key, each in spec["params"].items()}
+        spec["params"] = inner
+    return {**{key: each for key, each in value.items() if key == "params"}, "spec": spec}
+
+
+def load_held(value: Mapping[str, Any], source: str) -> LoadedSpec | None:
+    """Load the spec that a param holds, without the params that are set next to it.
+
+    Args:
+        value: the value of the param.
+        source: the file that contains it.
+
+    Returns:
+        The spec; None if no spec has this name.
+
+    Raises:
+        InputError: the file cannot be read.
+        SpecError: the file cannot be read as a spec at all, or the patch is wrong.
+    """
+    named, patch = value["spec"], value.get("patch")
+    if isinstance(named, dict):
+        return load_as({**named, **({"patch": patch} if patch else {})}, source)
+    path = parent_of(str(named), Path(source))
+    if path is None:
+        return None
+    if not patch:
+        return load(path)
+    child = {"format": FORMAT, "name": path.stem, "extends": str(named), "patch": patch}
+    return load_as(child, source)
