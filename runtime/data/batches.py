@@ -25,8 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...specs.findings import InputError
-from .mixture import rows_of_epoch
+from .planning import Rows, plan_rows, plan_rows_in_order, stream_plans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,12 +33,7 @@ if TYPE_CHECKING:
     from .settings import BatchSettings
     from .shards.corpus import Corpus
 
-Rows = NDArray[np.int64]
-"""Row numbers in a corpus."""
 Item = TypeVar("Item")
-
-_WIDE = 1 << 31
-"""Greater than any length; combines two lengths into one sort key."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +93,7 @@ def plan_epoch(
     epoch: int,
     rows: Rows | None = None,
 ) -> list[Rows]:
-    """Return the batches of one epoch, each an array of rows.
-
-    Rows are shuffled, split into pools, sorted within each pool by the longer
-    side and then by the difference of the sides, and split into batches; then the
-    batches are shuffled.  The difference is sorted alternately in ascending and
-    descending order, so neighbors are also similar where the longer side changes.
+    """Return the batches of one epoch, each an array of rows; see `plan_rows`.
 
     Args:
         source_lengths: source tokens without the end token; shape (pairs,).
@@ -118,35 +107,8 @@ def plan_epoch(
     Raises:
         InputError: a pair is longer than the token limit of a batch; no pair is dropped.
     """
-    source, target = _ended(source_lengths), _ended(target_lengths)
-    widest = np.maximum(source, target)
-    pairs = len(widest)
-    if pairs == 0:
-        return []
-    longest = int(widest.max())
-    if longest > settings.tokens:
-        msg = (
-            f"pair {int(widest.argmax())} has {longest} tokens,"
-            f" more than the batch limit of {settings.tokens}"
-        )
-        raise InputError(
-            msg,
-            help=f"set batch tokens to at least {longest},"
-            f" or filter max_length to at most {settings.tokens - 1}",
-        )
-    # numpy seeds cannot be negative, torch seeds can.
-    random = np.random.default_rng((seed % (1 << 64), epoch))
-    order = random.permutation(pairs if rows is None else rows)
-    per_batch = settings.tokens / float(widest.mean())
-    if settings.max_sentences is not None:
-        per_batch = min(per_batch, settings.max_sentences)
-    size = max(1, round(settings.pool * per_batch))
-    batches: list[Rows] = []
-    for start in range(0, len(order), size):
-        pool = order[start : start + size]
-        pool = pool[_by_length(source[pool], target[pool])]
-        batches += _cut(pool, widest[pool], settings)
-    return [batches[index] for index in random.permutation(len(batches))]
+    lengths = _ended(source_lengths), _ended(target_lengths)
+    return plan_rows(lengths, settings, seed, epoch, count=len(source_lengths), rows=rows)
 
 
 def plan_in_order(
@@ -157,9 +119,8 @@ def plan_in_order(
     A pair that exceeds the token limit becomes a batch of its own, because
     evaluation must not drop text.
     """
-    source, target = _ended(source_lengths), _ended(target_lengths)
-    order = _by_length(source, target).astype(np.int64)
-    return _cut(order, np.maximum(source, target)[order], settings)
+    lengths = _ended(source_lengths), _ended(target_lengths)
+    return plan_rows_in_order(lengths, settings, count=len(source_lengths))
 
 
 def collate(corpus: Corpus, rows: Rows, pad: int, eos: int) -> Batch:
@@ -241,27 +202,7 @@ def stream_rows(
         InputError: the corpus is empty, a pair does not fit, or the epoch has
             fewer batches than `position`.
     """
-    if len(corpus) == 0:
-        msg = "no pairs to train on"
-        raise InputError(
-            msg,
-            place=str(corpus.folder),
-            help="check the filter's report; relax the filter or use other files",
-        )
-    while True:
-        rows = rows_of_epoch(corpus.parts, seed, epoch) if corpus.parts else None
-        plan = plan_epoch(corpus.source_lengths, corpus.target_lengths, settings, seed, epoch, rows)
-        if position > len(plan):
-            msg = f"cannot resume at batch {position}: epoch {epoch} has {len(plan)} batches"
-            raise InputError(
-                msg,
-                place=str(corpus.folder),
-                help="resume with the data and batch settings of the original run",
-            )
-        while position < len(plan):
-            position += 1
-            yield epoch, position, plan[position - 1]
-        epoch, position = epoch + 1, 0
+    return stream_plans(corpus, settings, seed, epoch=epoch, position=position)
 
 
 def in_order(corpus: Corpus, settings: BatchSettings, pad: int, eos: int) -> Iterator[Batch]:
@@ -322,31 +263,3 @@ def prefetch(items: Iterator[Item], depth: int = 4) -> Iterator[Item]:
 def _ended(lengths: NDArray[Any]) -> NDArray[np.int64]:
     """Return lengths including the end token."""
     return np.asarray(lengths).astype(np.int64) + 1
-
-
-def _by_length(source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Sort by the longer side, then by the difference, alternately ascending and descending."""
-    widest, difference = np.maximum(source, target), source - target
-    ties = np.where(widest % 2 == 0, difference, -difference)
-    return np.argsort(widest * _WIDE + ties, kind="stable")
-
-
-def _cut(rows: Rows, widest: NDArray[np.int64], settings: BatchSettings) -> list[Rows]:
-    """Split rows into batches in the given order, each as large as the limits allow.
-
-    Args:
-        rows: rows in the order in which they are split.
-        widest: longer side of each row, including the end token; same shape, ascending.
-        settings: limits; a single row that exceeds them becomes a batch of its own.
-    """
-    most = len(rows) if settings.max_sentences is None else settings.max_sentences
-    batches, start = [], 0
-    while start < len(rows):
-        # The shortest row gives an upper bound; the longest row of the batch decides.
-        capacity = max(1, min(most, settings.tokens // int(widest[start])))
-        longest = widest[start : start + capacity]
-        sizes = longest * np.arange(1, len(longest) + 1)
-        fits = max(1, int(np.count_nonzero(sizes <= settings.tokens)))
-        batches.append(rows[start : start + fits])
-        start += fits
-    return batches

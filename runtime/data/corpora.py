@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,16 +49,36 @@ def fetched(files: Files, log: Callable[[str], None] | None = None) -> list[tupl
     """
     if files.languages is None:
         return []
+    return fetched_corpora(files.mtdata, files.languages, files.digests, log)
+
+
+def fetched_corpora(
+    names: Sequence[str],
+    languages: tuple[str, str],
+    digests: Mapping[str, str],
+    log: Callable[[str], None] | None = None,
+) -> list[tuple[Path, Path]]:
+    """Return the source and target file of each named corpus, as `fetched` does.
+
+    Args:
+        names: names of the corpora.
+        languages: source and target language.
+        digests: required SHA-256 of corpora, by name.
+        log: called with a message for each corpus that is fetched.
+
+    Raises:
+        InputError: as for `fetched`.
+    """
     write_log = log or (lambda _: None)
     found = []
-    for name in files.mtdata:
-        folder = cache_folder() / "corpora" / f"{name}.{'-'.join(files.languages)}"
+    for name in names:
+        folder = cache_folder() / "corpora" / f"{name}.{'-'.join(languages)}"
         note = _kept(folder)
         if note is None:
             write_log(f"fetching {name} through {LIBRARY}")
-            note = _fetch(name, files.languages, folder)
+            note = _fetch(name, languages, folder)
             write_log(f"{name}: {note['lines']:,} pairs in {folder}")
-        wanted = files.digests.get(name)
+        wanted = digests.get(name)
         if wanted is not None and wanted != note["sha256"]:
             raise InputError(
                 f"corpus '{name}' does not have the digest given in the run, but {note['sha256']}",

@@ -6,7 +6,7 @@ an optional dependency.  It is used to continue prompts; models trained here use
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from ...specs.findings import InputError
@@ -74,6 +74,15 @@ class HubTokenizer:
         while ids and ids[-1] in self._ends and ids != [ids[0]]:
             ids = ids[:-1]
         return ids
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, without special tokens."""
+        found = self._model.encode_batch(list(texts), add_special_tokens=False)
+        return [list(one.ids) for one in found]
+
+    def ids_of(self, pieces: Iterable[str]) -> list[int | None]:
+        """Return the id of each piece; None for unknown pieces."""
+        return [self._model.token_to_id(piece) for piece in pieces]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids without special tokens; broken characters become U+FFFD."""

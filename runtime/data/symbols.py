@@ -112,7 +112,7 @@ class Symbols:
         return hashlib.sha256(self.bytes + spelled).hexdigest()
 
     @classmethod
-    def from_bytes(cls, data: Content, source: Tokenizer, place: str = "") -> Symbols:
+    def from_bytes(cls, data: Content, source: Tokenizer | None, place: str = "") -> Symbols:
         """Load a serialized vocabulary.
 
         Args:
@@ -134,6 +134,9 @@ class Symbols:
         if not (known and sound and isinstance(spelled, bool)):
             msg = "symbol file is damaged or has another version"
             raise InputError(msg, place=place, help="prepare the data again")
+        if spelled and source is None:
+            msg = "symbol file needs the tokenizer that spells other tokens"
+            raise InputError(msg, place=place, help="name it as 'spelling'")
         return cls(symbols, source if spelled else None)
 
     def encode(self, text: str) -> list[int]:
@@ -212,7 +215,7 @@ def count_symbols(lines: Iterable[str]) -> Counter[str]:
     return counts
 
 
-def open_symbols(path: Path, source: Tokenizer) -> Symbols:
+def open_symbols(path: Path, source: Tokenizer | None) -> Symbols:
     """Read a symbol file.
 
     Raises:

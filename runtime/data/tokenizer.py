@@ -12,11 +12,16 @@ import hashlib
 import io
 import os
 import re
+import threading
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from sentencepiece import (
+    SentencePieceProcessor,
+    SentencePieceTrainer,
+    set_random_generator_seed,
+)
 
 from ...specs.findings import InputError, did_you_mean
 from .settings import SPECIAL_TOKENS, TokenizerSettings
@@ -40,6 +45,9 @@ ERRORS_ONLY = 2
 
 RESERVED = str.maketrans({"\u2585": " ", "\0": " "})
 """Characters that would make SentencePiece skip a training sentence."""
+
+_SAMPLING = threading.Lock()
+"""Held while a text is split at random."""
 
 
 class Tokenizer:
@@ -151,6 +159,20 @@ class Tokenizer:
             ) from error
         ids = self._model.encode(given, out_type=int, num_threads=threads or -1)
         return cast("list[list[int]]", ids)
+
+    def sample(self, text: str, amount: float, seed: int) -> list[int]:
+        """Return the ids of a text that is split at random, determined by the seed.
+
+        Args:
+            text: text without line feeds.
+            amount: of a `bpe` model, the probability of skipping a merge; of a `unigram` model,
+                the smoothing of the probabilities of all splits.
+            seed: seed of the split, less than 2**32.
+        """
+        with _SAMPLING:  # the seed belongs to the whole process
+            set_random_generator_seed(seed)
+            ids = self._model.encode(text, enable_sampling=True, alpha=amount, nbest_size=-1)
+        return cast("list[int]", ids)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids up to the first end token, without padding and beginning.

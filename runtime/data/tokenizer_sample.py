@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import islice, zip_longest
 from random import Random
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ def sampled(
     lines: Sequence[int],
     most: int,
     tell: Callable[[int], None],
+    *,
+    escaped: bool = False,
 ) -> Iterator[str]:
     """Yield all lines, or a random sample of `most` lines, in file order with sides alternating.
 
@@ -32,6 +35,7 @@ def sampled(
         lines: number of lines in each file, per group.
         most: maximum number of lines to yield.
         tell: progress callback, called with the number of lines done per side.
+        escaped: whether each line is a JSON string.
 
     Raises:
         InputError: a file cannot be read, or a sampled line is not UTF-8.
@@ -51,6 +55,7 @@ def sampled(
             for row, raws in enumerate(rows):
                 for side, raw in enumerate(raws):
                     if every or row * len(group) + side in chosen:
-                        yield decode(raw, group[side], start + row + 1)
+                        line = start + row + 1
+                        yield json.loads(raw) if escaped else decode(raw, group[side], line)
             block, seen, done = block + 1, seen + size, done + pairs
             tell(done)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ...graphs.ir.graph import Graph
     from ..data.prepare import Prepared
-    from ..data.readers import Reading
+    from ..data.readers.pairs import Reading
     from ..data.settings import TokenizerSettings
     from ..data.symbols import Vocabulary
     from ..train.run import Run
@@ -120,7 +120,7 @@ def make_task(run: Run, prepared: Prepared, graph: Graph) -> Translation:
 
 def reading_of(run: Run) -> Reading:
     """Return the reader of a run's files."""
-    from ..data.readers import Parallel
+    from ..data.readers.pairs import Parallel
 
     if run.task != "parsing":
         return Parallel()

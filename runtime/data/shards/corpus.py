@@ -1,12 +1,11 @@
-"""Memory-mapped tokenized parallel corpus on disk.
+"""Memory-mapped prepared data on disk: a table of columns.
 
-A corpus is a folder of five files; numbers are little-endian:
+A corpus is a folder; numbers are little-endian:
 
-    source.bin, target.bin          concatenated ids of all sentences,
-                                    uint16 or uint32, without end tokens
-    source.offsets, target.offsets  int64, pairs + 1: where each sentence
-                                    begins in its .bin, and where the last ends
-    header.json                     format, counts, dtype, tokenizers
+    NAME.bin, NAME.offsets   ids of a text column: the concatenated ids of all rows, uint16 or
+                             uint32, without end tokens; see `arrays.py`
+    NAME.FIELD.bin, ...      arrays of other columns, and other arrays of text columns
+    header.json              format, counts, dtype of ids, tokenizers, types of the other arrays
 
 The files are mapped into memory, so a corpus of any size opens immediately and the
 operating system reads only the used parts.
@@ -15,7 +14,6 @@ operating system reads only the used parts.
 from __future__ import annotations
 
 import json
-from array import array
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +24,7 @@ import numpy as np
 from ....specs.findings import InputError
 from ..folders import building
 from ..mixture import Part
+from .arrays import AGAIN, Array, ArrayWriter, Field, damaged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,12 +35,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 HEADER = "header.json"
 SIDES = ("source", "target")
-FLUSH = 1 << 20
-"""Numbers buffered in memory before they are written."""
-OFFSET = np.dtype("<i8")
-AGAIN = "delete the folder and prepare the data again"
-STRIDE = 1 << 20
-"""Offsets per block when computing lengths."""
 
 
 def id_dtype(vocab_size: int) -> np.dtype[Any]:
@@ -50,31 +43,41 @@ def id_dtype(vocab_size: int) -> np.dtype[Any]:
 
 
 class CorpusWriter:
-    """Context manager that writes a corpus pair by pair, in bounded memory.
+    """Context manager that writes a corpus row by row, in bounded memory.
 
     The folder appears when the block ends; if the block raises, it is not created.
     """
 
     def __init__(
-        self, folder: str | Path, *, vocab_size: int, tokenizers: Mapping[str, str] | None = None
+        self,
+        folder: str | Path,
+        *,
+        vocab_size: int,
+        tokenizers: Mapping[str, str] | None = None,
+        columns: Sequence[str] = SIDES,
+        fields: Mapping[str, Field] | None = None,
     ) -> None:
         """Initialize the writer.
 
         Args:
             folder: output folder; an older corpus there is replaced.
-            vocab_size: upper bound of the ids of both sides; selects 2 or 4 bytes per id.
-            tokenizers: digest of the tokenizer of each side.
+            vocab_size: upper bound of the ids of all text columns; selects 2 or 4 bytes per id.
+            tokenizers: digest of the tokenizer of each text column.
+            columns: names of the text columns.
+            fields: types of the other arrays, by name.
         """
         self.folder = Path(folder)
         self.vocab_size = vocab_size
         self.report: dict[str, object] = {}
         """Report stored in the header; may be set at any time before the block ends."""
         self.parts: Sequence[Part] = ()
-        """Pairs and weight of each file if files have weights; may be set until the block ends."""
+        """Rows and weight of each file if files have weights; may be set until the block ends."""
+        self.arrays: dict[str, ArrayWriter] = {}
+        """Writers of all arrays, by name; available inside the block."""
+        self._columns, self._fields = tuple(columns), dict(fields or {})
         self._dtype = id_dtype(vocab_size).str
         self._tokenizers = dict(tokenizers or {})
         self._open = ExitStack()
-        self._pairs = 0
 
     def __enter__(self) -> Self:
         """Open the files.
@@ -82,33 +85,34 @@ class CorpusWriter:
         Raises:
             InputError: the folder exists and is not a corpus.
         """
+        ids = dict.fromkeys(self._columns, Field(self._dtype, ragged=True))
         with ExitStack() as opening:
             self._fresh = opening.enter_context(building(self.folder, HEADER))
-            self._sides = tuple(_Side(self._fresh, side, self._dtype, opening) for side in SIDES)
+            self.arrays = {
+                name: ArrayWriter(self._fresh, name, kind, opening)
+                for name, kind in (ids | self._fields).items()
+            }
             self._open = opening.pop_all()
         return self
 
-    def add(self, source: Sequence[int], target: Sequence[int]) -> None:
-        """Append one pair of sentences, as ids without end tokens.
+    def add(self, *rows: Sequence[int]) -> None:
+        """Append one row to each text column, as ids without end tokens.
 
         Raises:
             OverflowError: an id does not fit the dtype of the corpus.
         """
-        self._sides[0].add(source)
-        self._sides[1].add(target)
-        self._pairs += 1
+        for name, ids in zip(self._columns, rows, strict=True):
+            self.arrays[name].add(ids)
 
     def extend(self, side: int, ids: NDArray[Any], lengths: NDArray[Any]) -> None:
-        """Append many sentences to one side; the caller adds as many to the other side.
+        """Append many rows to one text column; the caller adds as many to the others.
 
         Args:
-            side: 0 for source, 1 for target.
-            ids: concatenated ids of the sentences, without end tokens.
-            lengths: number of ids of each sentence.
+            side: number of the column.
+            ids: concatenated ids of the rows, without end tokens.
+            lengths: number of ids of each row.
         """
-        self._sides[side].extend(ids, lengths)
-        if side == 0:
-            self._pairs += len(lengths)
+        self.arrays[self._columns[side]].extend(ids, lengths)
 
     def __exit__(
         self,
@@ -116,70 +120,41 @@ class CorpusWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Flush the buffers, write the header, and move the folder to its final path."""
+        """Flush the buffers, write the header, and move the folder to its final path.
+
+        Raises:
+            ValueError: the arrays have different numbers of rows.
+        """
         with self._open as closing:
             if error is not None:
                 closing.__exit__(kind, error, trace)
                 return
-            for side in self._sides:
-                side.finish()
+            for writer in self.arrays.values():
+                writer.finish()
+            rows = {writer.rows for writer in self.arrays.values()}
+            if len(rows) > 1:
+                msg = f"the arrays have different numbers of rows: {sorted(rows)}"
+                raise ValueError(msg)
+            others = {
+                name: {**field.as_dict(), "items": self.arrays[name].items}
+                for name, field in self._fields.items()
+            }
             header = {
                 "format": FORMAT,
-                "pairs": self._pairs,
+                "pairs": max(rows, default=0),
                 "dtype": self._dtype,
                 "vocab_size": self.vocab_size,
-                "tokens": dict(zip(SIDES, (side.tokens for side in self._sides), strict=True)),
+                "tokens": {name: self.arrays[name].items for name in self._columns},
                 "tokenizers": self._tokenizers,
                 "report": self.report,
+                **({"arrays": others} if others else {}),
                 **({"parts": [list(part) for part in self.parts]} if self.parts else {}),
             }
             (self._fresh / HEADER).write_text(json.dumps(header, indent=2) + "\n")
 
 
-class _Side:
-    """Writer of the two files of one side."""
-
-    def __init__(self, folder: Path, side: str, dtype: str, files: ExitStack) -> None:
-        """Open the files and register them with `files`, which closes them."""
-        self.tokens = 0
-        self._dtype = np.dtype(dtype)
-        self._bin = files.enter_context((folder / f"{side}.bin").open("wb"))
-        self._offsets = files.enter_context((folder / f"{side}.offsets").open("wb"))
-        self._ids = array("H" if self._dtype.itemsize == 2 else "I")  # noqa: PLR2004 - bytes
-        self._ends = array("q", [0])
-
-    def add(self, ids: Sequence[int]) -> None:
-        """Append one sentence."""
-        self._ids.extend(ids)
-        self.tokens += len(ids)
-        self._ends.append(self.tokens)
-        if len(self._ids) + len(self._ends) > FLUSH:
-            self._flush()
-
-    def extend(self, ids: NDArray[Any], lengths: NDArray[Any]) -> None:
-        """Append many sentences."""
-        self._flush()
-        self._bin.write(np.asarray(ids, dtype=self._dtype).tobytes())
-        ends = self.tokens + np.cumsum(lengths, dtype=OFFSET)
-        self._offsets.write(ends.tobytes())
-        self.tokens += len(ids)
-
-    def _flush(self) -> None:
-        """Write the buffered numbers."""
-        self._bin.write(np.array(self._ids, dtype=self._dtype).tobytes())
-        self._offsets.write(np.array(self._ends, dtype=OFFSET).tobytes())
-        del self._ids[:]
-        del self._ends[:]
-
-    def finish(self) -> None:
-        """Flush and close the files."""
-        self._flush()
-        self._bin.close()
-        self._offsets.close()
-
-
 class Corpus:
-    """Tokenized parallel corpus, read from disk on demand."""
+    """Prepared data, read from disk on demand."""
 
     def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
         """Map the files; use `open` to open a corpus.
@@ -191,21 +166,24 @@ class Corpus:
         self.header = header
         """Content of `header.json`."""
         self.report: dict[str, Any] = dict(header["report"])
-        """How the corpus was made: pairs read, kept and dropped."""
-        pairs, dtype = int(header["pairs"]), np.dtype(header["dtype"])
-        tokens = header["tokens"]
-        self._source = _map(folder / "source.bin", dtype, int(tokens["source"]))
-        self._target = _map(folder / "target.bin", dtype, int(tokens["target"]))
-        self._source_offsets = _map(folder / "source.offsets", OFFSET, pairs + 1)
-        self._target_offsets = _map(folder / "target.offsets", OFFSET, pairs + 1)
-        for side, offsets in zip(SIDES, (self._source_offsets, self._target_offsets), strict=True):
-            if offsets[0] != 0 or offsets[-1] != int(tokens[side]):
-                raise _damaged(folder / f"{side}.offsets", "does not match the header")
-        self._pairs = pairs
+        """How the corpus was made: rows read, kept and dropped."""
+        rows, ids = int(header["pairs"]), Field(np.dtype(header["dtype"]).str, ragged=True)
+        self.columns: tuple[str, ...] = tuple(header["tokens"])
+        """Names of the text columns."""
+        given = [(name, ids, int(items)) for name, items in header["tokens"].items()]
+        given += [
+            (name, Field.of(one), int(one["items"]))
+            for name, one in header.get("arrays", {}).items()
+        ]
+        self.arrays: dict[str, Array] = {
+            name: Array.open(folder, name, kind, rows, items) for name, kind, items in given
+        }
+        """All arrays: the ids of each text column by its name, and the others."""
+        self._rows = rows
         self.parts = [Part(int(count), float(weight)) for count, weight in header.get("parts", ())]
-        """Pairs and weight of each file; empty if every pair occurs once in every epoch."""
-        if self.parts and sum(part.pairs for part in self.parts) != pairs:
-            raise _damaged(folder / HEADER, "has parts that do not add up to its pairs")
+        """Rows and weight of each file; empty if every row occurs once in every epoch."""
+        if self.parts and sum(part.pairs for part in self.parts) != rows:
+            raise damaged(folder / HEADER, "has parts that do not add up to its pairs")
 
     @classmethod
     def open(cls, folder: str | Path) -> Corpus:
@@ -234,13 +212,26 @@ class Corpus:
             )
         try:
             return cls(folder, header)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             msg = "header is damaged"
             raise InputError(msg, place=str(path), help=AGAIN) from error
 
     def __len__(self) -> int:
-        """Return the number of pairs."""
-        return self._pairs
+        """Return the number of rows."""
+        return self._rows
+
+    def lengths(self, name: str) -> NDArray[np.int32]:
+        """Return the number of items in each row of a ragged array; shape (rows,).
+
+        Raises:
+            InputError: the offsets are damaged.
+        """
+        return self.arrays[name].lengths(self.folder / f"{name}.offsets")
+
+    @cached_property
+    def axes(self) -> dict[str, NDArray[np.int64]]:
+        """Tokens of each row of each text column, including the end token."""
+        return {name: self.lengths(name).astype(np.int64) + 1 for name in self.columns}
 
     @cached_property
     def source_lengths(self) -> NDArray[np.int32]:
@@ -249,7 +240,7 @@ class Corpus:
         Raises:
             InputError: the offsets are damaged.
         """
-        return _lengths(self._source_offsets, self.folder / "source.offsets")
+        return self.lengths("source")
 
     @cached_property
     def target_lengths(self) -> NDArray[np.int32]:
@@ -258,81 +249,33 @@ class Corpus:
         Raises:
             InputError: the offsets are damaged.
         """
-        return _lengths(self._target_offsets, self.folder / "target.offsets")
+        return self.lengths("target")
 
-    def pair(self, row: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the ids of both sides of one pair, without end tokens.
+    def pair(self, row: int) -> tuple[NDArray[Any], ...]:
+        """Return the ids of each text column of one row, without end tokens.
 
         Raises:
             IndexError: the row is out of range; rows count from 0.
         """
-        if not 0 <= row < self._pairs:
-            msg = f"row {row} is out of range for a corpus of {self._pairs} pairs"
+        if not 0 <= row < self._rows:
+            msg = f"row {row} is out of range for a corpus of {self._rows} pairs"
             raise IndexError(msg)
-        return (
-            self._source[self._source_offsets[row] : self._source_offsets[row + 1]],
-            self._target[self._target_offsets[row] : self._target_offsets[row + 1]],
-        )
+        return tuple(self.arrays[name].row(row) for name in self.columns)
 
     def padded(
         self, side: str, rows: NDArray[np.int64], *, pad: int, eos: int
     ) -> NDArray[np.int64]:
-        """Return sentences of one side as a table, each with an end token and padding.
+        """Return rows of one text column as a table, each with an end token and padding.
 
         Args:
-            side: "source" or "target".
-            rows: rows of the pairs; shape (B,), not empty.
+            side: name of the column.
+            rows: row numbers; shape (B,), not empty.
             pad: padding id.
             eos: end token id.
 
         Returns:
             Ids, B x (longest + 1).
         """
-        left = side == "source"
-        ids, offsets = (
-            (self._source, self._source_offsets) if left else (self._target, self._target_offsets)
-        )
-        starts, lengths = offsets[rows], offsets[rows + 1] - offsets[rows]
-        table = np.full((len(rows), int(lengths.max()) + 1), pad, dtype=np.int64)
-        steps = np.arange(table.shape[1])
-        filled = steps < lengths[:, None]
-        table[filled] = ids[(starts[:, None] + steps)[filled]]
+        table, lengths = self.arrays[side].padded(rows, pad, spare=1)
         table[np.arange(len(rows)), lengths] = eos
         return table
-
-
-def _map(path: Path, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    """Map a file of exactly `count` numbers.
-
-    Raises:
-        InputError: the file is missing or has another length.
-    """
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise _damaged(path, f"cannot be read: {error.strerror}") from error
-    if size != count * dtype.itemsize:
-        raise _damaged(path, f"has {size} bytes, not {count * dtype.itemsize}")
-    if count == 0:  # an empty file cannot be mapped
-        return np.empty(0, dtype=dtype)
-    return np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)
-
-
-def _lengths(offsets: NDArray[np.int64], path: Path) -> NDArray[np.int32]:
-    """Return the differences of the offsets.
-
-    Raises:
-        InputError: the offsets decrease.
-    """
-    lengths = np.empty(len(offsets) - 1, dtype=np.int32)
-    for start in range(0, len(lengths), STRIDE):
-        part = np.diff(offsets[start : start + STRIDE + 1])
-        if part.min() < 0:
-            raise _damaged(path, "has decreasing offsets")
-        lengths[start : start + STRIDE] = part
-    return lengths
-
-
-def _damaged(path: Path, how: str) -> InputError:
-    """Return the error for a file that does not match the header."""
-    return InputError(f"corpus is damaged: {path.name} {how}", place=str(path), help=AGAIN)

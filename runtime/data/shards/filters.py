@@ -1,65 +1,78 @@
-"""Filters of training pairs, and counts of the dropped pairs."""
+"""Filters of training rows by the lengths of their texts, and counts of the dropped rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ..settings import FilterSettings
+    from ..table_settings import RowFilterSettings
 
-Reason = Literal["empty_source", "empty_target", "too_long", "ratio"]
-"""Reason for dropping a pair; the first that applies, in this order."""
+    Limits = FilterSettings | RowFilterSettings
+
+SIDES = ("source", "target")
 
 
-def refuse(source: int, target: int, settings: FilterSettings) -> Reason | None:
-    """Return the reason for dropping a pair, or None if the pair is kept.
+def refuse(
+    lengths: Sequence[int], settings: Limits | None, names: Sequence[str] = SIDES
+) -> str | None:
+    """Return the reason for dropping a row, or None if the row is kept.
+
+    The reason is the first that applies: `empty_NAME`, `too_long`, `ratio`.
 
     Args:
-        source: source length in tokens, without the end token.
-        target: target length in tokens, without the end token.
-        settings: limits; a length or ratio equal to its limit is kept.
+        lengths: length of each text column in tokens, without the end token.
+        settings: limits; a length or ratio equal to its limit is kept.  None means no limits:
+            only empty rows are dropped.
+        names: names of the text columns.
     """
-    if source == 0:
-        return "empty_source"
-    if target == 0:
-        return "empty_target"
-    if max(source, target) > settings.max_length:
+    shortest, widest = min(lengths), max(lengths)
+    if shortest == 0:
+        return f"empty_{names[tuple(lengths).index(0)]}"
+    if settings is None:
+        return None
+    if settings.max_length is not None and widest > settings.max_length:
         return "too_long"
     longest = settings.max_ratio
-    if longest is not None and max(source, target) > longest * min(source, target):
+    if longest is not None and widest > longest * shortest:
         return "ratio"
     return None
 
 
 @dataclass
 class FilterCount:
-    """Counts of pairs read, kept and dropped."""
+    """Counts of rows read, kept and dropped."""
 
     read: int = 0
-    """Pairs read."""
+    """Rows read."""
     kept: int = 0
-    """Pairs written."""
+    """Rows written."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """Pairs dropped, by reason."""
+    """Rows dropped, by reason."""
     spared: dict[str, int] = field(default_factory=dict)
-    """Pairs written although training would drop them, by reason."""
+    """Rows written although training would drop them, by reason."""
 
     def keep(
-        self, source: int, target: int, settings: FilterSettings, *, only_empty: bool = False
+        self,
+        lengths: Sequence[int],
+        settings: Limits | None,
+        names: Sequence[str] = SIDES,
+        *,
+        only_empty: bool = False,
     ) -> bool:
-        """Count one pair and return whether it is kept.
+        """Count one row and return whether it is kept.
 
         Args:
-            source: source length in tokens, without the end token.
-            target: target length in tokens, without the end token.
-            settings: the limits.
-            only_empty: drop only empty pairs; count other violations as spared.
+            lengths: length of each text column in tokens, without the end token.
+            settings: the limits, as for `refuse`.
+            names: names of the text columns.
+            only_empty: drop only empty rows; count other violations as spared.
         """
         self.read += 1
-        reason = refuse(source, target, settings)
+        reason = refuse(lengths, settings, names)
         spared = only_empty and reason in ("too_long", "ratio")
         if reason is not None:
             where = self.spared if spared else self.dropped
@@ -69,7 +82,7 @@ class FilterCount:
         return kept
 
     def leave_out(self, reason: str, pairs: int) -> None:
-        """Move pairs from the kept to the dropped counts."""
+        """Move rows from the kept to the dropped counts."""
         if pairs:
             self.kept -= pairs
             self.dropped[reason] = self.dropped.get(reason, 0) + pairs

@@ -2,67 +2,123 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ..mixture import Part
+from .arrays import Field
+from .blocks import Blocks
 from .corpus import CorpusWriter
 from .filters import FilterCount
 from .shards import read_shard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from .arrays import ArrayWriter
+    from .blocks import BlockSettings
 
 CAPACITY = 1 << 22
 """Hashes sorted at a time: 36 million pairs take nine rounds."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What the merged corpus contains."""
+
+    columns: tuple[str, ...]
+    """Names of the text columns."""
+    vocab_size: int
+    """See `CorpusWriter`."""
+    tokenizers: Mapping[str, str]
+    """See `CorpusWriter`."""
+    unique: bool = False
+    """Whether to keep only the first of rows with equal texts."""
+    raws: tuple[str, ...] = ()
+    """Names of the arrays of the stored texts, in the order of the shards."""
+    block: BlockSettings | None = None
+    """How to cut the only text column into blocks; None keeps its rows."""
+    fields: Mapping[str, Field] = field(default_factory=dict)
+    """Other arrays, which `gather` leaves to its caller."""
+
+
 def gather(
     shards: Sequence[Path],
     folder: Path,
+    layout: Layout,
     *,
-    vocab_size: int,
-    tokenizers: Mapping[str, str],
-    unique: bool,
     files: Sequence[tuple[int, float]] = (),
     tell: Callable[[int], None],
+    others: Callable[[CorpusWriter, Iterator[bool]], None] | None = None,
 ) -> FilterCount:
     """Merge shards into a corpus; its header has the filter's counts.
 
     Args:
         shards: shard files, in order.
         folder: output folder.
-        vocab_size: see `CorpusWriter`.
-        tokenizers: see `CorpusWriter`.
-        unique: whether to keep only the first of equal pairs.
+        layout: columns of the corpus.
         files: number of shards and weight of each text file, if files have weights.
-        tell: progress callback, called with the number of text pairs done.
+        tell: progress callback, called with the number of rows done.
+        others: writes the other arrays, given whether each row that was read is in the corpus.
     """
     count = FilterCount()
-    mask = first_of_each(shards) if unique else None
-    start, written = 0, list[int]()
-    with CorpusWriter(folder, vocab_size=vocab_size, tokenizers=tokenizers) as writer:
-        for path in shards:
+    mask = first_of_each(shards) if layout.unique else None
+    raws = dict.fromkeys(layout.raws, Field("|u1", ragged=True))
+    with CorpusWriter(
+        folder,
+        vocab_size=layout.vocab_size,
+        tokenizers=layout.tokenizers,
+        columns=layout.columns,
+        fields={**raws, **layout.fields},
+    ) as writer:
+        columns = [writer.arrays[name] for name in layout.columns]
+        targets: list[ArrayWriter | Blocks] = [*columns]
+        if layout.block is not None:
+            targets = [Blocks(columns[0], layout.block)]
+        ends = {*accumulate(number for number, _ in files)}
+        start, rows, kept_rows = 0, [0], list["NDArray[np.bool_]"]()
+        for number, path in enumerate(shards, 1):
             shard = read_shard(path)
             count.add(shard.counts)
-            pairs = len(shard.lengths[0])
-            kept = None if mask is None else mask[start : start + pairs]
-            for side in (0, 1):
-                writer.extend(side, *_chosen(shard.ids[side], shard.lengths[side], kept))
-            written.append(pairs if kept is None else int(kept.sum()))
+            size = len(shard.lengths[0])
+            kept = None if mask is None else mask[start : start + size]
+            for target, ids, lengths in zip(targets, shard.ids, shard.lengths, strict=True):
+                target.extend(*_chosen(ids, lengths, kept))
+            for name, (content, lengths) in zip(layout.raws, shard.raws, strict=True):
+                writer.arrays[name].extend(*_chosen(content, lengths, kept))
             if kept is not None:
-                count.leave_out("duplicate", pairs - written[-1])
-            start += pairs
+                count.leave_out("duplicate", size - int(kept.sum()))
+            if others is not None:
+                kept_rows.append(_read_rows(shard.kept, kept))
+            if layout.block is not None and (number in ends or number == len(shards)):
+                cast("Blocks", targets[0]).flush()
+            rows.append(columns[0].rows)
+            start += size
             tell(count.read)
         writer.report = count.as_dict()
-        each = iter(written)
-        writer.parts = [Part(sum(islice(each, shards)), weight) for shards, weight in files]
+        begins = [0, *accumulate(number for number, _ in files)]
+        writer.parts = [
+            Part(rows[last] - rows[first], weight)
+            for (first, last), (_, weight) in zip(pairwise(begins), files, strict=True)
+        ]
+        if others is not None:
+            others(writer, (bool(one) for each in kept_rows for one in each))
     return count
+
+
+def _read_rows(read: NDArray[np.bool_], kept: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    """Return whether each row that was read is in the corpus."""
+    if kept is None:
+        return read.copy()
+    every = np.zeros(len(read), dtype=np.bool_)
+    every[np.flatnonzero(read)] = kept
+    return every
 
 
 def first_of_each(shards: Sequence[Path]) -> NDArray[np.bool_]:
@@ -89,7 +145,7 @@ def first_of_each(shards: Sequence[Path]) -> NDArray[np.bool_]:
 def _chosen(
     ids: NDArray[Any], lengths: NDArray[np.uint32], kept: NDArray[np.bool_] | None
 ) -> tuple[NDArray[Any], NDArray[np.uint32]]:
-    """Return ids and lengths of the kept sentences."""
+    """Return items and lengths of the kept rows."""
     if kept is None or kept.all():
         return ids, lengths
     return ids[np.repeat(kept, lengths)], lengths[kept]

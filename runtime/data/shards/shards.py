@@ -1,13 +1,16 @@
 """Shards: independently tokenized parts of a text, for parallel and resumable preparation.
 
-A shard is one file: a line of JSON (dtype, tokens of each side, counts of the filter,
+A shard is one file: a line of JSON (dtype, tokens of each column, counts of the filter,
 digest of the rest) followed by these little-endian arrays:
 
-    ids of the source sentences, ids of the target sentences    dtype of the corpus
-    tokens of each source sentence, of each target sentence     uint32
-    hash of each pair, if duplicates are dropped                uint64
+    ids of the first text column, of the second, ...    dtype of the corpus
+    tokens of each row of each text column              uint32
+    hash of each row, if duplicates are dropped         uint64
+    whether each row that was read is kept, if wanted   uint8
+    UTF-8 text of columns that keep it                  uint8
+    bytes of each row of these texts                    uint32
 
-The assignment of pairs to shards depends only on the files, so the result is the same for
+The assignment of rows to shards depends only on the files, so the result is the same for
 any number of processes.  `workers.py` runs the processes, `merge_shards.py` merges the
 shards into a corpus.
 """
@@ -20,16 +23,16 @@ import json
 from array import array
 from collections import deque
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ....specs.findings import InputError
-from ..symbols import SYMBOLS, Vocabulary, open_symbols
 from ..text_files import decode, raw_lines
 from ..tokenizer import Tokenizer
+from ..words import source_text
 from .corpus import id_dtype
 from .filters import FilterCount
 
@@ -38,14 +41,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ..settings import FilterSettings
+    from ..symbols import Vocabulary
+    from ..vocabularies import VocabularyFile
+    from .filters import Limits
 
 SHARD = 50_000
-"""Maximum pairs of text in a shard."""
+"""Maximum rows in a shard."""
 LONGEST_PIECE = 1_000
 """More characters than any piece of a tokenizer has."""
 AT_ONCE = 5_000
-"""Pairs tokenized at a time: Python lists of ids take much memory."""
+"""Rows tokenized at a time: Python lists of ids take much memory."""
 LENGTH, HASH = np.dtype("<u4"), np.dtype("<u8")
 
 
@@ -55,15 +60,36 @@ class Piece:
 
     number: int
     """Number of the shard, from 0."""
-    pairs: int
-    paths: tuple[Path, Path]
-    """Source and target file of the text."""
+    rows: int
+    paths: tuple[Path, ...]
+    """File of each text column."""
     first: int
     """Number of the first line in these files, from 1."""
-    source: bytes
-    """Concatenated source lines with line endings."""
-    target: bytes
-    """Concatenated target lines with line endings."""
+    texts: tuple[bytes, ...]
+    """Concatenated lines of each column with line endings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """How a text column is encoded; sent to the worker processes."""
+
+    name: str
+    vocabulary: VocabularyFile
+    most: int | None = None
+    """Maximum number of ids without special tokens; longer texts are cut."""
+    words: bool = False
+    """Whether words are written such that each begins exactly one piece; see `source_text`."""
+    raw: bool = False
+    """Whether the text is stored beside the ids."""
+
+    def encoded(
+        self, vocabulary: Vocabulary, texts: Sequence[str], *, threads: int | None = None
+    ) -> list[list[int]]:
+        """Return the ids of texts, without special tokens."""
+        if self.words:
+            texts = [source_text(text.split()) for text in texts]
+        found = vocabulary.encode_many(texts, threads=threads)
+        return found if self.most is None else [ids[: self.most] for ids in found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +98,23 @@ class Recipe:
 
     folder: Path
     """Output folder of the shards."""
-    tokenizers: tuple[Path, Path]
-    """Tokenizer files of source and target; may be the same."""
-    limits: FilterSettings
+    sides: tuple[Side, ...]
+    """The text columns."""
+    limits: Limits | None
+    """Limits of the filter; None drops only empty rows."""
     spare: bool = False
-    """Drop only empty pairs."""
+    """Drop only empty rows, and count the others."""
     hashes: bool = False
-    """Store a hash of each pair, to find duplicates."""
+    """Store a hash of each row, to find duplicates."""
+    mask: bool = False
+    """Store which rows are kept, for columns that are not text."""
+    escaped: bool = False
+    """Whether each line is a JSON string, because texts may contain line feeds."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the text columns."""
+        return tuple(side.name for side in self.sides)
 
     def path(self, number: int) -> Path:
         """Return the file of a shard."""
@@ -91,45 +127,49 @@ class Shard:
 
     counts: dict[str, Any]
     """See `FilterCount.as_dict`."""
-    ids: tuple[NDArray[Any], NDArray[Any]]
-    lengths: tuple[NDArray[np.uint32], NDArray[np.uint32]]
+    ids: list[NDArray[Any]]
+    """Concatenated ids of each text column."""
+    lengths: list[NDArray[np.uint32]]
     hashes: NDArray[np.uint64]
     """Empty if duplicates are kept."""
+    kept: NDArray[np.bool_]
+    """Whether each row that was read is kept; empty unless it was stored."""
+    raws: list[tuple[NDArray[np.uint8], NDArray[np.uint32]]]
+    """Concatenated texts, and the bytes of each, of the columns that store them."""
 
 
 def pieces(
-    paths: Sequence[tuple[Path, Path]], lines: Sequence[int], done: Collection[int] = ()
+    paths: Sequence[tuple[Path, ...]], lines: Sequence[int], done: Collection[int] = ()
 ) -> Iterator[Piece]:
     """Yield the text of each shard.
 
     Args:
-        paths: parallel files.
-        lines: number of lines of each pair of files.
+        paths: groups of parallel files.
+        lines: number of lines of each group of files.
         done: numbers of the shards to skip.
 
     Raises:
         InputError: a file cannot be read, or its number of lines changed.
     """
     number = 0
-    for both, count in zip(paths, lines, strict=True):
-        sides = [raw_lines(path) for path in both]
+    for group, count in zip(paths, lines, strict=True):
+        sides = [raw_lines(path) for path in group]
         for start in range(0, count, SHARD):
-            pairs = min(SHARD, count - start)
+            rows = min(SHARD, count - start)
             if number in done:
                 for side in sides:
-                    deque(islice(side, pairs), maxlen=0)
+                    deque(islice(side, rows), maxlen=0)
             else:
-                blobs = [list(islice(side, pairs)) for side in sides]
-                if {len(blob) for blob in blobs} != {pairs}:
+                blobs = [list(islice(side, rows)) for side in sides]
+                if {len(blob) for blob in blobs} != {rows}:
                     problem = "a file changed while it was being read"
-                    raise InputError(problem, place=f"{both[0]} and {both[1]}")
-                source, target = (b"".join(blob) for blob in blobs)
-                yield Piece(number, pairs, both, start + 1, source, target)
+                    raise InputError(problem, place=" and ".join(map(str, group)))
+                yield Piece(number, rows, group, start + 1, tuple(b"".join(one) for one in blobs))
             number += 1
 
 
 def shards_in(lines: Sequence[int]) -> list[int]:
-    """Return the number of text pairs in each shard, given the number of lines per file."""
+    """Return the number of rows in each shard, given the number of lines per file."""
     return [min(SHARD, count - start) for count in lines for start in range(0, count, SHARD)]
 
 
@@ -140,26 +180,26 @@ class Maker:
         """Load the tokenizers.
 
         Raises:
-            InputError: a model file is damaged.
+            InputError: a tokenizer file is damaged.
         """
         self.recipe = recipe
-        source, target = recipe.tokenizers
-        self._source = Tokenizer.open(source)
-        self._target = (
-            open_symbols(target, self._source) if target.name == SYMBOLS else Tokenizer.open(target)
-        )
-        self._dtype = id_dtype(max(self._source.vocab_size, self._target.vocab_size))
+        opened = {side.vocabulary: side.vocabulary.open() for side in recipe.sides}
+        self._vocabularies = [opened[side.vocabulary] for side in recipe.sides]
+        self._dtype = id_dtype(max(each.vocab_size for each in self._vocabularies))
 
-    def _ids(self, vocabulary: Vocabulary, texts: Sequence[str]) -> list[list[int]]:
+    def _ids(self, side: Side, vocabulary: Vocabulary, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of texts; of a text that the filter drops in any case, only enough ids.
 
         SentencePiece joins white space and has no piece of `LONGEST_PIECE` characters, so the rest
         of a cut text still has more tokens than the limit.
         """
-        most = (self.recipe.limits.max_length + 1) * LONGEST_PIECE
-        if not self.recipe.spare and isinstance(vocabulary, Tokenizer):
+        recipe = self.recipe
+        longest = recipe.limits.max_length if recipe.limits and not recipe.spare else None
+        limits = [each for each in (longest, side.most) if each is not None]
+        if limits and not side.words and isinstance(vocabulary, Tokenizer):
+            most = (max(limits) + 1) * LONGEST_PIECE
             texts = [t if len(t) <= most else " ".join(t.split())[:most] for t in texts]
-        return vocabulary.encode_many(texts, threads=1)
+        return side.encoded(vocabulary, texts, threads=1)
 
     def make(self, piece: Piece) -> None:
         """Tokenize and filter one piece and write its shard.
@@ -169,34 +209,49 @@ class Maker:
         """
         count, recipe = FilterCount(), self.recipe
         letter = "H" if self._dtype.itemsize == 2 else "I"  # noqa: PLR2004 - bytes
-        ids, lengths = (array(letter), array(letter)), (array("I"), array("I"))
-        hashes = array("Q")
-        left = _lines(piece.source, piece.paths[0], piece.first)
-        right = _lines(piece.target, piece.paths[1], piece.first)
-        while sources := list(islice(left, AT_ONCE)):
-            targets = list(islice(right, AT_ONCE))
-            for source, target in zip(
-                self._ids(self._source, sources),
-                self._ids(self._target, targets),
-                strict=True,
-            ):
-                sizes = len(source), len(target)
-                if not count.keep(*sizes, recipe.limits, only_empty=recipe.spare):
+        ids = [array(letter) for _ in recipe.sides]
+        lengths = [array("I") for _ in recipe.sides]
+        hashes, kept, names = array("Q"), bytearray(), recipe.names
+        raws: dict[int, list[bytes]] = {n: [] for n, side in enumerate(recipe.sides) if side.raw}
+        columns = [
+            _lines(text, path, piece.first, escaped=recipe.escaped)
+            for text, path in zip(piece.texts, piece.paths, strict=True)
+        ]
+        while texts := [list(islice(column, AT_ONCE)) for column in columns]:
+            if not texts[0]:
+                break
+            found = [
+                self._ids(*each)
+                for each in zip(recipe.sides, self._vocabularies, texts, strict=True)
+            ]
+            for number, row in enumerate(zip(*found, strict=True)):
+                sizes = [len(each) for each in row]
+                keep = count.keep(sizes, recipe.limits, names, only_empty=recipe.spare)
+                kept.append(keep)
+                if not keep:
                     continue
-                for side, pair in enumerate((source, target)):
-                    ids[side].extend(pair)
+                for side, each in enumerate(row):
+                    ids[side].extend(each)
                     lengths[side].append(sizes[side])
+                for side, raw in raws.items():
+                    raw.append(texts[side][number].encode())
                 if recipe.hashes:
-                    hashes.append(_hash(source, target))
+                    hashes.append(_hash(row))
+        blobs = [b"".join(each) for each in raws.values()]
         content = [
             *(np.array(side, self._dtype).tobytes() for side in ids),
             *(np.array(side, LENGTH).tobytes() for side in lengths),
             np.array(hashes, HASH).tobytes(),
+            bytes(kept) if recipe.mask else b"",
+            *blobs,
+            *(np.array([len(one) for one in each], LENGTH).tobytes() for each in raws.values()),
         ]
         header = {
             "dtype": self._dtype.str,
             "tokens": [len(side) for side in ids],
             "hashes": len(hashes),
+            "mask": len(kept) if recipe.mask else 0,
+            "bytes": [len(each) for each in blobs],
             "counts": count.as_dict(),
             "digest": _digest(content),
         }
@@ -227,26 +282,35 @@ def read_shard(path: Path, *, only_hashes: bool = False) -> Shard:
     """
     with path.open("rb") as file:
         header = json.loads(file.readline())
-        pairs, tokens = header["counts"]["kept"], header["tokens"]
-        dtype = np.dtype(header["dtype"])
+        rows, tokens = header["counts"]["kept"], header["tokens"]
+        dtype, sizes = np.dtype(header["dtype"]), header["bytes"]
         if only_hashes:
-            file.seek(sum(tokens) * dtype.itemsize + 2 * pairs * LENGTH.itemsize, io.SEEK_CUR)
-            pairs, tokens = 0, (0, 0)
-        ids = [np.frombuffer(file.read(n * dtype.itemsize), dtype) for n in tokens]
-        lengths = [np.frombuffer(file.read(pairs * LENGTH.itemsize), LENGTH) for _ in tokens]
-        hashes = np.frombuffer(file.read(header["hashes"] * HASH.itemsize), HASH)
-    return Shard(header["counts"], (ids[0], ids[1]), (lengths[0], lengths[1]), hashes)
+            skipped = sum(tokens) * dtype.itemsize + len(tokens) * rows * LENGTH.itemsize
+            file.seek(skipped, io.SEEK_CUR)
+            rows, tokens, sizes = 0, [], []
+
+        def taken(count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+            return np.frombuffer(file.read(count * dtype.itemsize), dtype)
+
+        ids = [taken(count, dtype) for count in tokens]
+        lengths = [taken(rows, LENGTH) for _ in tokens]
+        hashes = taken(header["hashes"], HASH)
+        kept = taken(0 if only_hashes else header["mask"], np.dtype(np.bool_))
+        blobs = [taken(count, np.dtype(np.uint8)) for count in sizes]
+        raws = [(blob, taken(rows, LENGTH)) for blob in blobs]
+    return Shard(header["counts"], ids, lengths, hashes, kept, raws)
 
 
-def _lines(blob: bytes, path: Path, first: int) -> Iterator[str]:
+def _lines(blob: bytes, path: Path, first: int, *, escaped: bool) -> Iterator[str]:
     """Yield the lines of a piece as text."""
     for number, raw in enumerate(io.BytesIO(blob), start=first):
-        yield decode(raw, path, number)
+        yield json.loads(raw) if escaped else decode(raw, path, number)
 
 
-def _hash(source: Sequence[int], target: Sequence[int]) -> int:
-    """Return a 64-bit hash; the collision probability among 36 million pairs is 4e-5."""
-    content = array("I", [len(source), *source, *target]).tobytes()
+def _hash(row: Sequence[Sequence[int]]) -> int:
+    """Return a 64-bit hash; the collision probability among 36 million rows is 4e-5."""
+    every = chain.from_iterable(row)
+    content = array("I", [*(len(ids) for ids in row[:-1]), *every]).tobytes()
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ....specs.findings import InputError
-from ..readers import write_pairs
+from ..readers.pairs import write_pairs
 from ..settings import Files
 from ..symbols import SPACE, Vocabulary
 from ..text_files import read_lines, resolve
@@ -29,7 +29,7 @@ from .trees import Leaf, Malformed, Tree, plain, read_all
 
 NOTHING = "?"
 """Replacement for a word that the tokenizer would drop completely."""
-_ESCAPES = str.maketrans({"\uff08": "-LRB-", "\uff09": "-RRB-"})
+ESCAPES = str.maketrans({"\uff08": "-LRB-", "\uff09": "-RRB-"})
 _WIDE = str.maketrans("()", "\uff08\uff09")
 Write = Callable[[Tree], list[str]]
 """Maps a tree to its target symbols, which contain no spaces."""
@@ -178,7 +178,7 @@ class TreeReading:
         Raises:
             InputError: as for `read_bank`.
         """
-        write, escapes = writer(self.parsing), _ESCAPES if self.pieces else {}
+        write, escapes = writer(self.parsing), ESCAPES if self.pieces else {}
         for tree in read_bank(files, root, self.parsing):
             if tree is None:
                 yield "", ""

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from weft.runtime.data import prepare as prepare_file
+from weft.runtime.data import vocabularies as vocabularies_file
 from weft.runtime.data.prepare import Prepared, prepare
 from weft.runtime.data.settings import DataSettings, Files, FilterSettings, TokenizerSettings
 from weft.specs.findings import InputError
@@ -111,7 +111,7 @@ def test_a_second_call_opens_the_prepared_data(
 ) -> None:
     """Nothing is trained, tokenized or reported."""
     first = prepare(data, SMALL, tmp_path / "out")
-    monkeypatch.setattr(prepare_file, "train_tokenizer", None)
+    monkeypatch.setattr(vocabularies_file, "train_tokenizer", None)
     calls: list[str] = []
 
     again = prepare(data, SMALL, tmp_path / "out", report=lambda stage, *_: calls.append(stage))

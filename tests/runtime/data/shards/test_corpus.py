@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft.runtime.data.shards import corpus as corpus_file
+from weft.runtime.data.shards import arrays as arrays_file
 from weft.runtime.data.shards.corpus import Corpus, CorpusWriter
 from weft.specs.findings import InputError
 
@@ -54,7 +54,7 @@ def test_written_values_are_read_back(
     """Any ids round-trip, also when the buffer is flushed often."""
     folder = tmp_path_factory.mktemp("corpus") / "c"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(corpus_file, "FLUSH", 4)
+        patch.setattr(arrays_file, "FLUSH", 4)
 
         corpus = written(folder, pairs, vocab_size=1 << 32)
 

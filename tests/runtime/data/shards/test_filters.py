@@ -25,12 +25,12 @@ from weft.runtime.data.shards.filters import FilterCount, refuse
 )
 def test_a_limit_itself_is_kept(source: int, target: int, reason: str | None) -> None:
     """At most 10 tokens, and at most twice as many on one side as on the other."""
-    assert refuse(source, target, FilterSettings(max_length=10, max_ratio=2.0)) == reason
+    assert refuse((source, target), FilterSettings(max_length=10, max_ratio=2.0)) == reason
 
 
 def test_without_a_ratio_any_ratio_is_kept() -> None:
     """None means no limit."""
-    assert refuse(1, 250, FilterSettings()) is None
+    assert refuse((1, 250), FilterSettings()) is None
 
 
 def test_every_pair_is_counted_once() -> None:
@@ -39,8 +39,8 @@ def test_every_pair_is_counted_once() -> None:
     pairs = [(1, 1), (0, 1), (4, 4), (3, 1), (2, 2)]
     strict, lenient = FilterCount(), FilterCount()
 
-    kept = [strict.keep(*pair, limits) for pair in pairs]
-    spared = [lenient.keep(*pair, limits, only_empty=True) for pair in pairs]
+    kept = [strict.keep(pair, limits) for pair in pairs]
+    spared = [lenient.keep(pair, limits, only_empty=True) for pair in pairs]
 
     assert kept == [True, False, False, False, True]
     assert strict.as_dict() == {

@@ -20,6 +20,7 @@ from weft.runtime.data.shards import shards, workers
 from weft.runtime.data.shards.corpus import Corpus
 from weft.runtime.data.shards.workers import WorkerDiedError
 from weft.runtime.data.tokenizer import Tokenizer
+from weft.runtime.data.vocabularies import VocabularyFile
 from weft.specs.findings import InputError
 
 if TYPE_CHECKING:
@@ -174,8 +175,9 @@ def test_the_first_bad_line_is_named(data: DataSettings, tmp_path: Path, count: 
     for number in (12, 20, 28):
         lines[number - 1] = b"\xff\n"
     path.write_bytes(b"".join(lines))
-    model = made.folder / "tokenizer.model"
-    recipe = shards.Recipe(folder=tmp_path, tokenizers=(model, model), limits=data.filter)
+    model = VocabularyFile(made.folder / "tokenizer.model")
+    sides = tuple(shards.Side(name=name, vocabulary=model) for name in ("source", "target"))
+    recipe = shards.Recipe(folder=tmp_path, sides=sides, limits=data.filter)
     paths = [(Path(data.root) / "one.en", path)]
 
     with pytest.raises(InputError, match="0xff") as caught:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ...specs.findings import InputError
-from .settings import Files
-from .text_files import pair_paths, read_parallel
+from ....specs.findings import InputError
+from ..settings import Files
+from ..text_files import pair_paths, read_parallel
 
 Pair = tuple[str, str]
 """Source and target."""

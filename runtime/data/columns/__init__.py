@@ -1,0 +1,1 @@
+"""Columns: types of data, from a value of a record to the inputs of a model."""

@@ -1,0 +1,136 @@
+"""The contract of a column: from a value of a record to the inputs of a model, and back.
+
+A column is a subclass of `Column` that an entry point of the group `weft.columns` loads; those
+that ship with Weft are listed in `registry.py`.  Its values are encoded once, into arrays that
+are stored with the corpus; `collate` makes tensors of some rows of these arrays.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....graphs.ir.value_type import ValueType
+from ..shards.arrays import Array, Field
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ..symbols import Vocabulary
+
+Arrays = Mapping[str, Array]
+"""Arrays of a column by field; `""` is the main one."""
+Noise = tuple[int, int]
+"""Seed and epoch, which determine the noise of a batch in training."""
+BATCH = "B"
+"""Name of the first axis of all inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a column receives when it is created."""
+
+    vocabularies: Mapping[str, Vocabulary]
+    """Tokenizers by name; empty while these are being trained."""
+    columns: Mapping[str, Column]
+    """Columns that are already created, by name."""
+    files: Mapping[str, bytes]
+    """Files that `Column.files` returned, by name."""
+
+
+class Column(ABC):
+    """A column of a table."""
+
+    axis: str | None = None
+    """Name of its time axis: its own name, or that of the column whose axis it shares.  None
+    means that all rows have the same shape."""
+    has_text: bool = False
+    """Whether values are texts that worker processes tokenize; see `TextColumn`."""
+
+    def __init__(self, name: str, settings: Any, context: Context) -> None:  # noqa: ARG002
+        """Store the name and the settings.
+
+        Args:
+            name: name of the column.
+            settings: settings of the column's type.
+            context: tokenizers, other columns, and stored files.
+        """
+        self.name, self.settings = name, settings
+        self.field: str = getattr(settings, "from_", None) or name
+        """Field of the reader's records."""
+
+    @property
+    @abstractmethod
+    def inputs(self) -> Mapping[str, ValueType]:
+        """Types of the inputs that `collate` makes, by name; the time axis has the name `axis`."""
+
+    @property
+    @abstractmethod
+    def fields(self) -> Mapping[str, Field]:
+        """Types of the stored arrays; the key `""` is the main one."""
+
+    def fit(self, values: Iterable[Any]) -> None:
+        """Learn from all training values, such as their classes; called once, before `encode`."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether `fit` must be called."""
+        return False
+
+    @abstractmethod
+    def encode(self, value: Any) -> Mapping[str, NDArray[Any]]:
+        """Return one row of each array.
+
+        Raises:
+            InputError: the value is invalid; the caller adds the place if it is missing.
+        """
+
+    def check(self, value: Any, row: Mapping[str, Any]) -> None:
+        """Check a value against the other values of its row, which are by column.
+
+        Raises:
+            InputError: they do not fit together.
+        """
+
+    def lengths(self, arrays: Arrays) -> NDArray[np.int64] | None:  # noqa: ARG002
+        """Return the positions of each row on the column's own time axis; None without one."""
+        return None
+
+    @abstractmethod
+    def collate(
+        self,
+        arrays: Arrays,
+        rows: NDArray[np.int64],
+        made: Mapping[str, Tensor],
+        noise: Noise | None = None,
+    ) -> dict[str, Tensor]:
+        """Return the inputs of some rows.
+
+        Args:
+            arrays: the stored arrays.
+            rows: row numbers; shape (B,), not empty.
+            made: inputs of the columns before this one.
+            noise: seed and epoch in training; None makes inputs without noise.
+        """
+
+    def tokens(self, inputs: Mapping[str, Tensor]) -> Mapping[str, int]:  # noqa: ARG002
+        """Return the number of non-padding positions of each input with a time axis."""
+        return {}
+
+    @abstractmethod
+    def decode(self, prediction: Any) -> Any:
+        """Return the value that a prediction means, such as the text of ids."""
+
+    def files(self) -> Mapping[str, bytes]:
+        """Return the files that a checkpoint needs to use the column, by name."""
+        return {}
+
+    @property
+    def unseen(self) -> Mapping[str, int]:
+        """Unknown values that `encode` received and counted, for the report."""
+        return {}

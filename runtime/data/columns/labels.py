@@ -1,0 +1,252 @@
+"""Labels: one class of each row, or one tag of each word of a text column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ....graphs.ir.value_type import ValueType
+from ....specs.findings import InputError, did_you_mean
+from ..shards.arrays import Field
+from ..words import word_starts
+from .column import BATCH, Arrays, Column, Context, Noise
+from .text import TextColumn, text_of
+
+if TYPE_CHECKING:
+    from .settings import ClassSettings, TagsSettings
+
+NONE = -1
+"""Label of padding, of pieces that do not begin a word, and of unknown classes."""
+
+
+class _Labels(Column):
+    """Column whose values are names of classes."""
+
+    settings: ClassSettings | TagsSettings
+
+    def __init__(self, name: str, settings: Any, context: Context) -> None:
+        """Load the classes, if they are known."""
+        super().__init__(name, settings, context)
+        self.classes: tuple[str, ...] = tuple(settings.classes or ())
+        """Classes in the order of their numbers."""
+        stored = context.files.get(self._file)
+        if settings.classes is None and stored is not None:
+            self.classes = _opened(stored, self._file)
+        self._unseen: dict[str, int] = {}
+
+    @property
+    def _file(self) -> str:
+        return f"{self.name}.classes.json"
+
+    @property
+    def fits(self) -> bool:
+        """Whether the classes must be taken from the training data."""
+        return not self.classes
+
+    def _known(self, value: Any) -> Iterator[str]:
+        """Yield the classes in a value."""
+        yield class_of(value, self.name)
+
+    def fit(self, values: Iterable[Any]) -> None:
+        """Take the classes from training values, sorted."""
+        self.classes = tuple(sorted({one for value in values for one in self._known(value)}))
+        vars(self).pop("_numbers", None)
+
+    @cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return {name: number for number, name in enumerate(self.classes)}
+
+    def _number(self, name: str) -> int:
+        """Return the number of a class.
+
+        Raises:
+            InputError: the class is unknown and must not be counted.
+        """
+        number = self._numbers.get(name)
+        if number is not None:
+            return number
+        if self.settings.unseen == "count":
+            self._unseen[name] = self._unseen.get(name, 0) + 1
+            return NONE
+        near = did_you_mean(name, self.classes)
+        fixed = "of 'classes'" if self.settings.classes else "in the training data"
+        raise InputError(
+            f"'{name}' is not among the {len(self.classes)} classes {fixed}",
+            help=f"{near}; or set 'unseen' of the column '{self.name}' to 'count'",
+        )
+
+    @property
+    def unseen(self) -> Mapping[str, int]:
+        """Unknown classes, with their numbers of occurrences."""
+        return self._unseen
+
+    def files(self) -> Mapping[str, bytes]:
+        """Return the classes as a file."""
+        content = json.dumps(list(self.classes), ensure_ascii=False, indent=0)
+        return {self._file: f"{content}\n".encode()}
+
+
+class ClassColumn(_Labels):
+    """One class of each row."""
+
+    @property
+    def inputs(self) -> Mapping[str, ValueType]:
+        """Labels, B."""
+        return {self.name: ValueType("label", (BATCH,), len(self.classes))}
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """Number of the class, or -1."""
+        return {"": Field("<i4")}
+
+    def encode(self, value: Any) -> Mapping[str, NDArray[Any]]:
+        """Return the number of a class.
+
+        Raises:
+            InputError: the class is unknown.
+        """
+        return {"": np.array(self._number(class_of(value, self.name)), dtype=np.int32)}
+
+    def collate(
+        self,
+        arrays: Arrays,
+        rows: NDArray[np.int64],
+        made: Mapping[str, Tensor],  # noqa: ARG002
+        noise: Noise | None = None,  # noqa: ARG002
+    ) -> dict[str, Tensor]:
+        """Return labels, B, int64."""
+        return {self.name: torch.from_numpy(arrays[""].items[rows].astype(np.int64))}
+
+    def decode(self, prediction: Any) -> str:
+        """Return the name of a class."""
+        return self.classes[int(prediction)]
+
+
+class TagsColumn(_Labels):
+    """One tag of each word; stored by word, and put on the first pieces when it is collated."""
+
+    settings: TagsSettings
+
+    def __init__(self, name: str, settings: TagsSettings, context: Context) -> None:
+        """Find the text column, and make each of its words begin exactly one piece."""
+        super().__init__(name, settings, context)
+        text = context.columns[settings.of]
+        if not isinstance(text, TextColumn):
+            msg = f"column '{settings.of}' is not a text"
+            raise InputError(msg, place=f"column {name}", help="name a text column as 'of'")
+        text.words = True
+        self.text = text
+        self.axis = text.name
+
+    @property
+    def inputs(self) -> Mapping[str, ValueType]:
+        """Labels of all pieces, B x T."""
+        return {self.name: ValueType("label", (BATCH, self.text.name), len(self.classes))}
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """Number of the tag of each word."""
+        return {"": Field("<i4", ragged=True)}
+
+    def _known(self, value: Any) -> Iterator[str]:
+        yield from tags_of(value, self.name)
+
+    def encode(self, value: Any) -> Mapping[str, NDArray[Any]]:
+        """Return the numbers of the tags of all words.
+
+        Raises:
+            InputError: a tag is unknown.
+        """
+        return {"": np.array([self._number(tag) for tag in tags_of(value, self.name)], np.int32)}
+
+    def check(self, value: Any, row: Mapping[str, Any]) -> None:
+        """Check that there is one tag for each word.
+
+        Raises:
+            InputError: there is another number of tags.
+        """
+        tags = len(tags_of(value, self.name))
+        words = len(text_of(row[self.text.name], self.text.name).split())
+        if tags != words:
+            raise InputError(
+                f"{tags} tags in '{self.name}' for {words} words in '{self.text.name}'",
+                help="write one tag for each word, separated by spaces",
+            )
+
+    @cached_property
+    def _starts(self) -> NDArray[np.bool_]:
+        return word_starts(self.text.vocabulary)
+
+    def collate(
+        self,
+        arrays: Arrays,
+        rows: NDArray[np.int64],
+        made: Mapping[str, Tensor],
+        noise: Noise | None = None,  # noqa: ARG002
+    ) -> dict[str, Tensor]:
+        """Return the tag of each word on its first piece and -1 elsewhere, B x T, int64."""
+        begins = self._starts[made[self.text.name].numpy()]
+        labels = np.full(begins.shape, NONE, dtype=np.int64)
+        for number, row in enumerate(rows):
+            places = np.flatnonzero(begins[number])
+            tags = arrays[""].row(int(row))
+            labels[number, places[: len(tags)]] = tags[: len(places)]  # a cut text has fewer words
+        return {self.name: torch.from_numpy(labels)}
+
+    def tokens(self, inputs: Mapping[str, Tensor]) -> Mapping[str, int]:
+        """Return the number of labeled pieces."""
+        return {self.name: int((inputs[self.name] != NONE).sum())}
+
+    def decode(self, prediction: Any) -> str:
+        """Return tags, separated by spaces, of the numbers of all words."""
+        return " ".join(self.classes[int(one)] for one in prediction if int(one) != NONE)
+
+
+def class_of(value: Any, name: str) -> str:
+    """Return a value that must be a class: a text, or a whole number or truth value as text.
+
+    Raises:
+        InputError: it is something else, or empty.
+    """
+    if isinstance(value, (bool, int, np.integer)):
+        return str(value)
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    raise InputError(
+        f"the value of '{name}' is {value!r:.60}, not a class",
+        help="write the name or the number of a class",
+    )
+
+
+def tags_of(value: Any, name: str) -> list[str]:
+    """Return the tags in a value: a text with white space, or a list of texts.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if isinstance(value, (list, tuple)):
+        return [class_of(one, name) for one in value]
+    return text_of(value, name).split()
+
+
+def _opened(content: bytes, place: str) -> tuple[str, ...]:
+    """Return the classes in a file.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    try:
+        found = json.loads(content)
+        sound = isinstance(found, list) and all(isinstance(one, str) for one in found)
+    except ValueError:
+        sound = False
+    if not sound:
+        raise InputError("file of classes is damaged", place=place, help="prepare the data again")
+    return tuple(found)

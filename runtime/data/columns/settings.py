@@ -1,0 +1,175 @@
+"""Settings of columns: the type of each column, and how its values become tensors."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from ....specs.wording import SettingError
+from ..settings import Settings
+
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+"""Name of a column or a tokenizer."""
+Size = Annotated[int, Field(ge=1)]
+
+
+class ColumnSettings(Settings):
+    """Settings that all types of columns have."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    from_: str | None = Field(default=None, alias="from", min_length=1)
+    """Field of the reader's records; None is the name of the column."""
+
+
+class SamplingSettings(Settings):
+    """Sub-word sampling: in each epoch of training, texts are split into other pieces."""
+
+    alpha: float | None = Field(default=None, gt=0, le=10)
+    """For `unigram`: smoothing of the probabilities of splits; smaller is more random.
+    Kudo 2018, https://aclanthology.org/P18-1007"""
+    drop: float | None = Field(default=None, gt=0, lt=1)
+    """For `bpe`: probability of skipping a merge (BPE-dropout).
+    Provilkov et al. 2020, https://aclanthology.org/2020.acl-main.170"""
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        """Check that one kind of sampling is chosen.
+
+        Raises:
+            ValueError: none or both are given.
+        """
+        if (self.alpha is None) == (self.drop is None):
+            help_ = "give 'alpha' for a unigram tokenizer, or 'drop' for a bpe tokenizer"
+            raise SettingError("sampling needs either 'alpha' or 'drop'", help_=help_)
+        return self
+
+
+class TextSettings(ColumnSettings):
+    """Text as ids of a tokenizer."""
+
+    type: Literal["text"] = "text"
+    tokenizer: Name
+    """Name of the tokenizer, under `tokenizers`."""
+    begin: bool = False
+    """Put the begin token before each text."""
+    end: bool = True
+    """Put the end token after each text."""
+    block: int | None = Field(default=None, ge=2)
+    """Cut the concatenated texts into rows of this many tokens, for language models; None makes
+    each text a row."""
+    max_length: int | None = Field(default=None, ge=1)
+    """Cut each text to this many tokens, including begin and end tokens; None keeps it whole.
+    `filter.max_length` drops long texts instead."""
+    sampling: SamplingSettings | None = None
+    """Sub-word sampling in training; None always uses the best split."""
+
+    @model_validator(mode="after")
+    def _check_block(self) -> Self:
+        """Check that the settings can be combined.
+
+        Raises:
+            ValueError: a setting would have no effect beside `block`, or `max_length` leaves no
+                space for text.
+        """
+        if self.block is not None:
+            for name in ("max_length", "sampling"):
+                if getattr(self, name) is not None:
+                    msg = f"'{name}' cannot be combined with 'block'"
+                    raise SettingError(msg, name, help_=f"remove '{name}' or 'block'")
+        if self.max_length is not None and self.max_length <= self.begin + self.end:
+            msg = f"'max_length' {self.max_length} leaves no token for the text"
+            raise SettingError(msg, "max_length", help_="increase it")
+        return self
+
+
+class ClassSettings(ColumnSettings):
+    """One class of each row."""
+
+    type: Literal["class"] = "class"
+    classes: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Classes in the order of their numbers; None takes those of the training data, sorted."""
+    unseen: Literal["refuse", "count"] = "refuse"
+    """What to do with an unknown class in validation and test data: stop with an error, or count
+    it in the report and use the label -1, which no loss counts."""
+
+
+class TagsSettings(ColumnSettings):
+    """One tag for each word of a text column, separated by white space.
+
+    The label is on the first piece of a word; other pieces have the label -1.
+    """
+
+    type: Literal["tags"] = "tags"
+    of: Name
+    """Text column whose words have the tags."""
+    classes: tuple[str, ...] | None = Field(default=None, min_length=1)
+    """Tags in the order of their numbers; None takes those of the training data, sorted."""
+    unseen: Literal["refuse", "count"] = "refuse"
+    """What to do with an unknown tag in validation and test data, as for classes."""
+
+
+class NumberSettings(ColumnSettings):
+    """One number of each row."""
+
+    type: Literal["number"] = "number"
+
+
+class ImageSettings(ColumnSettings):
+    """Images of one size, as floats."""
+
+    type: Literal["image"] = "image"
+    size: tuple[Size, Size, Size]
+    """Channels, height and width; an image of another size is an error."""
+    dtype: Literal["uint8", "float32"] = "uint8"
+    """Type of the stored values: `uint8` is divided by 255, `float32` is used as it is."""
+    mean: tuple[float, ...] | None = None
+    """Mean of each channel, subtracted from the values between 0 and 1."""
+    std: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    """Standard deviation of each channel, by which the values are then divided."""
+
+    @model_validator(mode="after")
+    def _check_channels(self) -> Self:
+        """Check that there is one mean and one deviation for each channel.
+
+        Raises:
+            ValueError: there is another number of them.
+        """
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if values is not None and len(values) != self.size[0]:
+                msg = f"{len(values)} values for {self.size[0]} channels"
+                raise SettingError(msg, name, help_="write one value for each channel")
+        return self
+
+
+class AudioSettings(ColumnSettings):
+    """Mono audio, as samples between -1 and 1, stored with 16 bits."""
+
+    type: Literal["audio"] = "audio"
+    rate: int = Field(default=16_000, ge=1)
+    """Samples per second; a file with another rate is an error."""
+
+
+class PluginColumnSettings(ColumnSettings):
+    """Column of a type that an installed package adds."""
+
+    type: Literal["plugin"] = "plugin"
+    plugin: str
+    """Name of the entry point in the group `weft.columns`."""
+    params: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the type."""
+
+
+AnyColumn = Annotated[
+    TextSettings
+    | ClassSettings
+    | TagsSettings
+    | NumberSettings
+    | ImageSettings
+    | AudioSettings
+    | PluginColumnSettings,
+    Field(discriminator="type"),
+]
+"""A column of any type."""

@@ -1,0 +1,167 @@
+"""Text columns: ids of a tokenizer, optionally cut into blocks or split anew in each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ....graphs.ir.value_type import ValueType
+from ....specs.findings import InputError
+from ..shards.arrays import Field
+from ..shards.blocks import BlockSettings
+from ..shards.corpus import id_dtype
+from ..tokenizer import Tokenizer
+from ..words import source_text
+from .column import BATCH, Arrays, Column, Context, Noise
+
+if TYPE_CHECKING:
+    from ..symbols import Vocabulary
+    from .settings import TextSettings
+
+RAW = "text"
+"""Field of the stored text."""
+
+
+class TextColumn(Column):
+    """Text as ids."""
+
+    has_text = True
+    settings: TextSettings
+
+    def __init__(self, name: str, settings: TextSettings, context: Context) -> None:
+        """Store the settings and the tokenizer."""
+        super().__init__(name, settings, context)
+        self.axis = name
+        self.words = False
+        """Whether each word must begin exactly one piece, because words have tags."""
+        self._vocabulary = context.vocabularies.get(settings.tokenizer)
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokenizer."""
+        if self._vocabulary is None:
+            msg = f"the tokenizer of column '{self.name}' is not open"
+            raise RuntimeError(msg)
+        return self._vocabulary
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        """Special tokens before each text."""
+        return (self.vocabulary.bos,) if self.settings.begin else ()
+
+    @property
+    def after(self) -> tuple[int, ...]:
+        """Special tokens after each text."""
+        return (self.vocabulary.eos,) if self.settings.end else ()
+
+    @property
+    def most(self) -> int | None:
+        """Maximum number of ids without special tokens."""
+        longest = self.settings.max_length
+        return None if longest is None else longest - self.settings.begin - self.settings.end
+
+    @property
+    def block(self) -> BlockSettings | None:
+        """How to cut the texts into blocks; None keeps them."""
+        size = self.settings.block
+        return None if size is None else BlockSettings(size, self.before, self.after)
+
+    @property
+    def inputs(self) -> Mapping[str, ValueType]:
+        """Ids, B x T."""
+        return {self.name: ValueType("ids", (BATCH, self.name), self.vocabulary.vocab_size)}
+
+    @property
+    def fields(self) -> Mapping[str, Field]:
+        """Ids without special tokens, and the text if it is split anew in each epoch."""
+        ids = {"": Field(id_dtype(self.vocabulary.vocab_size).str, ragged=True)}
+        raw = {RAW: Field("|u1", ragged=True)}
+        return ids if self.settings.sampling is None else ids | raw
+
+    def encode(self, value: Any) -> Mapping[str, NDArray[Any]]:
+        """Return the ids of a text.
+
+        Raises:
+            InputError: the value is not a text.
+        """
+        text = text_of(value, self.name)
+        content = source_text(text.split()) if self.words else text
+        ids = np.array(self.vocabulary.encode(content)[: self.most], dtype=np.int64)
+        raw = np.frombuffer(text.encode(), dtype=np.uint8)
+        return {"": ids} if self.settings.sampling is None else {"": ids, RAW: raw}
+
+    def lengths(self, arrays: Arrays) -> NDArray[np.int64]:
+        """Return the number of ids of each row, including special tokens."""
+        added = 0 if self.block is not None else len(self.before) + len(self.after)
+        return arrays[""].lengths().astype(np.int64) + added
+
+    def collate(
+        self,
+        arrays: Arrays,
+        rows: NDArray[np.int64],
+        made: Mapping[str, Tensor],  # noqa: ARG002
+        noise: Noise | None = None,
+    ) -> dict[str, Tensor]:
+        """Return ids with special tokens and padding, B x T, int64."""
+        pad, after = self.vocabulary.pad, self.after
+        if noise is not None and self.settings.sampling is not None:
+            return {self.name: self._padded(self._sampled(arrays, rows, noise))}
+        if self.block is not None:
+            table, _ = arrays[""].padded(rows, pad)
+            return {self.name: torch.from_numpy(table)}
+        table, lengths = arrays[""].padded(rows, pad, spare=len(after))
+        if after:
+            table[np.arange(len(rows)), lengths] = after[0]
+        if self.before:
+            table = np.insert(table, 0, self.before[0], axis=1)
+        return {self.name: torch.from_numpy(table)}
+
+    def _padded(self, found: Sequence[Sequence[int]]) -> Tensor:
+        """Return rows with special tokens and padding."""
+        ended = [[*self.before, *ids, *self.after] for ids in found]
+        longest = max(map(len, ended))
+        pad = self.vocabulary.pad
+        return torch.tensor([[*ids, *([pad] * (longest - len(ids)))] for ids in ended])
+
+    def _sampled(self, arrays: Arrays, rows: NDArray[np.int64], noise: Noise) -> list[list[int]]:
+        """Return ids that are split at random, determined by seed, epoch and row."""
+        sampling, vocabulary = self.settings.sampling, self.vocabulary
+        if not isinstance(vocabulary, Tokenizer) or sampling is None:
+            msg = f"the tokenizer of column '{self.name}' cannot sample"
+            raise TypeError(msg)
+        found = []
+        for row in rows.tolist():
+            text = arrays[RAW].row(row).tobytes().decode()
+            seed = np.random.SeedSequence((noise[0] % (1 << 64), noise[1], row)).generate_state(1)
+            content = source_text(text.split()) if self.words else text
+            amount = sampling.alpha or sampling.drop or 0.0
+            ids = vocabulary.sample(content, amount, int(seed[0]))
+            found.append(ids[: self.most])
+        return found
+
+    def tokens(self, inputs: Mapping[str, Tensor]) -> Mapping[str, int]:
+        """Return the number of ids that are not padding."""
+        return {self.name: int((inputs[self.name] != self.vocabulary.pad).sum())}
+
+    def decode(self, prediction: Any) -> str:
+        """Return the text of ids."""
+        return self.vocabulary.decode(prediction)
+
+
+def text_of(value: Any, name: str) -> str:
+    """Return a value that must be a text.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(value, str):
+        raise InputError(
+            f"the value of '{name}' is {value!r:.60}, not a text",
+            help="write a string, or name another field as 'from' of the column",
+        )
+    return value

@@ -1,0 +1,222 @@
+"""Plans of an epoch: which rows form a batch, from the lengths of the rows.
+
+A plan is a pure function of (lengths, settings, seed, epoch), so the position in the data is two
+numbers: the epoch, and the number of its batches already used.  The plan may differ between
+versions of numpy, which does not guarantee that its random generators stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...specs.findings import InputError
+from .mixture import Part, rows_of_epoch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .settings import BatchSettings
+
+Rows = NDArray[np.int64]
+"""Row numbers."""
+Lengths = Sequence[NDArray[np.int64]]
+"""Positions of each row on each time axis, including special tokens."""
+_WIDE = 1 << 31
+"""Greater than any length; combines two lengths into one sort key."""
+
+
+class Plannable(Protocol):
+    """Rows with lengths, of which batches are planned."""
+
+    folder: Path
+    parts: list[Part]
+
+    @property
+    def axes(self) -> Mapping[str, NDArray[np.int64]]:
+        """Positions of each row on each time axis, including special tokens."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+
+def plan_rows(
+    lengths: Lengths,
+    settings: BatchSettings,
+    seed: int,
+    epoch: int,
+    *,
+    count: int,
+    rows: Rows | None = None,
+) -> list[Rows]:
+    """Return the batches of one epoch, each an array of rows.
+
+    Rows are shuffled, split into pools, sorted within each pool by the longest time axis and then
+    by the difference of the first two, and split into batches; then the batches are shuffled.
+    The difference is sorted alternately in ascending and descending order, so neighbors are also
+    similar where the longest axis changes.  Rows without time axes are shuffled and split.
+
+    Args:
+        lengths: positions on each time axis; each of shape (count,).
+        settings: limits of a batch.
+        seed: seed of the shuffle; the same for all epochs.
+        epoch: counts from 0.
+        count: number of rows.
+        rows: rows of the epoch, with repetitions where rows are oversampled; by default every
+            row once.
+
+    Raises:
+        InputError: a row is longer than the token limit of a batch, because no row is dropped; or
+            there is no time axis and no limit of rows.
+    """
+    if count == 0:
+        return []
+    refuse_no_limit(lengths, settings)
+    # numpy seeds cannot be negative, torch seeds can.
+    random = np.random.default_rng((seed % (1 << 64), epoch))
+    if not lengths:
+        order = random.permutation(count if rows is None else rows)
+        return _split(order, settings.max_sentences or count)
+    widest = _widest(lengths)
+    longest = int(widest.max())
+    if longest > settings.tokens:
+        pairs = len(lengths) > 1
+        raise InputError(
+            f"{'pair' if pairs else 'row'} {int(widest.argmax())} has {longest} tokens,"
+            f" more than the batch limit of {settings.tokens}",
+            help=f"set batch tokens to at least {longest},"
+            f" or filter max_length to at most {settings.tokens - 1}",
+        )
+    order = random.permutation(count if rows is None else rows)
+    per_batch = settings.tokens / float(widest.mean())
+    if settings.max_sentences is not None:
+        per_batch = min(per_batch, settings.max_sentences)
+    size = max(1, round(settings.pool * per_batch))
+    batches: list[Rows] = []
+    for start in range(0, len(order), size):
+        pool = order[start : start + size]
+        pool = pool[_by_length([one[pool] for one in lengths])]
+        batches += _cut(pool, widest[pool], settings)
+    return [batches[index] for index in random.permutation(len(batches))]
+
+
+def plan_rows_in_order(lengths: Lengths, settings: BatchSettings, *, count: int) -> list[Rows]:
+    """Return batches of all rows from short to long, deterministically.
+
+    A row that exceeds the token limit becomes a batch of its own, because evaluation must not
+    drop data.
+
+    Raises:
+        InputError: there is no time axis and no limit of rows.
+    """
+    if count == 0:
+        return []
+    refuse_no_limit(lengths, settings)
+    if not lengths:
+        return _split(np.arange(count), settings.max_sentences or count)
+    order = _by_length(lengths).astype(np.int64)
+    return _cut(order, _widest(lengths)[order], settings)
+
+
+def refuse_no_limit(lengths: Sequence[Any], settings: BatchSettings) -> None:
+    """Check that something limits the size of a batch.
+
+    Raises:
+        InputError: there is no time axis, and `max_sentences` is not set or `tokens` is.
+    """
+    if lengths:
+        return
+    if settings.max_sentences is None:
+        raise InputError(
+            "no column has a time axis, so 'batch.tokens' does not limit a batch",
+            place="/batch",
+            help="set batch.max_sentences to the number of rows of a batch",
+        )
+
+
+def stream_plans(
+    data: Plannable, settings: BatchSettings, seed: int, *, epoch: int = 0, position: int = 0
+) -> Iterator[tuple[int, int, Rows]]:
+    """Yield (epoch, position, rows) indefinitely, epoch after epoch, without reading the rows.
+
+    When called with an (epoch, position) that it yielded before, it resumes with the batch that
+    followed.
+
+    Args:
+        data: rows whose lengths determine the batches.
+        settings: limits of a batch.
+        seed: seed of the shuffle.
+        epoch: first epoch; counts from 0.
+        position: number of batches of that epoch that are already used.
+
+    Yields:
+        The epoch, the number of its batches used including this one, and the rows.
+
+    Raises:
+        InputError: there are no rows, a row does not fit, or the epoch has fewer batches than
+            `position`.
+    """
+    if len(data) == 0:
+        raise InputError(
+            "no pairs to train on",
+            place=str(data.folder),
+            help="check the filter's report; relax the filter or use other files",
+        )
+    lengths = list(data.axes.values())
+    while True:
+        rows = rows_of_epoch(data.parts, seed, epoch) if data.parts else None
+        plan = plan_rows(lengths, settings, seed, epoch, count=len(data), rows=rows)
+        if position > len(plan):
+            raise InputError(
+                f"cannot resume at batch {position}: epoch {epoch} has {len(plan)} batches",
+                place=str(data.folder),
+                help="resume with the data and batch settings of the original run",
+            )
+        while position < len(plan):
+            position += 1
+            yield epoch, position, plan[position - 1]
+        epoch, position = epoch + 1, 0
+
+
+def _widest(lengths: Lengths) -> NDArray[np.int64]:
+    widest = lengths[0]
+    for other in lengths[1:]:
+        widest = np.maximum(widest, other)
+    return widest
+
+
+def _by_length(lengths: Lengths) -> NDArray[np.intp]:
+    """Sort by the longest axis, then by the difference of two, alternately up and down."""
+    widest = _widest(lengths)
+    difference = lengths[0] - lengths[1] if len(lengths) > 1 else np.zeros_like(widest)
+    ties = np.where(widest % 2 == 0, difference, -difference)
+    return np.argsort(widest * _WIDE + ties, kind="stable")
+
+
+def _split(rows: Rows, size: int) -> list[Rows]:
+    """Split rows into batches of `size` rows; the last one may have fewer."""
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+def _cut(rows: Rows, widest: NDArray[np.int64], settings: BatchSettings) -> list[Rows]:
+    """Split rows into batches in the given order, each as large as the limits allow.
+
+    Args:
+        rows: rows in the order in which they are split.
+        widest: longest axis of each row; same shape, ascending.
+        settings: limits; a single row that exceeds them becomes a batch of its own.
+    """
+    most = len(rows) if settings.max_sentences is None else settings.max_sentences
+    batches, start = [], 0
+    while start < len(rows):
+        # The shortest row gives an upper bound; the longest row of the batch decides.
+        capacity = max(1, min(most, settings.tokens // int(widest[start])))
+        longest = widest[start : start + capacity]
+        sizes = longest * np.arange(1, len(longest) + 1)
+        fits = max(1, int(np.count_nonzero(sizes <= settings.tokens)))
+        batches.append(rows[start : start + fits])
+        start += fits
+    return batches

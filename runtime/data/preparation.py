@@ -1,0 +1,411 @@
+"""Preparation of one table: train tokenizers, learn classes, and write the arrays of each split.
+
+Text columns are read twice: a sample of lines for the tokenizers, then all of them, in shards
+that worker processes tokenize.  The other columns are read once more, row by row, and only the
+rows that the filter keeps are encoded.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from ...specs.findings import InputError
+from .columns.registry import columns_of
+from .columns.text import RAW, TextColumn, text_of
+from .mixture import Part
+from .readers.lines import refuse_unequal
+from .readers.registry import reader_of
+from .shards.corpus import HEADER, Corpus, CorpusWriter
+from .shards.filters import FilterCount
+from .shards.merge_shards import Layout, gather
+from .shards.shards import Recipe, Side, is_whole, pieces, shards_in
+from .shards.workers import give_back_memory, make_shards
+from .symbols import Vocabulary
+from .table import array_name, encode_row
+from .table_settings import SymbolSettings
+from .text_files import count_lines
+from .tokenizer_sample import sampled
+from .vocabularies import file_of, make_vocabulary, write_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .columns.column import Column
+    from .readers.reader import Reader, Record
+    from .table_settings import TableSettings, Tokenizers
+
+Report = Callable[[str, int, int | None], None]
+"""Called with the stage, the number of rows done, and the total if it is known."""
+TELL = 10_000
+"""Rows between reports of progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """Text files of a split, aligned line by line."""
+
+    paths: list[tuple[Path, ...]]
+    """For each part, the file of each text column."""
+    counts: list[int]
+    """Lines of each part."""
+    escaped: bool
+    """Whether each line is a JSON string."""
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """One preparation, started from scratch or resumed."""
+
+    data: TableSettings
+    tokenizers: Tokenizers
+    work: Path
+    """Intermediate files, needed only to resume."""
+    fresh: Path
+    """Folder that becomes the prepared folder."""
+    progress: Report
+    workers: int
+
+    def run(self) -> dict[str, Any]:
+        """Fill the `fresh` folder; return the report.
+
+        Raises:
+            InputError: a file is missing or invalid, or no row of a split is left.
+        """
+        texts = {split: self._texts(split) for split in self.splits} if self.names else {}
+        self._fit()
+        vocabularies = self._vocabularies(texts["train"]) if texts else {}
+        files = {path.name: path.read_bytes() for path in self.fresh.glob("*.classes.json")}
+        reports: dict[str, Any] = dict.fromkeys(self.splits)
+        for split in ("valid", "train"):  # the short split first, to find its errors early
+            columns = columns_of(self.data.columns, vocabularies, files)
+            reports[split] = self._written(split, columns, texts.get(split))
+            self._refuse_empty(split, reports[split])
+        used = {name: self._text(name).settings.tokenizer for name in self.names}
+        reports["vocab_size"] = {name: vocabularies[one].vocab_size for name, one in used.items()}
+        return reports
+
+    @cached_property
+    def splits(self) -> dict[str, Reader]:
+        """Readers of the splits."""
+        given = {"train": self.data.train, "valid": self.data.valid}
+        return {name: reader_of(split, self.data.root) for name, split in given.items()}
+
+    @cached_property
+    def columns(self) -> dict[str, Column]:
+        """Columns without tokenizers and classes."""
+        return columns_of(self.data.columns, {})
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the text columns."""
+        return tuple(name for name, column in self.columns.items() if column.has_text)
+
+    def _text(self, name: str) -> TextColumn:
+        column = self.columns[name]
+        if not isinstance(column, TextColumn):
+            msg = f"column '{name}' has texts but is not a TextColumn"
+            raise TypeError(msg)
+        return column
+
+    def _records(self, split: str, columns: Mapping[str, Column]) -> Iterator[Record]:
+        """Yield the records of all parts of a split with the fields of some columns."""
+        reader, fields = self.splits[split], fields_of(columns)
+        return chain.from_iterable(reader.records(n, fields) for n in range(reader.parts()))
+
+    def _texts(self, split: str) -> _Texts:
+        """Return aligned files of the text columns, writing them if the reader has none."""
+        reader = self.splits[split]
+        columns = {name: self.columns[name] for name in self.names}
+        note = self.work / f"{split}.lines"
+        counts = [int(each) for each in note.read_text().split()] if note.is_file() else None
+        paths = reader.lines([column.field for column in columns.values()])
+        if paths is not None:
+            every = reader.lines([column.field for column in self.columns.values()]) or []
+            if counts is None:
+                counts = self._count(split, every)
+        else:
+            folder = self.work / split
+            paths = [
+                tuple(folder / f"{part}.{name}" for name in self.names)
+                for part in range(reader.parts())
+            ]
+            if counts is None:
+                folder.mkdir(exist_ok=True)
+                counts = [self._spool(split, n, columns, part) for n, part in enumerate(paths)]
+        write_file(note, " ".join(map(str, counts)).encode())
+        return _Texts(paths, counts, escaped=reader.lines([]) is None)
+
+    def _count(self, split: str, paths: Sequence[tuple[Path, ...]]) -> list[int]:
+        """Return the line count of each group of files, which are counted in parallel."""
+        counts: list[int] = []
+        fields = [column.field for column in self.columns.values()]
+        with ThreadPoolExecutor(2) as pool:
+            for group in paths:
+                found = list(pool.map(count_lines, group))
+                refuse_unequal(group, fields, found)
+                counts.append(found[0])
+                if split == "train":
+                    more = len(counts) < len(paths)
+                    self.progress("count", sum(counts), None if more else sum(counts))
+        return counts
+
+    def _spool(
+        self, split: str, part: int, columns: Mapping[str, Column], paths: tuple[Path, ...]
+    ) -> int:
+        """Write the texts of one part as JSON strings, one on each line; return their number."""
+        count = 0
+        files = [path.open("w", encoding="ascii", newline="\n") for path in paths]
+        try:
+            for record in self.splits[split].records(part, fields_of(columns)):
+                for (name, column), file in zip(columns.items(), files, strict=True):
+                    text = _at(record, lambda: text_of(record.values[column.field], name))  # noqa: B023
+                    file.write(json.dumps(text) + "\n")
+                count += 1
+                if count % TELL == 0 and split == "train":
+                    self.progress("read", count, None)
+        finally:
+            for file in files:
+                file.close()
+        return count
+
+    def _fit(self) -> None:
+        """Let columns learn from the training values, such as their classes."""
+        for name, column in self.columns.items():
+            stored = self.fresh / f"{name}.classes.json"
+            if not column.fits or stored.is_file():
+                continue
+            column.fit(
+                record.values[column.field] for record in self._records("train", {name: column})
+            )
+            for file, content in column.files().items():
+                write_file(self.fresh / file, content)
+
+    def _vocabularies(self, texts: _Texts) -> dict[str, Vocabulary]:
+        """Train on the training text and return the tokenizers by name."""
+        total = sum(texts.counts)
+        order = sorted(
+            self.tokenizers, key=lambda name: isinstance(self.tokenizers[name], SymbolSettings)
+        )
+        for name in order:
+            users = self._users(name)
+            groups = [tuple(each[n] for n in users) for each in texts.paths]
+
+            def text(most: int | None, groups: list[tuple[Path, ...]] = groups) -> Iterator[str]:
+                return sampled(
+                    groups,
+                    texts.counts,
+                    total * len(groups[0]) if most is None else most,
+                    lambda done: self.progress("tokenizer", done, total),
+                    escaped=texts.escaped,
+                )
+
+            file = file_of(self.fresh, name, self.tokenizers)
+            make_vocabulary(file, self.tokenizers[name], self.data.root, text)
+        give_back_memory()
+        return {name: file_of(self.fresh, name, self.tokenizers).open() for name in order}
+
+    def _users(self, name: str) -> list[int]:
+        """Return the numbers of the text columns on which a tokenizer is trained."""
+        used = [self._text(one).settings.tokenizer for one in self.names]
+        own = [number for number, one in enumerate(used) if one == name]
+        spelled = {
+            other
+            for other, settings in self.tokenizers.items()
+            if isinstance(settings, SymbolSettings) and settings.spelling == name
+        }
+        return own or [number for number, one in enumerate(used) if one in spelled]
+
+    def _written(
+        self, split: str, columns: Mapping[str, Column], texts: _Texts | None
+    ) -> dict[str, Any]:
+        """Write one split; return its counts."""
+        folder = self.fresh / split
+        if (folder / HEADER).is_file():
+            return Corpus.open(folder).report
+        if texts is None:
+            return self._without_text(split, columns, folder)
+        return self._with_text(split, columns, texts, folder)
+
+    def _with_text(
+        self, split: str, columns: Mapping[str, Column], texts: _Texts, folder: Path
+    ) -> dict[str, Any]:
+        """Tokenize, filter and write the text columns, then the others."""
+        named = {name: columns[name] for name in self.names}
+        own = {name: one for name, one in named.items() if isinstance(one, TextColumn)}
+        others = {name: one for name, one in columns.items() if name not in own}
+        block = next((one.block for one in own.values()), None)
+        unique = split == "train" and self.data.filter.duplicates == "drop"
+        recipe = Recipe(
+            folder=self.work / f"{split}.shards",
+            sides=tuple(self._side(name, one) for name, one in own.items()),
+            limits=self.data.filter if block is None else None,
+            spare=split == "valid",
+            hashes=unique,
+            mask=bool(others),
+            escaped=texts.escaped,
+        )
+        recipe.folder.mkdir(exist_ok=True)
+        sizes, total = shards_in(texts.counts), sum(texts.counts)
+        self._shards(split, recipe, texts)
+        weights = self.data.train.weights if split == "train" else None
+        counts = [len(shards_in([each])) for each in texts.counts]
+        many = len(sizes) > 1
+        gather(
+            [recipe.path(number) for number in range(len(sizes))],
+            folder,
+            Layout(
+                columns=tuple(own),
+                vocab_size=max(one.vocabulary.vocab_size for one in own.values()),
+                tokenizers={name: one.vocabulary.digest for name, one in own.items()},
+                unique=unique,
+                raws=tuple(array_name(side.name, RAW) for side in recipe.sides if side.raw),
+                block=block,
+                fields=_array_fields(others),
+            ),
+            files=list(zip(counts, weights, strict=True)) if weights else (),
+            tell=lambda rows: self.progress(f"{split} corpus", rows, total) if many else None,
+            others=(lambda writer, kept: self._rest(writer, split, columns, kept))
+            if others
+            else None,
+        )
+        shutil.rmtree(recipe.folder)
+        return Corpus.open(folder).report
+
+    def _side(self, name: str, column: TextColumn) -> Side:
+        return Side(
+            name=name,
+            vocabulary=file_of(self.fresh, column.settings.tokenizer, self.tokenizers),
+            most=column.most,
+            words=column.words,
+            raw=column.settings.sampling is not None,
+        )
+
+    def _shards(self, split: str, recipe: Recipe, texts: _Texts) -> None:
+        """Make the shards that are not there yet, in worker processes."""
+        sizes, total = shards_in(texts.counts), sum(texts.counts)
+        done = {number for number in range(len(sizes)) if is_whole(recipe.path(number))}
+        read = sum(sizes[number] for number in done)
+        if done:
+            self.progress(split, read, total)
+        workers = max(1, min(self.workers, len(sizes) - len(done)))
+        for piece in make_shards(recipe, pieces(texts.paths, texts.counts, done), workers):
+            read += piece.rows
+            self.progress(split, read, total)
+
+    def _without_text(
+        self, split: str, columns: Mapping[str, Column], folder: Path
+    ) -> dict[str, Any]:
+        """Write a split without text columns, of which every row is kept."""
+        count = FilterCount()
+        weights = self.data.train.weights if split == "train" else None
+        reader, parts = self.splits[split], list[int]()
+        fields = _array_fields(columns)
+        with CorpusWriter(folder, vocab_size=0, columns=(), fields=fields) as writer:
+            for part in range(reader.parts()):
+                before = count.read
+                for record in reader.records(part, fields_of(columns)):
+                    _add(writer, columns, columns, record)
+                    count.read += 1
+                    if count.read % TELL == 0:
+                        self.progress(split, count.read, None)
+                parts.append(count.read - before)
+            count.kept = count.read
+            self.progress(split, count.read, count.read)
+            writer.report = {**count.as_dict(), **_unseen(columns)}
+            if weights:
+                writer.parts = [Part(*each) for each in zip(parts, weights, strict=True)]
+            found = writer.report
+        return found
+
+    def _rest(
+        self,
+        writer: CorpusWriter,
+        split: str,
+        columns: Mapping[str, Column],
+        kept: Iterator[bool],
+    ) -> None:
+        """Write the columns that are not text, for the rows that the filter kept."""
+        others = {name: one for name, one in columns.items() if name not in self.names}
+        changed = InputError("a file changed while it was being read", place=split)
+        for record in self._records(split, columns):
+            keep = next(kept, None)
+            if keep is None:
+                raise changed
+            if keep:
+                _add(writer, others, columns, record)
+        if next(kept, None) is not None:
+            raise changed
+        writer.report |= _unseen(others)
+
+    def _refuse_empty(self, split: str, report: Mapping[str, Any]) -> None:
+        """Raise if no row of a split is left.
+
+        Raises:
+            InputError: no row was kept.
+        """
+        if report["kept"]:
+            return
+        reasons = report["dropped"].items()
+        dropped = ", ".join(f"{number} {reason}" for reason, number in reasons)
+        what = "pairs" if self.names == ("source", "target") else "rows"
+        raise InputError(
+            f"none of the {report['read']} {what} of '{split}' is left"
+            + (f": {dropped}" if dropped else ""),
+            help="relax the filter, or check that the files are the right ones",
+        )
+
+
+def fields_of(columns: Mapping[str, Column]) -> list[str]:
+    """Return the fields of the reader's records that columns need, each once."""
+    return list(dict.fromkeys(column.field for column in columns.values()))
+
+
+def values_of(columns: Mapping[str, Column], record: Record) -> dict[str, Any]:
+    """Return the values of a record by column."""
+    return {name: record.values[column.field] for name, column in columns.items()}
+
+
+def _array_fields(columns: Mapping[str, Column]) -> dict[str, Any]:
+    return {
+        array_name(name, key): kind
+        for name, column in columns.items()
+        for key, kind in column.fields.items()
+    }
+
+
+def _add(
+    writer: CorpusWriter,
+    columns: Mapping[str, Column],
+    known: Mapping[str, Column],
+    record: Record,
+) -> None:
+    """Encode a record and append it to the arrays of some columns."""
+    row = values_of(known, record)
+    for name, arrays in encode_row(columns, row, record.place).items():
+        for key, array in arrays.items():
+            writer.arrays[array_name(name, key)].add_row(array)
+
+
+def _at(record: Record, read: Callable[[], str]) -> str:
+    """Return what a function reads from a record; an error names the record's place.
+
+    Raises:
+        InputError: the function raised one.
+    """
+    try:
+        return read()
+    except InputError as error:
+        raise InputError(error.problem, place=record.place, help=error.help) from error
+
+
+def _unseen(columns: Mapping[str, Column]) -> dict[str, Any]:
+    """Return the unknown values of each column for the report, if there are any."""
+    found = {name: dict(column.unseen) for name, column in columns.items() if column.unseen}
+    return {"unseen": found} if found else {}

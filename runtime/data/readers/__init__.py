@@ -1,0 +1,1 @@
+"""Readers: records of named fields from files of many formats."""

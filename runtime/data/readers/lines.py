@@ -1,0 +1,82 @@
+"""Lines: one text file for each field, aligned line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+from ....specs.findings import InputError
+from ..text_files import count_lines, read_lines, resolve
+from .reader import Reader, Record, refuse_missing
+
+
+class LinesReader(Reader):
+    """Reader of aligned text files; its settings are the names of files by field."""
+
+    settings: Mapping[str, Sequence[str]]
+
+    def parts(self) -> int:
+        """Return the number of files of each field."""
+        return len(next(iter(self.settings.values())))
+
+    def files(self) -> Mapping[str, Path]:
+        """Return all files.
+
+        Raises:
+            InputError: a file is outside of the root.
+        """
+        names = [name for group in self.settings.values() for name in group]
+        return {name: resolve(self.root, name) for name in names}
+
+    @property
+    def known(self) -> Mapping[str, Sequence[str]]:
+        """Names of the files."""
+        return {field: list(names) for field, names in self.settings.items()}
+
+    def lines(self, fields: Sequence[str]) -> list[tuple[Path, ...]]:
+        """Return the files themselves.
+
+        Raises:
+            InputError: a file is outside of the root, or there is no such field.
+        """
+        for field in fields:
+            refuse_missing(field, list(self.settings), "lines")
+        groups = [[resolve(self.root, name) for name in self.settings[field]] for field in fields]
+        return list(zip(*groups, strict=True))
+
+    def records(self, part: int, fields: Sequence[str]) -> Iterator[Record]:
+        """Yield line n of each file as a record.
+
+        Raises:
+            InputError: a file cannot be read, or two files have different numbers of lines.
+        """
+        paths = self.lines(fields)[part]
+        for number, row in enumerate(zip_longest(*map(read_lines, paths)), start=1):
+            if None in row:
+                refuse_unequal(paths, fields)
+            yield Record(dict(zip(fields, row, strict=True)), f"{paths[0]}:{number}")
+
+
+def refuse_unequal(
+    paths: Sequence[Path], fields: Sequence[str], counts: Sequence[int] | None = None
+) -> None:
+    """Check that aligned files have the same number of lines.
+
+    Args:
+        paths: the files.
+        fields: the field of each.
+        counts: the number of lines of each; None counts them.
+
+    Raises:
+        InputError: the numbers differ; the message has both.
+    """
+    lines = list(map(count_lines, paths)) if counts is None else list(counts)
+    for path, field, count in zip(paths, fields, lines, strict=True):
+        if count != lines[0]:
+            raise InputError(
+                f"{lines[0]} {fields[0]} lines but {count} {field} lines",
+                place=f"{paths[0]} and {path}",
+                help=f"line {min(lines[0], count) + 1} has no counterpart; parallel files must"
+                " align line by line",
+            )

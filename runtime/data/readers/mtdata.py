@@ -1,0 +1,54 @@
+"""Parallel corpora that the mtdata library fetches, with the fields `source` and `target`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ..corpora import fetched_corpora
+from ..text_files import read_lines
+from .lines import refuse_unequal
+from .reader import Reader, Record, refuse_missing
+
+FIELDS = ("source", "target")
+
+
+class MtdataReader(Reader):
+    """Reader of named corpora."""
+
+    def parts(self) -> int:
+        """Return the number of corpora."""
+        return len(self.settings.names)
+
+    def files(self) -> Mapping[str, Path]:
+        """Return the fetched files, which are in the cache folder.
+
+        Raises:
+            InputError: a corpus cannot be fetched.
+        """
+        return {str(path): path for both in self._fetched() for path in both}
+
+    def lines(self, fields: Sequence[str]) -> list[tuple[Path, ...]]:
+        """Return the fetched files of the given fields.
+
+        Raises:
+            InputError: a corpus cannot be fetched, or there is no such field.
+        """
+        for field in fields:
+            refuse_missing(field, FIELDS, "mtdata")
+        return [tuple(both[FIELDS.index(field)] for field in fields) for both in self._fetched()]
+
+    def records(self, part: int, fields: Sequence[str]) -> Iterator[Record]:
+        """Yield the pairs of one corpus.
+
+        Raises:
+            InputError: as for `lines`.
+        """
+        paths = self.lines(fields)[part]
+        refuse_unequal(paths, fields)
+        for number, row in enumerate(zip(*map(read_lines, paths), strict=True), start=1):
+            yield Record(dict(zip(fields, row, strict=True)), f"{paths[0]}:{number}")
+
+    def _fetched(self) -> list[tuple[Path, Path]]:
+        given = self.settings
+        return fetched_corpora(given.names, given.languages, given.digests)

@@ -1,0 +1,112 @@
+"""The contract of a reader: records of named fields, from the files of a split.
+
+A reader is a subclass of `Reader` that an entry point of the group `weft.readers` loads; those
+that ship with Weft are listed in `registry.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ....specs.findings import InputError, did_you_mean
+from ..text_files import resolve
+
+
+class Record(NamedTuple):
+    """One row of data."""
+
+    values: Mapping[str, Any]
+    """Values by field: texts, numbers, arrays, or paths of files that a column reads."""
+    place: str
+    """Where it was read: file and line or row, for messages."""
+
+
+class Reader(ABC):
+    """Reader of the records of one split."""
+
+    def __init__(self, settings: Any, root: str) -> None:
+        """Store the settings.
+
+        Args:
+            settings: settings of the reader's type.
+            root: folder that must contain every file.
+        """
+        self.settings, self.root = settings, root
+
+    @abstractmethod
+    def parts(self) -> int:
+        """Return the number of files, or of groups of aligned files, that may have weights.
+
+        Raises:
+            InputError: a file is outside of the root.
+        """
+
+    @abstractmethod
+    def records(self, part: int, fields: Sequence[str]) -> Iterator[Record]:
+        """Yield the records of one part, in order; the same ones in each call.
+
+        Args:
+            part: number of the part, from 0.
+            fields: the fields that are needed; others may be missing from the records.
+
+        Raises:
+            InputError: a file cannot be read, lacks a field, or has invalid content.
+        """
+
+    def files(self) -> Mapping[str, Path]:
+        """Return the files of all parts by name; a change of one prepares the data again.
+
+        Raises:
+            InputError: a file is outside of the root.
+        """
+        names = getattr(self.settings, "files", ())
+        return {str(name): resolve(self.root, name) for name in names}
+
+    def lines(self, fields: Sequence[str]) -> list[tuple[Path, ...]] | None:  # noqa: ARG002
+        """Return a text file for each field of each part, aligned line by line.
+
+        None means that there are no such files; they are then written from the records.
+
+        Raises:
+            InputError: as for `records`.
+        """
+        return None
+
+    @property
+    def known(self) -> Mapping[str, Any]:
+        """Settings that affect the records, as plain data."""
+        found: Mapping[str, Any] = self.settings.model_dump(mode="json", exclude_defaults=True)
+        return found
+
+
+class FilesReader(Reader):
+    """Reader of files that are read one after the other."""
+
+    def parts(self) -> int:
+        """Return the number of files."""
+        return len(self.settings.files)
+
+    def path(self, part: int) -> Path:
+        """Return the path of one file.
+
+        Raises:
+            InputError: it is outside of the root.
+        """
+        return resolve(self.root, self.settings.files[part])
+
+
+def refuse_missing(field: str, known: Sequence[str], place: str) -> None:
+    """Check that files have a field.
+
+    Raises:
+        InputError: the field is not among the known ones.
+    """
+    if field not in known:
+        raise InputError(
+            f"there is no field '{field}'",
+            place=place,
+            help=did_you_mean(field, known) or "name a field of the file as 'from' of the column",
+        )

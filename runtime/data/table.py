@@ -1,0 +1,234 @@
+"""Tables: the prepared rows of a split, and their batches as named tensors.
+
+Axes in this file:
+
+    B  rows in the batch    T  positions of the longest row, for each time axis
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...specs.findings import InputError
+from .planning import Rows, plan_rows_in_order, stream_plans
+from .shards.arrays import Array
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .columns.column import Column, Noise
+    from .mixture import Part
+    from .settings import BatchSettings
+    from .shards.corpus import Corpus
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of a table as tensors."""
+
+    inputs: dict[str, Tensor]
+    """Inputs of an objective, by name."""
+    rows: Rows
+    """Rows of the table; shape (B,)."""
+    tokens: Mapping[str, int]
+    """Number of non-padding positions of each input with a time axis."""
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
+        """Return the batch on another device."""
+        moved = {
+            name: tensor.to(device, non_blocking=non_blocking)
+            for name, tensor in self.inputs.items()
+        }
+        return replace(self, inputs=moved)
+
+    def pinned(self) -> Batch:
+        """Return the batch in pinned memory, from which a GPU copies without blocking."""
+        return replace(self, inputs={name: one.pin_memory() for name, one in self.inputs.items()})
+
+
+class Table:
+    """Prepared rows of one split, read from disk on demand."""
+
+    def __init__(self, corpus: Corpus, columns: Mapping[str, Column], digest: str = "") -> None:
+        """Combine stored arrays with their columns.
+
+        Args:
+            corpus: the stored arrays.
+            columns: columns by name.
+            digest: SHA-256 digest of the stored arrays, if it is known.
+
+        Raises:
+            InputError: the arrays are not those of the columns.
+        """
+        self.corpus, self.columns, self.digest = corpus, columns, digest
+        self.folder: Path = corpus.folder
+        self.report: dict[str, Any] = corpus.report
+        """Rows read, kept and dropped."""
+        self.parts: list[Part] = corpus.parts
+        """Rows and weight of each file; empty if every row occurs once in every epoch."""
+        self._arrays = {name: _arrays_of(corpus, column) for name, column in columns.items()}
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.corpus)
+
+    @cached_property
+    def lengths(self) -> dict[str, NDArray[np.int64]]:
+        """Positions of each row on each time axis, including begin and end tokens; (rows,).
+
+        Columns that share an axis, such as a text and its tags, are counted once.
+
+        Raises:
+            InputError: the stored offsets are damaged.
+        """
+        found = {name: column.lengths(self._arrays[name]) for name, column in self.columns.items()}
+        return {name: lengths for name, lengths in found.items() if lengths is not None}
+
+    @property
+    def axes(self) -> dict[str, NDArray[np.int64]]:
+        """The lengths, as plans of batches need them."""
+        return self.lengths
+
+    def collate(self, rows: Rows, *, noise: Noise | None = None) -> dict[str, Tensor]:
+        """Return the inputs of some rows.
+
+        Args:
+            rows: row numbers; shape (B,), not empty.
+            noise: seed and epoch, which determine the sub-word sampling; None does not sample.
+        """
+        return _collated(self.columns, self._arrays, rows, noise)
+
+    def batch(self, rows: Rows, *, noise: Noise | None = None) -> Batch:
+        """Return some rows as a batch; the arguments are those of `collate`."""
+        return _counted(self.columns, self.collate(rows, noise=noise), rows)
+
+    def tokens(self, rows: Rows) -> dict[str, int]:
+        """Return the number of positions of some rows on each time axis, without padding.
+
+        They follow from the stored lengths: with sub-word sampling, a batch has other numbers.
+        """
+        return {name: int(lengths[rows].sum()) for name, lengths in self.lengths.items()}
+
+    def stream(
+        self, settings: BatchSettings, seed: int, *, epoch: int = 0, position: int = 0
+    ) -> Iterator[tuple[int, int, Batch]]:
+        """Yield (epoch, position, batch) indefinitely, epoch after epoch, for training.
+
+        When called with an (epoch, position) that it yielded before, it resumes with the batch
+        that followed.
+
+        Raises:
+            InputError: as for `stream_plans`.
+        """
+        plans = stream_plans(self, settings, seed, epoch=epoch, position=position)
+        for at, used, rows in plans:
+            yield at, used, self.batch(rows, noise=(seed, at))
+
+    def in_order(self, settings: BatchSettings) -> Iterator[Batch]:
+        """Yield every row once, from short to long, in a fixed order, for evaluation."""
+        lengths = list(self.lengths.values())
+        for rows in plan_rows_in_order(lengths, settings, count=len(self)):
+            yield self.batch(rows)
+
+
+def batch_of(columns: Mapping[str, Column], values: Sequence[Mapping[str, Any]]) -> Batch:
+    """Return a batch of raw values, such as those of a test set, in their order.
+
+    Args:
+        columns: the columns whose inputs are wanted.
+        values: for each row, its values by column; not empty.
+
+    Raises:
+        InputError: a value is invalid or missing.
+    """
+    encoded: dict[str, list[Mapping[str, NDArray[Any]]]] = {name: [] for name in columns}
+    for number, row in enumerate(values):
+        for name, arrays in encode_row(columns, row, f"row {number}").items():
+            encoded[name].append(arrays)
+    arrays = {
+        name: {
+            key: Array.of(kind, (row[key] for row in encoded[name]))
+            for key, kind in column.fields.items()
+        }
+        for name, column in columns.items()
+    }
+    rows = np.arange(len(values))
+    return _counted(columns, _collated(columns, arrays, rows, None), rows)
+
+
+def encode_row(
+    columns: Mapping[str, Column], row: Mapping[str, Any], place: str
+) -> dict[str, Mapping[str, NDArray[Any]]]:
+    """Return the encoded values of one row, by column.
+
+    Args:
+        columns: columns to encode.
+        row: values by column; it may have more.
+        place: place of the row, for messages.
+
+    Raises:
+        InputError: a value is invalid or missing.
+    """
+    try:
+        found = {}
+        for name, column in columns.items():
+            if name not in row:
+                raise InputError(f"the row has no value for the column '{name}'")  # noqa: TRY301
+            column.check(row[name], row)
+            found[name] = column.encode(row[name])
+    except InputError as error:
+        if error.place:
+            raise
+        raise InputError(error.problem, place=place, help=error.help) from error
+    return found
+
+
+def array_name(column: str, key: str) -> str:
+    """Return the name under which a corpus stores an array of a column."""
+    return f"{column}.{key}" if key else column
+
+
+def _arrays_of(corpus: Corpus, column: Column) -> dict[str, Array]:
+    """Return the stored arrays of a column.
+
+    Raises:
+        InputError: an array is missing.
+    """
+    found = {}
+    for key in column.fields:
+        name = array_name(column.name, key)
+        if name not in corpus.arrays:
+            raise InputError(
+                f"the corpus has no array '{name}'",
+                place=str(corpus.folder),
+                help="delete the folder and prepare the data again",
+            )
+        found[key] = corpus.arrays[name]
+    return found
+
+
+def _collated(
+    columns: Mapping[str, Column],
+    arrays: Mapping[str, Mapping[str, Array]],
+    rows: Rows,
+    noise: Noise | None,
+) -> dict[str, Tensor]:
+    inputs: dict[str, Tensor] = {}
+    for name, column in columns.items():
+        inputs |= column.collate(arrays[name], rows, inputs, noise)
+    return inputs
+
+
+def _counted(columns: Mapping[str, Column], inputs: dict[str, Tensor], rows: Rows) -> Batch:
+    tokens: dict[str, int] = {}
+    for column in columns.values():
+        tokens |= column.tokens(inputs)
+    return Batch(inputs, rows, tokens)

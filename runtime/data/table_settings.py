@@ -1,0 +1,211 @@
+"""Settings of a table: columns, the reader of each split, tokenizers and the filter."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ...specs.findings import did_you_mean
+from ...specs.wording import SettingError
+from .columns.settings import AnyColumn, Name, TagsSettings, TextSettings
+from .readers.settings import Split
+from .settings import SPECIAL_TOKENS, PathText, Settings, TokenizerSettings
+
+
+class PieceSettings(Settings):
+    """Tokenizer that is trained on the training texts of the columns that use it."""
+
+    type: Literal["bpe", "unigram"] = "bpe"
+    """Kind of SentencePiece model."""
+    vocab_size: int = Field(gt=len(SPECIAL_TOKENS))
+    """Vocabulary size, including special tokens, characters, bytes and user symbols."""
+    byte_fallback: bool = False
+    """Encode characters not seen in training as bytes (256 pieces) instead of as unknown."""
+    user_symbols: tuple[str, ...] = ()
+    """Strings that are always one piece, such as brackets of a tree; without white space."""
+    character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
+    """Fraction of the characters of the training text that get their own piece."""
+    lowercase: bool = False
+    """Fold case before encoding; decoded text stays folded."""
+    sentences: int = Field(default=1_000_000, ge=1)
+    """Maximum number of training sentences, all columns together; larger text is sampled with a
+    fixed seed."""
+
+    @model_validator(mode="after")
+    def _check_symbols(self) -> Self:
+        """Check the user symbols as `TokenizerSettings` does.
+
+        Raises:
+            ValueError: a symbol is empty, has white space, is a special token, or is repeated.
+        """
+        self.training()
+        return self
+
+    def training(self) -> TokenizerSettings:
+        """Return the settings as `train_tokenizer` takes them."""
+        return TokenizerSettings(**self.model_dump())
+
+
+class SymbolSettings(Settings):
+    """Vocabulary of whole tokens, separated by spaces, taken from the training texts."""
+
+    type: Literal["symbols"] = "symbols"
+    spelling: Name | None = None
+    """Tokenizer that encodes all other tokens; None encodes them as unknown."""
+    only: Literal["all", "brackets"] = "all"
+    """Tokens that become symbols: all of them, or those that begin with a bracket."""
+
+
+class FileTokenizerSettings(Settings):
+    """Tokenizer of an existing file: SentencePiece (`.model`) or `tokenizer.json`."""
+
+    type: Literal["file"] = "file"
+    path: PathText
+    """File below the data root; `tokenizer.json` needs the extra `tokenizers`."""
+    special: tuple[str, str, str, str] | None = None
+    """Padding, end, unknown and beginning token of a `tokenizer.json`; None means `<pad>`,
+    `</s>`, `<unk>` and `<s>`.  The padding token must have the id 0."""
+
+    @model_validator(mode="after")
+    def _check_special(self) -> Self:
+        """Check that special tokens are given only where they have an effect.
+
+        Raises:
+            ValueError: they are given for a SentencePiece model, which stores its own.
+        """
+        if self.special is not None and not self.path.endswith(".json"):
+            msg = "'special' has no effect on a SentencePiece model"
+            raise SettingError(msg, "special", help_="remove it")
+        return self
+
+
+AnyTokenizer = Annotated[
+    PieceSettings | SymbolSettings | FileTokenizerSettings, Field(discriminator="type")
+]
+"""A tokenizer of any type."""
+
+
+class RowFilterSettings(Settings):
+    """Which training rows are dropped by their texts; rows with an empty text always are."""
+
+    max_length: int | None = Field(default=None, ge=1)
+    """Maximum number of tokens of each text, excluding begin and end tokens; None means no
+    limit."""
+    max_ratio: float | None = Field(default=None, ge=1.0)
+    """Maximum ratio of the longest text of a row to the shortest in tokens; None means no
+    limit."""
+    duplicates: Literal["keep", "drop"] = "keep"
+    """With `drop`, only the first of the rows with equal texts is kept."""
+
+
+class TableSettings(Settings):
+    """Data of a run: columns, and the files of each split."""
+
+    root: PathText = "."
+    """Folder that must contain every file, after resolving links."""
+    columns: dict[Name, AnyColumn] = Field(min_length=1)
+    """Columns by name."""
+    train: Split
+    """Training rows; tokenizers and classes are taken from them."""
+    valid: Split
+    """Validation rows."""
+    test: dict[str, Split] = Field(default_factory=dict)
+    """Test sets by name; they are not encoded in advance."""
+    filter: RowFilterSettings = RowFilterSettings()
+    """Which training rows are dropped."""
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Self:
+        """Check what one column alone cannot know.
+
+        Raises:
+            ValueError: the settings of columns do not fit together, or the filter has no effect.
+        """
+        texts = {name: one for name, one in self.columns.items() if isinstance(one, TextSettings)}
+        blocks = [name for name, one in texts.items() if one.block is not None]
+        if blocks and len(self.columns) > 1:
+            msg = "a column with 'block' cannot be combined with other columns"
+            help_ = "remove 'block' or the other columns: blocks do not align with rows"
+            raise SettingError(msg, "columns", blocks[0], "block", help_=help_)
+        for name, one in self.columns.items():
+            if isinstance(one, TagsSettings) and one.of not in texts:
+                msg = f"there is no text column '{one.of}'"
+                raise SettingError(
+                    msg, "columns", name, "of", help_=did_you_mean(one.of, texts) or "add one"
+                )
+        given = self.filter.model_dump(exclude_defaults=True)
+        lengths = given.keys() - {"duplicates"}
+        if (given and not texts) or (lengths and blocks):
+            key = min(lengths or given)
+            what = "has no text column" if not texts else "cuts its text into blocks"
+            msg = f"'{key}' has no effect on data that {what}"
+            raise SettingError(msg, "filter", key, help_=f"remove '{key}'")
+        if "max_ratio" in given and len(texts) == 1:
+            msg = "'max_ratio' has no effect on data with one text column"
+            raise SettingError(msg, "filter", "max_ratio", help_="remove 'max_ratio'")
+        for where, split in (("valid", self.valid), *self.test.items()):
+            if split.weights is not None:
+                at = (where,) if where == "valid" else ("test", where)
+                msg = "weights have an effect on training rows only"
+                raise SettingError(msg, *at, "weights", help_="remove 'weights'")
+        return self
+
+    def splits(self) -> dict[tuple[str, ...], Split]:
+        """Return all splits by their place below `data`."""
+        tests = {("test", name): split for name, split in self.test.items()}
+        return {("train",): self.train, ("valid",): self.valid, **tests}
+
+
+Tokenizers = dict[Name, AnyTokenizer]
+
+
+def refuse_unused(data: TableSettings, tokenizers: Tokenizers) -> None:
+    """Check that columns and tokenizers name each other; for the validator of a run.
+
+    Raises:
+        SettingError: a column names an unknown tokenizer, a tokenizer is not used, or a
+            tokenizer is spelled by one that cannot spell.
+    """
+    used = set[str]()
+    for name, column in data.columns.items():
+        if isinstance(column, TextSettings):
+            _refuse_sampling(name, column, tokenizers)
+            used.add(column.tokenizer)
+    for name, one in tokenizers.items():
+        if isinstance(one, SymbolSettings) and one.spelling is not None:
+            other = tokenizers.get(one.spelling)
+            if other is None or isinstance(other, SymbolSettings):
+                msg = f"'{one.spelling}' is not a tokenizer of pieces"
+                known = [key for key, each in tokenizers.items() if each.type != "symbols"]
+                help_ = did_you_mean(one.spelling, known) or "add one"
+                raise SettingError(msg, "tokenizers", name, "spelling", help_=help_)
+            used.add(one.spelling)
+    for name in tokenizers.keys() - used:
+        msg = f"no column uses the tokenizer '{name}'"
+        raise SettingError(msg, "tokenizers", name, help_="remove it, or name it in a text column")
+
+
+def _refuse_sampling(name: str, column: TextSettings, tokenizers: Tokenizers) -> None:
+    """Check the tokenizer of a column.
+
+    Raises:
+        SettingError: it is unknown, or cannot sample as the column asks.
+    """
+    at = ("data", "columns", name)
+    tokenizer = tokenizers.get(column.tokenizer)
+    if tokenizer is None:
+        msg = f"there is no tokenizer '{column.tokenizer}'"
+        help_ = did_you_mean(column.tokenizer, tokenizers) or "add it under 'tokenizers'"
+        raise SettingError(msg, *at, "tokenizer", help_=help_)
+    if column.sampling is None:
+        return
+    kinds: dict[str, Any] = {"bpe": "drop", "unigram": "alpha"}
+    wanted = kinds.get(tokenizer.type)
+    if wanted is None and not (tokenizer.type == "file" and tokenizer.path.endswith(".model")):
+        msg = f"a tokenizer of type '{tokenizer.type}' cannot sample"
+        raise SettingError(msg, *at, "sampling", help_="remove 'sampling'")
+    given = "drop" if column.sampling.alpha is None else "alpha"
+    if wanted is not None and given != wanted:
+        msg = f"'{given}' has no effect on a tokenizer of type '{tokenizer.type}'"
+        raise SettingError(msg, *at, "sampling", given, help_=f"give '{wanted}' instead")

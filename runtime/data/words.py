@@ -1,0 +1,51 @@
+"""Words as text, written such that each begins exactly one piece of a tokenizer.
+
+A piece begins with U+2581 if and only if it begins a word, so the pieces of a sentence determine
+the word boundaries (`word_starts`).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from .symbols import Vocabulary
+
+SPACE = "\u2581"
+"""First character of a piece that begins a word."""
+NOTHING = "?"
+"""Replacement for a word that the tokenizer would drop completely."""
+
+
+def visible(word: str) -> str:
+    """Return a word as given to the tokenizer: normalized, and always one word.
+
+    >>> visible("New\u00a0York"), visible("\u200b")
+    ('NewYork', '?')
+    """
+    shown = unicodedata.normalize("NFKC", word)
+    return "".join(one for one in shown if _is_visible(one)) or NOTHING
+
+
+def _is_visible(letter: str) -> bool:
+    """Return whether a tokenizer neither drops a character nor treats it as a space."""
+    kind = unicodedata.category(letter)
+    return kind[0] not in "ZC" and letter not in (SPACE, "\ufffd", "\u2585")
+
+
+def source_text(words: Iterable[str]) -> str:
+    """Return the text of words for the tokenizer."""
+    return " ".join(map(visible, words))
+
+
+def word_starts(vocabulary: Vocabulary) -> NDArray[np.bool_]:
+    """Return a mask of the ids that begin a word; shape (vocabulary,)."""
+    pieces = vocabulary.pieces(range(vocabulary.vocab_size))
+    return np.array([piece.startswith(SPACE) for piece in pieces])
