@@ -22,7 +22,7 @@ from weft.runtime.api import Model, open_model
 from weft.runtime.data.settings import DataSettings
 from weft.runtime.data.text_files import read_parallel
 from weft.runtime.export.ctranslate2.export import export_ctranslate2
-from weft.runtime.tasks.translation import score
+from weft.runtime.metrics.text import score
 
 BATCH = 32
 """Sentences per batch of CTranslate2."""

@@ -13,8 +13,8 @@ from ..graphs.draw.diagram import draw
 from ..runtime import api
 from ..runtime.cli.common.terminal import Reporter
 from ..runtime.data.text_files import read_lines
+from ..runtime.metrics.text import score
 from ..runtime.spec.check import graph_of
-from ..runtime.tasks import translation
 from ..runtime.train.reporting.plot import plot_curves
 from ..specs.findings import InputError
 from ..specs.load import load
@@ -68,7 +68,7 @@ def demo(folder: Path, *, updates: int | None = None) -> None:
     sources, references = (list(read_lines(folder / "corpus" / f"test.{s}")) for s in ("en", "de"))
     found = model.translate(sources)
     _show(console, sources, references, found)
-    scores = translation.score(found, references)
+    scores = score(found, references)
     exact = sum(a == b for a, b in zip(found, references, strict=True)) / len(found)
     console.print(f"sacreBLEU    {scores.values['bleu']:6.2f}  {scores.signatures['bleu']}")
     console.print(f"exact match  {exact:6.1%}  of {len(found)} lines")

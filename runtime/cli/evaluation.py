@@ -152,7 +152,7 @@ def _translated(
 ) -> dict[str, Any]:
     """Translate a test set, write the translations if a file is named, and return the scores."""
     from ..decode.positions import refuse_long
-    from ..tasks import translation
+    from ..metrics.text import score
     from ..tasks.registry import task_of
 
     reader = model.translator
@@ -161,7 +161,7 @@ def _translated(
     refuse_long(model.module, zip(*encoded, strict=True))
     terminal.notice(f"{name}: translating {len(sources):,} lines")
     found = list(reader.translate(sources, warn=terminal.warn))
-    scores = translation.score(found, references)
+    scores = score(found, references)
     unsmoothed = {**model.checkpoint.run, "loss": {"smoothing": 0.0}}
     task = task_of(unsmoothed, reader.source, reader.target)
     device = next(model.module.parameters()).device

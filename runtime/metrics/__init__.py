@@ -1,1 +1,1 @@
-"""Metrics: EVALB scores of constituency parses."""
+"""Metrics: scores of predictions against references, and of losses."""

@@ -16,6 +16,7 @@ import torch
 from ...specs.findings import InputError
 from ..data.symbols import Symbols
 from ..decode.translate import Translator
+from ..metrics.text import score
 from ..train.checks.needs import TRANSLATION, Needs
 
 if TYPE_CHECKING:
@@ -108,33 +109,6 @@ def check_vocabulary(graph: Graph, source: Vocabulary, target: Vocabulary) -> No
                 place=graph.source,
                 help="remove 'vocab' from the run's params, so that it follows the tokenizer",
             )
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """sacreBLEU scores of translations, with their signatures."""
-
-    values: Mapping[str, float]
-    signatures: Mapping[str, str]
-
-
-def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
-    """Return the corpus BLEU, lower-cased BLEU and chrF of translations.
-
-    Source: Post 2018 (sacreBLEU); Popovic 2015 (chrF).
-    """
-    import sacrebleu
-
-    metrics: dict[str, Any] = {
-        "bleu": sacrebleu.BLEU(),
-        "bleu_lc": sacrebleu.BLEU(lowercase=True),
-        "chrf": sacrebleu.CHRF(),
-    }
-    values, signatures = {}, {}
-    for name, metric in metrics.items():
-        values[name] = float(metric.corpus_score(list(hypotheses), [list(references)]).score)
-        signatures[name] = str(metric.get_signature())
-    return Scores(values, signatures)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from weft.graphs.checker.check import check
 from weft.graphs.ir.graph import Graph
 from weft.runtime import api
 from weft.runtime.data.batches import Batch
+from weft.runtime.metrics.text import score
 from weft.runtime.spec.check import graph_of
 from weft.runtime.tasks.registry import make_task
-from weft.runtime.tasks.translation import check_graph, score
+from weft.runtime.tasks.translation import check_graph
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 from weft.specs.load import load, loaded

@@ -1,0 +1,145 @@
+"""Metrics of texts: BLEU, chrF and TER by sacreBLEU, with its signatures, and exact match.
+
+Source: Post 2018 (sacreBLEU); Papineni et al. 2002 (BLEU); Popovic 2015 (chrF); Snover et al.
+2006 (TER).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from .metric import Measured, Metric, Statistics, SumMetric, ratio, refuse_other_length, typed
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """sacreBLEU scores of translations, with their signatures."""
+
+    values: Mapping[str, float]
+    signatures: Mapping[str, str]
+
+
+def score(hypotheses: Sequence[str], references: Sequence[str]) -> Scores:
+    """Return the corpus BLEU, lower-cased BLEU and chrF of translations."""
+    found = {
+        metric.type: metric.measure(hypotheses, references)
+        for metric in (Bleu(), BleuLowercase(), Chrf())
+    }
+    return Scores(
+        {name: one.value for name, one in found.items()},
+        {name: one.signature for name, one in found.items()},
+    )
+
+
+class _SacreBleu(Metric):
+    """Base class of the metrics of sacreBLEU."""
+
+    takes: ClassVar[tuple[str, ...]] = ("text",)
+
+    @abstractmethod
+    def scorer(self) -> Any:
+        """Return the metric of sacreBLEU."""
+
+    def measure(self, predictions: Sequence[str], references: Sequence[str]) -> Measured:
+        """Return the corpus score of texts."""
+        texts = list(typed(predictions, str, "text")), list(typed(references, str, "text"))
+        refuse_other_length(*texts)
+        metric = self.scorer()
+        found = metric.corpus_score(texts[0], [texts[1]])
+        return Measured(float(found.score), str(metric.get_signature()))
+
+
+Tokenize = Literal["13a", "intl", "zh", "char", "none"]
+
+
+class Bleu(_SacreBleu):
+    """Corpus BLEU, from 0 to 100."""
+
+    type: Literal["bleu"] = "bleu"
+    tokenize: Tokenize = "13a"
+    """Tokenization of sacreBLEU."""
+
+    def scorer(self) -> Any:
+        """Return the metric of sacreBLEU."""
+        import sacrebleu  # noqa: PLC0415 - slow to load
+
+        return sacrebleu.BLEU(tokenize=self.tokenize)
+
+
+class BleuLowercase(_SacreBleu):
+    """Corpus BLEU of lower-cased text, from 0 to 100."""
+
+    type: Literal["bleu_lc"] = "bleu_lc"
+    tokenize: Tokenize = "13a"
+    """Tokenization of sacreBLEU."""
+
+    def scorer(self) -> Any:
+        """Return the metric of sacreBLEU."""
+        import sacrebleu  # noqa: PLC0415 - slow to load
+
+        return sacrebleu.BLEU(lowercase=True, tokenize=self.tokenize)
+
+
+class Chrf(_SacreBleu):
+    """Corpus chrF, from 0 to 100."""
+
+    type: Literal["chrf"] = "chrf"
+    word_order: int = Field(default=0, ge=0, le=10)
+    """Longest n-grams of words that also count; 2 is chrF++."""
+
+    def scorer(self) -> Any:
+        """Return the metric of sacreBLEU."""
+        import sacrebleu  # noqa: PLC0415 - slow to load
+
+        return sacrebleu.CHRF(word_order=self.word_order)
+
+
+class Ter(_SacreBleu):
+    """Translation edit rate in percent: edits, including shifts, for each word."""
+
+    higher_is_better: ClassVar[bool] = False
+
+    type: Literal["ter"] = "ter"
+
+    def scorer(self) -> Any:
+        """Return the metric of sacreBLEU."""
+        import sacrebleu  # noqa: PLC0415 - slow to load
+
+        return sacrebleu.TER()
+
+
+class ExactMatch(SumMetric):
+    """Percentage of predictions that equal the reference."""
+
+    type: Literal["exact_match"] = "exact_match"
+    lowercase: bool = False
+    """Whether texts are compared without case."""
+
+    def signature(self) -> str:
+        """Return how the value is computed."""
+        return f"exact_match|case:{'lc' if self.lowercase else 'mixed'}"
+
+    def statistics(self, predictions: Sequence[Any], references: Sequence[Any]) -> Statistics:
+        """Return 1 or 0 for each example, and 1."""
+        same = [
+            self._plain(one) == self._plain(other)
+            for one, other in zip(predictions, references, strict=True)
+        ]
+        return np.stack((np.array(same, np.float64), np.ones(len(same))), 1)
+
+    def _plain(self, value: Any) -> Any:
+        """Return a value in the form that is compared: without case and outer white space."""
+        if isinstance(value, str):
+            return value.strip().lower() if self.lowercase else value.strip()
+        return list(value) if isinstance(value, tuple) else value
+
+    def value_of(self, total: NDArray[np.float64]) -> float:
+        """Return the percentage of equal examples."""
+        return 100 * ratio(*total)

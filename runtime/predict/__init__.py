@@ -1,0 +1,1 @@
+"""Predictors: how a trained model answers, from raw column values to answers."""

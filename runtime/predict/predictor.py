@@ -1,0 +1,173 @@
+"""Contract of a predictor: from the raw values of a table's columns to the model's answers.
+
+The settings of a predictor are a class whose fields appear in a run file; `make` returns the
+predictor for given models and columns.  Prepared columns encode values and decode answers.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+
+from ...specs.findings import InputError, did_you_mean
+from ..system.plugins import Named
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ...graphs.ir.graph import Graph
+    from ..data.symbols import Vocabulary
+
+Row = Mapping[str, Any]
+"""Raw values of one example, by column."""
+
+
+class Column(Protocol):
+    """A prepared column, as far as predictors use it."""
+
+    def encode(self, value: Any) -> Any:
+        """Return a raw value in the form that `collate` takes."""
+
+    def collate(self, values: Sequence[Any]) -> Mapping[str, Tensor]:
+        """Return padded tensors by input: the column's name, or NAME_FIELD such as NAME_mask."""
+
+    def decode(self, prediction: Any) -> Any:
+        """Return the raw value of a prediction: a class of its index, a text of its ids."""
+
+
+@runtime_checkable
+class TextColumn(Protocol):
+    """A column of texts or symbols with a vocabulary."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Conversion of text to ids and back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model answers for one row."""
+
+    value: Any
+    """The answer in the form of its column: a text, a class, a list of tags, a number, a parse."""
+    score: float = 0.0
+    """Score by which it was chosen; comparable among the answers of one row."""
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    """Probability of each class, for predictors of classes."""
+    others: tuple[Answer, ...] = ()
+    """Further answers, best first, where several were requested."""
+
+
+class Predictor(Protocol):
+    """A model that is ready to answer."""
+
+    def predict(self, rows: Sequence[Row]) -> list[Any]:
+        """Return the answer for each row, as metrics take it."""
+
+    def answers(self, rows: Sequence[Row]) -> list[Answer]:
+        """Return the answer for each row with its score."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a predictor is made from."""
+
+    models: tuple[nn.Module, ...]
+    """Models with the same inputs and outputs, whose probabilities are averaged."""
+    columns: Mapping[str, Column]
+    """Prepared columns by name."""
+    answers: str
+    """Column whose values are predicted."""
+    feeds: Mapping[str, str] = field(default_factory=dict)
+    """Input of the model to the name under which a column collates it, where they differ."""
+    half: bool = False
+    """Whether to run matrix products in bfloat16."""
+
+    @property
+    def graph(self) -> Graph:
+        """Graph of the models."""
+        from ..codegen.generated import program_of
+
+        return program_of(self.models[0]).graph
+
+    def column(self, name: str) -> Column:
+        """Return a column.
+
+        Raises:
+            InputError: it does not exist.
+        """
+        if name not in self.columns:
+            raise InputError(f"no column '{name}'", help=did_you_mean(name, self.columns))
+        return self.columns[name]
+
+    def fed(self, model_input: str) -> str:
+        """Return the name of the column that fills an input of the model."""
+        return self.feeds.get(model_input, model_input)
+
+    def vocabulary(self, column: str) -> Vocabulary:
+        """Return the vocabulary of a column of text.
+
+        Raises:
+            InputError: the column does not exist, or has no vocabulary.
+        """
+        found = self.column(column)
+        if not isinstance(found, TextColumn):
+            raise InputError(
+                f"the column '{column}' has no vocabulary",
+                help="select a predictor that fits the type of the column",
+            )
+        return found.vocabulary
+
+    def one_model(self, predictor: str) -> nn.Module:
+        """Return the only model.
+
+        Raises:
+            InputError: there are several.
+        """
+        if len(self.models) != 1:
+            raise InputError(
+                f"the predictor '{predictor}' cannot average {len(self.models)} models",
+                help="predict with one model",
+            )
+        return self.models[0]
+
+
+class PredictorSettings(Named):
+    """Base class of the settings of a predictor."""
+
+    short: ClassVar[str] = ""
+
+    @abstractmethod
+    def make(self, context: Context) -> Predictor:
+        """Return the predictor.
+
+        Raises:
+            InputError: the models or the columns do not fit.
+        """
+
+
+def values(row: Row, column: str, number: int) -> Any:
+    """Return the raw value of a column.
+
+    Raises:
+        InputError: the row lacks it.
+    """
+    if column not in row:
+        raise InputError(
+            f"row {number + 1} has no value for the column '{column}'",
+            help=did_you_mean(column, row) or "give a value for each column that the model reads",
+        )
+    return row[column]
+
+
+@contextmanager
+def evaluating(models: Sequence[nn.Module]) -> Iterator[None]:
+    """Put models into evaluation mode; restore their modes afterwards."""
+    with ExitStack() as stack:
+        for model in models:
+            stack.callback(model.train, model.training)
+            model.eval()
+        yield

@@ -1,0 +1,239 @@
+"""Predictors of text: search, sampling and mask-predict for encoder-decoders, and generation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from ...specs.findings import InputError
+from ...specs.wording import SettingError
+from ..decode.settings import GenerateSettings, SampleSettings, SearchSettings
+from .predictor import (
+    Answer,
+    Context,
+    Predictor,
+    PredictorSettings,
+    Row,
+    evaluating,
+    values,
+)
+from .settings import Searching
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ..decode.translate import Translator
+
+_MASKS = frozenset({"iterations", "lengths"})
+_BEAMS = frozenset({"beam", "penalty", "alpha", "ends", "nbest", "groups", "diversity"})
+_PROMPT_TOKENS = 4096
+"""Maximum tokens of a batch of prompts with their continuations."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextPredictor:
+    """Predicts texts with a translator, whose lines are the rows of a column."""
+
+    context: Context
+    translator: Translator
+    column: str
+    """Column that the encoder reads."""
+
+    def predict(self, rows: Sequence[Row]) -> list[str]:
+        """Return the text for each row; an empty one for an empty text."""
+        return [answer.value for answer in self.answers(rows)]
+
+    def answers(self, rows: Sequence[Row]) -> list[Answer]:
+        """Return the best text for each row, and the others that were requested."""
+        lines = [str(values(row, self.column, at)) for at, row in enumerate(rows)]
+        decode = self.translator.target.decode
+        with evaluating(self.context.models):
+            found = [
+                [Answer(decode(one.tokens), one.score) for one in hypotheses]
+                for hypotheses in self.translator.hypotheses(lines)
+            ]
+        return [
+            Answer(each[0].value, each[0].score, others=tuple(each[1:])) if each else Answer("")
+            for each in found
+        ]
+
+
+def text_predictor(context: Context, search: SearchSettings) -> TextPredictor:
+    """Return the predictor of an encoder-decoder with the inputs `source` and `target`.
+
+    Raises:
+        InputError: the model has other inputs, or a column has no vocabulary.
+    """
+    from ..decode.translate import Translator
+
+    source, vocabularies = _sides(context)
+    first, *others = context.models
+    translator = Translator(first, *vocabularies, search, context.half, tuple(others))
+    return TextPredictor(context, translator, source)
+
+
+def _sides(context: Context) -> tuple[str, tuple[Any, Any]]:
+    """Return the column that the encoder reads, and the vocabularies of both sides."""
+    graph = context.graph
+    if graph.step_axis is None or not {"source", "target"} <= graph.inputs.keys():
+        raise InputError(
+            "this predictor needs a spec with the inputs 'source' and 'target' and a step axis",
+            place=graph.source,
+            help="for a model with only one input of ids, use the predictor 'generate'",
+        )
+    source = context.fed("source")
+    return source, (context.vocabulary(source), context.vocabulary(context.answers))
+
+
+class Beam(Searching):
+    """Beam search."""
+
+    idle: ClassVar[frozenset[str]] = _MASKS | {"sample"}
+
+    type: Literal["beam"] = "beam"
+
+    def make(self, context: Context) -> Predictor:
+        """Return the predictor."""
+        return text_predictor(context, self.search())
+
+
+class Greedy(Searching):
+    """Greedy search: the most probable token at each step."""
+
+    idle: ClassVar[frozenset[str]] = _MASKS | _BEAMS | {"sample"}
+
+    type: Literal["greedy"] = "greedy"
+
+    def make(self, context: Context) -> Predictor:
+        """Return the predictor."""
+        return text_predictor(context, self.search().model_copy(update={"beam": 1}))
+
+
+class Sample(Searching, SampleSettings):
+    """Sampling; the answer is the most probable of `samples` texts."""
+
+    idle: ClassVar[frozenset[str]] = _MASKS | _BEAMS | {"sample"}
+
+    type: Literal["sample"] = "sample"
+    samples: int = Field(default=1, ge=1, le=1000)
+    """Number of texts that are sampled for each row."""
+
+    def make(self, context: Context) -> Predictor:
+        """Return the predictor."""
+        draws = SampleSettings(**self.model_dump(include=set(SampleSettings.model_fields)))
+        several = {"beam": self.samples, "nbest": self.samples, "sample": draws}
+        return text_predictor(context, self.search().model_copy(update=several))
+
+
+class MaskPredict(PredictorSettings):
+    """Mask-predict: all tokens at once, then the least probable ones again."""
+
+    type: Literal["mask_predict"] = "mask_predict"
+    iterations: int = Field(default=10, ge=1, le=1000)
+    """Iterations of rewriting."""
+    lengths: int = Field(default=5, ge=1, le=1000)
+    """Candidate lengths for each output."""
+    max_length: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Maximum tokens of an output; null for no further limit."""
+
+    def make(self, context: Context) -> Predictor:
+        """Return the predictor."""
+        from ..decode.mask_predict import MaskPredictor
+
+        source = context.fed("source")
+        vocabularies = context.vocabulary(source), context.vocabulary(context.answers)
+        search = SearchSettings(
+            iterations=self.iterations, lengths=self.lengths, max_length=self.max_length
+        )
+        model = context.one_model(self.type)
+        missing = {"target", "target_mask"} - context.graph.inputs.keys()
+        if missing or "lengths" not in context.graph.outputs:
+            raise InputError(
+                "mask-predict needs the inputs 'target' and 'target_mask' and an output 'lengths'",
+                place=context.graph.source,
+                help="use the predictor 'beam' for a model that decodes step by step",
+            )
+        translator = MaskPredictor(model, *vocabularies, search, context.half)
+        return TextPredictor(context, translator, source)
+
+
+class Generate(PredictorSettings, GenerateSettings):
+    """Continuation of a prefix by a decoder-only model, greedily or by sampling."""
+
+    type: Literal["generate"] = "generate"
+    prefix: str | None = None
+    """Column with the text that is continued; null continues an empty text."""
+
+    @model_validator(mode="after")
+    def _samples_differ(self) -> Generate:
+        if self.samples > 1 and self.temperature == 0:
+            msg = "'samples' has no effect at temperature 0"
+            raise SettingError(msg, "samples", help_="set 'temperature', or remove 'samples'")
+        return self
+
+    def make(self, context: Context) -> Predictor:
+        """Return the predictor."""
+        from ..decode.generate import check_generates
+
+        model = context.one_model(self.type)
+        check_generates(context.graph)
+        context.vocabulary(context.answers)
+        if self.prefix is not None:
+            context.vocabulary(self.prefix)
+        settings = GenerateSettings(**self.model_dump(include=set(GenerateSettings.model_fields)))
+        return Continuing(context, model, settings, self.prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class Continuing:
+    """Continues the text of a column."""
+
+    context: Context
+    model: nn.Module
+    settings: GenerateSettings
+    prefix: str | None
+
+    def predict(self, rows: Sequence[Row]) -> list[str]:
+        """Return the continuation of each row."""
+        return [answer.value for answer in self.answers(rows)]
+
+    def answers(self, rows: Sequence[Row]) -> list[Answer]:
+        """Return the most probable continuation of each row, and the others."""
+        from ..decode.generate import generate_with
+
+        target = self.context.vocabulary(self.context.answers)
+        prompts = [[target.bos, *ids] for ids in self._prefixes(rows)]
+        order = sorted(range(len(rows)), key=lambda at: len(prompts[at]), reverse=True)
+        found: list[Answer] = [Answer("")] * len(rows)
+        samples = self.settings.samples
+        with evaluating(self.context.models):
+            while order:
+                width = (len(prompts[order[0]]) + self.settings.max_new) * samples
+                count = max(1, _PROMPT_TOKENS // width)
+                places, order = order[:count], order[count:]
+                written = generate_with(
+                    self.model,
+                    self.context.graph,
+                    [prompts[at] for at in places],
+                    self.settings,
+                    eos=(target.eos,),
+                    half=self.context.half,
+                )
+                for number, at in enumerate(places):
+                    own = [
+                        Answer(target.decode(one.tokens), one.log_probability)
+                        for one in written[number * samples : (number + 1) * samples]
+                    ]
+                    best, *others = sorted(own, key=lambda one: -one.score)
+                    found[at] = Answer(best.value, best.score, others=tuple(others))
+        return found
+
+    def _prefixes(self, rows: Sequence[Row]) -> list[list[int]]:
+        """Return the ids of the text that each row begins with."""
+        if self.prefix is None:
+            return [[] for _ in rows]
+        texts = [str(values(row, self.prefix, at)) for at, row in enumerate(rows)]
+        return self.context.vocabulary(self.prefix).encode_many(texts)

@@ -1,0 +1,230 @@
+"""Named settings with a `type`: shipped ones in an explicit list, others from installed packages.
+
+Metrics, predictors and trackers are classes of this form: the fields are the settings in a run
+file, and the methods do the work.  A file selects one by name, `"bleu"`, or with settings,
+`{"type": "bleu", "tokenize": "char"}`; it can never name code.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, ClassVar, Generic, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import ValidationError as Invalid
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from ...specs.findings import InputError, did_you_mean, pointer
+from ...specs.wording import SettingError, form_finding
+
+
+class Named(BaseModel):
+    """Base class of settings that are selected by `type`."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+    short: ClassVar[str] = ""
+    """Field that `"TYPE:TEXT"` sets to `TEXT`; `""` if this form is not supported."""
+
+    type: str
+    """Name of the implementation; subclasses declare it as a `Literal` with a default."""
+
+
+T = TypeVar("T", bound=Named)
+
+
+class Plugins(Generic[T]):
+    """The implementations of one contract."""
+
+    def __init__(
+        self, what: str, group: str, base: type[T], shipped: Mapping[str, str], package: str
+    ) -> None:
+        """Store the list; nothing is imported until a name is used.
+
+        Args:
+            what: the contract in a message, such as `metric`.
+            group: entry-point group, such as `weft.metrics`; the name of an entry point is the
+                `type`, and its value is `package.file:Class`.
+            base: base class of every implementation.
+            shipped: `type` to `file:Class`, relative to `package`.
+            package: package that contains the shipped files.
+        """
+        self.what, self.group, self.base = what, group, base
+        self.shipped, self._package = dict(shipped), package
+        self.find = functools.cache(self._find)
+
+    def names(self) -> list[str]:
+        """Return every name, shipped ones first.
+
+        Raises:
+            InputError: an entry point has the name of another implementation.
+        """
+        return [*self.shipped, *self._installed()]
+
+    def _installed(self) -> dict[str, EntryPoint]:
+        """Return the entry points by name.
+
+        Raises:
+            InputError: a name is taken.
+        """
+        found: dict[str, EntryPoint] = {}
+        for point in entry_points(group=self.group):
+            other = "weft" if point.name in self.shipped else ""
+            if point.name in found:
+                other = _package_of(found[point.name])
+            if other:
+                raise InputError(
+                    f"a {self.what} with the name '{point.name}' already exists, from {other}",
+                    place=_origin(point),
+                    help=f"rename the entry point; or run 'pip uninstall {_package_of(point)}'",
+                )
+            found[point.name] = point
+        return found
+
+    def _find(self, name: str) -> type[T]:
+        """Return the class with a name.
+
+        Raises:
+            InputError: the name is unknown, or its plug-in is broken.
+        """
+        installed = self._installed()
+        if name in self.shipped:
+            file, _, attribute = self.shipped[name].partition(":")
+            shipped: type[T] = getattr(importlib.import_module(file, self._package), attribute)
+            return shipped
+        if name not in installed:
+            help_ = did_you_mean(name, [*self.shipped, *installed])
+            raise InputError(f"no {self.what} '{name:.100}'", help=help_)
+        return self._loaded(installed[name])
+
+    def _loaded(self, point: EntryPoint) -> type[T]:
+        """Return the class of an entry point.
+
+        Raises:
+            InputError: it cannot be imported, or does not follow the contract.
+        """
+        package = _package_of(point)
+        try:
+            found = point.load()
+        except Exception as error:
+            text = str(error).partition("\n")[0]
+            raise InputError(
+                f"'{point.value}' cannot be imported: {type(error).__name__}: {text:.200}",
+                place=_origin(point),
+                help=f"correct or upgrade the package, or run 'pip uninstall {package}'",
+            ) from error
+        base = self.base
+        if not isinstance(found, type) or not issubclass(found, base):
+            raise InputError(
+                f"'{point.value}' is not a subclass of {base.__module__}.{base.__name__}",
+                place=_origin(point),
+                help=f"derive the class of your {self.what} from {base.__name__}",
+            )
+        field = found.model_fields["type"]
+        if get_args(field.annotation) != (point.name,) or field.default != point.name:
+            raise InputError(
+                f"the type of '{point.value}' is not '{point.name}'",
+                place=_origin(point),
+                help=f'declare \'type: Literal["{point.name}"] = "{point.name}"\'',
+            )
+        return found
+
+    def parse(self, value: object, place: str) -> T:
+        """Return the implementation that a JSON value selects.
+
+        Args:
+            value: a name, an object with `type` and settings, or an instance, which is returned.
+            place: file and pointer of the value, for messages.
+
+        Raises:
+            InputError: the name is unknown, a setting is wrong, or a plug-in is broken.
+        """
+        try:
+            return self.validate(value)
+        except SettingError as error:
+            at = pointer(*error.at)
+            raise InputError(str(error), place=f"{place}{at}", help=error.help) from None
+
+    def validate(self, value: object) -> T:
+        """Return the implementation that a JSON value selects, as a validator of pydantic.
+
+        Raises:
+            SettingError: the value is wrong; its `at` leads to the wrong part.
+            InputError: a plug-in is broken.
+        """
+        if isinstance(value, self.base):
+            return value
+        if isinstance(value, str):
+            value = self._expanded(value)
+        if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
+            msg = f"a {self.what} must be a name or an object with 'type'"
+            raise SettingError(msg, help_=did_you_mean("", self.names()))
+        name = value["type"]
+        if name not in self.names():
+            help_ = did_you_mean(name, self.names())
+            msg = f"no {self.what} '{name:.100}'"
+            raise SettingError(msg, "type", help_=help_)
+        form = self.find(name)
+        try:
+            return form.model_validate_json(json.dumps(dict(value)), strict=True)
+        except Invalid as invalid:
+            finding = form_finding(invalid.errors()[0], form, dict(value), "")
+            parts = [part.replace("~1", "/").replace("~0", "~") for part in finding.at.split("/")]
+            raise SettingError(finding.problem, *parts[1:], help_=finding.help) from None
+
+    def _expanded(self, text: str) -> dict[str, str]:
+        """Return the object that a short form stands for: `"loss:lm"` sets one field."""
+        name, colon, rest = text.partition(":")
+        if not colon or name not in self.names() or not self.find(name).short:
+            return {"type": text}
+        return {"type": name, self.find(name).short: rest}
+
+
+def _package_of(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "an unknown package"
+
+
+def _origin(point: EntryPoint) -> str:
+    return f"package {_package_of(point)}, entry point {point.name}"
+
+
+class Selected:
+    """Annotation of a pydantic field that holds one of the implementations.
+
+    `metric: Annotated[Metric, Selected(METRICS)]` accepts what `Plugins.parse` accepts, dumps the
+    settings with their `type`, and lists the shipped settings in the JSON Schema.
+    """
+
+    def __init__(self, plugins: Plugins[Any]) -> None:
+        """Store the implementations."""
+        self._plugins = plugins
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Return the schema that validates and dumps a value."""
+        del source, handler
+        return core_schema.no_info_plain_validator_function(
+            self._plugins.validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(_dumped, info_arg=True),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return the JSON Schema: a name, or the settings of a shipped implementation."""
+        del schema
+        plugins = self._plugins
+        forms = [handler(plugins.find(name).__pydantic_core_schema__) for name in plugins.shipped]
+        return {"anyOf": [{"type": "string"}, *forms]}
+
+
+def _dumped(value: Named, info: core_schema.SerializationInfo) -> Any:
+    return value.model_dump(mode=info.mode)
