@@ -147,7 +147,7 @@ def test_metrics_of_losses_read_means_by_name() -> None:
 
 
 def test_a_column_may_be_part_of_the_name() -> None:
-    """Two metrics of one type are told apart in reports."""
+    """Two metrics of one type differ in reports."""
     assert metric("accuracy:topic").column == "topic"
     assert metric({"type": "accuracy", "column": "topic"}).name == "accuracy:topic"
 
