@@ -64,6 +64,23 @@ STANDARD = {
     "word_convolution@1": ".convolution.char_cnn:WORD_CONVOLUTION",
     "span_score@1": ".pooling.span:SPAN_SCORE",
     "pointer_head@1": ".attention.pointer_generator:POINTER_HEAD",
+    "shift_right@1": ".noise.structure:SHIFT_RIGHT",
+    "not_padding@1": ".noise.structure:NOT_PADDING",
+    "prefix_mask@1": ".noise.structure:PREFIX_MASK",
+    "prefix_to_bias@1": ".noise.structure:PREFIX_TO_BIAS",
+    "detach@1": ".noise.structure:DETACH",
+    "token_equal@1": ".noise.structure:TOKEN_EQUAL",
+    "mask_tokens@1": ".noise.corrupt:MASK_TOKENS",
+    "drop_tokens@1": ".noise.corrupt:DROP_TOKENS",
+    "replace_tokens@1": ".noise.corrupt:REPLACE_TOKENS",
+    "sample_tokens@1": ".noise.corrupt:SAMPLE_TOKENS",
+    "span_corruption@1": ".noise.span_corruption:SPAN_CORRUPTION",
+    "cross_entropy@1": ".losses.cross_entropy:CROSS_ENTROPY",
+    "binary_cross_entropy@1": ".losses.elementwise:BINARY_CROSS_ENTROPY",
+    "mean_squared_error@1": ".losses.elementwise:MEAN_SQUARED_ERROR",
+    "kl_divergence@1": ".losses.pairs:KL_DIVERGENCE",
+    "contrastive@1": ".losses.pairs:CONTRASTIVE",
+    "ctc@1": ".losses.ctc:CTC",
 }
 """Key of a shipped block to `file:name` of its `BlockType`, relative to this folder."""
 

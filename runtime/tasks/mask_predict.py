@@ -13,9 +13,10 @@ import math
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
+from ...blocks.kernels.noise import masked_at_random
 from ...graphs.ir.graph import Graph
 from ...graphs.ir.moving import moving_values
 from ...specs.findings import InputError
@@ -29,21 +30,6 @@ from .translation import Translation, check_ports, check_vocabulary
 
 LENGTH_WEIGHT = 0.1
 """Weight of the length loss of a sentence relative to the loss of a word."""
-
-
-def masked_at_random(mask_BT: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Choose the positions to mask: in a row of n words, 1 to n of them, uniformly.
-
-    Source: Ghazvininejad et al. 2019, section 2.2.
-    """
-    length_B1 = mask_BT.sum(1, keepdim=True)
-
-    def uniform(like: Tensor) -> Tensor:
-        return torch.rand(like.shape, generator=generator, device=like.device)
-
-    count_B1 = (1 + (uniform(length_B1) * length_B1).floor()).clamp(max=length_B1)
-    rank_BT = uniform(mask_BT).masked_fill(~mask_BT, torch.inf).argsort(1).argsort(1)
-    return (rank_BT < count_B1) & mask_BT
 
 
 class MaskPredict(Translation):

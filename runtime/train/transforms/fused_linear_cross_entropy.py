@@ -1,14 +1,7 @@
-"""Fused linear cross-entropy: computes the output projection and the loss in chunks.
+"""Fused linear cross-entropy: let the loss compute the output projection of a model.
 
-The logits, R x V numbers, are by far the largest tensor of a training, and their gradients are
-equally large.  Here both exist only for one chunk of positions at a time: each chunk of logits
-is computed, normalized, turned into its gradient in place and multiplied back before the next
-chunk starts.
-
-Axes in this file, also used as suffixes of tensor names:
-
-    R  positions                     V  vocabulary
-    r  positions of one chunk        D  width of the input of the projection
+The computation is `blocks/kernels/fused_linear_cross_entropy.py`; here a model leaves its last
+linear map to it.
 """
 
 from __future__ import annotations
@@ -17,20 +10,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from ....blocks.kernels.autocast import as_autocast
-from ....blocks.kernels.linear import times_transposed
-from ..loss import LossSums, label_smoothed, vocabulary_mass
-
-CHUNK = 2**25
-"""Logits per chunk: 128 MB in float32, 64 MB in bfloat16."""
-CACHED = 2**18
-"""Logits normalized at a time on a CPU: 1 MB, so that all passes but the first hit the cache."""
-WORDS = 4096
-"""Vocabulary entries per weight gradient product on a CPU, so that it stays in the cache."""
+from ....blocks.kernels.fused_linear_cross_entropy import LinearOutput
+from ....blocks.kernels.fused_linear_cross_entropy import fused_linear_cross_entropy as fused
+from ..loss import LossSums, label_smoothed
 
 
 @contextmanager
@@ -62,15 +46,6 @@ def fused_linear_cross_entropy(
 ) -> LossSums:
     """Return `label_smoothed` of the logits x W^T + b without storing all logits.
 
-    With w_y the row of the target, the mean of the logits of a position is x . mean(W), so
-    smoothing needs no pass over the logits:
-
-        loss = logsumexp(W x) - (1 - e) x . w_y - e x . mean(W)
-
-    The forward pass computes the gradients.  On a CPU padding takes part in no product.
-    Products run in the autocast precision, everything else in float32.  The host does not
-    wait for an accelerator.  The backward pass can run only once.
-
     Args:
         x_BTD: input of the projection; any number of leading axes is allowed.
         weight_VD: weight of the projection.
@@ -82,27 +57,11 @@ def fused_linear_cross_entropy(
 
     Raises:
         ValueError: `smoothing` is not in [0, 1), or the shapes do not match.
-
-    Source: Szegedy et al. 2016, section 7, https://arxiv.org/abs/1512.00567
     """
-    if x_BTD.shape[:-1] != target_BT.shape:
-        msg = f"positions {tuple(x_BTD.shape[:-1])} do not fit targets {tuple(target_BT.shape)}"
-        raise ValueError(msg)
-    mass = vocabulary_mass(smoothing, spread, weight_VD.size(0))
-    non_padding_R = (target_BT != pad).flatten()
-    x_RD, target_R, mask_R = x_BTD.flatten(0, -2), target_BT.flatten(), None
-    if x_BTD.device.type == "cpu":
-        rows_R = non_padding_R.nonzero()[:, 0]
-        x_RD, target_R = x_RD[rows_R], target_R[rows_R]
-    else:
-        # The number of non-padding rows is on the device, and reading it would wait: use all
-        # rows and a mask.  The padding id may be outside the vocabulary, such as -100.
-        target_R, mask_R = target_R.masked_fill(~non_padding_R, 0), non_padding_R
-    gradients = torch.is_grad_enabled() and (x_RD.requires_grad or weight_VD.requires_grad)
-    loss, nll = _FusedLinearCrossEntropy.apply(
-        x_RD, weight_VD, bias_V, target_R, mask_R, mass, gradients
-    )  # type: ignore[no-untyped-call]
-    return LossSums(loss=loss, nll=nll, tokens=non_padding_R.sum())
+    mask_BT = target_BT != pad
+    output = LinearOutput(x_BTD, weight_VD, bias_V)
+    loss, nll = fused(output, target_BT, mask_BT, smoothing=smoothing, spread=spread)
+    return LossSums(loss=loss, nll=nll, tokens=mask_BT.sum())
 
 
 def run_and_compare(
@@ -151,155 +110,3 @@ def run_and_compare(
     return outputs, fused_linear_cross_entropy(
         read_BTD, last.weight, last.bias, target_BT, smoothing=smoothing, pad=pad, spread=spread
     )
-
-
-class _FusedLinearCrossEntropy(torch.autograd.Function):
-    """Summed smoothed loss and nll of a projection; `forward` computes the gradients."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x_RD: Tensor,
-        weight_VD: Tensor,
-        bias_V: Tensor | None,
-        target_R: Tensor,
-        mask_R: Tensor | None,
-        mass: float,
-        gradients: bool,  # noqa: FBT001 - `apply` takes no keywords
-    ) -> tuple[Tensor, Tensor]:
-        """Return both sums; save the gradients for the backward pass."""
-        read_RD, weights_VD = as_autocast(x_RD, weight_VD)
-        with torch.autocast(x_RD.device.type, enabled=False):
-            masked_RD = read_RD if mask_R is None else read_RD * mask_R[:, None]
-            mean_D = weight_VD.float().mean(0)
-            mean_R = read_RD.float() @ mean_D
-            if bias_V is not None:
-                mean_R += bias_V.float().mean()
-            made: _Gradients | None = None
-            if gradients:
-                made = _Gradients(masked_RD, mask_R, weight_VD, bias_V, mass, mean_D)
-            loss = nll = mean_R.new_zeros(())
-            for chunk in _chunks(len(target_R), len(weight_VD)):
-                score_rV = times_transposed(read_RD[chunk], weights_VD)
-                if bias_V is not None:
-                    score_rV += bias_V.to(score_rV.dtype)
-                right_r = score_rV.gather(1, target_R[chunk, None])[:, 0].float()
-                logsumexp_r = _normalize(score_rV, target_R[chunk], None if made is None else mass)
-                nll_r = logsumexp_r - right_r
-                loss_r = nll_r + mass * (right_r - mean_R[chunk])
-                if mask_R is not None:
-                    nll_r, loss_r = nll_r * mask_R[chunk], loss_r * mask_R[chunk]
-                loss, nll = loss + loss_r.sum(), nll + nll_r.sum()
-                if made is not None:
-                    made.add(chunk, score_rV, weights_VD, masked_RD[chunk])
-                del score_rV  # frees the memory before the next chunk
-        ctx.gradients = None if made is None else made.all()
-        ctx.mark_non_differentiable(nll)
-        return loss, nll
-
-    @staticmethod
-    @once_differentiable
-    def backward(
-        ctx: Any, gradient_of_loss: Tensor, gradient_of_nll: Tensor
-    ) -> tuple[Tensor | None, ...]:
-        """Return the gradients, times the gradient of the sum."""
-        del gradient_of_nll  # nll is not differentiable, so this is always zero
-        gradients, ctx.gradients = ctx.gradients, None
-        if gradients is None:
-            msg = "the backward pass of fused linear cross-entropy can run only once"
-            raise RuntimeError(msg)
-        scaled = [
-            None if gradient is None else gradient.mul_(gradient_of_loss) for gradient in gradients
-        ]
-        return (*scaled, None, None, None, None)
-
-
-class _Gradients:
-    """Gradients of the loss for x, W and b, in float32, accumulated over chunks.
-
-    Smoothing adds the same number, -e / V, to the gradient of every logit, so its contribution
-    is computed once and not added to each logit.
-    """
-
-    def __init__(
-        self,
-        masked_RD: Tensor,
-        mask_R: Tensor | None,
-        weight_VD: Tensor,
-        bias_V: Tensor | None,
-        mass: float,
-        mean_D: Tensor,
-    ) -> None:
-        """Start with the contribution of the smoothing."""
-        self.mask_R = mask_R
-        share = mass / len(weight_VD)
-        sum_D = masked_RD.sum(0, dtype=torch.float32)
-        self.of_weight_VD = (-share * sum_D).expand(len(weight_VD), -1).contiguous()
-        self.of_x_RD = (-mass * mean_D).expand(masked_RD.shape).contiguous()
-        self.of_bias_V: Tensor | None = None
-        if bias_V is not None:
-            self.of_bias_V = torch.zeros_like(bias_V, dtype=torch.float32)
-            self.of_bias_V -= share * (len(masked_RD) if mask_R is None else mask_R.sum())
-        self.at_once = WORDS if weight_VD.device.type == "cpu" else len(weight_VD)
-
-    def add(self, chunk: slice, gradient_rV: Tensor, weight_VD: Tensor, masked_rD: Tensor) -> None:
-        """Add the contribution of a chunk.
-
-        Args:
-            chunk: positions of the chunk.
-            gradient_rV: gradients of its logits, without the smoothing.
-            weight_VD: weight of the projection, in the precision of the products.
-            masked_rD: input of the projection, zero at padding.
-        """
-        self.of_x_RD[chunk] += times_transposed(gradient_rV, weight_VD.t())
-        for start in range(0, len(weight_VD), self.at_once):
-            words = slice(start, start + self.at_once)
-            self.of_weight_VD[words] += times_transposed(gradient_rV[:, words].t(), masked_rD.t())
-        if self.of_bias_V is not None and self.mask_R is None:
-            self.of_bias_V += gradient_rV.sum(0, dtype=torch.float32)
-        elif self.of_bias_V is not None and self.mask_R is not None:
-            self.of_bias_V += self.mask_R[chunk].to(gradient_rV.dtype) @ gradient_rV
-
-    def all(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the gradients for x, W and b."""
-        if self.mask_R is not None:
-            self.of_x_RD *= self.mask_R[:, None]
-        return self.of_x_RD, self.of_weight_VD, self.of_bias_V
-
-
-def _normalize(score_rV: Tensor, target_r: Tensor, mass: float | None) -> Tensor:
-    """Return the logsumexp of each row of logits and replace the logits by their gradients.
-
-    The gradients lack the constant that smoothing adds to each of them.
-
-    Args:
-        score_rV: logits.
-        target_r: target ids.
-        mass: smoothing mass; None computes no gradients and leaves the logits undefined.
-    """
-    vocabulary = score_rV.size(1)
-    rows = len(score_rV)
-    if score_rV.device.type == "cpu":
-        rows = max(1, CACHED // vocabulary)
-    full = score_rV.dtype == torch.float32
-    logsumexps = []
-    scratch_rV = score_rV.new_empty((0 if full else rows, vocabulary), dtype=torch.float32)
-    for part_rV, right_r in zip(score_rV.split(rows), target_r.split(rows), strict=True):
-        p_rV = part_rV if full else scratch_rV[: len(part_rV)].copy_(part_rV)
-        top_r1 = p_rV.amax(1, keepdim=True)
-        sum_r1 = p_rV.sub_(top_r1).exp_().sum(1, keepdim=True)
-        logsumexps.append((top_r1 + sum_r1.log())[:, 0])
-        if mass is not None:
-            p_rV.mul_(sum_r1.reciprocal())
-            p_rV.scatter_add_(1, right_r[:, None], p_rV.new_full((len(p_rV), 1), mass - 1.0))
-            if not full:
-                part_rV.copy_(p_rV)
-    return torch.cat(logsumexps)
-
-
-def _chunks(rows: int, vocabulary: int) -> Iterator[slice]:
-    """Yield slices of similar length that cover all rows, at least one."""
-    count = max(1, -(-rows * vocabulary // CHUNK))
-    size = max(1, -(-rows // count))
-    for start in range(0, max(rows, 1), size):
-        yield slice(start, start + size)

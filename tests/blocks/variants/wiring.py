@@ -37,8 +37,24 @@ FREE = {
     "activation",
     "scale",
     "pool",
+    "shift_right",
+    "not_padding",
+    "prefix_mask",
+    "prefix_to_bias",
+    "detach",
+    "token_equal",
+    "mask_tokens",
+    "drop_tokens",
+    "replace_tokens",
+    "sample_tokens",
+    "span_corruption",
+    "cross_entropy",
+    "binary_cross_entropy",
+    "mean_squared_error",
+    "kl_divergence",
+    "ctc",
 }
-"""Blocks without matrix products: look-ups, positions, norms, dropout."""
+"""Blocks without matrix products: look-ups, positions, norms, noise, losses."""
 
 VARIANTS: dict[str, BlockType] = {
     "mask_to_bias, itself": replace(MASK_TO_BIAS, example_inputs=MASKED),

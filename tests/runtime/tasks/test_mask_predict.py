@@ -13,13 +13,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from weft.blocks.kernels.noise import masked_at_random
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.runtime import api
 from weft.runtime.cli.main import main
 from weft.runtime.data.batches import Batch
 from weft.runtime.decode.mask_predict import mask_predict
-from weft.runtime.tasks.mask_predict import LENGTH_WEIGHT, MaskPredict, masked_at_random
+from weft.runtime.tasks.mask_predict import LENGTH_WEIGHT, MaskPredict
 from weft.runtime.tasks.registry import make_task
 from weft.specs.findings import InputError
 from weft.specs.load import load

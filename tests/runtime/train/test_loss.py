@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 import torch
-import weft.runtime.train.loss as loss_module
+import weft.blocks.kernels.cross_entropy as loss_module
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from weft.runtime.train.loss import label_smoothed, with_auxiliary
@@ -72,7 +72,7 @@ def test_the_chunk_size_does_not_change_the_loss(monkeypatch: pytest.MonkeyPatch
     (wanted,) = torch.autograd.grad(together, logits_BTV)
 
     for budget in (1, 55):
-        monkeypatch.setattr(loss_module, "_CACHED", budget)
+        monkeypatch.setattr(loss_module, "CACHED", budget)
         loss = label_smoothed(logits_BTV, target_BT, smoothing=0.1, pad=PAD).loss
         (gradient,) = torch.autograd.grad(loss, logits_BTV)
 
@@ -174,7 +174,7 @@ def test_an_invalid_smoothing_is_refused(smoothing: float) -> None:
 
 def test_targets_of_another_shape_are_refused() -> None:
     """A transposed batch has the same number of rows but must be an error."""
-    with pytest.raises(ValueError, match="do not fit targets"):
+    with pytest.raises(ValueError, match="do not fit labels"):
         label_smoothed(torch.zeros(2, 3, 4), torch.ones(3, 2).long(), smoothing=0.1, pad=PAD)
 
 

@@ -1,0 +1,1 @@
+"""Blocks that compute losses: sums over the items of a batch, with the number of items."""

@@ -1,0 +1,56 @@
+"""Cross-entropy with label smoothing, summed over the items that count."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from ..kernels.cross_entropy import Spread, smoothed_cross_entropy
+from ..kernels.fused_linear_cross_entropy import LinearOutput, fused_linear_cross_entropy
+from .counting_module import counted, given
+
+
+class CrossEntropy(nn.Module):
+    """Cross-entropy of logits and labels.
+
+    Source: Szegedy et al. 2016, section 7; Vaswani et al. 2017, section 5.4.
+    """
+
+    def __init__(self, label_smoothing: float = 0.0, spread: Spread = "vocabulary") -> None:
+        """Set the smoothing, which also applies in evaluation: `nll` is without it."""
+        super().__init__()
+        self.label_smoothing = label_smoothing
+        self.spread: Spread = spread
+
+    def forward(
+        self,
+        logits: Tensor | LinearOutput,
+        labels: Tensor,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Compare logits [..., V] with labels.
+
+        Args:
+            logits: unnormalized scores, or the linear map that would compute them: then the
+                loss computes it in chunks, and all logits are never stored.
+            labels: the right classes [...], of either port; negative ones do not count.
+            mask: [...], true at the items that count; None if all count.
+
+        Returns:
+            The loss and the negative log-likelihood without smoothing, both summed over the
+            items that count, in float32.
+        """
+        mask, smoothing, spread = counted(labels, mask), self.label_smoothing, self.spread
+        if isinstance(logits, LinearOutput):
+            return fused_linear_cross_entropy(
+                logits, labels, mask, smoothing=smoothing, spread=spread
+            )
+        return smoothed_cross_entropy(logits, labels, mask, smoothing=smoothing, spread=spread)
+
+    def weight(
+        self,
+        labels: Tensor | None = None,
+        classes: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Return the number of items that count."""
+        return counted(given(labels, classes), mask).sum()

@@ -1,0 +1,90 @@
+"""Losses of single numbers: binary cross-entropy and mean squared error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...graphs.ir.block_type import BlockType, NoParams, Port, Signature, port
+from ..params import Flag, Params
+
+
+def _nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constructor arguments: none, since the width does not matter."""
+    return {}
+
+
+def _binary_ports(wired: frozenset[str]) -> tuple[Port, Port]:
+    """Return the ports of the logits and of the labels, of which there are three forms."""
+    one = port("logits", "f[... 1]", "one unnormalized score for each item")
+    if "labels" not in wired and "classes" in wired:
+        doc = "1 or 0 for each item; negative: does not count"
+        return one, port("classes", "label:2[...]", doc)
+    if "labels" not in wired and "truth" in wired:
+        return one, port("truth", "mask[...]", "whether each item is positive")
+    doc = "a number from 0 to 1 for each score; or wire 'classes' or 'truth'"
+    return port("logits", "f[... v]", "unnormalized scores"), port("labels", "f[... v]", doc)
+
+
+def _binary_signature(_: NoParams, wired: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(
+            *_binary_ports(wired),
+            port("mask", "mask[...]?", "true at the items that count; without it, all"),
+        ),
+        outputs=(port("loss", "loss[]", "sum over the items that count"),),
+    )
+
+
+BINARY_CROSS_ENTROPY = BlockType(
+    name="binary_cross_entropy",
+    mixes="",
+    doc="Binary cross-entropy of logits and labels, the mean over the scores of an item; "
+    "-q log s(x) - (1 - q) log (1 - s(x)), with s the logistic function.",
+    source="Clark et al. 2020, section 2; Goodfellow et al. 2016, section 6.2.2.2",
+    signature=_binary_signature,
+    arguments=_nothing,
+    weighs=("labels", "classes", "truth", "mask"),
+    module=".losses.elementwise_module:BinaryCrossEntropy",
+    example_inputs={"logits": "f[B T 1]", "classes": "label:2[B T]", "mask": "mask[B T]"},
+)
+
+
+class MeanSquaredErrorParams(Params):
+    """Params of `mean_squared_error`."""
+
+    numbers: Flag = False
+    """Whether the target of an item is a number, without an axis of its own, as from a column of
+    numbers; otherwise it is a vector."""
+
+
+def _squared_signature(params: MeanSquaredErrorParams, _: frozenset[str]) -> Signature:
+    width, own = ("1", "f[...]") if params.numbers else ("d", "f[... d]")
+    return Signature(
+        inputs=(
+            port("x", f"f[... {width}]", "the prediction"),
+            port("target", own, "what it should be"),
+            port("mask", "mask[...]?", "true at the items that count; without it, all"),
+        ),
+        outputs=(port("loss", "loss[]", "sum over the items that count"),),
+    )
+
+
+def _squared_arguments(params: MeanSquaredErrorParams, _: Mapping[str, Any]) -> dict[str, Any]:
+    return params.model_dump()
+
+
+MEAN_SQUARED_ERROR = BlockType(
+    name="mean_squared_error",
+    mixes="",
+    doc="Mean squared error of vectors or numbers, the mean over the features of an item; "
+    "mean_d (x_d - target_d)^2.",
+    source="Bishop 2006, section 3.1.1",
+    params=MeanSquaredErrorParams,
+    signature=_squared_signature,
+    arguments=_squared_arguments,
+    weighs=("target", "mask"),
+    module=".losses.elementwise_module:MeanSquaredError",
+    example={},
+    example_inputs={"x": "f[B T 8]", "target": "f[B T 8]", "mask": "mask[B T]"},
+)

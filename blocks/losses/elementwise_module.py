@@ -1,0 +1,83 @@
+"""Losses of single numbers: binary cross-entropy and mean squared error."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .counting_module import all_of, counted, given, summed
+
+
+class BinaryCrossEntropy(nn.Module):
+    """Binary cross-entropy of logits and labels.
+
+    Source: Clark et al. 2020, section 2; Goodfellow et al. 2016, section 6.2.2.2.
+    """
+
+    def forward(self, logits: Tensor, labels: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Compare logits with labels.
+
+        Args:
+            logits: unnormalized scores [..., V], or [..., 1] if there is one label for each item.
+            labels: numbers from 0 to 1, [..., V]; or classes 0 and 1, [...], of which negative
+                ones do not count; or [...], true for 1.
+            mask: [...], true at the items that count; None if all count.
+
+        Returns:
+            The sum over items of the mean over their scores, in float32.
+        """
+        scores, right = logits.float(), labels.float()
+        if not labels.is_floating_point():
+            if labels.dtype != torch.bool:
+                mask = counted(labels, mask)
+            right = right.clamp(min=0.0)[..., None]
+        each = F.binary_cross_entropy_with_logits(scores, right, reduction="none")
+        return summed(each.mean(-1), mask)
+
+    def weight(
+        self,
+        labels: Tensor | None = None,
+        classes: Tensor | None = None,
+        truth: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
+        """Return the number of items that count; of `labels` and `truth`, a mask needs neither."""
+        if classes is not None:
+            return counted(classes, mask).sum()
+        if mask is not None:
+            return mask.sum()
+        return all_of(given(labels, truth) if labels is None else labels[..., 0])
+
+
+class MeanSquaredError(nn.Module):
+    """Mean squared error of vectors or numbers.
+
+    Source: Bishop 2006, section 3.1.1.
+    """
+
+    def __init__(self, *, numbers: bool = False) -> None:
+        """Set whether the target of an item is a number [...] or a vector [..., D]."""
+        super().__init__()
+        self.numbers = numbers
+
+    def forward(self, x: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Compare predictions with their targets.
+
+        Args:
+            x: the predictions [..., D]; [..., 1] for numbers.
+            target: vectors [..., D] or numbers [...].
+            mask: [...], true at the items that count; None if all count.
+
+        Returns:
+            The sum over items of the mean squared difference, in float32.
+        """
+        wanted = target.float()[..., None] if self.numbers else target.float()
+        return summed((x.float() - wanted).square().mean(-1), mask)
+
+    def weight(self, target: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """Return the number of items that count; with a mask, the target is not needed."""
+        if mask is not None:
+            return mask.sum()
+        found = given(target)
+        return all_of(found if self.numbers else found[..., 0])

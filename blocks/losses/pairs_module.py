@@ -1,0 +1,90 @@
+"""Losses between two outputs of models: divergence of distributions, and contrast of vectors.
+
+Axes: B rows of the batch, D width of vectors.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .counting_module import counted, given, summed
+
+_LOWEST = -1e30
+"""In place of the log of a probability of 0: then 0 log 0 is 0."""
+
+
+class KLDivergence(nn.Module):
+    """Kullback-Leibler divergence of the distributions of two logits.
+
+    Source: Hinton et al. 2015, section 2; Liang et al. 2021, section 2.1.
+    """
+
+    def __init__(self, temperature: float = 1.0, direction: str = "forward") -> None:
+        """Set the temperature and the direction: `forward`, `reverse` or `symmetric`."""
+        super().__init__()
+        self.temperature, self.direction = temperature, direction
+
+    def forward(self, logits: Tensor, target: Tensor, mask: Tensor) -> Tensor:
+        """Compare two logits [..., V].
+
+        Args:
+            logits: unnormalized scores.
+            target: unnormalized scores; `forward` is their divergence from `logits`.
+            mask: [...], true at the items that count; or classes, negative where they do not.
+
+        Returns:
+            The sum of the divergences of the items that count, in float32.
+        """
+        log_q, log_p = (
+            F.log_softmax(scores.float() / self.temperature, -1).clamp(min=_LOWEST)
+            for scores in (logits, target)
+        )
+        each = torch.zeros_like(log_p[..., 0])
+        if self.direction != "reverse":
+            each = each + (log_p.exp() * (log_p - log_q)).sum(-1)
+        if self.direction != "forward":
+            each = each + (log_q.exp() * (log_q - log_p)).sum(-1)
+        factor = self.temperature**2 * (0.5 if self.direction == "symmetric" else 1.0)
+        return factor * summed(each, counted(mask, None))
+
+    def weight(self, mask: Tensor | None = None, classes: Tensor | None = None) -> Tensor:
+        """Return the number of items that count."""
+        return counted(given(mask, classes), None).sum()
+
+
+class Contrastive(nn.Module):
+    """Contrastive loss of the pairs of a batch.
+
+    Source: van den Oord et al. 2018, section 2.3; Radford et al. 2021, section 2.3.
+    """
+
+    def __init__(self, temperature: float = 0.07, directions: str = "both") -> None:
+        """Set the temperature, and the directions: `both` or `forward`."""
+        super().__init__()
+        self.temperature, self.directions = temperature, directions
+
+    def forward(self, x: Tensor, z: Tensor, rows: Tensor) -> Tensor:  # noqa: ARG002 - for `weight`
+        """Compare all pairs of rows of x and z, both [B, D].
+
+        Args:
+            x: a vector for each row.
+            z: the vector that belongs to it.
+            rows: an input of the batch, of which `weight` counts the rows.
+
+        Returns:
+            The sum over the rows, in float32.
+        """
+        score_BB = (F.normalize(x, dim=-1) @ F.normalize(z, dim=-1).t()).float() / self.temperature
+        loss = -score_BB.log_softmax(1).diagonal().sum()
+        if self.directions == "forward":
+            return loss
+        return 0.5 * (loss - score_BB.log_softmax(0).diagonal().sum())
+
+    def weight(
+        self, ids: Tensor | None = None, mask: Tensor | None = None, images: Tensor | None = None
+    ) -> Tensor:
+        """Return the number of rows."""
+        one = given(ids, mask, images)
+        return torch.full((), one.size(0), dtype=torch.int64, device=one.device)

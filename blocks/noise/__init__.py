@@ -1,0 +1,1 @@
+"""Blocks that prepare the inputs of an objective: noise, shifted ids and masks."""

@@ -1,0 +1,214 @@
+"""Blocks that prepare inputs without noise: shifted ids, masks, and values without a gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...graphs.ir.block_type import BlockType, NoParams, Signature, never, port
+from ...graphs.ir.state_tensor import StateTensor
+from ..params import Params, Several
+
+PAD, END, UNKNOWN, BEGIN = 0, 1, 2, 3
+"""Ids of the special tokens of Weft's tokenizers: padding, end, unknown and beginning."""
+
+
+def params_only(params: Params, _: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constructor arguments: only the params."""
+    return params.model_dump()
+
+
+def nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constructor arguments: none."""
+    return {}
+
+
+def refuse_wrong_ids(params: Params, size: int, *names: str) -> None:
+    """Raise an error if ids in params are not in a vocabulary.
+
+    Args:
+        params: the params.
+        size: size of the vocabulary.
+        names: params with an id.
+
+    Raises:
+        ValueError: one is too large.
+    """
+    for name in names:
+        if getattr(params, name) >= size:
+            msg = f"{name} is {getattr(params, name)}, but there are only {size} ids"
+            raise ValueError(msg, f"use an id below {size}")
+
+
+class ShiftRightParams(Params):
+    """Params of `shift_right`."""
+
+    begin: Several = BEGIN
+    """Id of the first position; by default the beginning token."""
+
+
+def _shift_signature(_: ShiftRightParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("ids", "ids:v[b t]", "a sequence, such as the target"),),
+        outputs=(port("y", "ids:v[b t]", "the beginning token, then all ids but the last"),),
+        behavior={"t": "causal"},
+    )
+
+
+def _shift_arguments(params: ShiftRightParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    refuse_wrong_ids(params, sizes["v"], "begin")
+    return params.model_dump()
+
+
+SHIFT_RIGHT = BlockType(
+    name="shift_right",
+    mixes="",
+    doc="Shift ids right by one position, so that a model predicts each from the earlier ones; "
+    "y = [begin; ids without the last].",
+    source="Vaswani et al. 2017, section 3.1",
+    params=ShiftRightParams,
+    signature=_shift_signature,
+    arguments=_shift_arguments,
+    hops=lambda _, sizes: max(1, sizes["t"] - 1),
+    steps=True,
+    state=lambda _, sizes, __: {"last": StateTensor((sizes["b"], 1), "int64")},
+    module=".noise.structure_module:ShiftRight",
+    example={},
+    example_inputs={"ids": "ids:11[B T]"},
+)
+
+
+class NotPaddingParams(Params):
+    """Params of `not_padding`."""
+
+    pad: Several = PAD
+    """Id of the padding token."""
+
+
+def _not_padding_signature(_: NotPaddingParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("ids", "ids:v[...]", "sequences with padding"),),
+        outputs=(port("y", "mask[...]", "true at non-padding positions"),),
+    )
+
+
+NOT_PADDING = BlockType(
+    name="not_padding",
+    mixes="",
+    doc="Mask of the non-padding positions; y = (ids != pad).",
+    source="Vaswani et al. 2017, section 3.2.3",
+    params=NotPaddingParams,
+    signature=_not_padding_signature,
+    arguments=params_only,
+    module=".noise.structure_module:NotPadding",
+    example={},
+    example_inputs={"ids": "ids:11[B T]"},
+)
+
+
+def _detach_signature(_: NoParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("x", "f[...]", "values of any shape"),),
+        outputs=(port("y", "f[...]", "the same values, without a gradient"),),
+    )
+
+
+DETACH = BlockType(
+    name="detach",
+    mixes="",
+    doc="Stop the gradient; y = x.",
+    source="van den Oord et al. 2017, section 3.2; Grill et al. 2020, section 3.1",
+    signature=_detach_signature,
+    arguments=nothing,
+    module=".noise.structure_module:Detach",
+    example_inputs={"x": "f[B T 8]"},
+)
+
+
+def _equal_signature(_: NoParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(
+            port("ids", "ids:v[...]", "ids"),
+            port("other", "ids:v[...]", "ids to compare with"),
+        ),
+        outputs=(port("y", "label:2[...]", "1 where both are equal, 0 elsewhere"),),
+    )
+
+
+TOKEN_EQUAL = BlockType(
+    name="token_equal",
+    mixes="",
+    doc="Compare two sequences of ids, such as original and replaced ones; y = (ids == other).",
+    source="Clark et al. 2020, section 2",
+    signature=_equal_signature,
+    arguments=nothing,
+    module=".noise.structure_module:TokenEqual",
+    example_inputs={"ids": "ids:11[B T]", "other": "ids:11[B T]"},
+)
+
+
+class PrefixMaskParams(Params):
+    """Params of `prefix_mask`."""
+
+    separator: Several
+    """Id that ends the prefix, and belongs to it; a row without it has no prefix."""
+
+
+def _prefix_signature(_: PrefixMaskParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(
+            port("ids", "ids:v[b t]", "prefix, separator and continuation in one sequence"),
+            port("mask", "mask[b t]?", "true at non-padding positions"),
+        ),
+        outputs=(
+            port("prefix", "mask[b t]", "true up to the first separator"),
+            port("rest", "mask[b t]", "true after it, where the loss counts; false at padding"),
+        ),
+        behavior={"t": "full"},
+    )
+
+
+def _prefix_arguments(params: PrefixMaskParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    refuse_wrong_ids(params, sizes["v"], "separator")
+    return params.model_dump()
+
+
+PREFIX_MASK = BlockType(
+    name="prefix_mask",
+    mixes="",
+    doc="Masks of a prefix, which ends with the first separator, and of the rest; prefix_t = "
+    "exists s >= t: s is the first separator.",
+    source="Raffel et al. 2020, section 3.2.1",
+    params=PrefixMaskParams,
+    signature=_prefix_signature,
+    arguments=_prefix_arguments,
+    hops=never,
+    module=".noise.structure_module:PrefixMask",
+    example={"separator": 4},
+    example_inputs={"ids": "ids:11[B T]", "mask": "mask[B T]"},
+)
+
+
+def _prefix_bias_signature(_: NoParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(
+            port("prefix", "mask[b t]", "true at the positions of the prefix"),
+            port("x", "f[b t d_model]", "queries, of which only the number matters"),
+        ),
+        outputs=(port("bias", "bias[b t t]", "0 where a query may attend, -inf elsewhere"),),
+        behavior={"t": "full"},
+    )
+
+
+PREFIX_TO_BIAS = BlockType(
+    name="prefix_to_bias",
+    mixes="",
+    doc="Attention bias of a prefix language model: a position attends to the prefix, itself and "
+    "earlier positions; 0 where s <= t or s is in the prefix, -inf elsewhere.",
+    source="Raffel et al. 2020, section 3.2.1; Dong et al. 2019, section 2.3",
+    signature=_prefix_bias_signature,
+    arguments=nothing,
+    hops=never,
+    module=".noise.structure_module:PrefixToBias",
+    example_inputs={"prefix": "mask[B T]", "x": "f[B T 8]"},
+)

@@ -1,0 +1,127 @@
+"""Modules that prepare inputs without noise: shifted ids, masks, and values without a gradient.
+
+Axes: B sequences, T positions; R rows = B sequences x beams.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..kernels.decode_state import Capacity, State
+
+
+class ShiftRight(nn.Module):
+    """Shift ids right by one position.
+
+    Source: Vaswani et al. 2017, section 3.1.
+    """
+
+    def __init__(self, begin: int = 3) -> None:
+        """Set the id of the first position."""
+        super().__init__()
+        # `begin` is the method that creates the state of decoding.
+        self.begin_id = begin
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the beginning token and all but the last of ids [B, T]."""
+        return torch.cat([torch.full_like(ids[:, :1], self.begin_id), ids[:, :-1]], 1)
+
+    def begin(self, capacity: Capacity) -> State:
+        """Return the decoding state: the last id of every row, at first the beginning token."""
+        last_R1 = torch.full(
+            (capacity.rows, 1), self.begin_id, dtype=torch.int64, device=capacity.device
+        )
+        return State(carried={"last": last_R1})
+
+    def step(self, ids: Tensor, *, state: State, position: int) -> Tensor:  # noqa: ARG002
+        """Return the ids before the next positions ids [R, T] of every row."""
+        shifted = torch.cat([state.carried["last"].to(ids.dtype), ids[:, :-1]], 1)
+        state.carried["last"].copy_(ids[:, -1:])
+        return shifted
+
+
+class NotPadding(nn.Module):
+    """Mask of the non-padding positions.
+
+    Source: Vaswani et al. 2017, section 3.2.3.
+    """
+
+    def __init__(self, pad: int = 0) -> None:
+        """Set the id of the padding token."""
+        super().__init__()
+        self.pad = pad
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return a mask of the shape of ids, true where they are not padding."""
+        return ids != self.pad
+
+
+class Detach(nn.Module):
+    """Stop the gradient.
+
+    Source: van den Oord et al. 2017, section 3.2; Grill et al. 2020, section 3.1.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x, of any shape, without a gradient."""
+        return x.detach()
+
+
+class TokenEqual(nn.Module):
+    """Compare two sequences of ids.
+
+    Source: Clark et al. 2020, section 2.
+    """
+
+    def forward(self, ids: Tensor, other: Tensor) -> Tensor:
+        """Return 1 where ids and other, both [...], are equal, and 0 elsewhere."""
+        return (ids == other).long()
+
+
+class PrefixMask(nn.Module):
+    """Masks of a prefix, which ends with the first separator, and of the rest.
+
+    Source: Raffel et al. 2020, section 3.2.1.
+    """
+
+    def __init__(self, separator: int) -> None:
+        """Set the id that ends the prefix."""
+        super().__init__()
+        self.separator = separator
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Divide the positions of ids [B, T].
+
+        Args:
+            ids: prefix, separator and continuation in one sequence.
+            mask: [B, T], true at non-padding positions.
+
+        Returns:
+            Two masks [B, T], of the prefix with its separator and of the rest; both are false at
+            padding.  A row without a separator has no prefix.
+        """
+        separator_BT = ids == self.separator
+        if mask is not None:
+            separator_BT = separator_BT & mask
+        seen_BT = separator_BT.long().cumsum(1)
+        before_BT = (seen_BT - separator_BT.long()) == 0
+        prefix_BT = before_BT & separator_BT.any(1, keepdim=True)
+        rest_BT = ~prefix_BT
+        if mask is None:
+            return prefix_BT, rest_BT
+        return prefix_BT & mask, rest_BT & mask
+
+
+class PrefixToBias(nn.Module):
+    """Attention bias of a prefix language model.
+
+    Source: Raffel et al. 2020, section 3.2.1; Dong et al. 2019, section 2.3.
+    """
+
+    def forward(self, prefix: Tensor, x: Tensor) -> Tensor:
+        """Return the bias [B, T, T] of queries x [B, T, D] whose prefix is true in [B, T]."""
+        length = x.size(1)
+        past_TT = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+        allowed_BTT = past_TT | prefix[:, None]
+        return x.new_zeros(allowed_BTT.shape).masked_fill(~allowed_BTT, float("-inf"))
