@@ -69,6 +69,8 @@ def smoothed_cross_entropy(
     mask_R = mask.flatten()
     # A label that does not count may be outside the vocabulary, such as -100.
     label_R = labels.flatten().masked_fill(~mask_R, 0)
+    if torch.compiler.is_compiling():
+        return _traced(logits.flatten(0, -2), label_R, mask_R, mass)
     loss, nll = _Smoothed.apply(logits.flatten(0, -2), label_R, mask_R, mass)  # type: ignore[no-untyped-call]
     return loss, nll
 
@@ -85,6 +87,19 @@ def vocabulary_mass(smoothing: float, spread: Spread, vocabulary: int) -> float:
         msg = f"smoothing {smoothing} is not in [0, 1)"
         raise ValueError(msg)
     return smoothing if spread == "vocabulary" else smoothing * vocabulary / (vocabulary - 1)
+
+
+def _traced(
+    logits_RV: Tensor, label_R: Tensor, mask_R: Tensor, mass: float
+) -> tuple[Tensor, Tensor]:
+    """Return both sums by plain operations, which a compiler fuses."""
+    log_p_RV = torch.log_softmax(logits_RV, dim=-1, dtype=torch.float32)
+    nll_R = -log_p_RV.gather(1, label_R[:, None])[:, 0]
+    loss_R = (1.0 - mass) * nll_R
+    if mass > 0:  # without smoothing a logit of -inf must not contribute
+        loss_R = loss_R - mass * log_p_RV.mean(1)
+    loss, nll = (each_R.masked_fill(~mask_R, 0.0).sum() for each_R in (loss_R, nll_R))
+    return loss, nll.detach()
 
 
 class _Smoothed(torch.autograd.Function):

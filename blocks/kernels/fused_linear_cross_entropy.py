@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from .autocast import as_autocast
-from .cross_entropy import Spread, vocabulary_mass
+from .cross_entropy import Spread, smoothed_cross_entropy, vocabulary_mass
 from .linear import times_transposed
 
 CHUNK = 2**25
@@ -76,6 +77,9 @@ def fused_linear_cross_entropy(
     if x.shape[:-1] != labels.shape:
         msg = f"positions {tuple(x.shape[:-1])} do not fit labels {tuple(labels.shape)}"
         raise ValueError(msg)
+    if torch.compiler.is_compiling():  # a compiler cannot trace the gradients computed in advance
+        logits = F.linear(x, weight_VD, bias_V)
+        return smoothed_cross_entropy(logits, labels, mask, smoothing=smoothing, spread=spread)
     mass = vocabulary_mass(smoothing, spread, weight_VD.size(0))
     non_padding_R = mask.flatten()
     x_RD, target_R, mask_R = x.flatten(0, -2), labels.flatten(), None
