@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...graphs.ir.block_type import BlockType, NoParams, Port, Signature, port
-from ..params import Flag, Params
 
 
 def _nothing(_: NoParams, __: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,28 +49,23 @@ BINARY_CROSS_ENTROPY = BlockType(
 )
 
 
-class MeanSquaredErrorParams(Params):
-    """Params of `mean_squared_error`."""
+def _squared_ports(wired: frozenset[str]) -> tuple[Port, Port]:
+    """Return the ports of the prediction and of what it should be: a vector or a number."""
+    if "target" not in wired and "numbers" in wired:
+        doc = "what it should be, as from a column of numbers"
+        return port("x", "f[... 1]", "the prediction"), port("numbers", "f[...]", doc)
+    doc = "the vector that it should be; or wire 'numbers'"
+    return port("x", "f[... d]", "the prediction"), port("target", "f[... d]", doc)
 
-    numbers: Flag = False
-    """Whether the target of an item is a number, without an axis of its own, as from a column of
-    numbers; otherwise it is a vector."""
 
-
-def _squared_signature(params: MeanSquaredErrorParams, _: frozenset[str]) -> Signature:
-    width, own = ("1", "f[...]") if params.numbers else ("d", "f[... d]")
+def _squared_signature(_: NoParams, wired: frozenset[str]) -> Signature:
     return Signature(
         inputs=(
-            port("x", f"f[... {width}]", "the prediction"),
-            port("target", own, "what it should be"),
+            *_squared_ports(wired),
             port("mask", "mask[...]?", "true at the items that count; without it, all"),
         ),
         outputs=(port("loss", "loss[]", "sum over the items that count"),),
     )
-
-
-def _squared_arguments(params: MeanSquaredErrorParams, _: Mapping[str, Any]) -> dict[str, Any]:
-    return params.model_dump()
 
 
 MEAN_SQUARED_ERROR = BlockType(
@@ -80,11 +74,9 @@ MEAN_SQUARED_ERROR = BlockType(
     doc="Mean squared error of vectors or numbers, the mean over the features of an item; "
     "mean_d (x_d - target_d)^2.",
     source="Bishop 2006, section 3.1.1",
-    params=MeanSquaredErrorParams,
     signature=_squared_signature,
-    arguments=_squared_arguments,
-    weighs=("target", "mask"),
+    arguments=_nothing,
+    weighs=("target", "numbers", "mask"),
     module=".losses.elementwise_module:MeanSquaredError",
-    example={},
     example_inputs={"x": "f[B T 8]", "target": "f[B T 8]", "mask": "mask[B T]"},
 )

@@ -56,11 +56,6 @@ class MeanSquaredError(nn.Module):
     Source: Bishop 2006, section 3.1.1.
     """
 
-    def __init__(self, *, numbers: bool = False) -> None:
-        """Set whether the target of an item is a number [...] or a vector [..., D]."""
-        super().__init__()
-        self.numbers = numbers
-
     def forward(self, x: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         """Compare predictions with their targets.
 
@@ -72,12 +67,16 @@ class MeanSquaredError(nn.Module):
         Returns:
             The sum over items of the mean squared difference, in float32.
         """
-        wanted = target.float()[..., None] if self.numbers else target.float()
+        wanted = target.float() if target.dim() == x.dim() else target.float()[..., None]
         return summed((x.float() - wanted).square().mean(-1), mask)
 
-    def weight(self, target: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def weight(
+        self,
+        target: Tensor | None = None,
+        numbers: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
         """Return the number of items that count; with a mask, the target is not needed."""
         if mask is not None:
             return mask.sum()
-        found = given(target)
-        return all_of(found if self.numbers else found[..., 0])
+        return all_of(given(target, numbers) if target is None else target[..., 0])

@@ -50,7 +50,7 @@ def test_mean_squared_error_is_that_of_torch(*, masked: bool) -> None:
     kept = MASK if masked else torch.ones_like(MASK)
     loss = MeanSquaredError()
 
-    found = loss(x, target, mask) / loss.weight(target, mask)
+    found = loss(x, target, mask) / loss.weight(target, mask=mask)
 
     wanted = F.mse_loss(x[kept], target[kept])
     torch.testing.assert_close(found, wanted)
@@ -64,8 +64,8 @@ def test_a_mask_tells_the_number_of_items_without_the_target() -> None:
 
 def test_numbers_are_compared_with_vectors_of_one() -> None:
     """By hand: (3 - 1)^2 + (0 - 2)^2; a column of numbers has no axis of its own."""
-    loss = MeanSquaredError(numbers=True)
+    loss = MeanSquaredError()
     target = torch.tensor([1.0, 2.0])
 
     assert loss(torch.tensor([[3.0], [0.0]]), target).item() == 8.0
-    assert loss.weight(target).item() == 2
+    assert loss.weight(numbers=target).item() == 2

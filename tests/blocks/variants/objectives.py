@@ -25,9 +25,7 @@ VARIANTS: dict[str, BlockType] = {
         BINARY_CROSS_ENTROPY, example_inputs={"logits": "f[B T 1]", "truth": "mask[B T]"}
     ),
     "mean_squared_error, numbers": replace(
-        MEAN_SQUARED_ERROR,
-        example={"numbers": True},
-        example_inputs={"x": "f[B 1]", "target": "f[B]"},
+        MEAN_SQUARED_ERROR, example_inputs={"x": "f[B 1]", "numbers": "f[B]"}
     ),
     "kl_divergence, classes": replace(
         KL_DIVERGENCE,

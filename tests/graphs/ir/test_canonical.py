@@ -209,7 +209,7 @@ def others(block: BlockType, name: str, params: dict[str, Any]) -> list[Any]:
     if "integer" in kinds:
         known += [1, 2, 3, 4, 5, 8]
     if "number" in kinds:
-        known += [0.25, 0.5]
+        known += [0.25, 0.5, 1.5]
     now = getattr(block.params.model_validate(params), name)
     return [value for value in known if value != now]
 

@@ -1,0 +1,102 @@
+"""Shifted ids, masks and values without a gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+from weft.blocks.attention.multi_head_module import Attention
+from weft.blocks.noise.structure import PREFIX_MASK, SHIFT_RIGHT
+from weft.blocks.noise.structure_module import (
+    Detach,
+    NotPadding,
+    PrefixMask,
+    PrefixToBias,
+    ShiftRight,
+    TokenEqual,
+)
+
+IDS = torch.tensor([[5, 6, 7, 1, 0], [8, 9, 1, 0, 0]])
+
+
+def test_ids_move_by_one_position() -> None:
+    """The input of a decoder in training, as translation makes it."""
+    shifted = ShiftRight()(IDS)
+
+    assert shifted.tolist() == [[3, 5, 6, 7, 1], [3, 8, 9, 1, 0]]
+    begin = torch.full_like(IDS[:, :1], 3)
+    assert torch.equal(shifted, torch.cat((begin, IDS[:, :-1]), 1))
+
+
+def test_padding_is_one_id() -> None:
+    """True elsewhere."""
+    assert NotPadding()(IDS).sum(1).tolist() == [4, 3]
+    assert NotPadding(1)(IDS).sum(1).tolist() == [4, 4]
+
+
+def test_a_detached_value_has_no_gradient() -> None:
+    """And the same numbers."""
+    x = torch.randn(2, 3, requires_grad=True)
+
+    assert not Detach()(x).requires_grad
+    assert torch.equal(Detach()(x), x)
+
+
+def test_equal_tokens_are_ones() -> None:
+    """Of the kind label, so an integer."""
+    found = TokenEqual()(IDS, IDS.flip(0))
+
+    assert found.tolist() == [[0, 0, 0, 0, 1], [0, 0, 0, 0, 1]]
+    assert found.dtype == torch.int64
+
+
+def test_a_prefix_ends_with_the_first_separator() -> None:
+    """Which belongs to it; a row without a separator has no prefix, and padding is in neither."""
+    ids = torch.tensor([[5, 4, 6, 4, 1, 0], [5, 6, 7, 8, 1, 0], [4, 5, 1, 0, 0, 0]])
+
+    prefix, rest = PrefixMask(4)(ids, ids != 0)
+
+    assert prefix.int().tolist() == [[1, 1, 0, 0, 0, 0], [0] * 6, [1, 0, 0, 0, 0, 0]]
+    assert rest.int().tolist() == [[0, 0, 1, 1, 1, 0], [1, 1, 1, 1, 1, 0], [0, 1, 1, 0, 0, 0]]
+    assert torch.equal(PrefixMask(4)(ids)[0], prefix)
+    assert torch.equal(PrefixMask(4)(ids)[1], ~prefix)
+
+
+def test_a_position_attends_to_the_prefix_and_to_earlier_positions() -> None:
+    """Figure 4 of Raffel et al. 2020, right: entry by entry."""
+    prefix = torch.tensor([[True, True, False, False], [False, False, False, False]])
+    x = torch.randn(2, 4, 8)
+
+    bias = PrefixToBias()(prefix, x)
+
+    for row in range(2):
+        for t in range(4):
+            for s in range(4):
+                allowed = s <= t or bool(prefix[row, s])
+                assert bias[row, t, s].item() == (0.0 if allowed else float("-inf"))
+
+
+def test_a_row_without_a_prefix_is_a_causal_language_model() -> None:
+    """Attention with the bias gives the result of causal attention."""
+    x = torch.randn(2, 5, 8)
+    masked, causal = (Attention(8, 8, 2, 4, 4, causal=how) for how in (False, True))
+    causal.load_state_dict({name: torch.randn_like(w) for name, w in causal.state_dict().items()})
+    masked.load_state_dict(causal.state_dict())
+    bias = PrefixToBias()(torch.zeros(2, 5, dtype=torch.bool), x)
+
+    torch.testing.assert_close(masked(x, bias=bias), causal(x), rtol=1e-4, atol=1e-4)
+
+
+def test_shifting_and_comparing_trains_each_token_once() -> None:
+    """A language model reads the shifted ids and predicts the ids themselves."""
+    shifted = ShiftRight()(IDS)
+
+    assert torch.equal(F.pad(shifted[:, 1:], (0, 1)), F.pad(IDS[:, :-1], (0, 1)))
+
+
+def test_ids_outside_the_vocabulary_are_refused() -> None:
+    """With the size of the vocabulary."""
+    for block, name in ((SHIFT_RIGHT, "begin"), (PREFIX_MASK, "separator")):
+        with pytest.raises(ValueError, match=f"{name} is 11, but there are only 11 ids") as caught:
+            block.arguments(block.params(**{name: 11}), {"v": 11})
+        assert caught.value.args[1] == "use an id below 11"
