@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .runtime.compile.torch_compile import compile_model as compile  # noqa: A004
     from .runtime.decode.decode import SpecialTokens as SpecialTokens
     from .runtime.decode.generate import Continuation as Continuation
+    from .runtime.decode.parsing.parse import Parse as Parse
     from .runtime.decode.score import Scored as Scored
     from .runtime.decode.settings import Hypothesis as Hypothesis
     from .runtime.decode.translate import TranslationRequest as TranslationRequest
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from .runtime.spec.views import Diff as Diff
     from .runtime.spec.views import diff as diff
     from .runtime.spec.views import draw as draw
-    from .runtime.tasks.parsing.parse import Parse as Parse
     from .runtime.train.context import Listener as Listener
     from .runtime.train.context import Progress as Progress
     from .runtime.train.context import Result as Result
@@ -155,7 +155,7 @@ _HOMES = {
     "Listener": "runtime.train.context",
     "Model": "runtime.model.model",
     "Params": "blocks.params",
-    "Parse": "runtime.tasks.parsing.parse",
+    "Parse": "runtime.decode.parsing.parse",
     "Port": "graphs.ir.block_type",
     "Progress": "runtime.train.context",
     "Proof": "runtime.prove.report",

@@ -27,8 +27,8 @@ import torch
 from weft.runtime.data.treebank.reader import read_file
 from weft.runtime.data.treebank.trees import Leaf, Tree, read_all
 from weft.runtime.metrics.evalb import COLLINS, score
+from weft.runtime.metrics.parsing import measure
 from weft.runtime.model.opening import open_model
-from weft.runtime.tasks.parsing.measure import measure
 
 CONCRF: dict[str, Any] = {
     "encoder": "lstm",

@@ -38,9 +38,9 @@ from .decoding import two_sides
 
 if TYPE_CHECKING:
     from ..data.treebank.trees import Tree
+    from ..decode.parsing.parse import Parse
+    from ..metrics.parsing import Measured
     from ..model.model import Model
-    from ..tasks.parsing.measure import Measured
-    from ..tasks.parsing.parse import Parse
 
 _PARSERS = "Parsers"
 
@@ -242,7 +242,7 @@ def _parsers(
 ) -> list[dict[str, Any]]:
     """Parse each test set, print EVALB's report unless JSON is wanted, and return the reports."""
     from ..metrics.evalb import COLLINS, read_settings
-    from ..tasks.parsing.measure import measure
+    from ..metrics.parsing import measure
 
     settings = COLLINS
     if prm is not None:
@@ -267,7 +267,7 @@ def _warn(number: int, problem: str) -> None:
 
 def _report(name: str, found: Measured, *, every: bool) -> str:
     from ..metrics.evalb_report import report, summaries
-    from ..tasks.parsing.measure import rows
+    from ..metrics.parsing import rows
 
     text = report(found.scores) if every else summaries(found.scores)
     return "\n".join((name, text, *rows(found.as_json()), ""))
@@ -289,7 +289,7 @@ def _banks(
     from ..data.settings import Files
     from ..data.treebank.reader import read_bank
     from ..data.treebank.settings import ParsingSettings
-    from ..tasks.parsing.measure import trees_of
+    from ..metrics.parsing import trees_of
     from ..train.run import Run
 
     run = model.checkpoint.run

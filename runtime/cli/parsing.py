@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..data.treebank.trees import Tree
+    from ..decode.parsing.parse import Parse
     from ..metrics.evalb import Scores
-    from ..tasks.parsing.parse import Parse
 
 Form = Literal["line", "pretty", "words", "vinyals", "tensor2tensor", "top_down"]
 """How `weft trees` writes a tree."""

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ..checkpoint.checkpoint import Checkpoint
     from ..decode.decode import SpecialTokens
     from ..decode.generate import Continuation
+    from ..decode.parsing.parse import Parse, Parser, Sentence
     from ..decode.score import Scored
     from ..decode.settings import Hypothesis, SearchSettings
     from ..decode.translate import TranslationRequest, Translator, Warn
-    from ..tasks.parsing.parse import Parse, Parser, Sentence
     from ..tasks.parsing.task import Parsing
     from ..tasks.translation import Translation
 

@@ -27,6 +27,8 @@ from .trees import Leaf, Tree
 POS = "="
 LEAVES, NODES = ("l:", "r:"), ("L:", "R:")
 """Prefixes of the symbols of a left and of a right child."""
+TAGS = ("tags", "leaves", "nodes")
+"""Names of the tags of a word, in the order of its symbols."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,45 +1,20 @@
-"""CKY: sum over all binary trees of a sentence, and the best tree, in batches.
+"""CKY: the best binary tree of each sentence of a batch.
 
-A binary tree over n words has 2 n - 1 spans, including those of one word; the weight of a
-tree is the sum of the weights of its spans.  Both algorithms fill a chart by width, with all
-spans of one width and all sentences of a batch at once: n steps, whatever the batch size.
+Axes: B sentences, N words of the longest, M spans of a width.
 
-Axes: B sentences, N words of the longest, M spans of a width, K ways to split a span.
-
-Source: Kasami 1966, Younger 1967; Baker 1979 for the sum; Zhang et al. 2020, section 4,
-for batches.
+Source: Kasami 1966, Younger 1967; Zhang et al. 2020, section 4, for batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from ....blocks.kernels.tree_crf import Chart
 from ...data.treebank.charts import Span
-
-
-def log_partition(weight_BNN: Tensor, length_B: Tensor) -> Tensor:
-    """Return the log of the sum over all binary trees of exp(weight of the tree), [B].
-
-    Its gradient is the marginal probability of each span.
-
-    Args:
-        weight_BNN: for i <= j, the weight of the span from word i to word j; finite.
-        length_B: words of each sentence, at least one.
-    """
-    total: Tensor = _Inside.apply(weight_BNN, length_B)  # type: ignore[no-untyped-call]
-    return total
-
-
-def marginals(weight_BNN: Tensor, length_B: Tensor) -> Tensor:
-    """Return the marginal probability of each span, [B, N, N]."""
-    chart, insides = _inside(weight_BNN)
-    return _outside(chart, insides, length_B, torch.ones_like(length_B, dtype=torch.float32))
 
 
 def best_trees(weight_BNN: Tensor, length_B: Tensor) -> list[list[Span]]:
@@ -49,7 +24,7 @@ def best_trees(weight_BNN: Tensor, length_B: Tensor) -> list[list[Span]]:
         weight_BNN: for i <= j, the weight of the span from word i to word j.
         length_B: words of each sentence, at least one.
     """
-    chart = _Chart(weight_BNN)
+    chart = Chart(weight_BNN)
     split_BNN = torch.zeros(weight_BNN.shape, dtype=torch.int64, device=weight_BNN.device)
     for wide in range(1, chart.longest):
         best_BM, at_BM = chart.splits(wide).max(-1)
@@ -57,85 +32,6 @@ def best_trees(weight_BNN: Tensor, length_B: Tensor) -> list[list[Span]]:
         chart.fill(wide, best_BM)
     splits = split_BNN.cpu().numpy()
     return [_spans(splits[row], int(length)) for row, length in enumerate(length_B.tolist())]
-
-
-class _Chart:
-    """Weights of spans including the trees inside them: the best tree, or the sum over all.
-
-    `first` [B, N, N] is indexed by the first word and the width minus one; `last` by the
-    last word and, counted from the end, the width minus one.  Both parts of a split are
-    therefore slices.
-    """
-
-    def __init__(self, weight_BNN: Tensor) -> None:
-        self.weight_BNN = weight_BNN
-        self.longest = weight_BNN.size(1)
-        self.first = torch.zeros_like(weight_BNN)
-        self.last = torch.zeros_like(weight_BNN)
-        self._put(0, weight_BNN.diagonal(0, 1, 2))
-
-    def splits(self, wide: int) -> Tensor:
-        """Return the summed weight of the two parts of each span, for every split, [B, M, K]."""
-        n = self.longest
-        return self.first[:, : n - wide, :wide] + self.last[:, wide:, n - wide :]
-
-    def fill(self, wide: int, inside_BM: Tensor) -> None:
-        """Set the spans of a width, given the weight inside them."""
-        self._put(wide, inside_BM + self.weight_BNN.diagonal(wide, 1, 2))
-
-    def _put(self, wide: int, value_BM: Tensor) -> None:
-        n = self.longest
-        self.first[:, : n - wide, wide] = value_BM
-        self.last[:, wide:, n - 1 - wide] = value_BM
-
-
-class _Inside(torch.autograd.Function):
-    """The inside algorithm; its backward pass is the outside algorithm."""
-
-    @staticmethod
-    def forward(ctx: Any, weight_BNN: Tensor, length_B: Tensor) -> Tensor:
-        """Return the log of the summed weight of all trees of each sentence."""
-        ctx.chart, ctx.insides = _inside(weight_BNN.detach())
-        ctx.length_B, ctx.dtype = length_B, weight_BNN.dtype
-        rows_B = torch.arange(len(length_B), device=length_B.device)
-        total_B: Tensor = ctx.chart.first[rows_B, 0, length_B - 1]
-        return total_B
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, of_total_B: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient of every span."""
-        return _outside(ctx.chart, ctx.insides, ctx.length_B, of_total_B).to(ctx.dtype), None
-
-
-def _inside(weight_BNN: Tensor) -> tuple[_Chart, list[Tensor]]:
-    """Return the chart of sums, and the sum inside each span of each width from 2."""
-    chart, insides = _Chart(weight_BNN.float()), []
-    for wide in range(1, chart.longest):
-        inside_BM = chart.splits(wide).logsumexp(-1)
-        insides.append(inside_BM)
-        chart.fill(wide, inside_BM)
-    return chart, insides
-
-
-def _outside(
-    chart: _Chart, insides: Sequence[Tensor], length_B: Tensor, of_total_B: Tensor
-) -> Tensor:
-    """Propagate the gradient of each sentence to its spans, widest first, [B, N, N]."""
-    n = chart.longest
-    first, last = torch.zeros_like(chart.first), torch.zeros_like(chart.last)
-    rows_B = torch.arange(len(length_B), device=length_B.device)
-    first[rows_B, 0, length_B - 1] = of_total_B.to(first.dtype)
-    share_BNN = torch.zeros_like(chart.first)
-    for wide in range(n - 1, -1, -1):
-        of_span_BM = first[:, : n - wide, wide] + last[:, wide:, n - 1 - wide]
-        share_BNN.diagonal(wide, 1, 2).copy_(of_span_BM)
-        if wide:
-            share_BMK = (chart.splits(wide) - insides[wide - 1][..., None]).exp_()
-            share_BMK *= of_span_BM[..., None]
-            first[:, : n - wide, :wide] += share_BMK
-            last[:, wide:, n - wide :] += share_BMK
-    return share_BNN
 
 
 def _spans(split_NN: np.ndarray[Any, Any], length: int) -> list[Span]:

@@ -15,12 +15,13 @@ from torch import nn
 from ...data.prepare import Prepared
 from ...data.treebank.reader import read_bank
 from ...data.treebank.settings import ParsingSettings
+from ...decode.parsing.parse import Parser
+from ...decode.parsing.sequence_parser import SequenceParser
 from ...decode.settings import SearchSettings
+from ...metrics.parsing import measure, trees_of
 from ...train.device import Place
 from ...train.run import Run
 from ..translation import Translation
-from .measure import measure, trees_of
-from .parse import Parser, SequenceParser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,26 +1,20 @@
-"""Base classes of parsing tasks whose models read words and predict in one forward pass.
-
-Axes: B sentences.
-"""
+"""Base class of parsing tasks whose models read words and predict in one forward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError
-from ...data.batches import Batch, pad_rows
-from ...data.symbols import Vocabulary
+from ...data.batches import Batch
+from ...data.treebank.words import CHARACTERS, Words
 from ...train.checks.needs import Needs
 from ...train.loss import LossSums, with_auxiliary
 from ..translation import check_ports
-from .parse import BUFFER, Parse, Sentence, Warn
 from .task import Parsing
-from .words import CHARACTERS, Words, in_batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,49 +58,3 @@ class WordParsing(Parsing):
         sums = LossSums(loss=nll, nll=nll.detach(), tokens=(batch.target != self.target.pad).sum())
         own = [outputs[name] for name in self.losses]
         return with_auxiliary(sums, own, self.settings.auxiliary)
-
-
-@dataclass(frozen=True, slots=True)
-class WordParser:
-    """Base class of parsers whose models read words."""
-
-    models: tuple[nn.Module, ...]
-    """Models whose probabilities are averaged."""
-    source: Vocabulary
-    words: Words
-    half: bool
-    """Whether matrix products run in bfloat16."""
-
-    def capacity(self, longest: int) -> int:
-        """Return the maximum batch size for sentences of at most `longest` words."""
-        raise NotImplementedError
-
-    def parses(self, sentences: Sequence[Sentence], inputs: Mapping[str, Tensor]) -> list[Parse]:
-        """Return the parses of a batch.
-
-        Args:
-            sentences: the words of each sentence.
-            inputs: inputs of the models.
-        """
-        raise NotImplementedError
-
-    def parse(
-        self, sentences: Iterable[Sentence], *, buffer: int = BUFFER, warn: Warn | None = None
-    ) -> Iterator[Parse | None]:
-        """Yield the parse of each sentence, in order; None for an empty sentence."""
-        return in_batches(
-            sentences, self.source, self._batch, self.capacity, buffer=buffer, warn=warn
-        )
-
-    @torch.inference_mode()
-    def _batch(self, sentences: Sequence[Sentence], ids: Sequence[list[int]]) -> list[Parse]:
-        device = next(self.models[0].parameters()).device
-        inputs = self.words(pad_rows(ids, self.source.pad, self.source.eos).to(device))
-        return self.parses(sentences, inputs)
-
-    def outputs(self, model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the outputs of one of the models."""
-        device = inputs["source_mask"].device.type
-        with torch.autocast(device, torch.bfloat16, enabled=self.half):
-            outputs: dict[str, Tensor] = model(**inputs)
-        return outputs

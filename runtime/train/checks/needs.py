@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ...data.treebank.tetra import TAGS
+
 if TYPE_CHECKING:
     from ..run import Run
 
@@ -19,8 +21,6 @@ WORDS = {
     "source_mask": "mask",
 }
 """Inputs of the spec of a parser that reads words, and their kinds."""
-TAGS = ("tags", "leaves", "nodes")
-"""Outputs of a parser that tags words, in the order of the symbols of a word."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from weft.runtime.cli.main import main
 from weft.runtime.data.treebank.draw import picture
 from weft.runtime.data.treebank.sentences import raw_words_of
 from weft.runtime.data.treebank.trees import Leaf, Tree, read_all
+from weft.runtime.decode.parsing import parse as parse_module
 from weft.runtime.metrics.evalb import score
-from weft.runtime.tasks.parsing import parse as parse_module
 
 from ..toy_treebank import bank, make_runs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,18 @@ from weft.runtime.data.batches import Batch
 from weft.runtime.data.symbols import Symbols
 from weft.runtime.data.treebank.settings import ParsingSettings
 from weft.runtime.data.treebank.trees import Leaf, read_trees
+from weft.runtime.decode.parsing.chart_parser import LEAST
+from weft.runtime.metrics.parsing import measure
 from weft.runtime.model.opening import open_model
-from weft.runtime.tasks.parsing.chart_task import LEAST, ChartParsing
-from weft.runtime.tasks.parsing.measure import measure
-from weft.runtime.tasks.parsing.words import Words
+from weft.runtime.tasks.parsing.chart_task import ChartParsing
 from weft.runtime.train.loss import LossSettings
 from weft.runtime.train.run import Run
 from weft.specs.findings import InputError
 
-from ...decode.parsing.test_cky import trees
+from ....blocks.binary_trees import trees
+from ...data.treebank.test_words import WORDS, Pieces
 from ...toy_treebank import bank
 
-WORDS = ("▁a", "▁b", "c")
 TARGET = Symbols(["(NP", "(S→VP", ")", "=NN", "=IN"])
 SMALL = {
     "d_model": 32,
@@ -38,14 +38,6 @@ SMALL = {
     "layers": 1,
     "dropout": 0.0,
 }
-
-
-class Pieces(Symbols):
-    """A readable vocabulary of whole words and one additional piece."""
-
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of words, each with the word-start mark."""
-        return super().encode_many([f"▁{text}".replace(" ", " ▁") for text in texts])
 
 
 class Fixed(nn.Module):
@@ -152,18 +144,6 @@ def test_the_tree_with_the_most_expected_correct_labels_is_chosen() -> None:
     assert found.log_probability == pytest.approx(math.log(same), abs=1e-3)
     assert [leaf.word for leaf in found.tree.leaves()] == list("abab")
     assert [leaf.tag for leaf in found.tree.leaves()][1] == "IN"
-
-
-def test_words_are_their_pieces_and_bytes() -> None:
-    """A piece with a space mark begins a word; the end token and padding are not words."""
-    given = Words(Pieces(WORDS))(torch.tensor([[4, 6, 5, 1], [5, 1, 0, 0]]))
-
-    assert given["source_mask"].tolist() == [[True, True], [True, False]]
-    assert given["pieces"].tolist() == [[[4, 6], [5, 0]], [[5, 0], [0, 0]]]
-    a, b, c = (ord(letter) + 1 for letter in "abc")
-    assert given["characters"].tolist() == [[[a, c], [b, 0]], [[b, 0], [0, 0]]]
-    assert torch.equal(given["characters_mask"], given["characters"] != 0)
-    assert torch.equal(given["pieces_mask"], given["pieces"] != 0)
 
 
 def test_a_spec_without_scores_is_refused(tree_run: Callable[..., Run], tmp_path: Path) -> None:

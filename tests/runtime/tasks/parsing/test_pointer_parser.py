@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from weft.runtime import api
+from weft.runtime.metrics.parsing import measure
 from weft.runtime.model.opening import open_model
-from weft.runtime.tasks.parsing.measure import measure
 from weft.runtime.train.run import Run
 
 from ...toy_treebank import bank

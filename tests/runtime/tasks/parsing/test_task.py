@@ -15,11 +15,10 @@ from weft.graphs.ir.graph import BlockNode
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
 from weft.runtime.data.treebank.linearization import LINEARIZATIONS
-from weft.runtime.data.treebank.trees import Leaf, Tree
-from weft.runtime.decode.parsing.tree_repair import Repairs
+from weft.runtime.data.treebank.trees import Leaf
+from weft.runtime.decode.parsing.sequence_parser import symbols_of
+from weft.runtime.metrics.parsing import measure
 from weft.runtime.model.opening import open_model
-from weft.runtime.tasks.parsing.measure import measure, measured
-from weft.runtime.tasks.parsing.parse import Parse, symbols_of
 from weft.runtime.train.run import Run, load_run, spec_of
 from weft.specs.findings import SpecError
 from weft.specs.load import load
@@ -238,25 +237,6 @@ def test_a_parse_is_independent_of_the_batch(barely: Callable[[str], Path]) -> N
         [None if one is None else str(one.tree) for one in row] for row in (together, alone, small)
     ]
     assert trees[0] == trees[1] == trees[2]
-
-
-def test_measures_by_hand() -> None:
-    """Gold tags are on the leaves, the parser's own are counted separately; repairs are summed."""
-    gold = Tree("TOP", (Tree("S", (Leaf("NN", "a"), Leaf("VB", "b"))),))
-    flat = Tree("TOP", (Tree("NP", (Leaf("NN", "a"), Leaf("VB", "b"))),))
-    parses = [
-        Parse(gold, ("NN", "NN")),
-        Parse(flat, ("NN", "VB"), finished=False, repairs=Repairs(words_added=2)),
-        None,
-    ]
-
-    found = measured(parses, [gold, gold, gold])
-
-    total = found.scores.all
-    assert (total.matched, total.gold, total.test, total.skipped) == (1, 2, 2, 1)
-    assert found.f1 == pytest.approx(50.0)
-    assert (found.malformed, found.unfinished, found.repairs.total) == (1, 1, 2)
-    assert found.as_json()["own_tagging_accuracy"] == pytest.approx(75.0)
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,14 @@ Axes: B sentences, S words of the longest, P pieces and C characters of a word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...data.symbols import SPACE, Vocabulary
-from .parse import Parse, Sentence, Warn, by_length
+from ..symbols import SPACE, Vocabulary
 
 CHARACTERS = 257
 """Number of character ids: padding and 256 bytes."""
@@ -89,37 +87,3 @@ def _padded(rows: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[n
     values_NC = np.zeros(mask_NC.shape, np.int64)
     values_NC[mask_NC] = [one for row in rows for one in row]
     return values_NC, mask_NC
-
-
-def in_batches(
-    sentences: Iterable[Sentence],
-    source: Vocabulary,
-    parses: Callable[[Sequence[Sentence], Sequence[list[int]]], list[Parse]],
-    capacity: Callable[[int], int],
-    *,
-    buffer: int,
-    warn: Warn | None,
-) -> Iterator[Parse | None]:
-    """Yield the parse of each sentence, in order; None for an empty sentence.
-
-    Args:
-        sentences: the words of each sentence.
-        source: source tokenizer.
-        parses: parses a batch, given its words and piece ids.
-        capacity: maximum batch size as a function of the longest sentence's number of words.
-        buffer: sentences to read ahead.
-        warn: called for each sentence that is too long.
-    """
-    stream, start = iter(sentences), 0
-    while chunk := list(islice(stream, buffer)):
-        found: list[Parse | None] = [None] * len(chunk)
-        waiting = by_length(chunk, source, warn, start)
-        waiting.sort(key=lambda one: -len(chunk[one[0]]))
-        while waiting:
-            count = max(1, capacity(len(chunk[waiting[0][0]])))
-            places, ids = zip(*waiting[:count], strict=True)
-            waiting = waiting[count:]
-            for place, parse in zip(places, parses([chunk[p] for p in places], ids), strict=True):
-                found[place] = parse
-        yield from found
-        start += len(chunk)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...data.treebank.trees import Tree
-from ...decode.parsing.tree_repair import Repairs
-from ...metrics.evalb import COLLINS, EvalbSettings, Scores, percent, score
-from .parse import Parse, Parser, Warn
+from ..data.treebank.trees import Tree
+from ..decode.parsing.parse import Parse, Parser, Warn
+from ..decode.parsing.tree_repair import Repairs
+from .evalb import COLLINS, EvalbSettings, Scores, percent, score
 
 AT_ONCE = 500
 """Sentences that are sorted by length together, to form batches."""

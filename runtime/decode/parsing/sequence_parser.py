@@ -1,104 +1,28 @@
-"""Parsing of sentences to trees, in batches.
-
-Sentences are sorted by length inside a buffer, decoded in batches and returned in the
-original order; the parse of a sentence does not depend on the other sentences.
-"""
+"""Sequence parser: an encoder-decoder writes the symbols of a tree, and search keeps it a tree."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Protocol
 
 from torch import nn
 
 from ...data.symbols import Symbols, Vocabulary
 from ...data.treebank.linearization import LINEARIZATIONS, WORD, Linearization
-from ...data.treebank.reader import source_text, spelled
+from ...data.treebank.reader import spelled
 from ...data.treebank.settings import ParsingSettings
-from ...data.treebank.trees import Leaf, Tree, escaped
-from ...decode.decode import Request, SpecialTokens, decode_ids
-from ...decode.parsing.tree_automaton import TreeProcessor
-from ...decode.parsing.tree_repair import Repairs, repair
-from ...decode.search.logits_processors import LogitsProcessor
-from ...decode.settings import Hypothesis, SearchSettings
+from ...data.treebank.trees import escaped
+from ..decode import Request, SpecialTokens, decode_ids
+from ..search.logits_processors import LogitsProcessor
+from ..settings import Hypothesis, SearchSettings
+from .parse import BUFFER, Parse, Sentence, Warn, by_length, tagged
+from .tree_automaton import TreeProcessor
+from .tree_repair import repair
 
-BUFFER = 1000
-"""Default number of sentences that are read before the first tree is returned."""
 BATCH_TOKENS = 4096
 """Maximum source tokens of a batch, including padding, times the beam size."""
-LONGEST_SOURCE = 1000
-"""Maximum source tokens of a sentence; the rest is truncated."""
-
-Sentence = Sequence[Leaf]
-"""Words; words without a tag get the parser's tag, or XX if the parser predicts no tags."""
-Warn = Callable[[int, str], None]
-"""Called with the number of a sentence, from 1, and a description of the problem."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parse:
-    """A tree over exactly the words of a sentence."""
-
-    tree: Tree
-    """The tree; its leaves have the tags of the sentence if they were given."""
-    tags: tuple[str, ...] = ()
-    """The parser's own tag of each word; empty if the parser predicts no tags."""
-    score: float = 0.0
-    """Score by which the parse was chosen."""
-    log_probability: float = 0.0
-    """Log probability of the tree."""
-    finished: bool = True
-    """Whether the output ended with an end token."""
-    repairs: Repairs = field(default_factory=Repairs)
-    """Repairs that turned the output into a tree."""
-
-
-class Parser(Protocol):
-    """Interface of parsers."""
-
-    def parse(
-        self, sentences: Iterable[Sentence], *, buffer: int = BUFFER, warn: Warn | None = None
-    ) -> Iterator[Parse | None]:
-        """Yield the parse of each sentence, in order; None for an empty sentence.
-
-        Args:
-            sentences: the words of each sentence.
-            buffer: sentences to read ahead; with 1, each parse is returned immediately.
-            warn: called for each sentence that is too long.
-        """
-
-
-def tagged(sentence: Sentence, tags: Sequence[str]) -> list[Leaf]:
-    """Return the words with their own tags; missing tags come from `tags` or become XX."""
-    given = [*tags, *[""] * (len(sentence) - len(tags))]
-    return [
-        Leaf(leaf.tag or tag or WORD, leaf.word) for leaf, tag in zip(sentence, given, strict=False)
-    ]
-
-
-def by_length(
-    sentences: Sequence[Sentence], source: Vocabulary, warn: Warn | None, start: int
-) -> list[tuple[int, list[int]]]:
-    """Return index and ids of each non-empty sentence, longest first.
-
-    Args:
-        sentences: the words of each sentence.
-        source: source tokenizer.
-        warn: called for each sentence that is truncated.
-        start: number of the first sentence, from 0.
-    """
-    texts = [source_text(leaf.word for leaf in sentence) for sentence in sentences]
-    found = []
-    for place, ids in enumerate(source.encode_many(texts)):
-        if not sentences[place]:
-            continue
-        if len(ids) > LONGEST_SOURCE and warn is not None:
-            warn(start + place + 1, f"truncated from {len(ids)} to {LONGEST_SOURCE} tokens")
-        found.append((place, ids[:LONGEST_SOURCE]))
-    return sorted(found, key=lambda one: -len(one[1]))
 
 
 def symbols_of(target: Vocabulary, ids: Sequence[int]) -> list[str]:
