@@ -81,6 +81,7 @@ STANDARD = {
     "kl_divergence@1": ".losses.pairs:KL_DIVERGENCE",
     "contrastive@1": ".losses.pairs:CONTRASTIVE",
     "ctc@1": ".losses.ctc:CTC",
+    "chart_cross_entropy@1": ".losses.tree_crf:CHART_CROSS_ENTROPY",
 }
 """Key of a shipped block to `file:name` of its `BlockType`, relative to this folder."""
 

@@ -276,8 +276,12 @@ class BlockType:
     """Whether it computes x W^T + b of its only port, from `weight` and `bias` (or None): the loss
     of a graph that ends in such a map can be fused with it."""
     weighs: tuple[str, ...] = ()
-    """Input ports from which its `weight` method computes the weight of its first output,
-    a loss."""
+    """For a loss, whose first output is a sum over items: the ports that `weight`, a method of its
+    module, takes.  It returns the number of items, by which training divides, so these ports must
+    not need the outputs of the model.  `weight` is given those of them that are wired."""
+    draws: bool = False
+    """Whether it draws random numbers in evaluation too, where the results of a row depend on the
+    shape of its batch."""
     example: Mapping[str, Any] = field(default_factory=dict)
     """Smallest useful params."""
     example_inputs: Mapping[str, str] = field(default_factory=dict)

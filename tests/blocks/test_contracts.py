@@ -105,7 +105,7 @@ def drawn(graph: Graph, sizes: Mapping[str, int] = SMALL) -> dict[str, Tensor]:
     values = {}
     for name, type_ in graph.inputs.items():
         shape = [evaluate(axis, sizes) for axis in type_.axes]
-        if type_.kind == "f":
+        if type_.kind in ("f", "score"):
             values[name] = torch.randn(shape, generator=generator)
         elif type_.kind == "ids":
             values[name] = torch.randint(int(type_.size or 0), shape, generator=generator)
@@ -113,9 +113,14 @@ def drawn(graph: Graph, sizes: Mapping[str, int] = SMALL) -> dict[str, Tensor]:
             values[name] = torch.randint(-1, int(type_.size or 0), shape, generator=generator)
         elif type_.kind == "len":
             values[name] = torch.randint(1, min(sizes.values()), shape, generator=generator)
+        elif type_.kind == "label":
+            values[name] = torch.randint(-1, int(type_.size or 0), shape, generator=generator)
+        elif type_.kind == "pos":
+            values[name] = torch.randint(min(sizes.values()), shape, generator=generator)
         elif type_.kind == "mask":
             values[name] = torch.rand(shape, generator=generator) > 0.4
-            values[name][:, 0], values[name][:, -1] = True, False
+            places = values[name].transpose(0, 1) if len(shape) > 1 else values[name]
+            places[0], places[-1] = True, False
         elif type_.kind == "bias":
             values[name] = torch.randn(shape, generator=generator)
             values[name][..., 1] = float("-inf")
