@@ -44,7 +44,7 @@ class Words:
         Args:
             source_BP: piece ids with end tokens and padding.
         """
-        rows = [self._words(row) for row in source_BP.tolist()]
+        rows = [self.parts(row) for row in source_BP.tolist()]
         counts_B = np.array([len(row) for row in rows])
         flat = [word for row in rows for word in row]
         mask_BS = np.arange(max(1, counts_B.max(initial=0))) < counts_B[:, None]
@@ -57,8 +57,12 @@ class Words:
                 values[key] = table
         return {key: torch.from_numpy(value).to(source_BP.device) for key, value in values.items()}
 
-    def _words(self, ids: Sequence[int]) -> list[Parts]:
-        """Return the words of a sentence."""
+    def parts(self, ids: Sequence[int]) -> list[Parts]:
+        """Return the pieces and characters of each word of a sentence.
+
+        Args:
+            ids: piece ids; special tokens are ignored.
+        """
         words: list[list[int]] = []
         for one in ids:
             if one in self._special_tokens:

@@ -10,10 +10,10 @@ from itertools import islice
 from torch import nn
 
 from ...data.symbols import Symbols, Vocabulary
+from ...data.treebank.encodings import symbols_of
 from ...data.treebank.linearization import LINEARIZATIONS, WORD, Linearization
 from ...data.treebank.reader import spelled
 from ...data.treebank.settings import ParsingSettings
-from ...data.treebank.trees import escaped
 from ..decode import Request, SpecialTokens, decode_ids
 from ..search.logits_processors import LogitsProcessor
 from ..settings import Hypothesis, SearchSettings
@@ -23,13 +23,6 @@ from .tree_repair import repair
 
 BATCH_TOKENS = 4096
 """Maximum source tokens of a batch, including padding, times the beam size."""
-
-
-def symbols_of(target: Vocabulary, ids: Sequence[int]) -> list[str]:
-    """Return the symbols of an output; brackets of copied words are escaped."""
-    if isinstance(target, Symbols):
-        return [escaped(text) if copied else text for text, copied in target.tokens(ids)]
-    return target.decode(ids).split()
 
 
 @dataclass(frozen=True, slots=True)

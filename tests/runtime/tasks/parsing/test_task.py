@@ -14,9 +14,9 @@ import torch
 from weft.graphs.ir.graph import BlockNode
 from weft.runtime import api
 from weft.runtime.checkpoint.checkpoint import open_checkpoint
+from weft.runtime.data.treebank.encodings import symbols_of
 from weft.runtime.data.treebank.linearization import LINEARIZATIONS
 from weft.runtime.data.treebank.trees import Leaf
-from weft.runtime.decode.parsing.sequence_parser import symbols_of
 from weft.runtime.metrics.parsing import measure
 from weft.runtime.model.opening import open_model
 from weft.runtime.train.run import Run, load_run, spec_of
