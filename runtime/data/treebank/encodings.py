@@ -301,8 +301,9 @@ def encoding_of(source: Vocabulary, target: Vocabulary, settings: ParsingSetting
     """
     if settings.decoder == "sequence":
         return _SequenceEncoding(source, target, LINEARIZATIONS[settings.linearization])
-    words = {"chart": _ChartEncoding, "tags": _TagEncoding}
-    return words[settings.decoder](source, target)
+    if settings.decoder == "chart":
+        return _ChartEncoding(source, target)
+    return _TagEncoding(source, target)
 
 
 def symbols_of(target: Vocabulary, ids: Sequence[int]) -> list[str]:

@@ -14,9 +14,10 @@ WORDS = ("▁a", "▁b", "c")
 class Pieces(Symbols):
     """A readable vocabulary of whole words and one additional piece."""
 
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_many(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
         """Return the ids of words, each with the word-start mark."""
-        return super().encode_many([f"▁{text}".replace(" ", " ▁") for text in texts])
+        marked = [f"▁{text}".replace(" ", " ▁") for text in texts]
+        return super().encode_many(marked, threads=threads)
 
 
 def test_words_are_their_pieces_and_bytes() -> None:
