@@ -29,8 +29,14 @@ from .train.check_run import refuse_long_pairs, refuse_wrong_run
 from .train.context import Listener, Result, TrainingContext
 from .train.device import Place, choose
 from .train.distributed.world import World, launched, resumes_by_itself, world
+from .train.objective.context import objective_context
+from .train.objective.settings import ObjectiveRun
+from .train.reporting.trackers.group import Trackers
+from .train.reporting.trackers.tensorboard import TensorBoard
+from .train.reporting.trackers.tracker import TrackedRun
 from .train.resuming.retention import checkpoints
 from .train.run import Run, load_run, spec_of
+from .train.run_base import BaseRun
 
 MEASURED_FROM = 1000
 """Minimum updates of a run for which the device's peak FLOP/s is measured."""
@@ -91,7 +97,7 @@ def graph_for(run: Run, source: str, prepared: Prepared, blocks: Iterable[BlockT
 
 
 def train(
-    run: Run | str | Path,
+    run: Run | ObjectiveRun | str | Path,
     *,
     out: Path | str | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -123,7 +129,8 @@ def train(
     from .train.resuming.restore import refuse_taken  # noqa: PLC0415
     from .train.trainer import Trainer  # noqa: PLC0415
 
-    if isinstance(run, Run):
+    settings: Run | ObjectiveRun
+    if isinstance(run, BaseRun):
         settings, source = run, run.name
     else:
         settings, source = load_run(run, overrides)
@@ -159,7 +166,7 @@ def _alone(folder: Path, here: World) -> AbstractContextManager[None]:
 
 
 def profile(
-    run: Run | str | Path,
+    run: Run | ObjectiveRun | str | Path,
     *,
     out: Path | str | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -186,7 +193,8 @@ def profile(
         InputError: the data or the folder is invalid, or `updates` is less than 1.
         SpecError: the run or its spec has errors.
     """
-    if isinstance(run, Run):
+    settings: Run | ObjectiveRun
+    if isinstance(run, BaseRun):
         settings, source = run, run.name
     else:
         settings, source = load_run(run, overrides)
@@ -208,7 +216,7 @@ def profile(
 
 
 def _training_context(
-    settings: Run,
+    settings: Run | ObjectiveRun,
     source: str,
     folder: Path,
     place: Place,
@@ -219,6 +227,8 @@ def _training_context(
 ) -> TrainingContext:
     """Prepare the data of a run, and collect everything that its training needs."""
     listener.log(f"{place.device}, {'bfloat16' if place.half else 'float32'}: {place.reason}")
+    if isinstance(settings, ObjectiveRun):
+        return objective_context(settings, source, folder, place, here, listener, report, blocks)
     with here.main_process_first():
         prepared = prepare_run(settings, folder, report, log=listener.log)
     graph = graph_for(settings, source, prepared, blocks)
@@ -244,6 +254,16 @@ def _training_context(
         full_speed=_full_speed(settings, graph, prepared, place, here)
         if here.is_main_process
         else None,
+        trackers=lambda update: Trackers(
+            (TensorBoard(),),
+            TrackedRun(
+                name=settings.name,
+                folder=folder,
+                settings=settings.model_dump(mode="json"),
+                update=update,
+            ),
+            listener.log,
+        ),
     )
 
 

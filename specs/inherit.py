@@ -20,7 +20,7 @@ from .recovery.recover import Recovered, recover
 from .text.edits import Fix
 from .text.places import Source, parts_of
 
-FOLDERS = ("models", "variants")
+FOLDERS = ("models", "variants", "objectives")
 """Folders of `specs/` that hold specs."""
 LONGEST_CHAIN = 16
 """Maximum number of specs in a chain of `extends`."""
@@ -315,12 +315,18 @@ def _form_findings(value: Mapping[str, Any], source: str) -> list[Finding]:
     return found
 
 
-def parent_of(name: str, child: Path) -> Path | None:
-    """Return the file of a parent: in the child's folder or shipped, never elsewhere."""
+def parent_of(name: str, child: Path, *folders: str) -> Path | None:
+    """Return the file of a parent: in the child's folder or shipped, never elsewhere.
+
+    Args:
+        name: its name, or the name of a file.
+        child: the file that names it.
+        folders: folders of `specs/` with the shipped files; those of specs when left out.
+    """
     if not _NAME.fullmatch(name):
         return None
     sibling = child.parent / f"{name.removesuffix('.json')}.json"
     own = sibling.resolve() == child.resolve()
     if sibling.is_file() and not sibling.is_symlink() and not own:
         return sibling
-    return shipped_names(*FOLDERS).get(name) or (sibling if own else None)
+    return shipped_names(*(folders or FOLDERS)).get(name) or (sibling if own else None)

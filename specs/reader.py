@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -247,14 +247,16 @@ def parse(
     if "format" in form.model_fields:
         value, _ = upgrade_format(value, formats)
     found = value.get("format")
-    if "format" in form.model_fields and found is not None and found != FORMAT:
+    own = form.model_fields.get("format")
+    known = get_args(own.annotation) if own is not None else ()
+    if known and found is not None and found not in known:
         raise SpecError(
             [
                 Finding(
                     code="S05",
                     at="/format",
                     problem=f"unknown format {json.dumps(found)[:20]}",
-                    evidence=(f"this version of weft reads format {FORMAT}",),
+                    evidence=(f"this version of weft reads format {known[0]}",),
                     help="update weft to read a newer format",
                     source=source,
                 )

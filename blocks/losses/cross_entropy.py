@@ -63,6 +63,7 @@ CROSS_ENTROPY = BlockType(
     signature=_signature,
     arguments=_arguments,
     weighs=("labels", "classes", "mask"),
+    takes_linear_output=True,
     module=".losses.cross_entropy_module:CrossEntropy",
     example={"label_smoothing": 0.1},
     example_inputs={"logits": "f[B T 11]", "labels": "ids:11[B T]", "mask": "mask[B T]"},

@@ -185,19 +185,3 @@ def _behind(scope: Scope, ports: Iterable[str]) -> set[str]:
             found.add(name)
             waiting += [value.partition(".")[0] for value in nodes[name].wires.values()]
     return found
-
-
-def auxiliary_losses(graph: Graph) -> list[tuple[str, str]]:
-    """Return the losses of models that the objective does not wire: node and output.
-
-    Training adds them to its losses, such as the load balancing of experts.
-    """
-    wires = {value for node in graph.root.nodes for value in node.wires.values()}
-    wires |= set(graph.root.outputs.values())
-    return [
-        (node.name, port)
-        for node in graph.root.nodes
-        if model_of(node) is not None and not node.frozen
-        for port, type_ in node.outputs.items()
-        if type_.kind == "loss" and f"{node.name}.{port}" not in wires
-    ]

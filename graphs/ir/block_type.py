@@ -275,6 +275,8 @@ class BlockType:
     is_linear_map: bool = False
     """Whether it computes x W^T + b of its only port, from `weight` and `bias` (or None): the loss
     of a graph that ends in such a map can be fused with it."""
+    takes_linear_output: bool = False
+    """For a loss: whether its port `logits` also takes the linear map that would compute them."""
     weighs: tuple[str, ...] = ()
     """For a loss, whose first output is a sum over items: the ports that `weight`, a method of its
     module, takes.  It returns the number of items, by which training divides, so these ports must

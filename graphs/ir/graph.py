@@ -324,6 +324,18 @@ class Scope:
             case TemplateNode() | RepeatNode():
                 return node.body.shape_of(rest)
 
+    def unwired_losses(self) -> list[str]:
+        """Return the losses of models that nothing in the scope reads; training adds them."""
+        wires = {value for node in self.nodes for value in node.wires.values()}
+        wires |= set(self.outputs.values())
+        return [
+            f"{node.name}.{port}"
+            for node in self.nodes
+            if isinstance(node, TemplateNode) and node.model is not None and not node.frozen
+            for port, type_ in node.outputs.items()
+            if type_.kind == "loss" and f"{node.name}.{port}" not in wires
+        ]
+
     def type_of(self, value: str) -> ValueType:
         """Return the type of a value: `node.port`, or the name of an input."""
         return self._types[value]

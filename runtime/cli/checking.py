@@ -6,10 +6,11 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...graphs.advice.advise import advise
 from ...graphs.ir.canonical import fingerprint
 from ...specs.files import write_beside
 from ...specs.findings import Finding, InputError, SpecError
@@ -23,7 +24,10 @@ from .common import terminal
 from .common.command import SPECS, command, wrong
 from .common.parameters import RUNS, Json, Overrides, argument, complete_specs, overridden
 
-RUN_KEYS = frozenset(["spec", "data", "tokenizer"])
+if TYPE_CHECKING:
+    from ..train.objective.settings import ObjectiveRun
+
+RUN_KEYS = frozenset(["spec", "data", "tokenizer", "objective"])
 """Required keys of a run, which a spec does not have."""
 STDIN = "<stdin>"
 """Name of the standard input in findings."""
@@ -164,9 +168,12 @@ def _of_spec(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
 
 def _of_run(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
     from ..train.check_run import check_run, loaded_of_run
+    from ..train.objective.settings import ObjectiveRun
     from ..train.run import run_of
 
     run = run_of(value, source, overrides)
+    if isinstance(run, ObjectiveRun):
+        return _of_objective(run, source)
     if found := check_run(run, source, shortened="updates" in overrides):
         return _Outcome(found)
     loaded = loaded_of_run(run, source)
@@ -176,6 +183,21 @@ def _of_run(value: Any, source: Source, overrides: dict[str, Any]) -> _Outcome:
         f" {run.tokenizer.vocab_size:,} pieces) for {run.updates:,} updates"
     )
     return _Outcome(warnings_of(loaded, graph), said, fingerprint(graph))
+
+
+def _of_objective(run: ObjectiveRun, source: Source) -> _Outcome:
+    from ..train.objective.check import check_objective_run, graph_of_objective_run
+    from ..train.objective.graphs import deployed_graph
+
+    if found := check_objective_run(run, source):
+        return _Outcome(found)
+    graph = graph_of_objective_run(run, source)
+    losses = ", ".join(graph.losses)
+    said = (
+        f"{run.name}: valid; trains {deployed_graph(graph).name} with '{graph.name}' ({losses};"
+        f" {graph.parameters():,} parameters) for {run.updates:,} updates"
+    )
+    return _Outcome([*advise(graph)], said, fingerprint(graph))
 
 
 def describes_run(value: object) -> bool:

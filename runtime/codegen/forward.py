@@ -181,6 +181,8 @@ def _each(node: Node, port: str) -> str:
 def returned(scope: Scope, names: Mapping[str, str], ports: Iterable[str], *, root: bool) -> str:
     """Return the line that returns some outputs; the root returns them by name."""
     if root:
-        pairs = ", ".join(f'"{port}": {names[scope.outputs[port]]}' for port in ports)
+        values = {port: scope.outputs[port] for port in ports}
+        values |= {value: value for value in scope.unwired_losses()}
+        pairs = ", ".join(f'"{port}": {names[value]}' for port, value in values.items())
         return f"        return {{{pairs}}}"
     return f"        return {', '.join(names[scope.outputs[port]] for port in ports)}"

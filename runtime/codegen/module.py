@@ -61,6 +61,12 @@ class Program:
     """Programs of the models that the graph contains, whose classes it imports."""
 
     @property
+    def all_templates(self) -> tuple[str, ...]:
+        """Names of the classes of repeated templates, also of the models inside."""
+        inner = [name for program in self.models for name in program.all_templates]
+        return tuple(dict.fromkeys([*self.templates, *inner]))
+
+    @property
     def module(self) -> str:
         """Name of the generated module, from which programs that contain this one import it."""
         return f"{PREFIX}{self.fingerprint[:16]}"

@@ -88,7 +88,7 @@ def compile_model(
         help_ = did_you_mean(str(mode), get_args(Mode))
         raise InputError(f"no mode '{mode}'", place="mode", help=help_)
     program = program_of(model)
-    layers = [m for m in model.modules() if type(m).__name__ in program.templates]
+    layers = [m for m in model.modules() if type(m).__name__ in program.all_templates]
     weight = next(model.parameters(), None)
     device = weight.device.type if weight is not None else "cpu"
     if mode == "eager" or not layers:
@@ -108,7 +108,7 @@ def compile_model(
             for layer in layers:
                 layer._compiled_call_impl = None  # noqa: SLF001 - undoes Module.compile
             return CompileReport("eager", reason)
-    return CompileReport("layers", reason, program.templates, len(layers), before)
+    return CompileReport("layers", reason, program.all_templates, len(layers), before)
 
 
 def ready_compiler() -> None:

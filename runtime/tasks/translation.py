@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from ..data.symbols import Vocabulary
     from ..decode.settings import SearchSettings
     from ..train.device import Place
+    from ..train.distributed.sampler import MicroBatches
+    from ..train.distributed.world import World
     from ..train.loss import LossSettings, LossSums
     from ..train.run import Run
 
@@ -150,6 +152,32 @@ class Translation:
             InputError: an input or output is missing or has the wrong kind or size.
         """
         check_graph(graph, self.source, self.target)
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """Names of values that are reported besides the loss: none."""
+        return ()
+
+    @property
+    def has_nll(self) -> bool:
+        """Whether the nll is reported: always."""
+        return True
+
+    @property
+    def has_auxiliary(self) -> bool:
+        """Whether the model has auxiliary losses."""
+        return bool(self.losses)
+
+    def total(
+        self,
+        model: nn.Module,  # noqa: ARG002
+        micro_batches: MicroBatches,
+        world: World,  # noqa: ARG002
+        seeds: tuple[int, int],  # noqa: ARG002
+        device: torch.device,  # noqa: ARG002
+    ) -> int:
+        """Return the number of target tokens of an update, over all processes."""
+        return micro_batches.target_tokens
 
     def inputs(self, batch: Batch) -> dict[str, Tensor]:
         """Return the model's inputs; the target is shifted right and begins with BOS."""

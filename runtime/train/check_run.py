@@ -22,11 +22,13 @@ from .checks.conflicts import conflicts
 from .checks.effects import without_effect
 from .checks.files import disk_space, start_checkpoint, text_files
 from .checks.model import limits, model_settings, partition, ports, selections
+from .objective.check import check_objective_run
+from .objective.settings import ObjectiveRun
 from .run import Run, spec_of
 
 
 def check_run(
-    run: Run,
+    run: Run | ObjectiveRun,
     source: str,
     blocks: Iterable[BlockType] = (),
     *,
@@ -43,6 +45,8 @@ def check_run(
             then end before dropout begins.
         folder: folder of the run; default: `outputs/NAME`.
     """
+    if isinstance(run, ObjectiveRun):
+        return check_objective_run(run, source, blocks, folder=folder)
     found = [
         *without_effect(run, shortened=shortened),
         *conflicts(run),
@@ -68,7 +72,7 @@ def check_run(
 
 
 def refuse_wrong_run(
-    run: Run,
+    run: Run | ObjectiveRun,
     source: str,
     blocks: Iterable[BlockType] = (),
     *,

@@ -10,23 +10,57 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ...graphs.ir.graph import Graph
 from ..compile.torch_compile import CompileReport
-from ..data.batches import Batch
 from ..data.shards.corpus import Corpus
+from ..data.table import Table
 from .device import Place
+from .distributed.sampler import MicroBatches
 from .distributed.world import World
 from .loss import LossSums
-from .run import Run
+from .objective.graphs import deployed_graph
+from .reporting.trackers.group import Trackers
+from .run_base import BaseRun
 
 
 class Task(Protocol):
     """Interface of a task, as the training loop uses it."""
 
-    def loss(self, model: nn.Module, batch: Batch) -> LossSums:
-        """Return the loss of a batch, summed over its target tokens."""
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """Names of the `parts` of its `LossSums`."""
+
+    @property
+    def has_nll(self) -> bool:
+        """Whether its `LossSums` have a negative log-likelihood without smoothing."""
+
+    @property
+    def has_auxiliary(self) -> bool:
+        """Whether its `LossSums` have an auxiliary loss."""
+
+    def total(
+        self,
+        model: nn.Module,
+        micro_batches: MicroBatches,
+        world: World,
+        seeds: tuple[int, int],
+        device: torch.device,
+    ) -> float | Tensor:
+        """Return the number by which the summed loss of an update is divided.
+
+        Args:
+            model: the model.
+            micro_batches: micro-batches of this process.
+            world: all processes.
+            seeds: seed of the run, and number of the update.
+            device: device of the model.
+        """
+
+    def loss(self, model: nn.Module, batch: Any) -> LossSums:
+        """Return the loss of a batch, summed over its items; called after `total`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +72,14 @@ class Progress:
     epoch: int
     loss: float
     """Smoothed loss per target token, in nats, over the updates since the last report."""
-    nll: float
-    """Plain negative log-likelihood per target token, in nats."""
+    nll: float | None
+    """Plain negative log-likelihood per target token, in nats; None if the loss is no other."""
     rate: float
     tokens_per_second: float
     """Source and target tokens, padding not counted."""
     target_tokens_per_second: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Further losses and scores per item, by name."""
 
 
 class Listener(Protocol):
@@ -63,10 +99,11 @@ class Listener(Protocol):
 class TrainingContext:
     """Everything that a training needs: its run and the objects prepared for it."""
 
-    run: Run
+    run: BaseRun
     graph: Graph
+    """Graph of the module that trains: of the model, or of an objective."""
     task: Task
-    corpus: Corpus
+    corpus: Corpus | Table
     folder: Path
     """The run's folder."""
     place: Place
@@ -82,6 +119,17 @@ class TrainingContext:
     """Digest of the training data; empty if it is unknown."""
     world: World = field(default_factory=World)
     """The processes that train the model."""
+    trackers: Callable[[int], Trackers | None] = field(default=lambda _: None)
+    """Opens the trackers of the run, given the update that it starts from."""
+    freeze: tuple[str, ...] = ()
+    """Selections of parts whose weights do not train."""
+    weights: Mapping[str, Path] = field(default_factory=dict)
+    """Node of an objective to the checkpoint that has the weights of its model."""
+
+    @property
+    def model(self) -> Graph:
+        """Graph of the model that training leaves behind."""
+        return deployed_graph(self.graph)
 
 
 @dataclass(slots=True)

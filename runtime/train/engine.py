@@ -37,7 +37,6 @@ from .loss import LossSums
 from .optimize import clip_gradient, load_optimizer_tensors, optimizer_tensors
 
 if TYPE_CHECKING:
-    from ..data.batches import Batch
     from .context import Task
 
 _NAMES = inspect.signature(DistributedDataParallel).parameters
@@ -60,11 +59,12 @@ class LossModule(nn.Module):
         super().__init__()
         self.model, self.task = model, task
 
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
+    def forward(self, batch: Any) -> dict[str, Any]:
         """Return the sums of a batch by name, without those that are None."""
         sums = self.task.loss(self.model, batch)
-        found = {"loss": sums.loss, "nll": sums.nll, "tokens": sums.tokens}
-        return found if sums.auxiliary is None else {**found, "auxiliary": sums.auxiliary}
+        found: dict[str, Any] = {"loss": sums.loss, "nll": sums.nll, "tokens": sums.tokens}
+        found |= {} if sums.auxiliary is None else {"auxiliary": sums.auxiliary}
+        return found | ({"parts": dict(sums.parts)} if sums.parts else {})
 
 
 class Engine:
@@ -122,7 +122,7 @@ class Engine:
         if self.world.mesh is None:
             return 0
         mesh = self.world.mesh["data"]
-        templates = program_of(self.model).templates
+        templates = program_of(self.model).all_templates
         layers = [m for m in self.model.modules() if type(m).__name__ in templates]
         separate = [layer for layer in layers if not _shares(layer, self.model)]
         for layer in reversed(separate):  # nested layers first
@@ -130,7 +130,7 @@ class Engine:
         fully_shard(self._loss_module, mesh=mesh, reshard_after_forward=False)
         return len(separate)
 
-    def loss(self, batch: Batch) -> LossSums:
+    def loss(self, batch: Any) -> LossSums:
         """Return the loss of a batch, summed over its target tokens."""
         return LossSums(**self._loss_module(batch))
 

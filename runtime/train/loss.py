@@ -13,8 +13,8 @@ Not here: perplexity and other metrics of a trained model (`../tasks`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -50,6 +50,8 @@ class LossSums:
     auxiliary: Tensor | None = None
     """Auxiliary loss of the graph, unweighted, times `tokens`, detached; None if the graph has
     none.  `loss` includes it, weighted."""
+    parts: Mapping[str, Tensor] = field(default_factory=dict)
+    """Further values to report by name, times `tokens`, detached."""
 
 
 def label_smoothed(

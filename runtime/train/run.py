@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,7 +17,6 @@ from ...specs.reader import find, parse, read_file
 from ...specs.upgrade import RUN_FORMATS, upgrade_format
 from ...specs.wording import SettingError
 from ..data.settings import (
-    BatchSettings,
     DataSettings,
     Files,
     PathText,
@@ -26,15 +25,14 @@ from ..data.settings import (
 )
 from ..data.treebank.settings import ParsingSettings
 from ..decode.settings import SearchSettings
-from .distributed.settings import ParallelSettings
 from .loss import LossSettings
-from .optimize import OptimizerSettings
-from .schedule import Noam, Schedule
+from .objective.settings import ObjectiveRun
+from .run_base import BaseRun, Positive
 
+OBJECTIVE_FORMAT = 3
+"""Format of the runs that train an objective."""
 FOLDER = "runs"
 """Folder of `specs/` that contains the shipped runs."""
-
-Positive = Annotated[int, Field(ge=1)]
 
 
 class EvaluateSettings(Settings):
@@ -56,42 +54,11 @@ class EvaluateSettings(Settings):
     """Whether validation BLEU ignores case (sacreBLEU -lc)."""
 
 
-class KernelSettings(Settings):
-    """Choice among kernels that compute the same function; see docs/training.md."""
-
-    product: Literal["auto", "torch", "onednn"] = "auto"
-    """Kernel of float32 matrix products on the CPU; `auto` measures once per machine."""
-    attention: Literal["auto", "fused", "plain", "flex", "varlen"] = "auto"
-    """Attention backend; `auto` measures `fused` and `plain` at several lengths."""
-
-
-class CheckpointSettings(Settings):
-    """Settings of the checkpoints of a run."""
-
-    every: Positive = 1000
-    """Updates between checkpoints."""
-    seconds: float = Field(default=600.0, gt=0)
-    """Seconds after which an additional checkpoint is written; each of these replaces the previous
-    one, and they are not averaged."""
-    keep: Positive = 5
-    """Number of newest checkpoints to keep; the newest two are always kept and can be resumed."""
-    average: int = Field(default=5, ge=0)
-    """Number of newest checkpoints whose mean is written at the end; 0 disables averaging."""
-    sharded: bool = False
-    """Whether each process writes its shards of a checkpoint instead of sending them to the main
-    process: for weights that do not fit into one process.  `best` and `averaged` are never
-    sharded."""
-
-
-class Run(Settings):
+class Run(BaseRun):
     """Settings of a run."""
 
     format: Literal[2]
     """Version of the run file format."""
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
-    """Name of the run: letters, digits, `_`, `.` and `-`; its folder is `outputs/NAME`."""
-    doc: str = ""
-    """Description of the run."""
     task: Literal["translation", "mask_predict", "parsing"] = "translation"
     """Task of the model: `mask_predict` predicts all tokens of an output in parallel and the
     unlikely ones again; `parsing` learns from treebanks."""
@@ -101,49 +68,12 @@ class Run(Settings):
     """Name of a shipped spec, or path of a file in the folder of the run file."""
     params: dict[str, Any] = Field(default_factory=dict)
     """Overrides of the spec's params; `vocab` defaults to the size of the tokenizer."""
-    start: PathText | None = None
-    """Checkpoint folder whose weights initialize the model, as far as they fit its spec."""
     data: DataSettings
     tokenizer: TokenizerSettings
-    batch: BatchSettings = BatchSettings(tokens=1024)
-    accumulate: Positive = 4
-    """Batches per update (gradient accumulation).  A batch contains sentences of similar length,
-    which needs little padding; an update of several batches mixes lengths, without which training
-    on small corpora works badly."""
-    dropout_from: int = Field(default=0, ge=0)
-    """First update with dropout: late dropout, Liu et al. 2023, section 5.
-    It speeds up training on small corpora a lot; see docs/decisions/0006."""
-    updates: Positive = 100_000
-    """Total number of updates."""
-    optimizer: OptimizerSettings = OptimizerSettings()
-    schedule: Schedule = Noam()
-    """Learning rate schedule, selected by `type`."""
     loss: LossSettings = LossSettings()
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of matrix products; weights stay float32.  `auto` uses bfloat16 if it is fast."""
-    compile: Literal["auto", "layers", "eager"] = "auto"
-    """Mode of torch.compile; see `weft.compile`."""
-    kernels: KernelSettings = KernelSettings()
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device of the training; `auto` uses a GPU if one is available."""
-    padding: Literal["auto", "padded", "unpadded"] = "auto"
-    """`unpadded` computes only non-padding tokens, everywhere except in the attention kernel;
-    `auto` does so if at least 5 % of all positions are padding.  Dropout then draws other random
-    numbers."""
-    activation_checkpointing: str | tuple[str, ...] = ()
-    """Parts with activation checkpointing: the backward pass computes their activations again
-    instead of storing them.  Selections as in patches, such as `encoder.*`.  Less memory, more
-    time, the same results."""
-    parallel: ParallelSettings = ParallelSettings()
-    """Distributed training with torchrun; see docs/scaling.md."""
-    threads: Positive | None = None
-    """Number of CPU threads; None leaves the choice to torch."""
     evaluate: EvaluateSettings = EvaluateSettings()
-    checkpoint: CheckpointSettings = CheckpointSettings()
     search: SearchSettings = SearchSettings()
     """Search settings with which the trained model decodes."""
-    seed: int = Field(default=1, ge=0, lt=2**31)
-    """Seed of the initial weights, the order of the data and dropout."""
 
     def __repr__(self) -> str:
         """Return the name, the spec and the number of updates; `model_dump()` has everything."""
@@ -155,6 +85,11 @@ class Run(Settings):
     def best(self) -> str:
         """Metric that selects the best checkpoint."""
         return self.evaluate.best or ("f1" if self.task == "parsing" else "bleu")
+
+    @property
+    def best_is_higher(self) -> bool:
+        """Whether a higher value of that metric is better."""
+        return self.best != "nll"
 
     @model_validator(mode="after")
     def _fits_its_task(self) -> Self:
@@ -185,7 +120,9 @@ class Run(Settings):
         return self
 
 
-def load_run(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[Run, str]:
+def load_run(
+    name: str | Path, overrides: Mapping[str, Any] | None = None
+) -> tuple[Run | ObjectiveRun, str]:
     """Read a run file or a shipped run.
 
     Args:
@@ -203,7 +140,9 @@ def load_run(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tu
     return run_of(value, source, overrides), source
 
 
-def run_of(value: Any, source: str, overrides: Mapping[str, Any] | None = None) -> Run:
+def run_of(
+    value: Any, source: str, overrides: Mapping[str, Any] | None = None
+) -> Run | ObjectiveRun:
     """Return the run in a JSON value.
 
     Args:
@@ -218,6 +157,8 @@ def run_of(value: Any, source: str, overrides: Mapping[str, Any] | None = None) 
         value, _ = upgrade_format(value, RUN_FORMATS)
     for dotted, new in (overrides or {}).items():
         _set(value, dotted.split("."), new, source)
+    if isinstance(value, dict) and value.get("format") == OBJECTIVE_FORMAT:
+        return parse(ObjectiveRun, value, source, strict=True)
     return parse(Run, value, source, RUN_FORMATS, strict=True)
 
 

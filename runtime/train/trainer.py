@@ -21,12 +21,20 @@ from ..codegen.build import build
 from ..compile.autotune import Kernels, using
 from ..compile.torch_compile import CompileReport, compile_model
 from ..data.batches import prefetch
+from ..data.table import Table
 from ..system.memory import Growth
 from .context import Progress, Result, TrainingContext
 from .distributed.heartbeat import watched
-from .distributed.sampler import MicroBatches, check_share, seed_of, stream_micro_batches
-from .distributed.world import signal_name
+from .distributed.sampler import (
+    MicroBatches,
+    check_share,
+    seed_of,
+    stream_micro_batches,
+    stream_table_micro_batches,
+)
+from .distributed.world import World, signal_name
 from .engine import Engine
+from .objective.deploy import deployed, freeze
 from .optimize import make_optimizer, set_rate
 from .reporting.history import History
 from .reporting.metrics_window import Window
@@ -39,6 +47,8 @@ from .transforms.dropout import Dropouts
 from .transforms.kernel_choice import chosen_kernels
 from .transforms.unpad import unpad_for_run
 
+_OWN = 3
+"""Number of sums that every task has: loss, nll and auxiliary loss."""
 REPORT_EVERY = 10
 """Updates between reports; the loop does not wait for the device in between."""
 
@@ -63,6 +73,7 @@ class Trainer:
         self._dropouts = Dropouts(self.model)
         self.state, restored = restore(self.model, context, resume=resume)
         self.state.data = context.data
+        freeze(self.model, context)
         unpad_for_run(self.model, context)
         checkpoint_activations_of_run(self.model, context)
         self.kernels = self._kernels()
@@ -76,7 +87,12 @@ class Trainer:
         self.engine.prepare(self.optimizer)
         if restored is not None:
             self.engine.recall(self.optimizer, restored)
-        self.history = History(folder if world.is_main_process else None, update=self.state.update)
+        main = world.is_main_process
+        self.history = History(
+            folder if main else None,
+            update=self.state.update,
+            trackers=context.trackers(self.state.update) if main else None,
+        )
         self._last_save = time.monotonic()
 
     def train(self) -> Result:
@@ -151,12 +167,14 @@ class Trainer:
         self.model.train()
         measured = mode == "auto" and place.device.type == "cuda" and self.run.parallel.tensor == 1
         if measured and self.world.is_main_process:
-            _, batch = next(self._stream_micro_batches()).batches[0]
-            moved = batch.to(place.device)
+            first = next(self._stream_micro_batches())
+            _, batch = first.batches[0]
+            moved, task = batch.to(place.device), self.context.task
+            task.total(self.model, first, World(), (self.run.seed, 1), place.device)
 
             def measure() -> None:
                 with place.autocast():
-                    self.context.task.loss(self.model, moved).loss.backward()
+                    task.loss(self.model, moved).loss.backward()
                 self.model.zero_grad(set_to_none=True)
 
         if self.world.is_main_process:
@@ -168,8 +186,18 @@ class Trainer:
         return report
 
     def _stream_micro_batches(self) -> Iterator[MicroBatches]:
+        corpus = self.context.corpus
+        if isinstance(corpus, Table):
+            return stream_table_micro_batches(
+                corpus,
+                self.run.batch,
+                self.run.seed,
+                accumulate=self.run.accumulate,
+                at=(self.state.epoch, self.state.position),
+                share=(self.world.data_parallel_rank, self.world.data_parallel_size),
+            )
         return stream_micro_batches(
-            self.context.corpus,
+            corpus,
             self.run.batch,
             self.run.seed,
             accumulate=self.run.accumulate,
@@ -184,8 +212,10 @@ class Trainer:
         state, run, place = self.state, self.run, self.context.place
         number = state.update + 1
         self._dropouts.set(active=number >= run.dropout_from)
-        total = micro_batches.target_tokens
-        summed = torch.zeros(3, dtype=torch.float64, device=place.device)
+        task = self.context.task
+        total = task.total(self.model, micro_batches, self.world, (run.seed, number), place.device)
+        count = _OWN + len(task.reported)
+        summed = torch.zeros(count, dtype=torch.float64, device=place.device)
         rounds = micro_batches.rounds if self.engine.in_step else len(micro_batches.batches)
         for turn in range(rounds):
             # FSDP needs equal rounds on all ranks: a rank without a batch left repeats its first
@@ -201,7 +231,9 @@ class Trainer:
                 (sums.loss * scale).backward()
             extra = torch.zeros_like(sums.nll) if sums.auxiliary is None else sums.auxiliary
             if not spare:
-                summed += torch.stack((sums.loss.detach(), sums.nll, extra)).double()
+                parts = (sums.parts[name].double() for name in task.reported)
+                own = (sums.loss.detach().double(), sums.nll.double(), extra.double())
+                summed += torch.stack((*own, *parts))
         self.world.summed(summed)
         norm = self.engine.clip(run.optimizer.clip)
         self._unchecked = self._unchecked.to(place.device) + summed.sum() + norm
@@ -216,7 +248,7 @@ class Trainer:
         return summed / total
 
     def _rate(self, update: int) -> float:
-        d_model = self.context.graph.params.get("d_model")
+        d_model = self.context.model.params.get("d_model")
         return learning_rate(update, self.run.schedule, d_model)
 
     def _refuse_infinite(self) -> None:
@@ -243,26 +275,27 @@ class Trainer:
         """Report the averages over the updates since the last report."""
         state, seconds = self.state, time.monotonic() - window.since
         self._refuse_infinite()
-        loss, nll, auxiliary = (window.sums / window.updates).tolist()
-        full = self.context.full_speed
-        has_auxiliary = any(type_.kind == "loss" for type_ in self.context.graph.outputs.values())
+        loss, nll, auxiliary, *parts = (window.sums / window.updates).tolist()
+        full, task = self.context.full_speed, self.context.task
         progress = Progress(
             update=state.update,
             updates=self.run.updates,
             epoch=state.epoch,
             loss=loss,
-            nll=nll,
+            nll=nll if task.has_nll else None,
             rate=self._rate(state.update),
             tokens_per_second=(window.source_tokens + window.target_tokens) / seconds,
             target_tokens_per_second=window.target_tokens / seconds,
+            parts=dict(zip(task.reported, parts, strict=True)),
         )
         self.history.write(
             type="train",
             update=progress.update,
             epoch=progress.epoch,
             loss=loss,
-            nll=nll,
-            **({"auxiliary": auxiliary} if has_auxiliary else {}),
+            **({"nll": nll} if task.has_nll else {}),
+            **progress.parts,
+            **({"auxiliary": auxiliary} if task.has_auxiliary else {}),
             rate=progress.rate,
             tokens_per_second=progress.tokens_per_second,
             **({"mfu": progress.tokens_per_second / full} if full else {}),
@@ -279,13 +312,16 @@ class Trainer:
             if model is not None:
                 values = self.context.validate(model)
         values = self.world.broadcast(values)
+        samples = values.pop("samples", None)
         self.history.write(type="valid", update=state.update, seconds=state.seconds, **values)
+        if samples and self.history.trackers is not None:
+            self.history.trackers.text("samples", samples, state.update)
         self.context.listener.validated(state.update, values)
         value = values[run.best]
-        score = -value if run.best == "nll" else value
+        score = value if run.best_is_higher else -value
         if state.best is None or score > state.best:
             state.best, state.best_update, state.stale = score, state.update, 0
-            self._write(self.context.folder / "best", self._contents())
+            self._write(self.context.folder / "best", deployed(self._contents()))
         else:
             state.stale += 1
         if self._patience_is_out():

@@ -301,7 +301,7 @@ class Reporter:
     def progress(self, seen: Seen) -> None:
         """Report the progress of the training."""
         text = (
-            f"loss {seen.loss:.3f}  ppl {math.exp(min(seen.nll, 50)):.2f}  "
+            f"loss {seen.loss:.3f}  {_shown(seen)}"
             f"lr {seen.rate:.2e}  {seen.tokens_per_second:,.0f} tok/s"
         )
         if self._bar is not None:
@@ -316,14 +316,26 @@ class Reporter:
     def validated(self, update: int, values: Mapping[str, Any]) -> None:
         """Print the metrics of a validation."""
         names = {"bleu": "BLEU", "f1": "F1"}
-        seen = [f"  {name} {values[key]:.2f}" for key, name in names.items() if key in values]
-        if values.get("malformed"):
-            seen.append(f", {values['malformed']} malformed")
-        self.log(f"update {update}: valid perplexity {values['perplexity']:.3f}{''.join(seen)}")
+        left_out = {"recall", "precision", "errors", "malformed", "repairs"}
+        left_out |= {"nll"} if "perplexity" in values else set()
+        order = sorted(values, key=lambda name: (name != "perplexity", name in names))
+        seen = [
+            f"{names.get(name, name)} {values[name]:.{2 if name in names else 3}f}"
+            for name in order
+            if isinstance(values[name], int | float) and name not in left_out
+        ]
+        malformed = f", {values['malformed']} malformed" if values.get("malformed") else ""
+        self.log(f"update {update}: valid {'  '.join(seen)}{malformed}")
 
     def _task(self, name: str, total: int | None) -> None:
         if self._bar is not None and name not in self._tasks:
             self._tasks[name] = self._bar.add_task(name, total=total, seen="")
+
+
+def _shown(seen: Seen) -> str:
+    """Return the perplexity, if there is one, and the further values of a report."""
+    perplexity = "" if seen.nll is None else f"ppl {math.exp(min(seen.nll, 50)):.2f}  "
+    return perplexity + "".join(f"{name} {value:.3f}  " for name, value in seen.parts.items())
 
 
 class Counter:

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ....specs.findings import InputError
-from ...data.batches import Batch, collate, stream_rows
+from ...data.batches import Batch as Pairs
+from ...data.batches import collate, stream_rows
+from ...data.planning import stream_plans
 from ...data.settings import BatchSettings
 from ...data.shards.corpus import Corpus
+from ...data.table import Batch, Table
 
 _APART = 0x9E3779B1
 """Odd, so that seeds of one update differ in their low 32 bits, the only ones a CPU uses."""
@@ -28,7 +31,7 @@ class MicroBatches:
     """Epoch of the last batch of the update, on any process."""
     position: int
     """Number of batches of that epoch that are used after the update."""
-    batches: tuple[tuple[int, Batch], ...]
+    batches: tuple[tuple[int, Pairs | Batch], ...]
     """The batches of this process, each with its number in the update."""
     rounds: int
     """Largest number of batches of one process."""
@@ -115,3 +118,35 @@ def seed_of(seed: int, update: int, batch: int) -> int:
         batch: number of the batch in the update, from 0.
     """
     return (seed * 1_000_003 + update + batch * _APART) % (1 << 63)
+
+
+def stream_table_micro_batches(
+    table: Table,
+    settings: BatchSettings,
+    seed: int,
+    *,
+    accumulate: int,
+    at: tuple[int, int] = (0, 0),
+    share: tuple[int, int] = (0, 1),
+) -> Iterator[MicroBatches]:
+    """Yield the batches of one process for each update, without end, from a table of columns.
+
+    The arguments are those of `stream_micro_batches`.  The last time axis counts as the target.
+
+    Raises:
+        InputError: as for `stream_plans`.
+    """
+    plans = stream_plans(table, settings, seed, epoch=at[0], position=at[1])
+    rank, data_parallel_size = share
+    while True:
+        update = list(islice(plans, accumulate))
+        mine = range(rank, accumulate, data_parallel_size)
+        tokens = [[*table.tokens(rows).values()] or [len(rows)] for _, _, rows in update]
+        yield MicroBatches(
+            epoch=update[-1][0],
+            position=update[-1][1],
+            batches=tuple((n, table.batch(update[n][2], noise=(seed, update[n][0]))) for n in mine),
+            rounds=-(-accumulate // data_parallel_size),
+            source_tokens=sum(sum(counts[:-1]) for counts in tokens),
+            target_tokens=sum(counts[-1] for counts in tokens),
+        )

@@ -1,4 +1,4 @@
-"""History of a run's metrics, as JSON lines and TensorBoard events."""
+"""History of a run's metrics, as JSON lines and in trackers."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .trackers.group import Trackers
+
 FILE = "metrics.jsonl"
 
 
 class History:
-    """Writes each event once to `metrics.jsonl` and to TensorBoard."""
+    """Writes each event once to `metrics.jsonl` and to the trackers."""
 
-    def __init__(self, folder: Path | None, *, update: int) -> None:
+    def __init__(
+        self, folder: Path | None, *, update: int, trackers: Trackers | None = None
+    ) -> None:
         """Open the history; drop events after `update`.
 
         Args:
             folder: folder of the run; None writes nothing.
             update: update of the checkpoint that training resumes from; 0 for a new run.
+            trackers: receive each event too.
         """
         self.path: Path | None = None
+        self.trackers = trackers
         if folder is None:
             return
         self.path = folder / FILE
@@ -29,9 +35,6 @@ class History:
         partial.write_text(text)
         partial.replace(self.path)
         self._file = self.path.open("a")
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - slow to load
-
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=update + 1)
 
     def write(self, **event: Any) -> None:
         """Append one event, which must have the keys `type` and `update`."""
@@ -39,16 +42,16 @@ class History:
             return
         self._file.write(json.dumps(event) + "\n")
         self._file.flush()
-        for name, value in event.items():
-            if isinstance(value, int | float) and name != "update":
-                self._board.add_scalar(f"{event['type']}/{name}", value, event["update"])
+        if self.trackers is not None:
+            self.trackers.event(event)
 
     def close(self) -> None:
         """Close both files."""
         if self.path is None:
             return
         self._file.close()
-        self._board.close()
+        if self.trackers is not None:
+            self.trackers.close()
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -15,9 +15,9 @@ from ..distributed.sampler import MicroBatches
 class Window:
     """Metrics accumulated since the last report."""
 
-    sums: Tensor = field(default_factory=lambda: torch.zeros(3, dtype=torch.float64))
-    """Loss, nll and auxiliary loss per target token, summed over updates; on the device of the
-    first update."""
+    sums: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+    """Loss, nll, auxiliary loss and further values per item, summed over updates; on the device of
+    the first update."""
     updates: int = 0
     source_tokens: int = 0
     target_tokens: int = 0
@@ -30,7 +30,7 @@ class Window:
         """Add one update.
 
         Args:
-            sums: loss, nll and auxiliary loss per target token.
+            sums: loss, nll, auxiliary loss and further values per item.
             micro_batches: batches of the update, for their token counts.
         """
         self.sums = self.sums.to(sums.device, non_blocking=True) + sums

@@ -75,6 +75,8 @@ def restore(
         if newest is None:  # another process has verified it
             newest = open_checkpoint(chosen, context.graph.blocks, verify=False)
         return _resumed(model, context, newest), newest.folder
+    for node, path in context.weights.items():
+        _filled(model, context, node, path)
     if context.run.start is not None:
         _started(model, context, Path(context.run.start))
     return State(), None
@@ -158,9 +160,20 @@ def _started(model: nn.Module, context: TrainingContext, folder: Path) -> None:
         problem="the checkpoint to start from has another tokenizer",
         help_="give the run the data and tokenizer settings of that checkpoint",
     )
-    transfer = carry_over(model, checkpoint.weights, checkpoint.graph, context.graph)
+    graph, started = context.graph, model
+    if graph.deploy is not None and checkpoint.graph.deploy is None:
+        graph, started = context.model, model.get_submodule(graph.deploy)
+    transfer = carry_over(started, checkpoint.weights, checkpoint.graph, graph)
     carried = transfer.render().splitlines()[0].split(maxsplit=1)[1]
     context.listener.log(f"starting from {folder}: {carried} carried over")
+
+
+def _filled(model: nn.Module, context: TrainingContext, node: str, folder: Path) -> None:
+    """Give the model of a node the weights of its checkpoint."""
+    checkpoint = open_checkpoint(folder, context.graph.blocks)
+    graph = {each.name: inner for each, inner in context.graph.models()}[node]
+    set_weights(model.get_submodule(node), checkpoint.weights, graph, str(folder))
+    context.listener.log(f"{node}: weights of {folder}")
 
 
 def refuse_other_tokenizers(

@@ -11,7 +11,8 @@ from typing import Any
 from ...checkpoint.average import average_weights
 from ...checkpoint.checkpoint import tensors_in
 from ...checkpoint.saving import Contents, save
-from ..run import CheckpointSettings
+from ..objective.deploy import deployed
+from ..run_base import CheckpointSettings
 
 RESUMABLE = 2
 """Number of newest checkpoints that keep their optimizer state: if the newest one is damaged, the
@@ -75,7 +76,8 @@ def write_mean(folder: Path, settings: CheckpointSettings, contents: Contents) -
     last = regular[-settings.average :]
     mean = average_weights([tensors_in(path, "weights") for path in last])
     state = {**contents.state, "averaged": [path.name for path in last]}
-    return save(folder / "averaged", replace(contents, weights=mean, state=state, optimizer=None))
+    made = replace(contents, weights=mean, state=state, optimizer=None)
+    return save(folder / "averaged", deployed(made))
 
 
 def differs(now: Any, before: Any) -> bool:

@@ -20,6 +20,9 @@ from ....graphs.passes.unpad import UnpadPlan, plan_unpad
 from ....specs.findings import InputError
 from ...codegen.generated import program_of
 from ...data.batches import plan_epoch
+from ...data.planning import plan_rows
+from ...data.table import Table
+from ..objective.graphs import trained_models
 from .subclass import like
 
 if TYPE_CHECKING:
@@ -80,19 +83,26 @@ def unpad(model: nn.Module, *, pad: int = 0) -> UnpadPlan:
 
 def unpad_for_run(model: nn.Module, context: TrainingContext) -> None:
     """Unpad a model if its run requests it, or for `auto` if it is worthwhile, and log it."""
-    run, graph = context.run, context.graph
-    if run.padding == "padded" or (run.padding == "auto" and not plan_unpad(graph).axes):
+    run = context.run
+    models = trained_models(context.graph) or {"": context.graph}
+    if run.padding == "padded":
         return
-    share = padding_of(context.corpus, run.batch, run.seed)
-    if run.padding == "unpadded" or share >= WORTH:
-        plan = unpad(model, pad=context.pad)
-        context.listener.log(
-            f"unpadded axes: {' and '.join(plan.axes)} ({share:.1%} of the positions are padding)"
-        )
+    for name, graph in models.items():
+        if run.padding == "auto" and not plan_unpad(graph).axes:
+            continue
+        share = padding_of(context.corpus, run.batch, run.seed)
+        if run.padding == "unpadded" or share >= WORTH:
+            plan = unpad(model.get_submodule(name), pad=context.pad)
+            context.listener.log(
+                f"unpadded axes: {' and '.join(plan.axes)}{f' of {name}' if name else ''}"
+                f" ({share:.1%} of the positions are padding)"
+            )
 
 
-def padding_of(corpus: Corpus, settings: BatchSettings, seed: int) -> float:
+def padding_of(corpus: Corpus | Table, settings: BatchSettings, seed: int) -> float:
     """Return the fraction of padding in the batches of a corpus, estimated from a sample."""
+    if isinstance(corpus, Table):
+        return _padding_of_table(corpus, settings, seed)
     source, target = corpus.source_lengths, corpus.target_lengths
     if len(source) > SAMPLE:
         some = np.random.default_rng(seed).integers(len(source), size=SAMPLE)
@@ -102,6 +112,20 @@ def padding_of(corpus: Corpus, settings: BatchSettings, seed: int) -> float:
         for lengths in (source[rows], target[rows]):
             positions += len(rows) * (int(lengths.max()) + 1)  # the end token
             tokens += int(lengths.sum()) + len(rows)
+    return 1.0 - tokens / max(positions, 1)
+
+
+def _padding_of_table(table: Table, settings: BatchSettings, seed: int) -> float:
+    """Return the fraction of padding in the batches of a table, estimated from a sample."""
+    lengths = list(table.lengths.values())
+    if len(table) > SAMPLE:
+        some = np.random.default_rng(seed).integers(len(table), size=SAMPLE)
+        lengths = [each[some] for each in lengths]
+    positions = tokens = 0
+    for rows in plan_rows(lengths, settings, seed, 0, count=min(len(table), SAMPLE)):
+        for each in lengths:
+            positions += len(rows) * int(each[rows].max())
+            tokens += int(each[rows].sum())
     return 1.0 - tokens / max(positions, 1)
 
 

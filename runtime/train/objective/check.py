@@ -1,0 +1,225 @@
+"""Checking a run of an objective before any of its data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from ....graphs.ir.block_type import BlockType
+from ....graphs.ir.graph import Graph
+from ....graphs.ir.value_type import ValueType
+from ....graphs.passes.select import chosen
+from ....specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
+from ...data.columns.settings import (
+    AudioSettings,
+    ClassSettings,
+    ColumnSettings,
+    ImageSettings,
+    NumberSettings,
+    TagsSettings,
+    TextSettings,
+)
+from ...data.readers.registry import reader_of
+from ...data.table_settings import FileTokenizerSettings, PieceSettings
+from ...spec.check import graph_of, with_blocks
+from ..schedule import learning_rate
+from .context import objective_file, opened_params
+from .graphs import deployed_graph, sizes_of_columns, unfilled
+from .settings import ObjectiveRun
+
+_TIME = "T"
+"""Stands for any time axis."""
+
+
+def check_objective_run(
+    run: ObjectiveRun,
+    source: str,
+    blocks: Iterable[BlockType] = (),
+    *,
+    folder: Path | None = None,
+) -> list[Finding]:
+    """Return everything that is wrong with a run, as far as it is known without its data.
+
+    Args:
+        run: the run.
+        source: its file, or its name.
+        blocks: block types that the run's objective may use besides the installed ones.
+        folder: folder of the run; default: `outputs/NAME`.
+    """
+    found = [*_missing_files(run), *_effects(run)]
+    try:
+        graph = graph_of_objective_run(run, source, blocks)
+    except SpecError as error:
+        return [*(replace(one, source=source) for one in found), *error.findings]
+    except InputError as error:
+        at = error.place.partition("#")[2] or "/objective"
+        found.append(Finding(code="R02", at=at, problem=error.problem, help=error.help))
+    else:
+        found += [*_of_graph(run, graph)]
+    del folder
+    return [replace(one, source=source) for one in found]
+
+
+def graph_of_objective_run(
+    run: ObjectiveRun, source: str, blocks: Iterable[BlockType] = ()
+) -> Graph:
+    """Return the graph of a run's objective, with the sizes that are known before the data is read.
+
+    Raises:
+        InputError: there is no such objective, or a checkpoint cannot be read.
+        SpecError: the objective has mistakes, or a column does not fill one of its inputs.
+    """
+    params, _ = opened_params(run)
+    loaded = with_blocks(objective_file(run, source), blocks)
+    given, complete = planned_inputs(run)
+    sizes = sizes_of_columns(loaded.recovered.inputs, loaded.recovered.params, given)
+    graph = graph_of(replace(loaded, overrides={**sizes, **params}))
+    if complete and (found := list(unfilled(loaded, graph, given))):
+        raise SpecError(found)
+    return graph
+
+
+def planned_inputs(run: ObjectiveRun) -> tuple[dict[str, ValueType], bool]:
+    """Return the types of the inputs that the columns of a run will fill.
+
+    Sizes that only the data tell are left out.
+
+    Returns:
+        The types by input, and whether they are complete: an installed package may add columns of
+        which nothing is known here.
+    """
+    found: dict[str, ValueType] = {}
+    complete = True
+    for name, column in run.data.columns.items():
+        made = _planned(run, name, column)
+        complete = complete and made is not None
+        found |= made or {}
+    return found, complete
+
+
+def _planned(
+    run: ObjectiveRun, name: str, column: ColumnSettings
+) -> Mapping[str, ValueType] | None:
+    """Return the types of the inputs of one column; None if they are unknown."""
+    match column:
+        case TextSettings():
+            own = run.tokenizers.get(column.tokenizer)
+            size = own.vocab_size if isinstance(own, PieceSettings) else None
+            if own is not None and not isinstance(own, PieceSettings | FileTokenizerSettings):
+                size = None
+            return {name: ValueType("ids", ("B", _TIME), size)}
+        case ClassSettings():
+            size = len(column.classes) if column.classes else None
+            return {name: ValueType("label", ("B",), size)}
+        case TagsSettings():
+            size = len(column.classes) if column.classes else None
+            return {name: ValueType("label", ("B", _TIME), size)}
+        case NumberSettings():
+            return {name: ValueType("f", ("B",))}
+        case ImageSettings():
+            return {name: ValueType("f", ("B", *column.size))}
+        case AudioSettings():
+            axes = ("B", _TIME)
+            return {name: ValueType("f", axes), f"{name}_mask": ValueType("mask", axes)}
+    return None
+
+
+def _missing_files(run: ObjectiveRun) -> Iterator[Finding]:
+    """Yield a finding for each file of a split that does not exist."""
+    for where, split in run.data.splits().items():
+        try:
+            files = reader_of(split, run.data.root).files()
+        except InputError as error:
+            yield Finding(
+                code="R02",
+                at=pointer("data", *where, split.reader),
+                problem=error.problem,
+                help=error.help,
+            )
+            continue
+        for name, path in files.items():
+            if not path.exists():
+                near = [each.name for each in path.parent.glob("*")] if path.parent.is_dir() else []
+                yield Finding(
+                    code="R02",
+                    at=pointer("data", *where, split.reader),
+                    problem=f"no file '{name}' below '{run.data.root}'",
+                    help=did_you_mean(path.name, near)
+                    or "set 'data.root' to the folder of the files",
+                )
+                break
+
+
+def _effects(run: ObjectiveRun) -> Iterator[Finding]:
+    """Yield a finding for each setting without effect."""
+    if run.schedule.warmup > run.updates:
+        yield Finding(
+            code="R01",
+            at="/schedule/warmup",
+            problem=f"the warmup has {run.schedule.warmup} updates, but the run ends at"
+            f" {run.updates}",
+            help=f"set it to less than {run.updates}, or 'updates' to more",
+        )
+    if run.predict is None and "rows" in run.evaluate.model_fields_set:
+        yield Finding(
+            code="R01",
+            at="/evaluate/rows",
+            problem="'rows' limits the rows that are predicted, but the run does not predict",
+            help="remove it, or add 'predict' and 'answers'",
+        )
+    if run.checkpoint.keep < run.checkpoint.average and "keep" in run.checkpoint.model_fields_set:
+        yield Finding(
+            code="R01",
+            at="/checkpoint/keep",
+            problem=f"'keep' is {run.checkpoint.keep}, but the {run.checkpoint.average} newest"
+            " checkpoints are kept for 'average'",
+            help="remove it, or lower 'average'",
+        )
+
+
+def _of_graph(run: ObjectiveRun, graph: Graph) -> Iterator[Finding]:
+    """Yield a finding for each setting that the objective cannot fulfill."""
+    if not graph.losses:
+        yield Finding(
+            code="R04",
+            at="/objective",
+            problem=f"'{graph.name}' has no output of kind 'loss', so it cannot train",
+            help="name an objective, or add a loss to its outputs",
+        )
+    if graph.deploy is None:
+        yield Finding(
+            code="R04",
+            at="/objective",
+            problem=f"'{graph.name}' does not say which model training leaves behind",
+            help='add "deploy" with the name of the node that contains it',
+        )
+    for key, selections in (
+        ("freeze", run.freeze),
+        ("activation_checkpointing", run.activation_checkpointing),
+    ):
+        texts = (selections,) if isinstance(selections, str) else selections
+        for number, text in enumerate(texts):
+            try:
+                chosen(graph, text)
+            except InputError as error:
+                at = pointer(key, number)
+                yield Finding(code="R03", at=at, problem=error.problem, help=error.help)
+    if "auxiliary" in run.model_fields_set and not graph.root.unwired_losses():
+        yield Finding(
+            code="R01",
+            at="/auxiliary",
+            problem=f"the models of '{graph.name}' have no loss that the objective leaves unwired",
+            help="remove it",
+        )
+    if run.parallel.tensor > 1:
+        yield Finding(
+            code="R04",
+            at="/parallel/tensor",
+            problem="the blocks of an objective cannot be partitioned yet",
+            help="set it to 1; 'parallel.data' can be 'ddp' or 'fsdp'",
+        )
+    try:
+        learning_rate(1, run.schedule, deployed_graph(graph).params.get("d_model"))
+    except InputError as error:
+        yield Finding(code="R04", at="/schedule", problem=error.problem, help=error.help)

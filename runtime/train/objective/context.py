@@ -1,0 +1,161 @@
+"""The context of the training of an objective: its data, graph, losses and validation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ....graphs.ir.block_type import BlockType
+from ....graphs.ir.graph import Graph
+from ....specs.findings import InputError, pointer
+from ....specs.form import UseNode
+from ....specs.inherit import parent_of
+from ....specs.reader import shipped_names
+from ...data.preparation import Report
+from ...data.tables import PreparedTables, prepare_tables
+from ...data.tokenizer import EOS, PAD
+from ..context import Listener, TrainingContext
+from ..device import Place
+from ..distributed.world import World
+from ..reporting.trackers.group import Trackers
+from ..reporting.trackers.tracker import TrackedRun
+from .graphs import objective_graph
+from .settings import ObjectiveRun
+from .task import ObjectiveTask
+from .validation import validator
+
+OBJECTIVES = "objectives"
+"""Folder of `specs/` that contains the shipped objectives."""
+CHECKPOINT = "checkpoint"
+"""Key of a param of a run that holds the model of a checkpoint."""
+
+
+def objective_file(run: ObjectiveRun, source: str) -> str:
+    """Return the objective of a run: a shipped one, or a file in the run's folder.
+
+    Raises:
+        InputError: there is none of this name.
+    """
+    found = parent_of(run.objective, Path(source), OBJECTIVES)
+    if found is None:
+        known = ", ".join(sorted(shipped_names(OBJECTIVES)))
+        raise InputError(
+            f"no objective '{run.objective}'",
+            place=f"{source}#/objective",
+            help=f"name a file in the run's folder, or one of {known}",
+        )
+    return str(found)
+
+
+def opened_params(run: ObjectiveRun) -> tuple[dict[str, Any], dict[str, Path]]:
+    """Return the params of a run with the specs of checkpoints, and these checkpoints by param.
+
+    A param `{"checkpoint": FOLDER}` holds the model of a checkpoint with its weights.
+
+    Raises:
+        InputError: a folder is not a checkpoint.
+    """
+    params, folders = dict(run.params), {}
+    for name, value in run.params.items():
+        if not isinstance(value, dict) or CHECKPOINT not in value:
+            continue
+        folder = Path(str(value[CHECKPOINT]))
+        place = f"#{pointer('params', name, CHECKPOINT)}"
+        if value.keys() != {CHECKPOINT}:
+            raise InputError(
+                "a param with 'checkpoint' has no other keys", place=place, help="remove them"
+            )
+        try:
+            spec = json.loads((folder / "spec.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"'{folder}' is not a checkpoint: {error}",
+                place=place,
+                help="name a folder such as outputs/RUN/averaged",
+            ) from error
+        params[name], folders[name] = {"spec": spec}, folder
+    return params, folders
+
+
+def weights_of_nodes(graph: Graph, folders: Mapping[str, Path]) -> dict[str, Path]:
+    """Return the checkpoint of each node whose param holds the model of one."""
+    return {
+        name: folders[node.use.removeprefix("=").strip()]
+        for name, node in graph.spec.nodes.items()
+        if isinstance(node, UseNode) and node.use.removeprefix("=").strip() in folders
+    }
+
+
+def prepare_objective(
+    run: ObjectiveRun,
+    folder: Path,
+    report: Report | None = None,
+    *,
+    workers: int | None = None,
+    log: Callable[[str], None] | None = None,
+) -> PreparedTables:
+    """Prepare the tokenizers and tables of a run, or open them; see `prepare_tables`."""
+    return prepare_tables(
+        run.data, run.tokenizers, folder / "prepared", report=report, workers=workers, log=log
+    )
+
+
+def objective_context(
+    run: ObjectiveRun,
+    source: str,
+    folder: Path,
+    place: Place,
+    world: World,
+    listener: Listener,
+    report: Report | None = None,
+    blocks: Iterable[BlockType] = (),
+) -> TrainingContext:
+    """Prepare the data of a run, and collect everything that its training needs.
+
+    Raises:
+        InputError: the data or a checkpoint is wrong.
+        SpecError: the objective has mistakes.
+    """
+    with world.main_process_first():
+        prepared = prepare_objective(run, folder, report, log=listener.log)
+    params, folders = opened_params(run)
+    graph = objective_graph(objective_file(run, source), params, prepared.columns, blocks)
+    task = ObjectiveTask(graph, run.auxiliary)
+    listener.log(f"{graph.name}: {graph.parameters():,} parameters")
+    for split in ("train", "valid"):
+        listener.log(_counted(split, prepared.report[split]))
+    return TrainingContext(
+        run=run,
+        graph=graph,
+        task=task,
+        corpus=prepared.train,
+        folder=folder,
+        place=place,
+        tokenizers=prepared.files,
+        pad=PAD,
+        eos=EOS,
+        validate=validator(run, graph, task, prepared, place),
+        data=prepared.digest,
+        listener=listener,
+        world=world,
+        trackers=lambda update: Trackers(
+            run.trackers,
+            TrackedRun(
+                name=run.name,
+                folder=folder,
+                settings=run.model_dump(mode="json", by_alias=True),
+                update=update,
+            ),
+            listener.log,
+        ),
+        freeze=run.freeze,
+        weights=weights_of_nodes(graph, folders),
+    )
+
+
+def _counted(split: str, report: Mapping[str, Any]) -> str:
+    """Return a log line with the number of rows of a split, and of dropped rows by reason."""
+    dropped = ", ".join(f"{count:,} {reason}" for reason, count in report["dropped"].items())
+    return f"{split}: {report['kept']:,} rows" + (f"; dropped {dropped}" if dropped else "")

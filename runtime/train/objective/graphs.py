@@ -1,0 +1,174 @@
+"""The graph of an objective with the sizes of its columns, and how its inputs are filled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ....graphs.ir.block_type import BlockType
+from ....graphs.ir.graph import BlockNode, Graph, TemplateNode
+from ....graphs.ir.value_type import ValueType
+from ....specs.findings import Finding, SpecError, did_you_mean, pointer
+from ....specs.load import LoadedSpec
+from ...data.columns.column import Column
+from ...spec.check import graph_of, with_blocks
+
+_SIZED = re.compile(r"\s*[a-z]+(?::(?P<size>[^\[\]]+))?\[(?P<axes>[^\[\]]*)\]")
+
+
+def objective_graph(
+    name: str,
+    params: Mapping[str, Any],
+    columns: Mapping[str, Column],
+    blocks: Iterable[BlockType] = (),
+) -> Graph:
+    """Return the graph of an objective, whose sizes follow the columns.
+
+    Args:
+        name: path or shipped name of the objective.
+        params: overrides of its params; they take precedence over the sizes of columns.
+        columns: prepared columns.
+        blocks: block types that it may use besides the installed ones.
+
+    Raises:
+        SpecError: the objective has mistakes, or no column fills one of its inputs.
+    """
+    loaded = with_blocks(name, blocks)
+    given = filled_inputs(columns)
+    sizes = sizes_of_columns(loaded.recovered.inputs, loaded.recovered.params, given)
+    graph = graph_of(replace(loaded, overrides={**sizes, **params}))
+    if found := list(unfilled(loaded, graph, given)):
+        raise SpecError(found)
+    return graph
+
+
+def filled_inputs(columns: Mapping[str, Column]) -> dict[str, ValueType]:
+    """Return the types of all inputs that columns fill."""
+    return {name: type_ for column in columns.values() for name, type_ in column.inputs.items()}
+
+
+def sizes_of_columns(
+    inputs: Mapping[str, str], params: Mapping[str, Any], given: Mapping[str, ValueType]
+) -> dict[str, int]:
+    """Return the params of an objective that are sizes of its inputs.
+
+    A param that is the size of several inputs has the largest of their sizes.
+
+    Args:
+        inputs: input to its type, as the objective writes it.
+        params: the params of the objective.
+        given: inputs that columns fill, and their types.
+    """
+    found: dict[str, int] = {}
+    for name, text in inputs.items():
+        parts = _SIZED.match(text)
+        if name not in given or parts is None:
+            continue
+        pairs = [(parts["size"], given[name].size)]
+        pairs += zip(parts["axes"].split()[::-1], given[name].axes[::-1], strict=False)
+        for word, size in pairs:
+            if word in params and isinstance(size, int):
+                found[word] = max(size, found.get(word, 0))
+    return found
+
+
+def unfilled(loaded: LoadedSpec, graph: Graph, given: Mapping[str, ValueType]) -> Iterable[Finding]:
+    """Yield a finding for each input of an objective that no column fills as its type says."""
+    for name, type_ in graph.inputs.items():
+        at = pointer("inputs", name)
+        problem = ""
+        if name not in given:
+            problem = f"no column fills the input '{name}' of the objective"
+        elif given[name].kind != type_.kind or len(given[name].axes) != len(type_.axes):
+            problem = f"the column fills the input '{name}' with {given[name]}, not {type_}"
+        elif isinstance(type_.size, int) and _size(given[name]) > type_.size:
+            problem = (
+                f"the column of input '{name}' has values up to {given[name].size},"
+                f" but the objective reads values below {type_.size}"
+            )
+        if problem:
+            yield loaded.place(
+                Finding(
+                    code="R06",
+                    at=at,
+                    problem=problem,
+                    evidence=(f"the columns fill {', '.join(given) or 'nothing'}",),
+                    help=did_you_mean(name, given) or "add a column of this name to 'data.columns'",
+                )
+            )
+
+
+def _size(type_: ValueType) -> int:
+    """Return the size of a type; 0 if it is not known."""
+    return type_.size if isinstance(type_.size, int) else 0
+
+
+def feeds_of(graph: Graph) -> dict[str, str]:
+    """Return which input of the objective fills each input of the deployed model.
+
+    Blocks between the two, such as a shift, a mask or noise, are passed through.
+
+    Args:
+        graph: graph of an objective that deploys a model.
+    """
+    nodes = {node.name: node for node in graph.root.nodes}
+    model = nodes[str(graph.deploy)]
+    return {port: _origin(value, nodes) for port, value in model.wires.items()}
+
+
+def _origin(value: str, nodes: Mapping[str, Any]) -> str:
+    """Return the input of a graph from which a value is made, along the first wires."""
+    while (name := value.partition(".")[0]) in nodes and "." in value:
+        wires = list(nodes[name].wires.values())
+        if not wires:
+            break
+        value = wires[0]
+    return value
+
+
+def deployed_graph(graph: Graph) -> Graph:
+    """Return the model that an objective leaves behind; the objective itself if there is none."""
+    for node, model in graph.models():
+        if node.name == graph.deploy:
+            return model
+    return graph
+
+
+def trained_models(graph: Graph) -> dict[str, Graph]:
+    """Return the models of an objective that train, by the names of their nodes."""
+    return {node.name: model for node, model in graph.models() if not node.frozen}
+
+
+def fusible(graph: Graph) -> dict[str, tuple[str, str, str]]:
+    """Return the losses that can be fused with the linear map that computes their logits.
+
+    Returns:
+        Name of the loss node to the node of the model, the path of the map in the model, and the
+        output of the model.
+    """
+    from ....graphs.passes.output_projection import head_of  # noqa: PLC0415 - used by one pass
+
+    readers: dict[str, int] = {}
+    for node in graph.root.nodes:
+        for value in node.wires.values():
+            readers[value] = readers.get(value, 0) + 1
+    for value in graph.root.outputs.values():
+        readers[value] = readers.get(value, 0) + 1
+    models = {n.name: n for n in graph.root.nodes if isinstance(n, TemplateNode) and n.model}
+    calls: dict[str, int] = {}
+    for node in graph.root.nodes:
+        calls[node.module] = calls.get(node.module, 0) + 1
+    found = {}
+    for node in graph.root.nodes:
+        if not isinstance(node, BlockNode) or not node.part.block.takes_linear_output:
+            continue
+        owner, _, port = node.wires.get("logits", "").partition(".")
+        if owner not in models or readers[f"{owner}.{port}"] != 1:
+            continue
+        model = models[owner].model
+        head = head_of(model, port) if model is not None and not models[owner].shares else None
+        if head is not None and calls[owner] == 1 and calls[node.name] == 1:
+            found[node.name] = owner, head, port
+    return found

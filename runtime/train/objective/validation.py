@@ -1,0 +1,133 @@
+"""Validation of an objective: its losses, and metrics of what its model predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from ....graphs.ir.graph import Graph
+from ....specs.findings import InputError
+from ...metrics.metric import LossMetric, Metric
+from ...predict.columns import for_predictors
+from ...predict.predictor import Context, Predictor
+from ..reporting.samples import sample_table
+from .graphs import feeds_of
+from .settings import ObjectiveRun
+from .task import ObjectiveTask
+
+if TYPE_CHECKING:
+    from ...data.columns.column import Column
+    from ...data.tables import PreparedTables
+    from ..device import Place
+
+Validate = Callable[[nn.Module], dict[str, Any]]
+
+
+def validator(
+    run: ObjectiveRun,
+    graph: Graph,
+    task: ObjectiveTask,
+    prepared: PreparedTables,
+    place: Place,
+) -> Validate:
+    """Return a function that measures the module of an objective on the validation data.
+
+    Its result has every loss and score by name, `loss`, every metric by name, and `samples`, a text
+    table of some predictions, if the run predicts.
+
+    Raises:
+        InputError: the predictor does not fit the model or the columns.
+    """
+    metrics = run.metrics()
+    predicted = [metric for metric in metrics if metric.needs == "predictions"]
+    wants_samples = run.predict is not None and run.evaluate.samples > 0
+    rows = prepared.text("valid", run.evaluate.rows) if predicted or wants_samples else []
+
+    def validate(model: nn.Module) -> dict[str, Any]:
+        values: dict[str, Any] = task.measured(
+            model, prepared.valid.in_order(run.batch), place.device
+        )
+        values |= measured_losses(metrics, values)
+        if run.predict is None or not rows or graph.deploy is None:
+            return values
+        some = rows if predicted else rows[: run.evaluate.samples]
+        predictor = predictor_of(
+            run, graph, (model.get_submodule(graph.deploy),), prepared.columns, half=place.half
+        )
+        answers = predictor.predict(some)
+        values |= measured(predicted, answers, some, str(run.answers))
+        if wants_samples:
+            values["samples"] = sample_table(
+                some, answers, str(run.answers), most=run.evaluate.samples
+            )
+        return values
+
+    return validate
+
+
+def predictor_of(
+    run: ObjectiveRun,
+    graph: Graph,
+    models: tuple[nn.Module, ...],
+    columns: Mapping[str, Column],
+    *,
+    half: bool = False,
+) -> Predictor:
+    """Return the predictor of a run.
+
+    Args:
+        run: the run; it has `predict` and `answers`.
+        graph: graph of its objective.
+        models: modules of the deployed model.
+        columns: prepared columns.
+        half: whether matrix products run in bfloat16.
+
+    Raises:
+        InputError: the run does not predict, or the predictor does not fit.
+    """
+    if run.predict is None or run.answers is None:
+        raise InputError(
+            f"the run '{run.name}' does not say how its model predicts",
+            help="add 'predict', such as {\"type\": \"argmax\"}, and 'answers' to the run",
+        )
+    context = Context(
+        models=models,
+        columns=for_predictors(columns),
+        answers=run.answers,
+        feeds=feeds_of(graph),
+        half=half,
+    )
+    return run.predict.make(context)
+
+
+def measured_losses(metrics: Sequence[Metric], values: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics of losses by name."""
+    return {
+        metric.name: metric.measure_losses(values).value
+        for metric in metrics
+        if isinstance(metric, LossMetric)
+    }
+
+
+def measured(
+    metrics: Sequence[Metric],
+    predictions: Sequence[Any],
+    rows: Sequence[Mapping[str, Any]],
+    answers: str,
+) -> dict[str, float]:
+    """Return the metrics of predictions by name.
+
+    Args:
+        metrics: metrics of predictions.
+        predictions: the answer for each row.
+        rows: raw values by column.
+        answers: the column that was predicted.
+    """
+    return {
+        metric.name: metric.measure(
+            predictions, [row[metric.column or answers] for row in rows]
+        ).value
+        for metric in metrics
+    }
