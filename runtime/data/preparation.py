@@ -321,8 +321,7 @@ class Preparation:
             writer.report = {**count.as_dict(), **_unseen(columns)}
             if weights:
                 writer.parts = [Part(*each) for each in zip(parts, weights, strict=True)]
-            found = writer.report
-        return found
+        return Corpus.open(folder).report
 
     def _rest(
         self,

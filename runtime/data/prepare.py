@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import TypeAdapter
 
 from .corpora import fetched
-from .preparation import Report
 from .readers.pairs import Parallel, Reading
 from .table_settings import TableSettings, Tokenizers
 from .tables import prepare_tables
@@ -23,6 +22,7 @@ from .treebank.reader import TreeReading
 from .upgrade import upgrade_data
 
 if TYPE_CHECKING:
+    from .preparation import Report
     from .settings import DataSettings, TokenizerSettings
     from .shards.corpus import Corpus
     from .symbols import Vocabulary

@@ -151,8 +151,8 @@ def batch_of(columns: Mapping[str, Column], values: Sequence[Mapping[str, Any]])
     """
     encoded: dict[str, list[Mapping[str, NDArray[Any]]]] = {name: [] for name in columns}
     for number, row in enumerate(values):
-        for name, arrays in encode_row(columns, row, f"row {number}").items():
-            encoded[name].append(arrays)
+        for name, found in encode_row(columns, row, f"row {number}").items():
+            encoded[name].append(found)
     arrays = {
         name: {
             key: Array.of(kind, (row[key] for row in encoded[name]))

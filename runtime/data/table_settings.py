@@ -153,8 +153,8 @@ class TableSettings(Settings):
 
     def splits(self) -> dict[tuple[str, ...], Split]:
         """Return all splits by their place below `data`."""
-        tests = {("test", name): split for name, split in self.test.items()}
-        return {("train",): self.train, ("valid",): self.valid, **tests}
+        found: dict[tuple[str, ...], Split] = {("train",): self.train, ("valid",): self.valid}
+        return found | {("test", name): split for name, split in self.test.items()}
 
 
 Tokenizers = dict[Name, AnyTokenizer]

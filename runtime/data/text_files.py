@@ -168,8 +168,7 @@ def refuse_unequal(paths: tuple[Path, Path], lines: tuple[int, int]) -> None:
 @contextmanager
 def _open(path: Path) -> Iterator[IO[bytes]]:
     """Open a file or a pipe for reading bytes, decompressing it if it starts as gzip does."""
-    if not path.exists() or path.is_dir():
-        _refuse_missing(path)
+    refuse_missing_file(path)
     with path.open("rb") as file:
         if file.peek(len(GZIP_MAGIC))[: len(GZIP_MAGIC)] == GZIP_MAGIC:
             with gzip.GzipFile(fileobj=file) as unpacked:
@@ -178,8 +177,14 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
             yield file
 
 
-def _refuse_missing(path: Path) -> None:
-    """Raise the error for a path that is not a file, suggesting similar names."""
+def refuse_missing_file(path: Path) -> None:
+    """Check that a path is a file or a pipe.
+
+    Raises:
+        InputError: it is not; the message suggests similar names.
+    """
+    if path.exists() and not path.is_dir():
+        return
     if path.is_dir():
         msg = "path is a folder, not a file"
         raise InputError(msg, place=str(path), help="give a file in it")

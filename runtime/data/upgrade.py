@@ -58,8 +58,8 @@ def upgrade_data(run: Mapping[str, Any]) -> dict[str, Any]:
 
 def _copies(parsing: Mapping[str, Any]) -> bool:
     """Return whether targets contain words, which are not symbols."""
-    sequence = parsing.get("decoder", "sequence") == "sequence"
-    return sequence and parsing.get("linearization", "vinyals") == "top_down"
+    decoder, form = parsing.get("decoder", "sequence"), parsing.get("linearization", "vinyals")
+    return (decoder, form) == ("sequence", "top_down")
 
 
 def _split(files: Mapping[str, Any], trees: Mapping[str, Any]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class Column(ABC):
     def fields(self) -> Mapping[str, Field]:
         """Types of the stored arrays; the key `""` is the main one."""
 
-    def fit(self, values: Iterable[Any]) -> None:
+    def fit(self, values: Iterable[Any]) -> None:  # noqa: B027 - optional
         """Learn from all training values, such as their classes; called once, before `encode`."""
 
     @property
@@ -90,7 +90,7 @@ class Column(ABC):
             InputError: the value is invalid; the caller adds the place if it is missing.
         """
 
-    def check(self, value: Any, row: Mapping[str, Any]) -> None:
+    def check(self, value: Any, row: Mapping[str, Any]) -> None:  # noqa: B027 - optional
         """Check a value against the other values of its row, which are by column.
 
         Raises:

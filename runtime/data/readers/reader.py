@@ -6,6 +6,7 @@ that ship with Weft are listed in `registry.py`.
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -110,3 +111,25 @@ def refuse_missing(field: str, known: Sequence[str], place: str) -> None:
             place=place,
             help=did_you_mean(field, known) or "name a field of the file as 'from' of the column",
         )
+
+
+def required(module: str, extra: str, place: str) -> Any:
+    """Return a module of an optional package.
+
+    Args:
+        module: name of the module.
+        extra: extra of Weft that installs it.
+        place: what needs it, for the message.
+
+    Raises:
+        InputError: the package is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise InputError(
+            f"this needs the package '{package}', which is not installed",
+            place=place,
+            help=f"pip install 'weft[{extra}]'",
+        ) from error

@@ -1,0 +1,46 @@
+"""Datasets of the Hugging Face hub, at a fixed revision; needs the `datasets` library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ....specs.findings import InputError
+from .reader import Reader, Record, refuse_missing, required
+
+
+class HubReader(Reader):
+    """Reader of one split of a dataset."""
+
+    def parts(self) -> int:
+        """Return 1: a split is one part."""
+        return 1
+
+    def records(self, part: int, fields: Sequence[str]) -> Iterator[Record]:  # noqa: ARG002
+        """Yield each row as a record.
+
+        Raises:
+            InputError: the library is missing, or the dataset cannot be loaded, lacks a field or
+                has no rows.
+        """
+        given = self.settings
+        place = f"{given.name}@{given.revision[:8]}, split {given.split}"
+        datasets = required("datasets", "hub", place)
+        try:
+            data: Any = datasets.load_dataset(
+                given.name, given.config, split=given.split, revision=given.revision
+            )
+        except Exception as error:  # the library raises many types
+            text = str(error).partition("\n")[0]
+            raise InputError(
+                f"the dataset cannot be loaded: {type(error).__name__}: {text:.200}",
+                place=place,
+                help="check name, config, split and revision, and the network connection",
+            ) from error
+        for field in fields:
+            refuse_missing(field, list(data.column_names), place)
+        if not len(data):
+            raise InputError("the split has no rows", place=place, help="name another split")
+        chosen = data.select_columns(list(dict.fromkeys(fields))) if fields else data
+        for number, row in enumerate(chosen, start=1):
+            yield Record(row, f"{place}, row {number}")
