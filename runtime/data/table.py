@@ -118,19 +118,27 @@ class Table:
         return {name: int(lengths[rows].sum()) for name, lengths in self.lengths.items()}
 
     def stream(
-        self, settings: BatchSettings, seed: int, *, epoch: int = 0, position: int = 0
+        self,
+        settings: BatchSettings,
+        seed: int,
+        *,
+        epoch: int = 0,
+        position: int = 0,
+        pin: bool = False,
     ) -> Iterator[tuple[int, int, Batch]]:
         """Yield (epoch, position, batch) indefinitely, epoch after epoch, for training.
 
         When called with an (epoch, position) that it yielded before, it resumes with the batch
-        that followed.
+        that followed.  `pin` returns batches in pinned memory, for a GPU; `prefetch` makes them
+        ahead of time in another thread.
 
         Raises:
             InputError: as for `stream_plans`.
         """
         plans = stream_plans(self, settings, seed, epoch=epoch, position=position)
         for at, used, rows in plans:
-            yield at, used, self.batch(rows, noise=(seed, at))
+            batch = self.batch(rows, noise=(seed, at))
+            yield at, used, batch.pinned() if pin else batch
 
     def in_order(self, settings: BatchSettings) -> Iterator[Batch]:
         """Yield every row once, from short to long, in a fixed order, for evaluation."""

@@ -30,7 +30,6 @@ from .distributed.sampler import (
     check_share,
     seed_of,
     stream_micro_batches,
-    stream_table_micro_batches,
 )
 from .distributed.world import World, signal_name
 from .engine import Engine
@@ -188,13 +187,14 @@ class Trainer:
     def _stream_micro_batches(self) -> Iterator[MicroBatches]:
         corpus = self.context.corpus
         if isinstance(corpus, Table):
-            return stream_table_micro_batches(
+            return stream_micro_batches(
                 corpus,
                 self.run.batch,
                 self.run.seed,
                 accumulate=self.run.accumulate,
                 at=(self.state.epoch, self.state.position),
                 share=(self.world.data_parallel_rank, self.world.data_parallel_size),
+                pin=self.context.place.device.type == "cuda",
             )
         return stream_micro_batches(
             corpus,
@@ -284,7 +284,7 @@ class Trainer:
             loss=loss,
             nll=nll if task.has_nll else None,
             rate=self._rate(state.update),
-            tokens_per_second=(window.source_tokens + window.target_tokens) / seconds,
+            tokens_per_second=window.tokens / seconds,
             target_tokens_per_second=window.target_tokens / seconds,
             parts=dict(zip(task.reported, parts, strict=True)),
         )

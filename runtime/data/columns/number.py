@@ -16,6 +16,8 @@ from ....specs.findings import InputError
 from ..shards.arrays import Field
 from .column import BATCH, Arrays, Column, Noise
 
+LARGEST = float(np.finfo(np.float32).max)
+
 
 class NumberColumn(Column):
     """One finite number of each row."""
@@ -40,7 +42,7 @@ class NumberColumn(Column):
             number = math.nan if isinstance(value, bool) else float(value)
         except (TypeError, ValueError):
             number = math.nan
-        if not math.isfinite(number) or abs(number) > np.finfo(np.float32).max:
+        if not math.isfinite(number) or abs(number) > LARGEST:
             raise InputError(
                 f"the value of '{self.name}' is {value!r:.60}, not a finite number",
                 help="write a number such as 0.5",

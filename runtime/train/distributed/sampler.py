@@ -7,17 +7,17 @@ and each batch gets the same dropout, on one process and on many.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any, overload
 
 from ....specs.findings import InputError
-from ...data.batches import Batch as Pairs
-from ...data.batches import collate, stream_rows
-from ...data.planning import stream_plans
+from ...data import table
+from ...data.batches import Batch, collate
+from ...data.planning import Rows, stream_plans
 from ...data.settings import BatchSettings
 from ...data.shards.corpus import Corpus
-from ...data.table import Batch, Table
 
 _APART = 0x9E3779B1
 """Odd, so that seeds of one update differ in their low 32 bits, the only ones a CPU uses."""
@@ -31,18 +31,25 @@ class MicroBatches:
     """Epoch of the last batch of the update, on any process."""
     position: int
     """Number of batches of that epoch that are used after the update."""
-    batches: tuple[tuple[int, Pairs | Batch], ...]
-    """The batches of this process, each with its number in the update."""
+    batches: tuple[tuple[int, Any], ...]
+    """The batches of this process, each with its number in the update: a `table.Batch` of a table,
+    and a `Batch` of pairs of text."""
     rounds: int
     """Largest number of batches of one process."""
-    source_tokens: int
-    """Source tokens of the update on all processes, including end tokens, without padding."""
-    target_tokens: int
-    """Target tokens of the update on all processes; the summed loss is divided by them."""
+    tokens: Mapping[str, int]
+    """Positions of the update on each time axis on all processes, including end tokens, without
+    padding; for pairs of text, the axes are `source` and `target`."""
+
+    @property
+    def target_tokens(self) -> int:
+        """Positions of the axis `target`, or of the last axis, on all processes."""
+        last = next(reversed(self.tokens.values()), 0)
+        return self.tokens.get("target", last)
 
 
+@overload
 def stream_micro_batches(
-    corpus: Corpus,
+    data: Corpus,
     settings: BatchSettings,
     seed: int,
     *,
@@ -51,38 +58,74 @@ def stream_micro_batches(
     pad: int,
     eos: int,
     share: tuple[int, int] = (0, 1),
+) -> Iterator[MicroBatches]: ...
+
+
+@overload
+def stream_micro_batches(
+    data: table.Table,
+    settings: BatchSettings,
+    seed: int,
+    *,
+    accumulate: int,
+    at: tuple[int, int] = (0, 0),
+    share: tuple[int, int] = (0, 1),
+    pin: bool = False,
+) -> Iterator[MicroBatches]: ...
+
+
+def stream_micro_batches(  # noqa: PLR0913 - pairs of text need their special tokens
+    data: Corpus | table.Table,
+    settings: BatchSettings,
+    seed: int,
+    *,
+    accumulate: int,
+    at: tuple[int, int] = (0, 0),
+    pad: int = 0,
+    eos: int = 1,
+    share: tuple[int, int] = (0, 1),
+    pin: bool = False,
 ) -> Iterator[MicroBatches]:
     """Yield the batches of one process for each update, without end.
 
-    Only the pairs of this process are read; the token counts of the others follow from the
+    Only the rows of this process are read; the token counts of the others follow from the
     stored lengths.
 
     Args:
-        corpus: corpus to read.
+        data: rows to read: a table, or a corpus of pairs of text.
         settings: bounds of a batch.
-        seed: seed of the shuffle.
+        seed: seed of the shuffle, and of the sub-word sampling of a table.
         accumulate: number of batches in one update, over all processes.
         at: start position: the epoch, from 0, and the number of its batches already used.
-        pad: padding id.
-        eos: id that ends each sentence.
+        pad: padding id of pairs of text.
+        eos: id that ends each sentence of pairs of text.
         share: data-parallel rank of this process, and number of data-parallel ranks.
+        pin: whether the batches of a table are in pinned memory, for a GPU.
 
     Raises:
-        InputError: as for `stream_rows`.
+        InputError: as for `stream_plans`.
     """
-    rows = stream_rows(corpus, settings, seed, epoch=at[0], position=at[1])
+
+    def read(rows: Rows, epoch: int) -> Batch | table.Batch:
+        if isinstance(data, Corpus):
+            return collate(data, rows, pad, eos)
+        batch = data.batch(rows, noise=(seed, epoch))
+        return batch.pinned() if pin else batch
+
+    plans = stream_plans(data, settings, seed, epoch=at[0], position=at[1])
     rank, data_parallel_size = share
     while True:
-        update = list(islice(rows, accumulate))
+        update = list(islice(plans, accumulate))
         mine = range(rank, accumulate, data_parallel_size)
-        batches = [rows_of_batch for _, _, rows_of_batch in update]
         yield MicroBatches(
             epoch=update[-1][0],
             position=update[-1][1],
-            batches=tuple((n, collate(corpus, batches[n], pad, eos)) for n in mine),
+            batches=tuple((n, read(update[n][2], update[n][0])) for n in mine),
             rounds=-(-accumulate // data_parallel_size),
-            source_tokens=sum(int(corpus.source_lengths[r].sum()) + len(r) for r in batches),
-            target_tokens=sum(int(corpus.target_lengths[r].sum()) + len(r) for r in batches),
+            tokens={
+                name: sum(int(lengths[rows].sum()) for _, _, rows in update)
+                for name, lengths in data.axes.items()
+            },
         )
 
 
@@ -118,35 +161,3 @@ def seed_of(seed: int, update: int, batch: int) -> int:
         batch: number of the batch in the update, from 0.
     """
     return (seed * 1_000_003 + update + batch * _APART) % (1 << 63)
-
-
-def stream_table_micro_batches(
-    table: Table,
-    settings: BatchSettings,
-    seed: int,
-    *,
-    accumulate: int,
-    at: tuple[int, int] = (0, 0),
-    share: tuple[int, int] = (0, 1),
-) -> Iterator[MicroBatches]:
-    """Yield the batches of one process for each update, without end, from a table of columns.
-
-    The arguments are those of `stream_micro_batches`.  The last time axis counts as the target.
-
-    Raises:
-        InputError: as for `stream_plans`.
-    """
-    plans = stream_plans(table, settings, seed, epoch=at[0], position=at[1])
-    rank, data_parallel_size = share
-    while True:
-        update = list(islice(plans, accumulate))
-        mine = range(rank, accumulate, data_parallel_size)
-        tokens = [[*table.tokens(rows).values()] or [len(rows)] for _, _, rows in update]
-        yield MicroBatches(
-            epoch=update[-1][0],
-            position=update[-1][1],
-            batches=tuple((n, table.batch(update[n][2], noise=(seed, update[n][0]))) for n in mine),
-            rounds=-(-accumulate // data_parallel_size),
-            source_tokens=sum(sum(counts[:-1]) for counts in tokens),
-            target_tokens=sum(counts[-1] for counts in tokens),
-        )

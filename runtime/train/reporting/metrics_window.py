@@ -19,7 +19,8 @@ class Window:
     """Loss, nll, auxiliary loss and further values per item, summed over updates; on the device of
     the first update."""
     updates: int = 0
-    source_tokens: int = 0
+    tokens: int = 0
+    """Positions on all time axes."""
     target_tokens: int = 0
     waited: float = 0.0
     """Seconds spent waiting for the next batches."""
@@ -35,5 +36,5 @@ class Window:
         """
         self.sums = self.sums.to(sums.device, non_blocking=True) + sums
         self.updates += 1
-        self.source_tokens += micro_batches.source_tokens
+        self.tokens += sum(micro_batches.tokens.values())
         self.target_tokens += micro_batches.target_tokens

@@ -1,0 +1,227 @@
+"""Columns: values become arrays and tensors; wrong values are refused."""
+
+from __future__ import annotations
+
+import io
+import wave
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+from weft.runtime.data.columns.column import Column
+from weft.runtime.data.columns.registry import COLUMNS, columns_of
+from weft.runtime.data.columns.settings import AnyColumn
+from weft.runtime.data.settings import TokenizerSettings
+from weft.runtime.data.table import batch_of
+from weft.runtime.data.tokenizer import Tokenizer, train_tokenizer
+from weft.specs.findings import InputError
+
+PIXELS = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
+
+
+def column(settings: dict[str, Any], tokenizer: Tokenizer | None = None) -> dict[str, Column]:
+    """Return a column named `x`."""
+    known = TypeAdapter[Any](AnyColumn).validate_python(settings)
+    return columns_of({"x": known}, {} if tokenizer is None else {"text": tokenizer})
+
+
+def sound(path: Path, samples: np.ndarray[Any, Any], rate: int = 16_000, channels: int = 1) -> Path:
+    """Write a wav file of 16 bits."""
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(samples.astype("<i2").tobytes())
+    return path
+
+
+@pytest.fixture(scope="module", params=["bpe", "unigram"])
+def tokenizer(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Tokenizer:
+    """Return a tokenizer of a few words."""
+    lines = ["one two three four five six seven eight nine ten", "eleven twelve thirteen"] * 60
+    settings = TokenizerSettings(vocab_size=30, type=request.param)
+    return train_tokenizer(lines, settings, tmp_path_factory.mktemp("t") / "t.model")
+
+
+def test_every_type_of_settings_has_a_column() -> None:
+    """A type without a class could be written but not prepared."""
+    schema = TypeAdapter[Any](AnyColumn).json_schema()
+
+    assert {*schema["discriminator"]["mapping"]} == {*COLUMNS, "plugin"}
+
+
+def test_begin_and_end_tokens_surround_each_text(tokenizer: Tokenizer) -> None:
+    """Beginning is 3, end is 1, padding is 0; the column without them has the ids alone."""
+    ids = [tokenizer.encode(text) for text in ("one", "two three")]
+    values = [{"x": "one"}, {"x": "two three"}]
+    text = {"type": "text", "tokenizer": "text"}
+
+    both = batch_of(column({**text, "begin": True}, tokenizer), values).inputs["x"].tolist()
+    none = batch_of(column({**text, "end": False}, tokenizer), values).inputs["x"].tolist()
+
+    space = [0] * (len(ids[1]) - len(ids[0]))
+    assert both == [[3, *ids[0], 1, *space], [3, *ids[1], 1]]
+    assert none == [[*ids[0], *space], ids[1]]
+
+
+def test_a_long_text_is_cut_with_its_end_token(tokenizer: Tokenizer) -> None:
+    """`max_length` counts begin and end tokens."""
+    settings = {"type": "text", "tokenizer": "text", "max_length": 4, "begin": True}
+    ids = tokenizer.encode("three four five")
+
+    batch = batch_of(column(settings, tokenizer), [{"x": "three four five"}])
+
+    assert batch.inputs["x"].tolist() == [[3, *ids[:2], 1]]
+
+
+def test_sampled_texts_are_determined_by_seed_epoch_and_row(tokenizer: Tokenizer) -> None:
+    """Another epoch splits otherwise, the same one alike; the text stays the same."""
+    text = "one two three four five six seven eight nine ten"
+    seeds = [tokenizer.sample(text, 0.3, seed) for seed in (1, 2, 1)]
+
+    assert seeds[0] == seeds[2] != seeds[1]
+    assert all(tokenizer.decode(ids) == text for ids in seeds)
+
+
+@pytest.mark.parametrize("value", [None, 3, ["a"]])
+def test_a_text_must_be_a_text(tokenizer: Tokenizer, value: Any) -> None:
+    """Null in JSON Lines is an error, not the text 'None'."""
+    columns = column({"type": "text", "tokenizer": "text"}, tokenizer)
+
+    with pytest.raises(InputError, match="not a text"):
+        batch_of(columns, [{"x": value}])
+
+
+def test_a_missing_value_is_named() -> None:
+    """The place is the row."""
+    with pytest.raises(InputError, match="no value for the column 'x'") as caught:
+        batch_of(column({"type": "number"}), [{"x": 1}, {"y": 2}])
+
+    assert caught.value.place == "row 1"
+
+
+def test_classes_have_the_given_order() -> None:
+    """Numbers and truth values are classes too."""
+    columns = column({"type": "class", "classes": ["b", "a", "1", "True"]})
+
+    batch = batch_of(columns, [{"x": one} for one in ("a", " b ", 1, True)])
+
+    assert batch.inputs["x"].tolist() == [1, 0, 2, 3]
+    assert columns["x"].decode(1) == "a"
+
+
+@pytest.mark.parametrize("value", ["x", "", None, "nan", "1e99", True, float("inf")])
+def test_a_number_must_be_finite(value: Any) -> None:
+    """A value that is not finite would make all weights NaN."""
+    with pytest.raises(InputError, match="not a finite number"):
+        batch_of(column({"type": "number"}), [{"x": value}])
+
+
+def test_images_are_normalized_by_channel() -> None:
+    """By hand: (value / 255 - mean) / std."""
+    settings = {"type": "image", "size": [3, 2, 2], "mean": [0, 0.5, 0], "std": [1, 0.5, 2]}
+
+    found = batch_of(column(settings), [{"x": PIXELS}]).inputs["x"][0]
+
+    assert found.shape == (3, 2, 2)
+    assert found[0, 0, 1].item() == pytest.approx(1 / 255)
+    assert found[1, 0, 0].item() == pytest.approx((4 / 255 - 0.5) / 0.5)
+    assert found[2, 1, 1].item() == pytest.approx(11 / 255 / 2)
+
+
+def test_image_files_have_their_channels_first(tmp_path: Path) -> None:
+    """PNG stores rows of pixels; the model takes channels first.  An array file is used as is."""
+    image = pytest.importorskip("PIL.Image")
+    image.fromarray(np.moveaxis(PIXELS, 0, -1)).save(tmp_path / "a.png")
+    np.save(tmp_path / "a.npy", PIXELS)
+    columns = column({"type": "image", "size": [3, 2, 2]})
+
+    batch = batch_of(columns, [{"x": tmp_path / "a.png"}, {"x": tmp_path / "a.npy"}])
+
+    assert batch.inputs["x"][0].equal(batch.inputs["x"][1])
+    assert (batch.inputs["x"][0] * 255).round().int().tolist() == PIXELS.tolist()
+
+
+def test_an_image_of_another_size_is_refused(tmp_path: Path) -> None:
+    """The message names the file and both sizes."""
+    np.save(tmp_path / "a.npy", PIXELS)
+
+    with pytest.raises(InputError, match=r"size \[3 2 2\], not \[3 4 4\]") as caught:
+        batch_of(column({"type": "image", "size": [3, 4, 4]}), [{"x": tmp_path / "a.npy"}])
+
+    assert caught.value.place == str(tmp_path / "a.npy")
+
+
+def test_a_damaged_image_is_refused(tmp_path: Path) -> None:
+    """Both for arrays and for image files."""
+    pytest.importorskip("PIL.Image")
+    columns = column({"type": "image", "size": [3, 2, 2]})
+    for name in ("a.npy", "a.png"):
+        (tmp_path / name).write_bytes(b"nonsense")
+        with pytest.raises(InputError, match="cannot be read") as caught:
+            batch_of(columns, [{"x": tmp_path / name}])
+        assert caught.value.place == str(tmp_path / name)
+
+
+def test_audio_is_padded_with_a_mask(tmp_path: Path) -> None:
+    """Samples of 16 bits are exact; the mask is true for samples."""
+    pytest.importorskip("soundfile")
+    files = [
+        sound(tmp_path / "a.wav", np.array([0, 16384, -32768])),
+        sound(tmp_path / "b.wav", np.array([1])),
+    ]
+    columns = column({"type": "audio"})
+
+    batch = batch_of(columns, [{"x": path} for path in files])
+
+    assert batch.inputs["x"].tolist() == [[0, 0.5, -1], [1 / 32768, 0, 0]]
+    assert batch.inputs["x_mask"].tolist() == [[True] * 3, [True, False, False]]
+    assert batch.tokens == {"x": 4, "x_mask": 4}
+    assert str(columns["x"].inputs["x_mask"]) == "mask[B x]"
+
+
+def test_a_truncated_wav_file_is_refused(tmp_path: Path) -> None:
+    """Libraries return the samples that are there, without an error."""
+    pytest.importorskip("soundfile")
+    path = sound(tmp_path / "a.wav", np.arange(100))
+    path.write_bytes(path.read_bytes()[:-30])
+
+    with pytest.raises(InputError, match="truncated: it has 170 of 200 bytes") as caught:
+        batch_of(column({"type": "audio"}), [{"x": path}])
+
+    assert caught.value.place == str(path)
+
+
+@pytest.mark.parametrize("suffix", ["wav", "flac"])
+def test_audio_of_another_rate_or_form_is_refused(tmp_path: Path, suffix: str) -> None:
+    """Audio is not resampled or mixed silently."""
+    library = pytest.importorskip("soundfile")
+    columns = column({"type": "audio"})
+    samples = np.random.default_rng(0).uniform(-0.5, 0.5, (4000, 2))
+    cases = [
+        (samples[:, 0], 8000, "8000 samples per second, not 16000"),
+        (samples, 16_000, "2 channels"),
+    ]
+    for number, (content, rate, problem) in enumerate(cases):
+        path = tmp_path / f"{number}.{suffix}"
+        library.write(path, content, rate)
+        with pytest.raises(InputError, match=problem) as caught:
+            batch_of(columns, [{"x": path}])
+        assert caught.value.place == str(path)
+
+
+def test_a_truncated_flac_file_is_refused(tmp_path: Path) -> None:
+    """A part of the audio must not pass for all of it."""
+    library = pytest.importorskip("soundfile")
+    content = io.BytesIO()
+    samples = np.random.default_rng(0).uniform(-0.5, 0.5, 40_000)
+    library.write(content, samples, 16_000, format="flac")
+    path = tmp_path / "a.flac"
+    path.write_bytes(content.getvalue()[: len(content.getvalue()) // 2])
+
+    with pytest.raises(InputError, match=r"truncated|cannot be read"):
+        batch_of(column({"type": "audio"}), [{"x": path}])

@@ -1,0 +1,265 @@
+"""Readers: the same rows from every kind of file, and errors that name their places."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from weft.runtime.data.readers.registry import READERS, reader_of
+from weft.runtime.data.readers.settings import READER_KEYS, Split
+from weft.specs.findings import InputError
+
+REVISION = "0123456789" * 4
+
+
+def read(root: Path, split: dict[str, Any], *fields: str) -> list[tuple[Any, ...]]:
+    """Return the values of fields of all records of a split."""
+    reader = reader_of(Split.model_validate(split), str(root))
+    parts = [list(reader.records(part, fields)) for part in range(reader.parts())]
+    return [tuple(record.values[field] for field in fields) for part in parts for record in part]
+
+
+def test_every_key_of_a_split_has_a_reader() -> None:
+    """A key without a reader could be written but not read."""
+    assert {*READER_KEYS} == {*READERS, "plugin"}
+
+
+def test_csv_fields_may_contain_line_feeds_and_delimiters(tmp_path: Path) -> None:
+    """Quoted fields are as in RFC 4180; the file may be gzip."""
+    content = 'text,kind\r\n"a, ""b""\nc",x\r\nd,y\r\n'
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(content.encode("utf-8-sig")))
+
+    found = read(tmp_path, {"csv": {"files": ["a.csv.gz"]}}, "kind", "text")
+
+    assert found == [("x", 'a, "b"\nc'), ("y", "d")]
+
+
+def test_tsv_files_may_have_no_header_and_no_quotes(tmp_path: Path) -> None:
+    """Many published TSV files contain single double quotes."""
+    (tmp_path / "a.tsv").write_text('1\t"no end\n')
+    csv = {"files": ["a.tsv"], "quoting": False, "names": ["kind", "text"]}
+
+    assert read(tmp_path, {"csv": csv}, "text") == [('"no end',)]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem", "line"),
+    [
+        ("text,kind\na,b\nc\n", "the row has 1 fields, not 2", ":3"),
+        ("kind\na\n", "there is no field 'text'", ":1"),
+        ('text,kind\n"a"b,c\n', "the row cannot be read", ":2"),
+        ("text,kind\n", "the file has no rows", ""),
+        ("", "the file has no rows", ""),
+    ],
+)
+def test_a_bad_csv_row_is_named(tmp_path: Path, content: str, problem: str, line: str) -> None:
+    """The place has the line of the file, as an editor counts it."""
+    (tmp_path / "a.csv").write_text(content)
+
+    with pytest.raises(InputError, match=problem) as caught:
+        read(tmp_path, {"csv": {"files": ["a.csv"]}}, "text")
+
+    assert caught.value.place == f"{tmp_path / 'a.csv'}{line}"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem", "line"),
+    [
+        ("{\n", "not a JSON object", ":1"),
+        ("[1]\n", "not a JSON object", ":1"),
+        ('{"text": "a"}\n\n{"kind": 1}\n', "there is no field 'text'", ":3"),
+        ("", "the file is empty", ""),
+    ],
+)
+def test_a_bad_json_line_is_named(tmp_path: Path, content: str, problem: str, line: str) -> None:
+    """Empty lines are skipped but counted."""
+    (tmp_path / "a.jsonl").write_text(content)
+
+    with pytest.raises(InputError, match=problem) as caught:
+        read(tmp_path, {"jsonl": {"files": ["a.jsonl"]}}, "text")
+
+    assert caught.value.place == f"{tmp_path / 'a.jsonl'}{line}"
+
+
+def test_lines_of_different_counts_are_refused(tmp_path: Path) -> None:
+    """A missing line would shift all following rows."""
+    (tmp_path / "a").write_text("1\n2\n3\n")
+    (tmp_path / "b").write_text("1\n2\n")
+
+    with pytest.raises(InputError, match="3 text lines but 2 kind lines") as caught:
+        read(tmp_path, {"lines": {"text": ["a"], "kind": ["b"]}}, "text", "kind")
+
+    assert "line 3 has no counterpart" in caught.value.help
+
+
+@pytest.mark.parametrize(
+    ("split", "field"),
+    [
+        ({"lines": {"text": ["../a"]}}, "text"),
+        ({"jsonl": {"files": ["../a"]}}, "text"),
+        ({"csv": {"files": ["../a"]}}, "text"),
+        ({"parquet": {"files": ["../a"]}}, "text"),
+        ({"images": {"folders": ["../a"]}}, "image"),
+        ({"images": {"arrays": ["../a"]}}, "image"),
+        ({"trees": {"files": ["../a"]}}, "tree"),
+        ({"audio": {"files": ["../a"]}}, "audio"),
+    ],
+)
+def test_no_path_leaves_the_root(tmp_path: Path, split: dict[str, Any], field: str) -> None:
+    """A run file from someone else must not read other files."""
+    (tmp_path / "root").mkdir()
+
+    with pytest.raises(InputError, match="outside the data root"):
+        read(tmp_path / "root", split, field)
+
+
+def test_a_sound_file_does_not_leave_the_root(tmp_path: Path) -> None:
+    """Paths inside a manifest are checked as those of a run file."""
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "a.csv").write_text("audio\n../a.wav\n")
+
+    with pytest.raises(InputError, match="outside the data root"):
+        read(tmp_path / "root", {"audio": {"files": ["a.csv"]}}, "audio")
+
+
+def test_a_missing_sound_file_is_named_with_its_row(tmp_path: Path) -> None:
+    """It is found when the manifest is read, not in the middle of the preparation."""
+    (tmp_path / "a.csv").write_text("audio,text\nx.wav,hello\n")
+
+    with pytest.raises(InputError, match=r"no file 'x\.wav'") as caught:
+        read(tmp_path, {"audio": {"files": ["a.csv"]}}, "audio")
+
+    assert caught.value.place == f"{tmp_path / 'a.csv'}:2"
+
+
+def test_images_are_sorted_by_class_and_name(tmp_path: Path) -> None:
+    """The order does not depend on the file system."""
+    for name in ("dog/2.npy", "cat/b.png", "cat/a.npy", "cat/notes.txt"):
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    found = read(tmp_path, {"images": {"folders": ["images"]}}, "image", "class")
+
+    names = [(path.name, kind) for path, kind in found]
+    assert names == [("a.npy", "cat"), ("b.png", "cat"), ("2.npy", "dog")]
+
+
+def test_an_empty_folder_of_images_is_refused(tmp_path: Path) -> None:
+    """A wrong folder must not be an empty data set."""
+    (tmp_path / "images").mkdir()
+
+    with pytest.raises(InputError, match="the folder has no images"):
+        read(tmp_path, {"images": {"folders": ["images"]}}, "image")
+
+
+def test_arrays_have_one_row_for_each_record(tmp_path: Path) -> None:
+    """Arrays of different numbers of rows are refused; numbers become Python values."""
+    np.savez(tmp_path / "a.npz", image=np.zeros((2, 4, 4), np.uint8), label=np.array([3, 5]))
+    np.savez(tmp_path / "b.npz", image=np.zeros((2, 4, 4), np.uint8), label=np.array([3]))
+
+    found = read(tmp_path, {"images": {"arrays": ["a.npz"]}}, "label", "image")
+
+    assert [label for label, _ in found] == [3, 5]
+    assert found[0][1].shape == (4, 4)
+    with pytest.raises(InputError, match="2 rows of 'image' but 1 of 'label'"):
+        read(tmp_path, {"images": {"arrays": ["b.npz"]}}, "image", "label")
+    (tmp_path / "c.npz").write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"not an \.npz file"):
+        read(tmp_path, {"images": {"arrays": ["c.npz"]}}, "image")
+
+
+def test_parquet_rows_are_records(tmp_path: Path) -> None:
+    """Only the needed columns are read; a missing one is named."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pyarrow.table({"text": ["a", "b"], "kind": [1, 2]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    split = {"parquet": {"files": ["a.parquet"]}}
+
+    assert read(tmp_path, split, "kind", "text") == [(1, "a"), (2, "b")]
+    with pytest.raises(InputError, match="there is no field 'txt'") as caught:
+        read(tmp_path, split, "txt")
+    assert caught.value.help == "did you mean 'text'?"
+    (tmp_path / "a.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-9])
+    with pytest.raises(InputError, match="not a Parquet file"):
+        read(tmp_path, split, "text")
+
+
+@pytest.mark.parametrize(
+    ("split", "module", "extra"),
+    [
+        ({"parquet": {"files": ["a"]}}, "pyarrow", "parquet"),
+        ({"hub": {"name": "n", "revision": REVISION, "split": "train"}}, "datasets", "hub"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    split: dict[str, Any],
+    module: str,
+    extra: str,
+) -> None:
+    """The help is the command that installs it."""
+    (tmp_path / "a").touch()
+    for name in [name for name in sys.modules if name.split(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+
+    with pytest.raises(InputError, match=f"needs the package '{module}'") as caught:
+        read(tmp_path, split, "text")
+
+    assert caught.value.help == f"pip install 'weft[{extra}]'"
+
+
+class FakeDataset(list[dict[str, Any]]):
+    """The part of a dataset of the `datasets` library that the reader uses."""
+
+    column_names = ("text", "label")
+
+    def select_columns(self, names: list[str]) -> list[dict[str, Any]]:
+        """Return the rows with some columns."""
+        return [{name: row[name] for name in names} for row in self]
+
+
+def test_a_hub_dataset_is_read_at_its_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library receives name, configuration, split and revision."""
+    calls = list[Any]()
+    fake: Any = ModuleType("datasets")
+
+    def load_dataset(*args: Any, **named: Any) -> FakeDataset:
+        calls.append((args, named))
+        return FakeDataset([{"text": "a", "label": 1}])
+
+    fake.load_dataset = load_dataset
+    monkeypatch.setitem(sys.modules, "datasets", fake)
+    hub = {"name": "x/y", "revision": REVISION, "split": "train", "config": "en"}
+
+    assert read(tmp_path, {"hub": hub}, "text") == [("a",)]
+    assert calls == [(("x/y", "en"), {"split": "train", "revision": REVISION})]
+    with pytest.raises(InputError, match="there is no field 'lable'"):
+        read(tmp_path, {"hub": hub}, "lable")
+
+
+def test_trees_give_words_symbols_and_the_tree(tmp_path: Path) -> None:
+    """A chart column takes the tree itself; sequence models take the two texts."""
+    (tmp_path / "a.trees").write_text("(S (NP (D the) (N dog)) (VP (V barks)))\n")
+
+    found = read(tmp_path, {"trees": {"files": ["a.trees"]}}, "source", "target", "tree")
+
+    assert [row[0] for row in found] == ["the dog barks"]
+    assert found[0][1] == "(S (NP XX XX )NP (VP XX )VP )S"
+    assert [leaf.word for leaf in found[0][2].leaves()] == ["the", "dog", "barks"]
+
+
+def test_an_unknown_plugin_is_refused(tmp_path: Path) -> None:
+    """The message names the group of entry points."""
+    with pytest.raises(InputError, match=r"no installed package adds 'mine' to 'weft\.readers'"):
+        read(tmp_path, {"plugin": {"name": "mine"}}, "text")
