@@ -14,8 +14,8 @@ from ..graphs.ir.block_type import BlockType
 from ..graphs.ir.graph import Graph
 from ..specs.findings import InputError
 from .compile.roofline import full_speed, peak_flops
-from .data.preparation import Report as PrepareReport
 from .data.prepare import Prepared, prepare
+from .data.preparing.preparation import Report as PrepareReport
 from .data.symbols import SYMBOLS, Symbols
 from .model.model import Adapted, Model
 from .model.opening import ensemble, open_model

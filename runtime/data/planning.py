@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...specs.findings import InputError
-from .mixture import Part, rows_of_epoch
+from .shards.mixture import Part, rows_of_epoch
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import TypeAdapter
 
 from .corpora import fetched
-from .readers.pairs import Parallel, Reading
-from .table_settings import TableSettings, Tokenizers
-from .tables import prepare_tables
+from .preparing.table_settings import TableSettings, Tokenizers
+from .preparing.tables import prepare_tables
+from .preparing.upgrade import upgrade_data
+from .treebank.pairs import Parallel, Reading
 from .treebank.reader import TreeReading
-from .upgrade import upgrade_data
 
 if TYPE_CHECKING:
-    from .preparation import Report
+    from .preparing.preparation import Report
+    from .preparing.tables import PreparedTables
     from .settings import DataSettings, TokenizerSettings
     from .shards.corpus import Corpus
     from .symbols import Vocabulary
-    from .tables import PreparedTables
     from .tokenizer import Tokenizer
 
 

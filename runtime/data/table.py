@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .columns.column import Column, Noise
-    from .mixture import Part
     from .settings import BatchSettings
     from .shards.corpus import Corpus
+    from .shards.mixture import Part
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING
 
 from ...specs.findings import InputError
 from .hub import HubTokenizer
-from .settings import SPECIAL_TOKENS
+from .settings import SPECIAL_TOKENS, FileTokenizerSettings, PieceSettings, SymbolSettings
 from .symbols import Symbols, Vocabulary, count_symbols, open_symbols
-from .table_settings import FileTokenizerSettings, PieceSettings, SymbolSettings
 from .text_files import resolve
 from .tokenizer import Tokenizer, train_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from .table_settings import AnyTokenizer
+    from .settings import AnyTokenizer
 
 Content = bytes
 """Alias of `bytes`, for use inside classes that have an attribute `bytes`."""

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from ...graphs.ir.graph import Graph
     from ..data.prepare import Prepared
-    from ..data.readers.pairs import Reading
     from ..data.settings import TokenizerSettings
     from ..data.symbols import Vocabulary
+    from ..data.treebank.pairs import Reading
     from ..train.run import Run
     from .parsing.task import Parsing
     from .translation import Translation
@@ -120,7 +120,7 @@ def make_task(run: Run, prepared: Prepared, graph: Graph) -> Translation:
 
 def reading_of(run: Run) -> Reading:
     """Return the reader of a run's files."""
-    from ..data.readers.pairs import Parallel
+    from ..data.treebank.pairs import Parallel
 
     if run.task != "parsing":
         return Parallel()

@@ -7,10 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from ....specs.wording import SettingError
-from ..settings import Settings
+from ..settings import Name, Settings
 
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-"""Name of a column or a tokenizer."""
 Size = Annotated[int, Field(ge=1)]
 
 

@@ -23,8 +23,8 @@ import numpy as np
 
 from ....specs.findings import InputError
 from ..folders import building
-from ..mixture import Part
 from .arrays import AGAIN, Array, ArrayWriter, Field, damaged
+from .mixture import Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..settings import FilterSettings
-    from ..table_settings import RowFilterSettings
+    from ..settings import FilterSettings, RowFilterSettings
 
     Limits = FilterSettings | RowFilterSettings
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..mixture import Part
 from .arrays import Field
 from .blocks import Blocks
 from .corpus import CorpusWriter
 from .filters import FilterCount
+from .mixture import Part
 from .shards import read_shard
 
 if TYPE_CHECKING:

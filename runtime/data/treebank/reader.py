@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from ....specs.findings import InputError
-from ..readers.pairs import write_pairs
 from ..settings import Files
 from ..symbols import SPACE, Vocabulary
 from ..text_files import read_lines, resolve
@@ -24,6 +23,7 @@ from . import charts as chart
 from . import tetra
 from .clean import clean
 from .linearization import LINEARIZATIONS
+from .pairs import write_pairs
 from .settings import ParsingSettings
 from .trees import Leaf, Malformed, Tree, plain, read_all
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft.runtime.data.batches import stream
-from weft.runtime.data.mixture import Part, rows_of_epoch
 from weft.runtime.data.prepare import Prepared, prepare
 from weft.runtime.data.settings import (
     BatchSettings,
@@ -19,6 +18,7 @@ from weft.runtime.data.settings import (
     FilterSettings,
     TokenizerSettings,
 )
+from weft.runtime.data.shards.mixture import Part, rows_of_epoch
 
 
 @given(

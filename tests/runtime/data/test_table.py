@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
+from weft.runtime.data.preparing.table_settings import TableSettings, Tokenizers
+from weft.runtime.data.preparing.tables import PreparedTables, prepare_tables
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.table import batch_of
-from weft.runtime.data.table_settings import TableSettings, Tokenizers
-from weft.runtime.data.tables import PreparedTables, prepare_tables
 from weft.specs.findings import InputError
 
 TEXTS = ("one two", "three", "four five six", "two\ntwo", "six one")

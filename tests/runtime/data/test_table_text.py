@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 from weft.runtime.data.batches import stream
+from weft.runtime.data.preparing.table_settings import TableSettings, Tokenizers, refuse_unused
+from weft.runtime.data.preparing.tables import PreparedTables, prepare_tables
+from weft.runtime.data.preparing.upgrade import upgrade_data
 from weft.runtime.data.settings import BatchSettings
 from weft.runtime.data.shards import shards
 from weft.runtime.data.shards.blocks import joined_texts
-from weft.runtime.data.table_settings import TableSettings, Tokenizers, refuse_unused
-from weft.runtime.data.tables import PreparedTables, prepare_tables
-from weft.runtime.data.upgrade import upgrade_data
 from weft.runtime.train.distributed.sampler import stream_micro_batches
 from weft.specs.findings import InputError
 from weft.specs.wording import SettingError
@@ -300,7 +300,7 @@ def test_a_hugging_face_tokenizer_can_be_used(data: dict[str, Any], tmp_path: Pa
     """Special tokens are found by their names; the padding id must be 0."""
     tokenizers = pytest.importorskip("tokenizers")
     words = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "ax": 4, "bx": 5}
-    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))  # noqa: S106
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
     model.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     model.save(str(tmp_path / "tokenizer.json"))
     file = {

@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from weft.runtime.data import tokenizer_sample as sample
-from weft.runtime.data.tokenizer_sample import sampled
+from weft.runtime.data.preparing import tokenizer_sample as sample
+from weft.runtime.data.preparing.tokenizer_sample import sampled
 
 
 @pytest.fixture

@@ -2,101 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from ...specs.findings import did_you_mean
-from ...specs.wording import SettingError
-from .columns.settings import AnyColumn, Name, TagsSettings, TextSettings
-from .readers.settings import Split
-from .settings import SPECIAL_TOKENS, PathText, Settings, TokenizerSettings
-
-
-class PieceSettings(Settings):
-    """Tokenizer that is trained on the training texts of the columns that use it."""
-
-    type: Literal["bpe", "unigram"] = "bpe"
-    """Kind of SentencePiece model."""
-    vocab_size: int = Field(gt=len(SPECIAL_TOKENS))
-    """Vocabulary size, including special tokens, characters, bytes and user symbols."""
-    byte_fallback: bool = False
-    """Encode characters not seen in training as bytes (256 pieces) instead of as unknown."""
-    user_symbols: tuple[str, ...] = ()
-    """Strings that are always one piece, such as brackets of a tree; without white space."""
-    character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
-    """Fraction of the characters of the training text that get their own piece."""
-    lowercase: bool = False
-    """Fold case before encoding; decoded text stays folded."""
-    sentences: int = Field(default=1_000_000, ge=1)
-    """Maximum number of training sentences, all columns together; larger text is sampled with a
-    fixed seed."""
-
-    @model_validator(mode="after")
-    def _check_symbols(self) -> Self:
-        """Check the user symbols as `TokenizerSettings` does.
-
-        Raises:
-            ValueError: a symbol is empty, has white space, is a special token, or is repeated.
-        """
-        self.training()
-        return self
-
-    def training(self) -> TokenizerSettings:
-        """Return the settings as `train_tokenizer` takes them."""
-        return TokenizerSettings(**self.model_dump())
-
-
-class SymbolSettings(Settings):
-    """Vocabulary of whole tokens, separated by spaces, taken from the training texts."""
-
-    type: Literal["symbols"] = "symbols"
-    spelling: Name | None = None
-    """Tokenizer that encodes all other tokens; None encodes them as unknown."""
-    only: Literal["all", "brackets"] = "all"
-    """Tokens that become symbols: all of them, or those that begin with a bracket."""
-
-
-class FileTokenizerSettings(Settings):
-    """Tokenizer of an existing file: SentencePiece (`.model`) or `tokenizer.json`."""
-
-    type: Literal["file"] = "file"
-    path: PathText
-    """File below the data root; `tokenizer.json` needs the extra `tokenizers`."""
-    special: tuple[str, str, str, str] | None = None
-    """Padding, end, unknown and beginning token of a `tokenizer.json`; None means `<pad>`,
-    `</s>`, `<unk>` and `<s>`.  The padding token must have the id 0."""
-
-    @model_validator(mode="after")
-    def _check_special(self) -> Self:
-        """Check that special tokens are given only where they have an effect.
-
-        Raises:
-            ValueError: they are given for a SentencePiece model, which stores its own.
-        """
-        if self.special is not None and not self.path.endswith(".json"):
-            msg = "'special' has no effect on a SentencePiece model"
-            raise SettingError(msg, "special", help_="remove it")
-        return self
-
-
-AnyTokenizer = Annotated[
-    PieceSettings | SymbolSettings | FileTokenizerSettings, Field(discriminator="type")
-]
-"""A tokenizer of any type."""
-
-
-class RowFilterSettings(Settings):
-    """Which training rows are dropped by their texts; rows with an empty text always are."""
-
-    max_length: int | None = Field(default=None, ge=1)
-    """Maximum number of tokens of each text, excluding begin and end tokens; None means no
-    limit."""
-    max_ratio: float | None = Field(default=None, ge=1.0)
-    """Maximum ratio of the longest text of a row to the shortest in tokens; None means no
-    limit."""
-    duplicates: Literal["keep", "drop"] = "keep"
-    """With `drop`, only the first of the rows with equal texts is kept."""
+from ....specs.findings import did_you_mean
+from ....specs.wording import SettingError
+from ..columns.settings import AnyColumn, TagsSettings, TextSettings
+from ..readers.settings import Split
+from ..settings import (
+    AnyTokenizer,
+    Name,
+    PathText,
+    RowFilterSettings,
+    Settings,
+    SymbolSettings,
+)
 
 
 class TableSettings(Settings):

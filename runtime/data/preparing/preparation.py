@@ -16,29 +16,30 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ...specs.findings import InputError
-from .columns.registry import columns_of
-from .columns.text import RAW, TextColumn, text_of
-from .mixture import Part
-from .readers.lines import refuse_unequal
-from .readers.registry import reader_of
-from .shards.corpus import HEADER, Corpus, CorpusWriter
-from .shards.filters import FilterCount
-from .shards.merge_shards import Layout, gather
-from .shards.shards import Recipe, Side, is_whole, pieces, shards_in
-from .shards.workers import give_back_memory, make_shards
-from .symbols import Vocabulary
-from .table import array_name, encode_row
-from .table_settings import SymbolSettings
-from .text_files import count_lines
+from ....specs.findings import InputError
+from ..columns.registry import columns_of
+from ..columns.text import RAW, TextColumn, text_of
+from ..readers.lines import refuse_unequal
+from ..readers.registry import reader_of
+from ..settings import SymbolSettings
+from ..shards.corpus import HEADER, Corpus, CorpusWriter
+from ..shards.filters import FilterCount
+from ..shards.merge_shards import Layout, gather
+from ..shards.mixture import Part
+from ..shards.shards import Recipe, Side, is_whole, pieces, shards_in
+from ..shards.workers import give_back_memory, make_shards
+from ..symbols import Vocabulary
+from ..table import array_name
+from ..text_files import count_lines
+from ..vocabularies import file_of, make_vocabulary, write_file
+from .records import add_record, array_fields, fields_of, placed, unseen_in
 from .tokenizer_sample import sampled
-from .vocabularies import file_of, make_vocabulary, write_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .columns.column import Column
-    from .readers.reader import Reader, Record
+    from ..columns.column import Column
+    from ..readers.reader import Reader, Record
     from .table_settings import TableSettings, Tokenizers
 
 Report = Callable[[str, int, int | None], None]
@@ -165,7 +166,7 @@ class Preparation:
         try:
             for record in self.splits[split].records(part, fields_of(columns)):
                 for (name, column), file in zip(columns.items(), files, strict=True):
-                    text = _at(record, lambda: text_of(record.values[column.field], name))  # noqa: B023
+                    text = placed(record, lambda: text_of(record.values[column.field], name))  # noqa: B023
                     file.write(json.dumps(text) + "\n")
                 count += 1
                 if count % TELL == 0 and split == "train":
@@ -267,7 +268,7 @@ class Preparation:
                 unique=unique,
                 raws=tuple(array_name(side.name, RAW) for side in recipe.sides if side.raw),
                 block=block,
-                fields=_array_fields(others),
+                fields=array_fields(others),
             ),
             files=list(zip(counts, weights, strict=True)) if weights else (),
             tell=lambda rows: self.progress(f"{split} corpus", rows, total) if many else None,
@@ -306,19 +307,19 @@ class Preparation:
         count = FilterCount()
         weights = self.data.train.weights if split == "train" else None
         reader, parts = self.splits[split], list[int]()
-        fields = _array_fields(columns)
+        fields = array_fields(columns)
         with CorpusWriter(folder, vocab_size=0, columns=(), fields=fields) as writer:
             for part in range(reader.parts()):
                 before = count.read
                 for record in reader.records(part, fields_of(columns)):
-                    _add(writer, columns, columns, record)
+                    add_record(writer, columns, columns, record)
                     count.read += 1
                     if count.read % TELL == 0:
                         self.progress(split, count.read, None)
                 parts.append(count.read - before)
             count.kept = count.read
             self.progress(split, count.read, count.read)
-            writer.report = {**count.as_dict(), **_unseen(columns)}
+            writer.report = {**count.as_dict(), **unseen_in(columns)}
             if weights:
                 writer.parts = [Part(*each) for each in zip(parts, weights, strict=True)]
         return Corpus.open(folder).report
@@ -338,10 +339,10 @@ class Preparation:
             if keep is None:
                 raise changed
             if keep:
-                _add(writer, others, columns, record)
+                add_record(writer, others, columns, record)
         if next(kept, None) is not None:
             raise changed
-        writer.report |= _unseen(others)
+        writer.report |= unseen_in(others)
 
     def _refuse_empty(self, split: str, report: Mapping[str, Any]) -> None:
         """Raise if no row of a split is left.
@@ -359,52 +360,3 @@ class Preparation:
             + (f": {dropped}" if dropped else ""),
             help="relax the filter, or check that the files are the right ones",
         )
-
-
-def fields_of(columns: Mapping[str, Column]) -> list[str]:
-    """Return the fields of the reader's records that columns need, each once."""
-    return list(dict.fromkeys(column.field for column in columns.values()))
-
-
-def values_of(columns: Mapping[str, Column], record: Record) -> dict[str, Any]:
-    """Return the values of a record by column."""
-    return {name: record.values[column.field] for name, column in columns.items()}
-
-
-def _array_fields(columns: Mapping[str, Column]) -> dict[str, Any]:
-    return {
-        array_name(name, key): kind
-        for name, column in columns.items()
-        for key, kind in column.fields.items()
-    }
-
-
-def _add(
-    writer: CorpusWriter,
-    columns: Mapping[str, Column],
-    known: Mapping[str, Column],
-    record: Record,
-) -> None:
-    """Encode a record and append it to the arrays of some columns."""
-    row = values_of(known, record)
-    for name, arrays in encode_row(columns, row, record.place).items():
-        for key, array in arrays.items():
-            writer.arrays[array_name(name, key)].add_row(array)
-
-
-def _at(record: Record, read: Callable[[], str]) -> str:
-    """Return what a function reads from a record; an error names the record's place.
-
-    Raises:
-        InputError: the function raised one.
-    """
-    try:
-        return read()
-    except InputError as error:
-        raise InputError(error.problem, place=record.place, help=error.help) from error
-
-
-def _unseen(columns: Mapping[str, Column]) -> dict[str, Any]:
-    """Return the unknown values of each column for the report, if there are any."""
-    found = {name: dict(column.unseen) for name, column in columns.items() if column.unseen}
-    return {"unseen": found} if found else {}

@@ -20,22 +20,23 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...specs.findings import InputError, did_you_mean
-from .columns.registry import columns_of
-from .folders import remove_leftover, resuming
-from .preparation import Preparation, Report, fields_of, values_of
-from .readers.registry import reader_of
-from .shards.arrays import AGAIN
-from .shards.corpus import Corpus
-from .shards.shards import SHARD
-from .shards.workers import default_workers
-from .table import Table
-from .vocabularies import vocabularies_of
+from ....specs.findings import InputError, did_you_mean
+from ..columns.registry import columns_of
+from ..folders import remove_leftover, resuming
+from ..readers.registry import reader_of
+from ..shards.arrays import AGAIN
+from ..shards.corpus import Corpus
+from ..shards.shards import SHARD
+from ..shards.workers import default_workers
+from ..table import Table
+from ..vocabularies import vocabularies_of
+from .preparation import Preparation, Report
+from .records import fields_of, values_of
 
 if TYPE_CHECKING:
-    from .columns.column import Column
-    from .readers.reader import Record
-    from .symbols import Vocabulary
+    from ..columns.column import Column
+    from ..readers.reader import Record
+    from ..symbols import Vocabulary
     from .table_settings import TableSettings, Tokenizers
 
 FORMAT = 2

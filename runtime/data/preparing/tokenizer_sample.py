@@ -7,7 +7,7 @@ from itertools import islice, zip_longest
 from random import Random
 from typing import TYPE_CHECKING
 
-from .text_files import decode, raw_lines
+from ..text_files import decode, raw_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

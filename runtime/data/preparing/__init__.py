@@ -1,0 +1,1 @@
+"""Preparation of tables: settings, tokenizers, and the arrays of each split."""
