@@ -21,7 +21,7 @@ from ...data.columns.settings import (
     TextSettings,
 )
 from ...data.readers.registry import reader_of
-from ...data.table_settings import FileTokenizerSettings, PieceSettings
+from ...data.settings import FileTokenizerSettings, PieceSettings
 from ...spec.check import graph_of, with_blocks
 from ..schedule import learning_rate
 from .context import objective_file, opened_params

@@ -13,8 +13,8 @@ from ....specs.findings import InputError, pointer
 from ....specs.form import UseNode
 from ....specs.inherit import parent_of
 from ....specs.reader import shipped_names
-from ...data.preparation import Report
-from ...data.tables import PreparedTables, prepare_tables
+from ...data.preparing.preparation import Report
+from ...data.preparing.tables import PreparedTables, prepare_tables
 from ...data.tokenizer import EOS, PAD
 from ..context import Listener, TrainingContext
 from ..device import Place

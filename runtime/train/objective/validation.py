@@ -19,7 +19,7 @@ from .task import ObjectiveTask
 
 if TYPE_CHECKING:
     from ...data.columns.column import Column
-    from ...data.tables import PreparedTables
+    from ...data.preparing.tables import PreparedTables
     from ..device import Place
 
 Validate = Callable[[nn.Module], dict[str, Any]]

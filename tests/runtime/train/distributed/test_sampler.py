@@ -63,8 +63,8 @@ def test_processes_together_get_the_batches_of_one(corpus: Corpus, data_parallel
             ((n, batch.rows.tolist()) for part in many for n, batch in part.batches),
         )
         assert together == [(n, batch.rows.tolist()) for n, batch in one.batches]
-        assert {(p.epoch, p.position, p.target_tokens, p.source_tokens) for p in many} == {
-            (one.epoch, one.position, one.target_tokens, one.source_tokens)
+        assert {(p.epoch, p.position, p.target_tokens, p.tokens["source"]) for p in many} == {
+            (one.epoch, one.position, one.target_tokens, one.tokens["source"])
         }
         assert {p.rounds for p in many} == {max(len(p.batches) for p in many)}
 
