@@ -1,7 +1,7 @@
 """Metrics of classes and tags: accuracy and F1.
 
-A class is any text; a value of a column of tags is a list of classes, which are compared by
-position.  All values are percentages.
+A class is any text; a value of a column of tags is a list of classes, or a text of classes with
+spaces, which are compared by position.  All values are percentages.
 """
 
 from __future__ import annotations
@@ -73,15 +73,16 @@ def tag_rows(
     Raises:
         InputError: a value is not a list, or an example has another number of tags.
     """
-    typed(references, (list, tuple), "a list of tags")
-    typed(predictions, (list, tuple), "a list of tags")
-    for number, (tags, right) in enumerate(zip(predictions, references, strict=True), 1):
+    typed(references, (list, tuple, str), "a list of tags")
+    typed(predictions, (list, tuple, str), "a list of tags")
+    for number, pair in enumerate(zip(predictions, references, strict=True), 1):
+        tags, right = (one.split() if isinstance(one, str) else list(one) for one in pair)
         if len(tags) != len(right):
             raise InputError(
                 f"row {number} has {len(tags)} predicted tags for {len(right)} words",
                 help="predict one tag for each word, as the predictor 'tags' does",
             )
-        yield list(tags), list(right)
+        yield tags, right
 
 
 class F1(Metric):
@@ -109,7 +110,7 @@ class F1(Metric):
         """Compare classes, or tags by position."""
         refuse_other_length(predictions, references)
         right, given, wanted = Counter[str](), Counter[str](), Counter[str]()
-        if isinstance(references[0], list | tuple):
+        if isinstance(references[0], list | tuple) or isinstance(predictions[0], list | tuple):
             pairs = [
                 pair
                 for tags, gold in tag_rows(predictions, references)

@@ -137,7 +137,8 @@ class _Tags(_OnePass):
         for row, at in enumerate(passed.rows):
             first = self._first_pieces(values(rows[at], self.words, at), at, log_BTK.size(1))
             score = sum(best_BT[row][place] for place in first) / max(1, len(first))
-            found.append(Answer(decode([tag_BT[row][place] for place in first]), score))
+            tags = decode([tag_BT[row][place] for place in first])
+            found.append(Answer(tags.split() if isinstance(tags, str) else list(tags), score))
         return found
 
     def _first_pieces(self, value: Any, at: int, positions: int) -> list[int]:

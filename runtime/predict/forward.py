@@ -124,7 +124,13 @@ def passes(context: Context, rows: Sequence[Row], *, equal: bool = False) -> Ite
 
 
 def _length(value: object) -> int:
-    return len(value) if hasattr(value, "__len__") else 1
+    """Return the positions of an encoded value: of the longest of several arrays."""
+    if isinstance(value, Mapping):
+        return max(map(_length, value.values()), default=1)
+    shape = getattr(value, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if shape else 1
+    return len(value) if isinstance(value, Sequence) else 1
 
 
 @torch.inference_mode()
