@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from matplotlib.figure import Figure
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from weft.runtime.train.reporting.samples import sample_table
 from weft.runtime.train.reporting.trackers.group import Trackers
 from weft.runtime.train.reporting.trackers.registry import TRACKERS
@@ -65,9 +67,6 @@ def test_a_failing_tracker_is_reported_once(tmp_path: Path) -> None:
 
 def test_tensorboard_shows_values_texts_and_pictures(tmp_path: Path) -> None:
     """Read back from the event file."""
-    from matplotlib.figure import Figure
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     Figure(figsize=(1, 1)).savefig(tmp_path / "one.png")
     run = TrackedRun(name="run", folder=tmp_path)
     warnings: list[str] = []
