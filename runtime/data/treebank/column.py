@@ -91,12 +91,18 @@ class TreeColumn:
         types, sizes = self.encoding.types, self.sizes
         return {name: parse_type(text, sizes, _AXES)[0] for name, text in types.items()}
 
+    @property
+    def dtypes(self) -> Mapping[str, str]:
+        """Type of the numbers of each array that `encode` returns, such as `<i4`."""
+        return self.encoding.dtypes
+
     def encode(self, tree: Tree) -> Arrays:
-        """Return the arrays of a tree, each with one axis."""
+        """Return the arrays of a tree, each with one axis; their lengths differ by tree."""
         text = source_text(leaf.word for leaf in tree.leaves())
         escapes = {} if isinstance(self.target, Symbols) else ESCAPES
         symbols = " ".join(writer(self.settings)(tree)).translate(escapes)
-        return self.encoding.encode(self.source.encode(text), self.target.encode(symbols))
+        arrays = self.encoding.encode(self.source.encode(text), self.target.encode(symbols))
+        return {name: array.astype(self.dtypes[name]) for name, array in arrays.items()}
 
     def collate(self, rows: Sequence[Mapping[str, Array]]) -> dict[str, Tensor]:
         """Return the padded tensors of a batch, by the names of `inputs`.

@@ -31,6 +31,14 @@ _WORDS = {
     "mask": "mask[B S]",
     "symbols": "len[B]",
 }
+_WORD_DTYPES = {
+    "pieces": "<i4",
+    "pieces_counts": "|u1",
+    "characters": "<u2",
+    "characters_counts": "|u1",
+    "tokens": "<i4",
+    "symbols": "<i4",
+}
 SPANS = ("first", "last", "label")
 """Names of the arrays of labeled spans."""
 Arrays = dict[str, Array]
@@ -44,6 +52,8 @@ class Encoding(Protocol):
 
     types: Mapping[str, str]
     """Type of each tensor of a batch."""
+    dtypes: Mapping[str, str]
+    """Type of the numbers of each array, little-endian, as they are stored."""
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -71,6 +81,7 @@ class _WordEncoding:
     """Words of a tree: their pieces and characters."""
 
     types: Mapping[str, str] = _WORDS
+    dtypes: Mapping[str, str] = _WORD_DTYPES
 
     def __init__(self, source: Vocabulary, target: Vocabulary) -> None:
         """Find the symbols of the vocabulary."""
@@ -121,6 +132,12 @@ class _ChartEncoding(_WordEncoding):
         "tags": "label:tags[B S]",
         "binary": "score[B]",
         "known": "mask[B]",
+    }
+    dtypes: Mapping[str, str] = {
+        **_WORD_DTYPES,
+        **dict.fromkeys((*SPANS, "tags"), "<i4"),
+        "binary": "<f4",
+        "known": "|b1",
     }
 
     def __init__(self, source: Vocabulary, target: Vocabulary) -> None:
@@ -186,6 +203,7 @@ class _TagEncoding(_WordEncoding):
     """Words, and three tags for each: part of speech, leaf and node."""
 
     types: Mapping[str, str] = {**_WORDS, **{name: f"label:{name}[B S]" for name in TAGS}}
+    dtypes: Mapping[str, str] = {**_WORD_DTYPES, **dict.fromkeys(TAGS, "<i4")}
 
     def __init__(self, source: Vocabulary, target: Vocabulary) -> None:
         """Find the tags of the vocabulary."""
@@ -241,6 +259,7 @@ class _SequenceEncoding:
         "source": "ids:source_vocab[B S]",
         "target": "ids:target_vocab[B T]",
     }
+    dtypes: Mapping[str, str] = dict.fromkeys(("source", "target"), "<i4")
 
     def __init__(self, source: Vocabulary, target: Vocabulary, form: Linearization) -> None:
         """Keep the vocabularies and the form."""

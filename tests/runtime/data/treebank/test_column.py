@@ -197,6 +197,7 @@ def test_every_array_has_one_axis_and_lengths_count_tokens() -> None:
         words = len(list(tree.leaves()))
 
         assert all(array.ndim == 1 for array in row.values())
+        assert {name: array.dtype.str for name, array in row.items()} == dict(made.dtypes)
         lengths = made.lengths(row)
         assert lengths["source"] == words + 1
         assert lengths["target"] == len(made.target.encode(written(made, tree))) + 1
