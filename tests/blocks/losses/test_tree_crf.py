@@ -10,6 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 from weft.blocks.losses.tree_crf_module import ChartCrossEntropy
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.runtime.codegen.build import build
+from weft.specs.load import loaded
 
 from ..binary_trees import trees
 
@@ -149,3 +153,45 @@ def test_the_weight_counts_symbols_if_given_and_known_sentences_otherwise() -> N
 
     assert loss.weight(known) == 2
     assert loss.weight(known, symbols=torch.tensor([5, 7, 2])) == 14
+
+
+def test_a_spec_may_compute_the_loss_of_its_span_scores() -> None:
+    """The wires fit, and every weight of the scores gets a gradient."""
+    ports = {
+        "first": "pos[B N]",
+        "last": "pos[B N]",
+        "label": "label:labels[B N]",
+        "binary": "score[B]",
+        "known": "mask[B]",
+        "mask": "mask[B S]",
+    }
+    spec = loaded(
+        {
+            "format": 2,
+            "name": "chart",
+            "params": {"labels": LABELS},
+            "axes": {"B": "batch", "S": "time", "N": "time"},
+            "inputs": {"x": "f[B S 8]", **ports},
+            "outputs": {"loss": "loss.loss", "nll": "loss.nll"},
+            "nodes": {
+                "span": {
+                    "use": "span_score@1",
+                    "in": {"x": "x", "mask": "mask"},
+                    "params": {"d_hidden": 6, "labels": "=labels"},
+                },
+                "loss": {
+                    "use": "chart_cross_entropy@1",
+                    "in": {"score": "span.score", **{name: name for name in ports}},
+                },
+            },
+        }
+    )
+    model = build(check(spec.form, registry(), checked=True))
+    given = inputs(ROWS)
+    del given["score"]
+
+    outputs = model(x=torch.randn(4, 4, 8, generator=torch.Generator().manual_seed(3)), **given)
+    outputs["loss"].backward()
+
+    assert outputs["nll"] == outputs["loss"]
+    assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters())
