@@ -103,6 +103,7 @@ class Contract:
         self._ports(signature)
         bound = self._bound(signature)
         self._unbound_names(signature, bound)
+        self._weighs(signature)
         refuse_wrong_formulas(self.block, Sample(params, signature, bound), self.wrong)
 
     def _header(self) -> None:
@@ -136,6 +137,17 @@ class Contract:
         if block.onnx_form and not re.fullmatch(r"\w+=[\w.]+:\w+", block.onnx_form):
             problem = f"'{block.onnx_form:.60}' is not written 'method=file:function'"
             raise wrong("onnx_form", problem, "write such as 'forward=package.file:function'")
+
+    def _weighs(self, signature: Signature) -> None:
+        """Refuse the ports of `weight` if they are not names, or if the block is not a loss."""
+        ports: Any = self.block.weighs
+        if not isinstance(ports, tuple) or not all(isinstance(one, str) for one in ports):
+            problem = f"{ports!r:.60} is not a tuple of names of ports"
+            raise self.wrong("weighs", problem, "write such as weighs=('labels', 'mask')")
+        first = signature.outputs[0]
+        if ports and first.type.kind != "loss":
+            problem = f"the first output, '{first.name}', is not of the kind loss"
+            raise self.wrong("weighs", problem, "only a loss counts its items; leave 'weighs' out")
 
     def _adapts(self, adapts: Any) -> None:
         """Refuse anything but a pair of kinds of values."""

@@ -108,6 +108,9 @@ def _methods(block: BlockType, kind: type[nn.Module]) -> None:
         if not callable(getattr(kind, method, None)):
             help_ = f"define {method}, or declare the block with steps=False"
             raise wrong(block, method, "the block declares steps=True without it", help_)
+    if block.weighs and not callable(getattr(kind, "weight", None)):
+        help_ = "define weight, which takes the ports in 'weighs' and returns the number of items"
+        raise wrong(block, "weight", "the block declares 'weighs' without it", help_)
     draw = getattr(kind, "initialize", None)
     if draw is not None:
         _takes(block, draw, "initialize", 1, [])

@@ -109,6 +109,13 @@ WRONG: dict[str, tuple[dict[str, Any], str, str, str]] = {
     ),
     "adapts is a text": ({"adapts": "ids"}, "adapts", "'ids' is not a pair", "('mask', 'bias')"),
     "adapts unknown kinds": ({"adapts": ("f", "z")}, "adapts", "'z' is not a kind", "mask"),
+    "weighs is a text": (
+        {"weighs": "mask"},
+        "weighs",
+        "'mask' is not a tuple",
+        "('labels', 'mask')",
+    ),
+    "weighs without a loss": ({"weighs": ("x",)}, "weighs", "'y', is not of the kind", "leave"),
     "module": ({"module": 3}, "module", "3 is neither", "'package.file:Class'"),
     "ONNX form": ({"onnx_form": "forward"}, "onnx_form", "'forward'", "file:function"),
     "params are no class": (

@@ -284,6 +284,38 @@ def test_the_right_module_is_built_and_decodes(tmp_path: Path) -> None:
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
+class Sum(nn.Module):
+    """A loss that does not count its items."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.float().sum()
+
+
+def test_a_loss_counts_its_items(tmp_path: Path) -> None:
+    """Training divides by their number, so a module without `weight` is refused."""
+    loss = weft.BlockType(
+        name="total",
+        doc="The sum.",
+        source="none",
+        signature=lambda _, __: weft.Signature(
+            inputs=(weft.port("x", "f[b d]"),), outputs=(weft.port("loss", "loss[]"),)
+        ),
+        arguments=lambda _, __: {},
+        weighs=("x",),
+        module=Sum,
+    )
+    spec = tmp_path / "total.json"
+    spec.write_text(
+        '{"format": 2, "name": "total", "axes": {"B": "batch"}, "inputs": {"x": "f[B 4]"},'
+        ' "outputs": {"loss": "sum.loss"}, "nodes": {"sum": {"use": "total@1", "in": {"x": "x"}}}}'
+    )
+
+    with pytest.raises(InputError, match="declares 'weighs' without it") as caught:
+        weft.build(spec, blocks=[loss])
+
+    assert "returns the number of items" in caught.value.help
+
+
 def test_a_module_that_cannot_be_imported_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
