@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -28,6 +28,26 @@ Base = Annotated[float, Field(gt=0.0, le=1e12)]
 """A positive base of powers, such as that of rotary angles."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
 """Any finite number."""
+
+Activation = Literal[
+    "relu",
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "tanh",
+    "sigmoid",
+    "squared_relu",
+    "quick_gelu",
+    "elu",
+    "leaky_relu",
+    "softplus",
+    "mish",
+    "hard_swish",
+    "identity",
+]
+"""An activation function.  `gelu_tanh` is the tanh approximation of gelu, `quick_gelu` is
+x * sigmoid(1.702 x), and `squared_relu` is max(0, x)^2; below 0, `leaky_relu` is 0.01 x.
+`silu` is also called swish; `identity` returns x."""
 
 LATER = "later"
 """Marks a param added after the first release of a block, as in `Annotated[Flag, LATER]`.

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
 from ..kernels.init import draw_linear
 from .feed_forward_module import ACTIVATIONS
-
-FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    **ACTIVATIONS,
-    "tanh": torch.tanh,
-}
-"""Maps each activation name in a spec to its function."""
 
 
 class Activation(nn.Module):
@@ -27,7 +19,7 @@ class Activation(nn.Module):
     def __init__(self, activation: str) -> None:
         """Look up the function by its name in a spec."""
         super().__init__()
-        self.activation = FUNCTIONS[activation]
+        self.activation = ACTIVATIONS[activation]
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the function to every element of x, of any shape."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from ...graphs.ir.block_type import BlockType, Signature, port
 from ...graphs.ir.division import Division
-from ..params import Count, Flag, Params, Probability
+from ..params import Activation, Count, Flag, Params, Probability
 
 
 class FeedForwardParams(Params):
@@ -15,7 +15,7 @@ class FeedForwardParams(Params):
 
     d_ff: Count
     """Width of the hidden layer."""
-    activation: Literal["relu", "gelu", "silu", "gelu_tanh"] = "relu"
+    activation: Activation = "relu"
     """Activation between the two linear maps; `gelu_tanh` is the tanh approximation of gelu."""
     bias: Flag = True
     """Whether both linear maps have biases."""
@@ -28,7 +28,7 @@ class GatedFeedForwardParams(Params):
 
     d_ff: Count
     """Width of the hidden layer; 2/3 of that of `feed_forward` gives as many weights."""
-    activation: Literal["silu", "gelu", "relu", "sigmoid", "gelu_tanh"] = "silu"
+    activation: Activation = "silu"
     """Activation of the gate: SwiGLU, GEGLU, ReGLU, GLU; `gelu_tanh` approximates `gelu`."""
     bias: Flag = True
     """Whether the three linear maps have biases."""

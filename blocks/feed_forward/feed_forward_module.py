@@ -13,12 +13,37 @@ from ..kernels.dropout import Dropout
 from ..kernels.init import draw_linear
 from ..kernels.linear import LinearMap
 
+
+def _squared_relu(x: Tensor) -> Tensor:
+    """Return max(0, x)^2."""
+    return F.relu(x).square()
+
+
+def _quick_gelu(x: Tensor) -> Tensor:
+    """Return x * sigmoid(1.702 x), an approximation of gelu."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+def _identity(x: Tensor) -> Tensor:
+    """Return x."""
+    return x
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
+    "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
+    "squared_relu": _squared_relu,
+    "quick_gelu": _quick_gelu,
+    "elu": F.elu,
+    "leaky_relu": F.leaky_relu,
+    "softplus": F.softplus,
+    "mish": F.mish,
+    "hard_swish": F.hardswish,
+    "identity": _identity,
 }
 """Maps each activation name in a spec to its function."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from ...graphs.ir.block_type import BlockType, Signature, port
-from ..params import Count, Flag, Params, Probability
+from ..params import Activation, Count, Flag, Params, Probability
 
 
 class MixtureOfExpertsParams(Params):
@@ -23,7 +23,7 @@ class MixtureOfExpertsParams(Params):
     capacity: Annotated[float, Field(gt=0.0, le=1e6)] = 1.25
     """Capacity factor: in training, an expert processes at most this multiple of its even share,
     top_k / experts of all positions; its output is zero for the rest.  No limit in evaluation."""
-    activation: Literal["relu", "gelu", "silu"] = "relu"
+    activation: Activation = "relu"
     """Activation between the two linear maps of an expert."""
     bias: Flag = True
     """Whether both linear maps have biases; the router has none."""

@@ -78,6 +78,8 @@ def features_of(stack: Stack, refusals: Refusals, *, decoder: bool) -> Features:
                 )
         return value
 
+    for place in forward:
+        _feed_forward(place, refusals)
     inner = _inner
     heads = same(attentions, "number of heads", lambda one: inner(one)["heads"], "/f")
     kv_heads = {inner(one)["kv_heads"] for one in attentions}
@@ -140,6 +142,14 @@ def _attention(place: Place, refusals: Refusals, *, decoder: bool) -> None:
         # CTranslate2 4.8.5 computes wrong results for prompts longer than its sliding window.
         swap = f"{key} --set window=null"
         problem = f"a window of {given['window']} is not supported"
+        refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
+
+
+def _feed_forward(place: Place, refusals: Refusals) -> None:
+    activation = _inner(place)["activation"]
+    if activation not in ACTIVATIONS:
+        swap = f"{place.inner.key} --set activation=relu"
+        problem = f"the activation '{activation}' is not supported"
         refusals.add(place.obstacle(problem, swap=swap, slot="/f"))
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 import torch
 from torch import nn
 from weft.blocks.feed_forward.elementwise_module import Activation, Gate, Scale
+from weft.blocks.feed_forward.feed_forward_module import ACTIVATIONS
+from weft.blocks.params import Activation as ActivationName
 from weft.blocks.pooling.pool_module import Pool
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import analyse
@@ -20,6 +23,12 @@ TORCH = {
     "silu": nn.SiLU(),
     "tanh": nn.Tanh(),
     "sigmoid": nn.Sigmoid(),
+    "elu": nn.ELU(),
+    "leaky_relu": nn.LeakyReLU(),
+    "softplus": nn.Softplus(),
+    "mish": nn.Mish(),
+    "hard_swish": nn.Hardswish(),
+    "identity": nn.Identity(),
 }
 
 
@@ -29,6 +38,20 @@ def test_an_activation_is_that_of_torch(name: str) -> None:
     x = torch.linspace(-4, 4, 33)
 
     assert torch.equal(Activation(name)(x), TORCH[name](x))
+
+
+def test_squared_relu_and_quick_gelu_follow_their_formulas() -> None:
+    """max(0, x)^2 and x sigmoid(1.702 x), which torch does not have as modules."""
+    x = torch.tensor([-2.0, 0.5, 3.0])
+
+    assert Activation("squared_relu")(x).tolist() == [0.0, 0.25, 9.0]
+    wanted = [value / (1 + math.exp(-1.702 * value)) for value in x.tolist()]
+    torch.testing.assert_close(Activation("quick_gelu")(x), torch.tensor(wanted))
+
+
+def test_every_activation_of_a_spec_has_a_function() -> None:
+    """The names that the contracts accept are those of the table."""
+    assert {*get_args(ActivationName)} == {*ACTIVATIONS} == {*TORCH, "squared_relu", "quick_gelu"}
 
 
 def test_a_scale_multiplies() -> None:
