@@ -1,4 +1,4 @@
-"""Convolutions over time: plain, depthwise separable and gated."""
+"""Convolutions over time: plain, depthwise, depthwise separable and gated."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from ...graphs.ir.state_tensor import StateTensor
 from ..params import Count, Flag, Params
 
 
-class ConvolutionParams(Params):
-    """Params of `convolution`, `separable_convolution` and `gated_convolution`."""
+class DepthwiseParams(Params):
+    """Params of `depthwise_convolution`."""
 
-    d_out: Count
-    """Width of the output."""
     kernel: Count
     """Kernel size in positions; odd unless `causal`."""
     dilation: Annotated[Count, Needs("kernel", least=2)] = 1
@@ -28,19 +26,35 @@ class ConvolutionParams(Params):
     """Whether to add a bias."""
 
 
+class WidthParams(Params):
+    """The param of the other convolutions that comes before the others."""
+
+    d_out: Count
+    """Width of the output."""
+
+
+class ConvolutionParams(DepthwiseParams, WidthParams):
+    """Params of `convolution`, `separable_convolution` and `gated_convolution`."""
+
+
 def _signature(params: ConvolutionParams, _: frozenset[str]) -> Signature:
+    return _of_width(params, str(params.d_out))
+
+
+def _of_width(params: DepthwiseParams, d_out: str) -> Signature:
+    """Return the signature of a convolution whose output has a given width."""
     reads: Behavior = "causal" if params.causal else "full"
     return Signature(
         inputs=(
             port("x", "f[b t d_in]", "input vectors"),
             port("mask", "mask[b t]?", "true at non-padding positions; the others read as zeros"),
         ),
-        outputs=(port("y", f"f[b t {params.d_out}]", "output of the convolution"),),
+        outputs=(port("y", f"f[b t {d_out}]", "output of the convolution"),),
         behavior={} if params.kernel == 1 else {"t": reads},
     )
 
 
-def _arguments(params: ConvolutionParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(params: DepthwiseParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
     if not params.causal and params.kernel % 2 == 0:
         msg = f"kernel is {params.kernel}, but it must be odd unless 'causal' is set"
         raise ValueError(msg, f"use {params.kernel + 1}, or set 'causal': true")
@@ -57,6 +71,17 @@ def _weights(arguments: Mapping[str, Any], copies: int = 1) -> dict[str, tuple[i
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     a = arguments
     return 2 * sizes["b"] * sizes["t"] * int(a["d_in"] * a["d_out"] * a["kernel"])
+
+
+def _depthwise_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    a = arguments
+    weights: dict[str, tuple[int, ...]] = {"weight": (a["d_in"], 1, a["kernel"])}
+    return weights | ({"bias": (a["d_in"],)} if a["bias"] else {})
+
+
+def _depthwise_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
+    a = arguments
+    return 2 * sizes["b"] * sizes["t"] * int(a["d_in"] * a["kernel"])
 
 
 def _separable_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -110,6 +135,27 @@ CONVOLUTION = BlockType(
     steps=True,
     state=_state,
     example={"d_out": 6, "kernel": 3, "causal": True},
+    example_inputs={"x": "f[B T 8]"},
+)
+
+DEPTHWISE_CONVOLUTION = BlockType(
+    name="depthwise_convolution",
+    family="convolution",
+    mixes="convolution",
+    doc="Depthwise convolution over time: each feature has a kernel of its own; "
+    "sum_k w_k * x_{t+k} + b.",
+    source="Chollet 2017, section 1.2; in attention: So et al. 2021, section 4; in Conformer: "
+    "Gulati et al. 2020, section 2.2",
+    params=DepthwiseParams,
+    signature=lambda params, _: _of_width(params, "d_in"),
+    arguments=_arguments,
+    weights=_depthwise_weights,
+    flops=_depthwise_flops,
+    hops=_hops,
+    module=".convolution.convolution_module:DepthwiseConvolution",
+    steps=True,
+    state=_state,
+    example={"kernel": 3, "causal": True},
     example_inputs={"x": "f[B T 8]"},
 )
 

@@ -1,4 +1,4 @@
-"""Convolutions over time: plain, depthwise separable and gated.
+"""Convolutions over time: plain, depthwise, depthwise separable and gated.
 
 Axes: B sequences, T positions, D input width, O output width, K kernel size;
 R rows = N sentences x beams.
@@ -95,6 +95,40 @@ class Convolution(_TimeConvolution):
     def _convolve(self, x: Tensor) -> Tensor:
         y_BOT = F.conv1d(x.transpose(1, 2), self.weight, self.bias, dilation=self.dilation)
         return y_BOT.transpose(1, 2)
+
+
+class DepthwiseConvolution(_TimeConvolution):
+    """Depthwise convolution over time: each feature has a kernel of its own.
+
+    Source: Chollet 2017, section 1.2.
+    """
+
+    def __init__(
+        self,
+        d_in: int,
+        kernel: int,
+        dilation: int = 1,
+        *,
+        causal: bool = False,
+        bias: bool = True,
+    ) -> None:
+        """Create the kernels [D, 1, K]."""
+        super().__init__(d_in, kernel, dilation, causal=causal)
+        self.weight = nn.Parameter(torch.empty(d_in, 1, kernel))
+        self.bias = nn.Parameter(torch.empty(d_in)) if bias else None
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw variance-preserving kernels; the bias starts at zero."""
+        bound = math.sqrt(3 / self.kernel)
+        nn.init.uniform_(self.weight, -bound, bound, generator=generator)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def _convolve(self, x: Tensor) -> Tensor:
+        y_BDT = F.conv1d(
+            x.transpose(1, 2), self.weight, self.bias, dilation=self.dilation, groups=self.d_in
+        )
+        return y_BDT.transpose(1, 2)
 
 
 class SeparableConvolution(_TimeConvolution):

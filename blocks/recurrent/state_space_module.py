@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..kernels.chunks import decay_between
 from ..kernels.decode_state import Capacity, State, one_by_one
 from ..kernels.init import draw_linear
 from ..residual.norm_module import RMSNorm
@@ -178,7 +179,7 @@ class Mamba2(nn.Module):
         value_BCGMLP = value.permute(0, 1, 3, 4, 2, 5)
 
         score_BCGLL = read_BCGLN @ write_BCGLN.transpose(-2, -1)
-        near_BCGMLL = score_BCGLL[:, :, :, None] * _between(passed_BCGML).to(score_BCGLL.dtype)
+        near_BCGMLL = score_BCGLL[:, :, :, None] * decay_between(passed_BCGML).to(score_BCGLL.dtype)
         y_BCGMLP = near_BCGMLL @ value_BCGMLP
 
         rest_BCGML = (passed_BCGML[..., -1:] - passed_BCGML).exp().to(value.dtype)
@@ -210,17 +211,6 @@ class Mamba2(nn.Module):
         return output
 
 
-def _between(passed: Tensor) -> Tensor:
-    """Return the decay from index j to index i, [..., i, j]; 0 where j > i.
-
-    Args:
-        passed: [..., L], cumulative logarithm of the decay.
-    """
-    size = passed.size(-1)
-    later = torch.ones(size, size, dtype=torch.bool, device=passed.device).triu(1)
-    return (passed[..., :, None] - passed[..., None, :]).masked_fill(later, float("-inf")).exp()
-
-
 def _carried(written_BCGNMP: Tensor, decay_BCGM: Tensor) -> Tensor:
     """Return the state at the start of each chunk.
 
@@ -230,7 +220,7 @@ def _carried(written_BCGNMP: Tensor, decay_BCGM: Tensor) -> Tensor:
     """
     passed_BGMC = decay_BCGM.movedim(1, -1).cumsum(-1)
     # The state after a chunk is the state before the next one; the first starts at zero.
-    after_BGMCC = _between(passed_BGMC).to(written_BCGNMP.dtype)
+    after_BGMCC = decay_between(passed_BGMC).to(written_BCGNMP.dtype)
     written_BGMCX = written_BCGNMP.permute(0, 2, 4, 1, 3, 5).flatten(-2)
     state_BGMCX = F.pad(after_BGMCC @ written_BGMCX, (0, 0, 1, -1))
     shape = written_BCGNMP.shape

@@ -22,6 +22,17 @@ class Add(nn.Module):
         return x + z
 
 
+class Multiply(nn.Module):
+    """Multiply two values element by element.
+
+    Source: Dauphin et al. 2017, section 2.
+    """
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:
+        """Return x * z, both [..., D]."""
+        return x * z
+
+
 class Concatenate(nn.Module):
     """Concatenate two vectors.
 

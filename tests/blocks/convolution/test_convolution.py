@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from weft.blocks.convolution.convolution_module import (
     Convolution,
+    DepthwiseConvolution,
     GatedConvolution,
     SeparableConvolution,
 )
@@ -41,6 +42,24 @@ def test_causal_by_hand() -> None:
     y = ours(torch.tensor([[[1.0], [2.0], [3.0]]]))
 
     assert y.flatten().tolist() == [100.5, 210.5, 321.5]
+
+
+@pytest.mark.parametrize(("kernel", "dilation"), [(1, 1), (3, 1), (5, 2)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_depthwise_is_torchs_convolution_in_groups_of_one(
+    kernel: int, dilation: int, *, causal: bool
+) -> None:
+    """Each channel has its own kernel; the weights have torch's names and shapes."""
+    ours = DepthwiseConvolution(4, kernel, dilation, causal=causal)
+    ours.initialize(torch.Generator().manual_seed(1))
+    padding = (kernel - 1) * dilation if causal else "same"
+    theirs = nn.Conv1d(4, 4, kernel, dilation=dilation, groups=4, padding=padding)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 9, 4)
+
+    wanted = theirs(x.transpose(1, 2))[..., :9].transpose(1, 2)
+
+    torch.testing.assert_close(ours(x), wanted)
 
 
 @pytest.mark.parametrize(("kernel", "dilation"), [(3, 1), (5, 2)])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from weft.blocks.convolution.convolution import (
     CONVOLUTION,
+    DEPTHWISE_CONVOLUTION,
     GATED_CONVOLUTION,
     SEPARABLE_CONVOLUTION,
 )
@@ -19,6 +20,14 @@ VARIANTS: dict[str, BlockType] = {
     ),
     "convolution, of one": replace(CONVOLUTION, example={"d_out": 4, "kernel": 1, "causal": True}),
 }
+for _name, _params in (
+    ("dilated", {"kernel": 2, "dilation": 2, "causal": True}),
+    ("of one", {"kernel": 1, "causal": True}),
+    ("centered", {"kernel": 5, "dilation": 2, "bias": False}),
+):
+    VARIANTS[f"depthwise, {_name}"] = replace(
+        DEPTHWISE_CONVOLUTION, example=_params, example_inputs=MASKED
+    )
 for _block in (CONVOLUTION, SEPARABLE_CONVOLUTION, GATED_CONVOLUTION):
     VARIANTS |= {
         f"{_block.name}, centered": replace(

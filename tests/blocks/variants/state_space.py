@@ -1,9 +1,11 @@
-"""Variants of state space blocks whose ports or behavior differ."""
+"""Variants of state space and retention blocks whose ports or behavior differ."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.blocks.recurrent.gated_linear_attention import GATED_LINEAR_ATTENTION
+from weft.blocks.recurrent.retention import RETENTION
 from weft.blocks.recurrent.state_space import MAMBA2
 from weft.graphs.ir.block_type import BlockType
 
@@ -13,6 +15,18 @@ VARIANTS: dict[str, BlockType] = {
         example={"heads": 6, "groups": 2, "d_state": 5, "expand": 3, "kernel": 2, "chunk": 3},
         example_inputs={"x": "f[B T 8]"},
     ),
+    "retention, no phase and no mask": replace(
+        RETENTION,
+        example={"heads": 4, "d_k": 3, "d_v": 5, "position": "none", "chunk": 3},
+        example_inputs={"x": "f[B T 8]"},
+    ),
+    "retention, one chunk": replace(RETENTION, example={"heads": 2, "eps": 0.01}),
+    "gated linear attention, no mask": replace(
+        GATED_LINEAR_ATTENTION,
+        example={"heads": 4, "d_k": 3, "d_v": 5, "rank": 2, "temperature": 2.0, "chunk": 3},
+        example_inputs={"x": "f[B T 8]"},
+    ),
+    "gated linear attention, one chunk": replace(GATED_LINEAR_ATTENTION, example={"heads": 2}),
     "mamba2, one chunk and no convolution": replace(
         MAMBA2, example={"heads": 2, "d_state": 4, "kernel": 1}
     ),
