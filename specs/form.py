@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, Tag
 
+from .copies import PATTERN
+
 FORMAT = 2
 """The version of the spec language, and of run files, that this code writes."""
 
@@ -84,8 +86,9 @@ class RepeatNode(Record):
     """Outputs of the template that are stacked over all copies, along a new first axis."""
     share: StrictBool = False
     """Whether all copies share one set of weights."""
-    instead: dict[Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,4})$")], str] = {}
-    """Copies that use another template, by index; a patch of one copy writes this key."""
+    instead: dict[Annotated[str, Field(pattern=PATTERN)], str] = {}
+    """Copies that use another template, by index or by slice, such as `2::3` for every third copy
+    and `-1` for the last; a patch of one copy writes this key."""
     in_: dict[Name, str] = Field(default={}, alias="in")
     doc: str = ""
 

@@ -110,7 +110,7 @@ _NAMES = {
     "": "start with a letter; use letters, digits and '_', at most 64 in all",
     "axes": "start with a capital letter; use letters and digits, at most 16 in all",
     "name": "start with a letter or digit; use letters, digits and '_.-', at most 100 in all",
-    "instead": "write the number of a copy, counted from 0, such as '4'",
+    "instead": "write the number of a copy, counted from 0, or a slice, such as '2::3'",
     "mtdata": "write group, name, version and languages, as in Statmt-newstest_deen-2014-deu-eng",
     "languages": "write an ISO 639-3 code, such as 'eng' or 'deu'",
 }

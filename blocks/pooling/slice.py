@@ -154,6 +154,6 @@ SPLIT = BlockType(
     signature=_split_signature,
     arguments=_split_arguments,
     module=".pooling.slice_module:Split",
-    example={"names": ("y", "gate"), "sizes": (5, 3)},
+    example={"names": ["y", "gate"], "sizes": [5, 3]},
     example_inputs={"x": "f[B T 8]"},
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import networkx as nx
 
+from ...specs.copies import selected_copies
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import Finding, pointer
 from ...specs.form import BUDGETS, AnyNode, RepeatNode, ShareNode, Spec, Use
@@ -73,7 +74,10 @@ def within_limits(spec: Spec, values: Values, report: Report) -> bool:
         if isinstance(node, RepeatNode):
             count = copies(values.resolve(node.repeat, at + pointer("repeat"))) or 1
             deep = max(depths.get(name, 0) for name in _templates_of(node, values.known))
-            others = sum(sizes.get(name, 1) for name in node.instead.values())
+            others = sum(
+                sizes.get(name, 1) * max(1, len(selected_copies(key, count)))
+                for key, name in node.instead.items()
+            )
             return count * sizes.get(node.block, 1) + others, deep
         inside = [name for name in _templates_of(node, values.known) if name in spec.blocks]
         size = _blocks_in(node) + sum(sizes.get(name, 1) for name in inside)

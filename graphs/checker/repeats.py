@@ -8,10 +8,11 @@ inputs and return the same types.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...specs import form
+from ...specs.copies import is_number, selected_copies
 from ...specs.findings import did_you_mean, pointer, respelled
 from ...specs.text.edits import Fix, replacing
 from ...specs.wording import converted
@@ -52,26 +53,58 @@ def _written_count(checker: Checker, count: Any, at: str) -> Fix | None:
     return converted(at, "int", count)
 
 
-def fits_count(checker: Checker, node: form.RepeatNode, index: int, count: Any, at: str) -> bool:
-    """Return whether a repeat has a separate copy with a number, and report it if not."""
+def copies_selected(
+    checker: Checker, node: form.RepeatNode, key: str, count: Any, taken: Mapping[int, str], at: str
+) -> Sequence[int]:
+    """Return the separate copies that a key of `instead` selects, and report if it cannot.
+
+    Args:
+        checker: the state that the scopes share.
+        node: the repeat as written.
+        key: a number or a slice.
+        count: number of copies, or `MISSING`: then a slice selects none.
+        taken: copy to the key that selects it already.
+        at: JSON Pointer of the key.
+    """
     if node.share:
         checker.report(
             code="P07",
             at=at,
-            problem=f"copy {index} cannot use another template: all copies share their weights",
+            problem=f"copy {key} cannot use another template: all copies share their weights",
             help="remove 'share', or patch every copy",
         )
-        return False
-    if count is not MISSING and index >= count:
+        return ()
+    if count is MISSING:
+        return (int(key),) if is_number(key) else ()
+    found = selected_copies(key, count)
+    evidence = (f"repeat {count}  at {at.rpartition('/instead/')[0]}/repeat",)
+    if not found:
         checker.report(
             code="P07",
             at=at,
-            problem=f"there is no copy {index}: the copies are 0 to {count - 1}",
-            evidence=(f"repeat {count}  at {at.rpartition('/instead/')[0]}/repeat",),
+            problem=f"the slice '{key}' selects none of the {count} copies",
+            evidence=evidence,
+            help="write start:stop:step, such as '2::3' for the copies 2, 5, 8 and so on",
+        )
+    elif not 0 <= found[0] <= found[-1] < count:
+        checker.report(
+            code="P07",
+            at=at,
+            problem=f"there is no copy {key}: the copies are 0 to {count - 1}",
+            evidence=evidence,
             help="name an existing copy",
         )
-        return False
-    return True
+        return ()
+    both = [index for index in found if index in taken]
+    if both:
+        checker.report(
+            code="P07",
+            at=at,
+            problem=f"both '{taken[both[0]]}' and '{key}' select copy {both[0]}",
+            evidence=evidence,
+            help="change one of them, so that each copy has one template",
+        )
+    return [index for index in found if index not in taken]
 
 
 def fit_repeat(
@@ -81,6 +114,7 @@ def fit_repeat(
     count: Any,
     body: Scope,
     others: Mapping[int, Scope],
+    taken: Mapping[int, str],
     at: str,
 ) -> RepeatNode:
     """Return the repeat, and report where its copies do not fit together.
@@ -92,12 +126,13 @@ def fit_repeat(
         count: number of copies, or `MISSING`.
         body: the inside of its template.
         others: the insides of copies that use another template, by number.
+        taken: copy to the key of `instead` that selects it.
         at: JSON Pointer of the node.
     """
     check_outputs(checker, node, body, at)
     types = body.gives()
-    for index, other in others.items():
-        _check_same(checker, node, body, other, at + pointer("instead", index))
+    for key_, other in {taken[index]: other for index, other in others.items()}.items():
+        _check_same(checker, node, body, other, at + pointer("instead", key_))
     if len(others) == count:
         body = others[0]
     others = {index: other for index, other in others.items() if other is not body}

@@ -40,7 +40,7 @@ from .ports import (
     report_unknown_ports,
     report_unwired,
 )
-from .repeats import check_outputs, fit_repeat, fits_count, read_count
+from .repeats import check_outputs, copies_selected, fit_repeat, read_count
 from .wiring import order_nodes, report_unknown, report_unused
 
 MOST_TYPED = 4_000
@@ -320,12 +320,14 @@ def _infer_repeat(checker: Checker, key: str, node: RepeatNode, given: Reads, at
         checker.uncounted.add(at)
     body = infer_template(checker, node.block, given, at, where=at + pointer("block"))
     others: dict[int, Scope] = {}
-    for index, name in node.instead.items():
-        where = at + pointer("instead", index)
+    taken: dict[int, str] = {}
+    for written, name in node.instead.items():
+        where = at + pointer("instead", written)
         other = infer_template(checker, name, given, at, where=where)
-        fits = name not in checker.templates or fits_count(checker, node, int(index), count, where)
-        if other is not None and fits:
-            others[int(index)] = other
+        if name in checker.templates:
+            found = copies_selected(checker, node, written, count, taken, where)
+            taken |= dict.fromkeys(found, written)
+            others |= {} if other is None else dict.fromkeys(found, other)
     meant = meant_template(checker, node.block)
     if meant is None:
         check_outputs(checker, node, None, at)
@@ -336,7 +338,7 @@ def _infer_repeat(checker: Checker, key: str, node: RepeatNode, given: Reads, at
     if body is None:
         check_outputs(checker, node, body, at)
         return _Typed(None, known)
-    return _Typed(fit_repeat(checker, key, node, count, body, others, at), known)
+    return _Typed(fit_repeat(checker, key, node, count, body, others, taken, at), known)
 
 
 def infer_template(

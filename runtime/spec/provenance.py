@@ -9,6 +9,7 @@ from typing import Any
 
 from ...graphs.ir.canonical import canonical
 from ...graphs.ir.graph import BlockNode, Filling, Graph, Node, Part, Scope, TemplatePart
+from ...specs.copies import selected_copies
 from ...specs.expressions import ExpressionError, is_expression, names_in, words_in
 from ...specs.findings import pointer
 from ...specs.load import OVERRIDES, LoadedSpec
@@ -106,7 +107,15 @@ class _Tracer:
         else:
             for key, value in full.items():
                 if key == "instead":
-                    self._record(f"{here}/{key}", value, f"{node.at}/{key}")
+                    written = self._raw(f"{node.at}/{key}") or {}
+                    keys = {
+                        index: each
+                        for each in written
+                        for index in selected_copies(each, full["repeat"])
+                    }
+                    for index, template in value.items():
+                        at = f"{node.at}/{key}" + pointer(keys.get(int(index), index))
+                        self._leaf(f"{here}/{key}" + pointer(index), template, at)
                 elif key != "in":
                     self._leaf(here + pointer(key), value, node.at + pointer(key))
         self._record(f"{here}/in", full.get("in", {}), f"{node.at}/in")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..copies import by_number, is_number
 from ..findings import MOST, Finding, SpecError, at_most
 from ..origins import Origins, Place
 from ..reader import LARGEST
@@ -305,7 +306,13 @@ def _repeated(node: Mapping[str, Any], named: Sequence[tuple[Run, str]]) -> dict
     if not any(run.high is None for run, _ in named) and node["block"] in [now for _, now in named]:
         main = node["block"]
     instead = dict(node.get("instead", {}))
+    if isinstance(node["repeat"], int | float):
+        numbered = by_number(instead, int(node["repeat"]))
+        instead = {str(index): used for index, used in numbered.items()}
     for run, now in named:
+        if run.key:
+            instead[run.key] = now
+            continue
         if run.high is not None and now != main:
             instead |= {str(index): now for index in range(run.low, run.high + 1)}
         elif run.low == run.high:
@@ -314,8 +321,14 @@ def _repeated(node: Mapping[str, Any], named: Sequence[tuple[Run, str]]) -> dict
     if main != node["block"]:
         keys["block"] = main
     if instead != node.get("instead", {}):
-        keys["instead"] = dict(sorted(instead.items(), key=lambda item: int(item[0])))
+        keys["instead"] = dict(sorted(instead.items(), key=_order))
     return keys
+
+
+def _order(item: tuple[str, str]) -> tuple[bool, int, str]:
+    """Return the sort key of an item of `instead`: numbers first, then slices."""
+    key = item[0]
+    return not is_number(key), int(key) if is_number(key) else 0, key
 
 
 def _refer(made: _Made, node: str, keys: Mapping[str, Any], place: Place) -> None:

@@ -9,9 +9,10 @@ spec times the number of selections, and does not depend on the number of paths.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..copies import by_number, is_number
 from .select import Kind, Selection
 
 DEEPEST = 32
@@ -62,6 +63,8 @@ class Run:
     template: str
     version: Version | None
     """None if the template is unknown or nested too deeply."""
+    key: str = ""
+    """The slice of `instead` that selects the copies, if the number of copies is unknown."""
 
 
 @dataclass(slots=True)
@@ -236,7 +239,11 @@ class Walk:
         if shared:
             yield self._run(0, None, node["block"], state, f"{path}.", name)
             return
-        instead = {int(index): used for index, used in node.get("instead", {}).items()}
+        written = node.get("instead", {})
+        rules = {} if count else {key: use for key, use in written.items() if not is_number(key)}
+        if rules:
+            self._refuse_indices(state, path)
+        instead = by_number({k: used for k, used in written.items() if k not in rules}, count or 0)
         cuts = {0, *instead, *(i + 1 for i in instead), *self._cuts(state)}
         alike: dict[tuple[str, State], list[Piece]] = {}
         for piece in _pieces(cuts, count):
@@ -250,6 +257,10 @@ class Walk:
                 if not place:
                     label, mark = name, mark if low in instead else "*"
                 yield self._run(low, high, used, after, f"{path}.{mark}.", label)
+
+        for key, used in rules.items():
+            after = self._step(state, "index", "0")
+            yield replace(self._run(0, None, used, after, f"{path}.*.", name), key=key)
 
     def _run(
         self, low: int, high: int | None, used: str, state: State, path: str, label: str
@@ -313,6 +324,13 @@ class Walk:
                 continue
             if why not in self.found[which].misplaced:
                 self.found[which].misplaced.append(why)
+
+    def _refuse_indices(self, state: State, path: str) -> None:
+        """Record copy indices in a repeat with slices whose number of copies is an expression."""
+        for which, _, high, loose in self._indices(state):
+            why = f"'instead' of '{path}' has slices, so 'repeat' must be a number to select copy "
+            if not loose and f"{why}{high}" not in self.found[which].misplaced:
+                self.found[which].misplaced.append(f"{why}{high}")
 
 
 def _count(written: Any) -> int | None:

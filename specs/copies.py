@@ -1,0 +1,40 @@
+"""Keys of `instead`: the copies of a repeat that a number or a slice selects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PATTERN = r"^(0|-?[1-9][0-9]{0,4}|(-?[0-9]{1,5})?:(-?[0-9]{1,5})?(:([1-9][0-9]{0,4})?)?)$"
+"""A number of a copy, counted from the end if negative, or a slice `start:stop:step`."""
+
+
+def is_number(key: str) -> bool:
+    """Return whether a key is the number of one copy, counted from the start.
+
+    >>> is_number("4"), is_number("-1"), is_number("2::3")
+    (True, False, False)
+    """
+    return key.isdecimal()
+
+
+def selected_copies(key: str, count: int) -> range:
+    """Return the copies that a key selects of `count` copies; a single one may not exist.
+
+    >>> [*selected_copies("2::3", 7)], [*selected_copies("-1", 7)], [*selected_copies("9", 7)]
+    ([2, 5], [6], [9])
+    """
+    if ":" not in key:
+        first = int(key) if not key.startswith("-") else count + int(key)
+        return range(first, first + 1)
+    parts = (int(part) if part else None for part in key.split(":"))
+    return range(*slice(*parts).indices(count))
+
+
+def by_number(instead: Mapping[str, str], count: int) -> dict[int, str]:
+    """Return the templates of the copies that `instead` selects, by number from 0 up."""
+    return {
+        index: template
+        for key, template in instead.items()
+        for index in selected_copies(key, count)
+        if index >= 0
+    }

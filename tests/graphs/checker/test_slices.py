@@ -1,0 +1,133 @@
+"""Slices in `instead`: copies selected by a rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import analyse
+from weft.graphs.ir.canonical import canonical
+from weft.graphs.ir.graph import RepeatNode
+from weft.specs.findings import SpecError
+from weft.specs.load import load_child, loaded
+
+
+def spec_of(instead: dict[str, str], repeat: Any = "=layers") -> dict[str, Any]:
+    """Return a spec with a stack of 7 copies."""
+
+    def layer(by: int) -> dict[str, Any]:
+        nodes = {"times": {"use": "scale@1", "in": {"x": "x"}, "params": {"by": by}}}
+        return {"inputs": {"x": "f[B T 4]"}, "outputs": {"x": "times.y"}, "nodes": nodes}
+
+    stack = {"repeat": repeat, "block": "plain", "carry": ["x"], "in": {"x": "x"}}
+    return {
+        "format": 2,
+        "name": "sliced",
+        "params": {"layers": 7} if repeat == "=layers" else {},
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 4]"},
+        "outputs": {"y": "stack.x"},
+        "blocks": {"plain": layer(1), "other": layer(2), "last": layer(3)},
+        "nodes": {"stack": {**stack, "instead": instead}},
+    }
+
+
+def templates(spec: dict[str, Any]) -> dict[int, str]:
+    """Return the templates of the copies that do not use `plain`."""
+    graph, findings = analyse(loaded(spec).form, registry())
+    assert [one.code for one in findings if one.code != "W08"] == []
+    assert graph is not None
+    node = graph.root.nodes[0]
+    assert isinstance(node, RepeatNode)
+    return {index: body.name for index, body in node.instead.items()}
+
+
+@pytest.mark.parametrize(
+    ("instead", "expected"),
+    [
+        ({"2::3": "other", "-1": "last"}, {2: "other", 5: "other", 6: "last"}),
+        ({"1::2": "other", "0": "last"}, {0: "last", 1: "other", 3: "other", 5: "other"}),
+        ({"-2:": "other", ":1": "last"}, {0: "last", 5: "other", 6: "other"}),
+        ({"1:4:2": "other", "-3": "last"}, {1: "other", 3: "other", 4: "last"}),
+    ],
+)
+def test_a_slice_selects_the_copies_that_python_would(
+    instead: dict[str, str], expected: dict[int, str]
+) -> None:
+    """Also where the number of copies is an expression."""
+    assert templates(spec_of(instead)) == expected
+
+
+def test_the_full_form_has_the_numbers() -> None:
+    """A slice and the numbers that it stands for are the same model."""
+    graphs = [
+        analyse(loaded(spec_of(instead)).form, registry())[0]
+        for instead in (
+            {"2::3": "other", "-1": "last"},
+            {"2": "other", "5": "other", "6": "last"},
+        )
+    ]
+
+    forms = [canonical(graph) for graph in graphs if graph is not None]
+
+    assert forms[0] == forms[1]
+    assert forms[0]["nodes"]["stack"]["instead"].keys() == {"2", "5", "6"}
+
+
+@pytest.mark.parametrize(
+    ("instead", "problem"),
+    [
+        ({"9::2": "other", "0": "last"}, "the slice '9::2' selects none of the 7 copies"),
+        ({"-8": "other", "0": "last"}, "there is no copy -8: the copies are 0 to 6"),
+        ({"2::3": "other", "5": "last"}, "both '2::3' and '5' select copy 5"),
+        ({"-1": "other", "6": "last"}, "both '-1' and '6' select copy 6"),
+    ],
+)
+def test_a_slice_without_a_clear_meaning_is_reported(instead: dict[str, str], problem: str) -> None:
+    """Each copy has one template, and each key selects a copy."""
+    _, findings = analyse(loaded(spec_of(instead)).form, registry())
+
+    assert [one.problem for one in findings if one.code == "P07"] == [problem]
+
+
+@pytest.mark.parametrize("key", ["2:1:0", "::-1", "a:", "1:2:3:4", "-0", "--1", ""])
+def test_a_key_that_is_no_slice_is_refused(key: str) -> None:
+    """The finding says what a key may be."""
+    with pytest.raises(SpecError, match="or a slice, such as '2::3'"):
+        assert loaded(spec_of({key: "other"})).form
+
+
+def patched(spec: dict[str, Any], select: str) -> dict[str, Any]:
+    """Return the stack of a spec in which a patch multiplies by 5."""
+    patch = {"select": select, "set": {"params.by": 5}}
+    child = {"format": 2, "extends": "sliced", "name": "child", "patch": [patch]}
+    made = load_child(loaded(spec), child, None)
+    graph, _ = analyse(made.form, registry())
+    assert graph is not None
+    scope = graph.root.nodes[0]
+    assert isinstance(scope, RepeatNode)
+    return {
+        index: body.nodes[0].part.arguments["by"]  # type: ignore[union-attr]
+        for index, body in scope.copies()
+    }
+
+
+def test_a_patch_of_all_copies_reaches_those_of_a_slice() -> None:
+    """Whether the number of copies is a number or an expression."""
+    for repeat in (7, "=layers"):
+        made = patched(spec_of({"2::3": "other", "-1": "last"}, repeat), "stack.*.times")
+        assert made == dict.fromkeys(range(7), 5)
+
+
+def test_a_patch_of_one_copy_splits_a_slice() -> None:
+    """The other copies of the slice keep their template."""
+    made = patched(spec_of({"2::3": "other", "-1": "last"}, 7), "stack.2.times")
+
+    assert [*made.values()] == [1, 1, 5, 1, 1, 2, 3]
+
+
+def test_a_patch_of_one_copy_needs_a_number_of_copies() -> None:
+    """Which template copy 2 uses is not known before the params are."""
+    with pytest.raises(SpecError, match="'repeat' must be a number to select copy 2"):
+        patched(spec_of({"2::3": "other", "-1": "last"}), "stack.2.times")
