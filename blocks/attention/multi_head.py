@@ -9,7 +9,17 @@ from ...graphs.ir.block_type import BlockType, Signature, port
 from ...graphs.ir.division import Division, Prunable
 from ...graphs.ir.needs import Needs, Unwired
 from ...graphs.ir.state_tensor import StateTensor
-from ..params import LATER, Base, Count, Flag, Params, Probability
+from ..params import (
+    LATER,
+    Base,
+    Count,
+    Flag,
+    Params,
+    Probability,
+    Several,
+    lora_arguments,
+    lora_weights,
+)
 from .projections import head_widths, linear_weights, nearest, projections
 
 DISTANT = ("alibi", "relative_bias", "relative_key")
@@ -61,6 +71,14 @@ class AttentionParams(Params):
     key_bias: Annotated[Flag, LATER, Needs("bias", (True,))] = True
     """Whether the key projection has a bias, if `bias` is set; it shifts all scores of a query
     equally, so the softmax cancels it, except with `rotary`."""
+    lora_rank: Annotated[Several, LATER] = 0
+    """Rank of the low-rank matrices that are added to projections; 0 for none (LoRA)."""
+    lora_alpha: Annotated[Base, LATER, Needs("lora_rank", least=1)] = 16.0
+    """Scale of LoRA: their product is multiplied by lora_alpha / lora_rank."""
+    lora_maps: Annotated[Literal["query_value", "all"], LATER, Needs("lora_rank", least=1)] = (
+        "query_value"
+    )
+    """Projections with LoRA: those of queries and values, or all four."""
 
 
 class GroupedQueryAttentionParams(AttentionParams):
@@ -123,6 +141,7 @@ def _arguments(params: AttentionParams, sizes: Mapping[str, Any]) -> dict[str, A
         "max_distance": params.max_distance,
         "reach": params.reach,
         "head_gates": params.head_gates,
+        **lora_arguments(params, "lora_maps"),
     }
 
 
@@ -154,6 +173,7 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     a = arguments
     without = "" if a["key_bias"] else "key"
     weights = linear_weights(projections(a), bias=a["bias"], without=without)
+    weights |= lora_weights(a, {f"{name}.": projections(a)[name] for name in _lora_maps(a)})
     if a["head_gates"]:
         weights["head_gate"] = (a["heads"],)
     if a["position"] == "relative_bias":
@@ -161,6 +181,12 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     if a["position"] == "relative_key":
         weights["relative_key.weight"] = (_relative_keys(a), a["d_k"])
     return weights
+
+
+def _lora_maps(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the projections with LoRA."""
+    maps = {"query_value": ("query", "value"), "all": ("query", "key", "value", "out")}
+    return maps.get(arguments.get("lora_maps", ""), ())
 
 
 def _relative_keys(arguments: Mapping[str, Any]) -> int:
@@ -180,7 +206,11 @@ def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     of_memory = s * a["d_memory"] * a["kv_heads"] * both
     if a["position"] == "relative_key":
         of_queries += t * a["heads"] * a["d_k"] * _relative_keys(a)
-    work: int = 2 * sizes["b"] * (of_queries + of_memory + a["heads"] * t * s * both)
+    lora = sum(
+        (s if name in ("key", "value") else t) * a["lora_rank"] * sum(projections(a)[name])
+        for name in _lora_maps(a)
+    )
+    work: int = 2 * sizes["b"] * (of_queries + of_memory + lora + a["heads"] * t * s * both)
     return work
 
 
@@ -200,7 +230,9 @@ def _state(
 
 
 def _division(arguments: Mapping[str, Any]) -> Division | None:
-    """Divide along the heads; None if heads have learned gates or relative positions."""
+    """Divide along the heads; None for learned gates, relative positions or LoRA."""
+    if "lora_rank" in arguments:
+        return None
     if arguments["position"] in DISTANT or arguments["head_gates"]:
         return None
     names = ("heads", "kv_heads")
@@ -234,7 +266,8 @@ ATTENTION = BlockType(
     source="Vaswani et al. 2017, section 3.2; rotary: Su et al. 2021, section 3.4; "
     "window: Beltagy et al. 2020, section 3.1; no scale: Luong et al. 2015, section 3.1; "
     "alibi: Press et al. 2022, section 3; relative bias: Raffel et al. 2020, section 2.1; "
-    "relative keys: Shaw et al. 2018, section 3.2; head gates: Michel et al. 2019, section 2.3",
+    "relative keys: Shaw et al. 2018, section 3.2; head gates: Michel et al. 2019, section 2.3; "
+    "LoRA: Hu et al. 2022, section 4",
     params=AttentionParams,
     signature=_signature,
     arguments=_arguments,

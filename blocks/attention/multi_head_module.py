@@ -15,7 +15,7 @@ from ..kernels.attention_backends import varlen_applies, varlen_unpadded
 from ..kernels.attention_dispatch import attend, weigh
 from ..kernels.decode_state import Capacity, State
 from ..kernels.init import draw_linear
-from ..kernels.linear import LinearMap
+from ..kernels.linear import linear_map
 from ..kernels.unpad import Batched, Place, Rows, with_padding, without_padding
 from ..position.position_module import RelativeBias, RelativeKey, alibi, distances, rotated
 
@@ -59,6 +59,9 @@ class Attention(nn.Module):
         max_distance: int = 128,
         reach: int = 16,
         head_gates: bool = False,
+        lora_rank: int = 0,
+        lora_alpha: float = 1.0,
+        lora_maps: str = "query_value",
     ) -> None:
         """Create the four projections and, if configured, relative positions and head gates."""
         super().__init__()
@@ -73,10 +76,13 @@ class Attention(nn.Module):
         self.relative_key: RelativeKey | None = None
         if position == "relative_key":
             self.relative_key = RelativeKey(d_k, reach, causal=causal)
-        self.query = LinearMap(d_model, heads * d_k, bias)
-        self.key = LinearMap(d_memory, self.kv_heads * d_k, bias and key_bias)
-        self.value = LinearMap(d_memory, self.kv_heads * d_v, bias)
-        self.out = LinearMap(heads * d_v, d_model, bias)
+        lora = {"lora_rank": lora_rank, "lora_alpha": lora_alpha}
+        rest = {**lora, "lora_rank": lora_rank if lora_maps == "all" else 0}
+        width = self.kv_heads * d_k
+        self.query = linear_map(d_model, heads * d_k, bias=bias, **lora)
+        self.key = linear_map(d_memory, width, bias=bias and key_bias, **rest)
+        self.value = linear_map(d_memory, self.kv_heads * d_v, bias=bias, **lora)
+        self.out = linear_map(heads * d_v, d_model, bias=bias, **rest)
         self.head_gate = nn.Parameter(torch.ones(heads)) if head_gates else None
 
     def initialize(self, generator: torch.Generator) -> None:

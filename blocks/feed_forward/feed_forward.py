@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from ...graphs.ir.block_type import BlockType, Signature, port
 from ...graphs.ir.division import Division
-from ..params import Activation, Count, Flag, Params, Probability
+from ...graphs.ir.needs import Needs
+from ..params import (
+    LATER,
+    Activation,
+    Base,
+    Count,
+    Flag,
+    Params,
+    Probability,
+    Several,
+    lora_arguments,
+    lora_weights,
+    without_lora,
+)
 
 
 class FeedForwardParams(Params):
@@ -21,6 +34,10 @@ class FeedForwardParams(Params):
     """Whether both linear maps have biases."""
     dropout: Probability = 0.0
     """Dropout probability after the activation."""
+    lora_rank: Annotated[Several, LATER] = 0
+    """Rank of the low-rank matrices that are added to the weights; 0 for none (LoRA)."""
+    lora_alpha: Annotated[Base, LATER, Needs("lora_rank", least=1)] = 16.0
+    """Scale of LoRA: their product is multiplied by lora_alpha / lora_rank."""
 
 
 class GatedFeedForwardParams(Params):
@@ -34,6 +51,10 @@ class GatedFeedForwardParams(Params):
     """Whether the three linear maps have biases."""
     dropout: Probability = 0.0
     """Dropout probability of the gated hidden layer."""
+    lora_rank: Annotated[Several, LATER] = 0
+    """Rank of the low-rank matrices that are added to the weights; 0 for none (LoRA)."""
+    lora_alpha: Annotated[Base, LATER, Needs("lora_rank", least=1)] = 16.0
+    """Scale of LoRA: their product is multiplied by lora_alpha / lora_rank."""
 
 
 def _signature(_: FeedForwardParams | GatedFeedForwardParams, __: frozenset[str]) -> Signature:
@@ -41,6 +62,12 @@ def _signature(_: FeedForwardParams | GatedFeedForwardParams, __: frozenset[str]
         inputs=(port("x", "f[... d_model]", "input vectors"),),
         outputs=(port("y", "f[... d_model]", "output vectors, each from its own input only"),),
     )
+
+
+def _arguments(
+    params: FeedForwardParams | GatedFeedForwardParams, sizes: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {**sizes, **without_lora(params.model_dump()), **lora_arguments(params)}
 
 
 def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -51,7 +78,9 @@ def _weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     }
     if arguments["bias"]:
         weights |= {"inner.bias": (d_ff,), "outer.bias": (d_model,)}
-    return weights
+    return weights | lora_weights(
+        arguments, {"inner.": weights["inner.weight"], "outer.": weights["outer.weight"]}
+    )
 
 
 def _gated_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -59,12 +88,15 @@ def _gated_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     gate: dict[str, tuple[int, ...]] = {"gate.weight": (d_ff, d_model)}
     if arguments["bias"]:
         gate["gate.bias"] = (d_ff,)
+    gate |= lora_weights(arguments, {"gate.": gate["gate.weight"]})
     return gate | _weights(arguments)
 
 
 def _flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     """Count two linear maps."""
-    work: int = 4 * sizes["..."] * arguments["d_model"] * arguments["d_ff"]
+    d_model, d_ff = arguments["d_model"], arguments["d_ff"]
+    each = d_model * d_ff + arguments.get("lora_rank", 0) * (d_model + d_ff)
+    work: int = 4 * sizes["..."] * each
     return work
 
 
@@ -73,13 +105,17 @@ def _gated_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
     return 3 * _flops(arguments, sizes) // 2
 
 
-def _division(arguments: Mapping[str, Any]) -> Division:
-    """Divide along the hidden width."""
+def _division(arguments: Mapping[str, Any]) -> Division | None:
+    """Divide along the hidden width; None with LoRA."""
+    if "lora_rank" in arguments:
+        return None
     return Division(parts={"d_ff": arguments["d_ff"]}, enter=("inner",), leave=("outer",))
 
 
-def _gated_division(arguments: Mapping[str, Any]) -> Division:
-    """Divide along the hidden width, which gate and values share."""
+def _gated_division(arguments: Mapping[str, Any]) -> Division | None:
+    """Divide along the hidden width, which gate and values share; None with LoRA."""
+    if "lora_rank" in arguments:
+        return None
     width = {"d_ff": arguments["d_ff"]}
     return Division(parts=width, enter=("gate", "inner"), leave=("outer",))
 
@@ -93,6 +129,7 @@ FEED_FORWARD = BlockType(
     source="Vaswani et al. 2017, section 3.3",
     params=FeedForwardParams,
     signature=_signature,
+    arguments=_arguments,
     weights=_weights,
     flops=_flops,
     division=_division,
@@ -111,6 +148,7 @@ GATED_FEED_FORWARD = BlockType(
     source="Shazeer 2020, section 2",
     params=GatedFeedForwardParams,
     signature=_signature,
+    arguments=_arguments,
     weights=_gated_weights,
     flops=_gated_flops,
     division=_gated_division,

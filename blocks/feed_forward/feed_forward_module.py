@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from ..kernels.dropout import Dropout
 from ..kernels.init import draw_linear
-from ..kernels.linear import LinearMap
+from ..kernels.linear import linear_map
 
 
 def _squared_relu(x: Tensor) -> Tensor:
@@ -62,11 +62,14 @@ class FeedForward(nn.Module):
         *,
         bias: bool = True,
         dropout: float = 0.0,
+        lora_rank: int = 0,
+        lora_alpha: float = 1.0,
     ) -> None:
         """Create the maps, from D to d_ff and back."""
         super().__init__()
-        self.inner = LinearMap(d_model, d_ff, bias)
-        self.outer = LinearMap(d_ff, d_model, bias)
+        lora = {"lora_rank": lora_rank, "lora_alpha": lora_alpha}
+        self.inner = linear_map(d_model, d_ff, bias=bias, **lora)
+        self.outer = linear_map(d_ff, d_model, bias=bias, **lora)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
@@ -94,12 +97,15 @@ class GatedFeedForward(nn.Module):
         *,
         bias: bool = True,
         dropout: float = 0.0,
+        lora_rank: int = 0,
+        lora_alpha: float = 1.0,
     ) -> None:
         """Create the maps, two from D to d_ff and one back."""
         super().__init__()
-        self.gate = LinearMap(d_model, d_ff, bias)
-        self.inner = LinearMap(d_model, d_ff, bias)
-        self.outer = LinearMap(d_ff, d_model, bias)
+        lora = {"lora_rank": lora_rank, "lora_alpha": lora_alpha}
+        self.gate = linear_map(d_model, d_ff, bias=bias, **lora)
+        self.inner = linear_map(d_model, d_ff, bias=bias, **lora)
+        self.outer = linear_map(d_ff, d_model, bias=bias, **lora)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 

@@ -54,11 +54,64 @@ def has_onednn() -> bool:
 
 
 class LinearMap(nn.Linear):
-    """Linear map x W^T + b, computed by the chosen kernel."""
+    """Linear map x W^T + b, computed by the chosen kernel, with an optional low-rank addition.
+
+    With a rank r of LoRA, the map is x (W + alpha / r * B A)^T + b with A [r, I] and B [O, r].
+
+    Source: LoRA: Hu et al. 2022, section 4.1.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,  # noqa: FBT001, FBT002 - as in torch
+        *,
+        lora_rank: int = 0,
+        lora_alpha: float = 1.0,
+    ) -> None:
+        """Create the map, and the two factors of LoRA if it has a rank."""
+        super().__init__(in_features, out_features, bias)
+        self.lora_factor = lora_alpha / lora_rank if lora_rank else 0.0
+        self.lora_a: nn.Parameter | None = None
+        self.lora_b: nn.Parameter | None = None
+        if lora_rank:
+            self.lora_a = nn.Parameter(torch.empty(lora_rank, in_features))
+            self.lora_b = nn.Parameter(torch.empty(out_features, lora_rank))
+
+    def draw_lora(self, generator: torch.Generator) -> None:
+        """Draw A as the weights of `torch.nn.Linear`, and set B to zero: nothing is added yet."""
+        if self.lora_a is not None and self.lora_b is not None:
+            bound = self.in_features**-0.5
+            nn.init.uniform_(self.lora_a, -bound, bound, generator=generator)
+            nn.init.zeros_(self.lora_b)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., I] to [..., O]."""
-        return linear(x, self.weight, self.bias)
+        y = linear(x, self.weight, self.bias)
+        if self.lora_a is None or self.lora_b is None:
+            return y
+        return y + linear(linear(x, self.lora_a), self.lora_b) * self.lora_factor
+
+
+class LoraLinear(LinearMap):
+    """Linear map inside a block, whose factors of LoRA are drawn separately from its weights.
+
+    So a model has the same initial weights with LoRA and without it.
+    """
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw the factors of LoRA."""
+        self.draw_lora(generator)
+
+
+def linear_map(
+    d_in: int, d_out: int, *, bias: bool, lora_rank: int = 0, lora_alpha: float = 1.0
+) -> LinearMap:
+    """Return a linear map inside a block, with LoRA if it has a rank."""
+    if not lora_rank:
+        return LinearMap(d_in, d_out, bias)
+    return LoraLinear(d_in, d_out, bias, lora_rank=lora_rank, lora_alpha=lora_alpha)
 
 
 def linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:

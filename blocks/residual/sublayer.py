@@ -8,7 +8,20 @@ from typing import Annotated, Any, Literal
 from ...graphs.ir.block_type import BlockType, Port, Signature, Slot, port
 from ...graphs.ir.needs import Needs
 from ...graphs.ir.value_type import parse_type
-from ..params import LATER, Count, Epsilon, Flag, Number, Params, Probability
+from ..params import (
+    LATER,
+    Base,
+    Count,
+    Epsilon,
+    Flag,
+    Number,
+    Params,
+    Probability,
+    Several,
+    lora_arguments,
+    lora_weights,
+    without_lora,
+)
 from .norm import LAYER_NORM, LAYER_NORM_EPS, RMS_NORM
 
 _NORMED = Needs("norm", ("layer_norm", "rms_norm"))
@@ -55,6 +68,10 @@ class LinearParams(Params):
     """Width of the output."""
     bias: Flag = True
     """Whether to add a bias."""
+    lora_rank: Annotated[Several, LATER] = 0
+    """Rank of the low-rank matrices that are added to the weight; 0 for none (LoRA)."""
+    lora_alpha: Annotated[Base, LATER, Needs("lora_rank", least=1)] = 16.0
+    """Scale of LoRA: their product is multiplied by lora_alpha / lora_rank."""
 
 
 class DropoutParams(Params):
@@ -166,13 +183,20 @@ def _linear_signature(params: LinearParams, _: frozenset[str]) -> Signature:
     )
 
 
+def _linear_arguments(params: LinearParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    return {**sizes, **without_lora(params.model_dump()), **lora_arguments(params)}
+
+
 def _linear_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     weight = {"weight": (arguments["d_out"], arguments["d_in"])}
+    weight |= lora_weights(arguments, {"": weight["weight"]})
     return weight | ({"bias": (arguments["d_out"],)} if arguments["bias"] else {})
 
 
 def _linear_flops(arguments: Mapping[str, Any], sizes: Mapping[str, int]) -> int:
-    work: int = 2 * sizes["..."] * arguments["d_in"] * arguments["d_out"]
+    d_in, d_out = arguments["d_in"], arguments["d_out"]
+    each = d_in * d_out + arguments.get("lora_rank", 0) * (d_in + d_out)
+    work: int = 2 * sizes["..."] * each
     return work
 
 
@@ -182,9 +206,10 @@ LINEAR = BlockType(
     adapts=("f", "f"),
     role="linear",
     doc="Linear map; x W^T + b.",
-    source="Vaswani et al. 2017, section 3.4",
+    source="Vaswani et al. 2017, section 3.4; LoRA: Hu et al. 2022, section 4.1",
     params=LinearParams,
     signature=_linear_signature,
+    arguments=_linear_arguments,
     weights=_linear_weights,
     flops=_linear_flops,
     module=".residual.sublayer_module:Linear",

@@ -1,4 +1,4 @@
-"""The commands `weft average`, `import`, `prune`, `export`, `eject` and `serve`."""
+"""The commands `weft average`, `import`, `prune`, `merge`, `export`, `eject` and `serve`."""
 
 from __future__ import annotations
 
@@ -209,6 +209,44 @@ def prune(
     )
     for path in chosen:
         print(f"{path}  {before[path]} -> {after[path]} heads")
+    sizes = opened.graph.parameters(), made.graph.parameters()
+    print(f"parameters  {sizes[0]:,} -> {sizes[1]:,}")
+    print(folder)
+
+
+@command(CHECKPOINTS, "weft merge outputs/adapted/averaged -o outputs/merged")
+def merge(
+    checkpoint: Checkpoint,
+    *,
+    out: Annotated[str, out_option("Checkpoint folder to write.")],
+) -> None:
+    """Write a checkpoint with LoRA merged into its weights.
+
+    Raises:
+        InputError: the checkpoint cannot be opened or has no LoRA; nothing is written.
+    """
+    from ..checkpoint.checkpoint import open_checkpoint
+    from ..checkpoint.merge import lora_factors, merged_checkpoint
+    from ..checkpoint.saving import Contents, save
+
+    opened = open_checkpoint(checkpoint)
+    maps = len(lora_factors(opened.graph))
+    if not maps:
+        raise InputError(
+            "the model has no LoRA to merge",
+            place=str(opened.folder),
+            help="merge a checkpoint of a spec that sets 'lora_rank'",
+        )
+    made = merged_checkpoint(opened)
+    contents = Contents(
+        graph=made.graph,
+        weights=made.weights,
+        run=made.run,
+        state=made.state,
+        tokenizers=made.tokenizers,
+    )
+    folder = save(Path(out), contents)
+    print(f"merged {maps} linear maps")
     sizes = opened.graph.parameters(), made.graph.parameters()
     print(f"parameters  {sizes[0]:,} -> {sizes[1]:,}")
     print(folder)

@@ -144,7 +144,8 @@ def _copied(module: nn.Module, dtype: torch.dtype, known: dict[int, nn.Module]) 
     if id(module) in known:
         return known[id(module)]
     plain = (nn.Linear.forward, LinearMap.forward)
-    if isinstance(module, nn.Linear) and type(module).forward in plain:
+    lora = getattr(module, "lora_a", None) is not None
+    if isinstance(module, nn.Linear) and type(module).forward in plain and not lora:
         copied: nn.Module = PackedLinear(module, dtype).train(module.training)
     else:
         copied = copy.copy(module)

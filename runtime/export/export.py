@@ -9,6 +9,7 @@ from typing import Literal
 from ...graphs.ir.block_type import BlockType
 from ...specs.findings import InputError, did_you_mean
 from ..checkpoint.checkpoint import open_checkpoint
+from ..checkpoint.merge import merged_checkpoint
 from .ctranslate2.export import Checked, export_ctranslate2
 from .ctranslate2.quantization import QUANTIZATIONS
 from .onnx.export import CheckedOnnx, export_onnx
@@ -26,6 +27,8 @@ def export(
     blocks: Iterable[BlockType] = (),
 ) -> Checked | CheckedOnnx:
     """Write a checkpoint for another engine, and check that the outputs agree.
+
+    LoRA is merged into the weights.
 
     Args:
         checkpoint: a checkpoint folder, such as `outputs/demo/averaged`.
@@ -51,9 +54,9 @@ def export(
                 "ONNX graphs are written in float32 and checked with random ids",
                 help="leave out --quantization and --text; quantize with onnxruntime.quantization",
             )
-        return export_onnx(open_checkpoint(checkpoint, blocks), out)
+        return export_onnx(merged_checkpoint(open_checkpoint(checkpoint, blocks)), out)
     wanted = quantization or "float32"
     if wanted not in QUANTIZATIONS:
         raise InputError(f"no quantization '{wanted}'", help=did_you_mean(wanted, QUANTIZATIONS))
-    opened = open_checkpoint(checkpoint, blocks)
+    opened = merged_checkpoint(open_checkpoint(checkpoint, blocks))
     return export_ctranslate2(opened, out, quantization=wanted, lines=lines)

@@ -40,6 +40,18 @@ def sparse(inputs: Mapping[str, str], **params: Any) -> BlockType:
 
 
 VARIANTS: dict[str, BlockType] = {
+    "attention, LoRA": replace(ATTENTION, example={"heads": 2, "lora_rank": 3, "lora_alpha": 1.0}),
+    "attention, LoRA of all": replace(
+        ATTENTION,
+        example={
+            "heads": 2,
+            "causal": True,
+            "lora_rank": 2,
+            "lora_alpha": 0.5,
+            "lora_maps": "all",
+        },
+        example_inputs={"x": "f[B T 8]"},
+    ),
     "attention, itself": attention(MASKED),
     "attention, free widths": attention(SELF, heads=3, d_k=5, d_v=2, causal=True, bias=False),
     "attention, causal and masked": attention(MASKED, causal=True),

@@ -99,6 +99,7 @@ VARIANTS: dict[str, BlockType] = {
     "pool, max": replace(POOL, example={"kind": "max"}),
     "pool, no mask": replace(POOL, example_inputs={"x": "f[B T 8]"}),
     "embedding, frozen": replace(EMBEDDING, example={"d_model": 8, "frozen": True}),
+    "linear, LoRA": replace(LINEAR, example={"d_out": 6, "lora_rank": 2, "lora_alpha": 4.0}),
     "linear, no bias": replace(LINEAR, example={"d_out": 6, "bias": False}),
     "sinusoidal, halves": replace(SINUSOIDAL_POSITION, example={"form": "halves"}),
     "sinusoidal, concatenated": replace(SINUSOIDAL_POSITION, example={"form": "concatenated"}),
