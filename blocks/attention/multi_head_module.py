@@ -76,13 +76,13 @@ class Attention(nn.Module):
         self.relative_key: RelativeKey | None = None
         if position == "relative_key":
             self.relative_key = RelativeKey(d_k, reach, causal=causal)
-        lora = {"lora_rank": lora_rank, "lora_alpha": lora_alpha}
-        rest = {**lora, "lora_rank": lora_rank if lora_maps == "all" else 0}
+        lora = (lora_rank, lora_alpha)
+        rest = lora if lora_maps == "all" else (0, lora_alpha)
         width = self.kv_heads * d_k
-        self.query = linear_map(d_model, heads * d_k, bias=bias, **lora)
-        self.key = linear_map(d_memory, width, bias=bias and key_bias, **rest)
-        self.value = linear_map(d_memory, self.kv_heads * d_v, bias=bias, **lora)
-        self.out = linear_map(heads * d_v, d_model, bias=bias, **rest)
+        self.query = linear_map(d_model, heads * d_k, bias=bias, lora=lora)
+        self.key = linear_map(d_memory, width, bias=bias and key_bias, lora=rest)
+        self.value = linear_map(d_memory, self.kv_heads * d_v, bias=bias, lora=lora)
+        self.out = linear_map(heads * d_v, d_model, bias=bias, lora=rest)
         self.head_gate = nn.Parameter(torch.ones(heads)) if head_gates else None
 
     def initialize(self, generator: torch.Generator) -> None:

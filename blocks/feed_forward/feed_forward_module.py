@@ -67,9 +67,9 @@ class FeedForward(nn.Module):
     ) -> None:
         """Create the maps, from D to d_ff and back."""
         super().__init__()
-        lora = {"lora_rank": lora_rank, "lora_alpha": lora_alpha}
-        self.inner = linear_map(d_model, d_ff, bias=bias, **lora)
-        self.outer = linear_map(d_ff, d_model, bias=bias, **lora)
+        lora = (lora_rank, lora_alpha)
+        self.inner = linear_map(d_model, d_ff, bias=bias, lora=lora)
+        self.outer = linear_map(d_ff, d_model, bias=bias, lora=lora)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
@@ -102,10 +102,10 @@ class GatedFeedForward(nn.Module):
     ) -> None:
         """Create the maps, two from D to d_ff and one back."""
         super().__init__()
-        lora = {"lora_rank": lora_rank, "lora_alpha": lora_alpha}
-        self.gate = linear_map(d_model, d_ff, bias=bias, **lora)
-        self.inner = linear_map(d_model, d_ff, bias=bias, **lora)
-        self.outer = linear_map(d_ff, d_model, bias=bias, **lora)
+        lora = (lora_rank, lora_alpha)
+        self.gate = linear_map(d_model, d_ff, bias=bias, lora=lora)
+        self.inner = linear_map(d_model, d_ff, bias=bias, lora=lora)
+        self.outer = linear_map(d_ff, d_model, bias=bias, lora=lora)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 

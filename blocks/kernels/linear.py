@@ -106,12 +106,13 @@ class LoraLinear(LinearMap):
 
 
 def linear_map(
-    d_in: int, d_out: int, *, bias: bool, lora_rank: int = 0, lora_alpha: float = 1.0
+    d_in: int, d_out: int, *, bias: bool, lora: tuple[int, float] = (0, 1.0)
 ) -> LinearMap:
-    """Return a linear map inside a block, with LoRA if it has a rank."""
-    if not lora_rank:
+    """Return a linear map inside a block, with LoRA if its rank, the first of two, is not 0."""
+    rank, alpha = lora
+    if not rank:
         return LinearMap(d_in, d_out, bias)
-    return LoraLinear(d_in, d_out, bias, lora_rank=lora_rank, lora_alpha=lora_alpha)
+    return LoraLinear(d_in, d_out, bias, lora_rank=rank, lora_alpha=alpha)
 
 
 def linear(x: Tensor, weight_OI: Tensor, bias_O: Tensor | None = None) -> Tensor:

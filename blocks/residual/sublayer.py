@@ -188,7 +188,7 @@ def _linear_arguments(params: LinearParams, sizes: Mapping[str, Any]) -> dict[st
 
 
 def _linear_weights(arguments: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    weight = {"weight": (arguments["d_out"], arguments["d_in"])}
+    weight: dict[str, tuple[int, ...]] = {"weight": (arguments["d_out"], arguments["d_in"])}
     weight |= lora_weights(arguments, {"": weight["weight"]})
     return weight | ({"bias": (arguments["d_out"],)} if arguments["bias"] else {})
 

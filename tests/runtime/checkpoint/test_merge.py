@@ -86,7 +86,7 @@ def test_the_merged_model_computes_the_same(maps: str) -> None:
 
     assert len(lora_factors(graph)) == 2 * ((2 if maps == "query_value" else 4) + 3) + 1
     torch.testing.assert_close(
-        computed(graph_without_lora(graph), made, x), model(x=x)["y"], rtol=1e-4, atol=1e-5
+        computed(graph_without_lora(graph), made, x), model(x=x)["y"], rtol=1e-4, atol=1e-4
     )
     head = weights["head.weight"] + 4 * weights["head.lora_b"] @ weights["head.lora_a"]
     torch.testing.assert_close(made["head.weight"], head)
@@ -124,7 +124,7 @@ def test_the_command_writes_the_merged_checkpoint(tmp_path: Path) -> None:
 
     opened = open_checkpoint(tmp_path / "plain")
     found = computed(opened.graph, dict(opened.weights), x)
-    torch.testing.assert_close(found, model(x=x)["y"], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found, model(x=x)["y"], rtol=1e-4, atol=1e-4)
     assert main(["merge", str(tmp_path / "plain"), "-o", str(tmp_path / "again")]) != 0
     assert not (tmp_path / "again").exists()
 
