@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from .bounds import beyond_bounds
 from .findings import Finding, InputError, SpecError, at_most, did_you_mean, pointer
-from .form import FORMAT, Spec
+from .form import Spec
 from .text.places import Source, line_and_column
 from .text.scan import DEEPEST, without_comments
 from .upgrade import FORMATS, Upgrader, upgrade_format

@@ -102,7 +102,7 @@ def analyse(
 
 
 class _State(NamedTuple):
-    """What a check is told besides the spec and its overrides; see `analyse`."""
+    """What a check receives besides the spec and its overrides; see `analyse`."""
 
     registry: Registry
     source: str

@@ -66,13 +66,14 @@ class Values:
             at: its JSON Pointer.
             shown: text that stands for the value in findings; by default, the value itself.
         """
-        if isinstance(value, dict) and isinstance(value.get("spec"), dict):
-            kept = {key: v for key, v in value.items() if key != "spec"}
-            return {"spec": value["spec"], **self.resolve(kept, at)}
         if isinstance(value, dict):
-            return self._bounded(
-                {key: self.resolve(v, at + pointer(key)) for key, v in value.items()}, at
-            )
+            held = {"spec": value["spec"]} if isinstance(value.get("spec"), dict) else {}
+            rest = {
+                key: self.resolve(inner, at + pointer(key))
+                for key, inner in value.items()
+                if key not in held
+            }
+            return {**held, **self._bounded(rest, at)} if held else self._bounded(rest, at)
         if isinstance(value, list | tuple):
             return self._bounded(
                 [self.resolve(v, at + pointer(i)) for i, v in enumerate(value)], at

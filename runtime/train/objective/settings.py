@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from ....specs.findings import did_you_mean
 from ....specs.wording import SettingError
-from ...data.settings import PathText, Settings
 from ...data.preparing.table_settings import TableSettings, Tokenizers, refuse_unused
+from ...data.settings import PathText, Settings
 from ...metrics.losses import Loss
 from ...metrics.metric import Metric
 from ...metrics.registry import METRICS
