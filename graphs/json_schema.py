@@ -80,7 +80,20 @@ def _shared(registry: Registry) -> Schema:
     names = {"enum": registry.keys(), "enumDescriptions": [block.doc for block in registry]}
     template = {"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9_]{0,63}$"}
     held = {
-        "properties": {"spec": {"type": ["string", "object"]}, "params": {"type": "object"}},
+        "properties": {
+            "spec": {
+                "if": {"type": "object"},
+                "then": {"$ref": "#"},
+                "else": {"type": "string"},
+                "description": "A shipped spec, one in the same folder, or a complete spec.",
+            },
+            "params": {"type": "object", "description": "Params of that spec to override."},
+            "patch": {
+                "type": "array",
+                "items": {"$ref": "#/$defs/patch"},
+                "description": "Changes to that spec, as in a spec that extends it.",
+            },
+        },
         "additionalProperties": False,
     }
     choice = {

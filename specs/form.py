@@ -37,6 +37,21 @@ def holds_spec(value: object) -> bool:
     return isinstance(value, dict) and "spec" in value
 
 
+def own_part(value: dict[str, Any]) -> dict[str, Any]:
+    """Return an object without the parts in which names are those of a held spec, not of this one.
+
+    >>> own_part({"spec": {"name": "inner"}, "params": {"d": "=d_model"}, "patch": []})
+    {'params': {'d': '=d_model'}}
+    """
+    if not holds_spec(value):
+        return value
+    return {
+        key: inner
+        for key, inner in value.items()
+        if key != "patch" and not (key == "spec" and isinstance(inner, dict))
+    }
+
+
 class Record(BaseModel):
     """A frozen record that rejects unknown keys."""
 

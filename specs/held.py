@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from .form import FORMAT, holds_spec
-from .inherit import parent_of
+from .inherit import FOLDERS, parent_of
 from .load import LoadedSpec, load, load_as
+from .reader import shipped_names
 
 KEYS = ("spec", "params", "patch")
 """Keys of a value that holds a spec."""
@@ -35,6 +36,13 @@ def inlined(value: Any, source: str) -> Any:
         inner = {key: inlined(each, loaded.source) for key, each in spec["params"].items()}
         spec["params"] = inner
     return {**{key: each for key, each in value.items() if key == "params"}, "spec": spec}
+
+
+def spec_names(source: str) -> list[str]:
+    """Return the names of the specs that a file can hold: shipped ones and those in its folder."""
+    path = Path(source)
+    beside = (each.stem for each in path.parent.glob("*.json")) if source else ()
+    return [*shipped_names(*FOLDERS), *(name for name in beside if name != path.stem)]
 
 
 def load_held(value: Mapping[str, Any], source: str) -> LoadedSpec | None:

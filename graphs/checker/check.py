@@ -31,6 +31,7 @@ from .limits import check_budgets, stand_ins, unused_templates, within_limits
 from .objective import (
     check_objective,
     deployed,
+    holds_models,
     loss_weights,
     self_contained,
     ties_of_models,
@@ -160,7 +161,7 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
         blocks=registry.added,
     )
     check_objective(spec, graph, report)
-    if graph.step_axis is not None:
+    if graph.step_axis is not None and not holds_models(root):
         _check_step(graph, spec, checker)
     check_budgets(spec, graph, checker, findings, small=small)
     return graph

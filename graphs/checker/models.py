@@ -22,9 +22,8 @@ from ...specs.findings import (
     respelled,
 )
 from ...specs.form import Spec, Use, UseNode, holds_spec
-from ...specs.held import KEYS, load_held
+from ...specs.held import KEYS, load_held, spec_names
 from ...specs.load import LoadedSpec
-from ...specs.reader import shipped_names
 from ..ir.block_type import Port
 from ..ir.dims import UNKNOWN
 from ..ir.graph import Graph, TemplateNode
@@ -133,14 +132,15 @@ def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) ->
         checker.report(code="N08", at=home + pointer("spec"), problem=str(error)[:200])
         return None
     if found is None:
-        known = shipped_names("models", "variants")
         named = str(value["spec"])
+        # A path is not a valid name, but its last part may be one.
+        word, known = named.rpartition("/")[2], spec_names(checker.source)
         checker.report(
             code="N08",
             at=home + pointer("spec"),
             problem=f"unknown spec '{named}'",
-            help=did_you_mean(named, known),
-            fix=respelled(home + pointer("spec"), named, known),
+            help=did_you_mean(word, known),
+            fix=respelled(home + pointer("spec"), word, known),
         )
     checker.models[name] = found
     return found

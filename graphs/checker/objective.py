@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import prod
 
-from ...specs.findings import did_you_mean, pointer, respelled
+from ...specs.findings import did_you_mean, pointer, renamed, respelled
 from ...specs.form import Spec
 from ...specs.held import inlined
 from ..ir.graph import Graph, Node, Scope, TemplateNode
 from ..ir.traverse import Visit, scopes, visits
 from .params import MISSING, Report, Values
 from .ports import Checker
+
+_NO_MODEL = "add a node that uses a param with a spec and is not frozen, or remove 'deploy'"
 
 
 def self_contained(spec: Spec, checker: Checker) -> Spec:
@@ -26,7 +28,7 @@ def self_contained(spec: Spec, checker: Checker) -> Spec:
 
 def ties_of_models(root: Scope) -> tuple[tuple[str, ...], ...]:
     """Return the tied parameters of the models in a graph, by their paths in the graph."""
-    if not any(model_of(node) for scope in scopes(root) for node in scope.nodes):
+    if not holds_models(root):
         return ()
     return tuple(
         tuple(f"{visit.module}.{path}" for path in group)
@@ -34,6 +36,11 @@ def ties_of_models(root: Scope) -> tuple[tuple[str, ...], ...]:
         if visit.kind == "name" and not _in_model(visit)
         for group in _ties(visit.node)
     )
+
+
+def holds_models(root: Scope) -> bool:
+    """Return whether a node of a graph contains a model."""
+    return any(model_of(node) for scope in scopes(root) for node in scope.nodes)
 
 
 def _ties(node: Node) -> tuple[tuple[str, ...], ...]:
@@ -83,8 +90,9 @@ def loss_weights(spec: Spec, values: Values, root: Scope, report: Report) -> dic
                 code="O02",
                 at=at,
                 problem=f"'{name}' is not a loss: no output of kind 'loss' has this name",
-                help=did_you_mean(name, losses),
-                fix=respelled(at, name, losses),
+                help=did_you_mean(name, losses)
+                or "add an output that reads a loss block, or remove the weight",
+                fix=renamed(at, name, losses, spec.losses),
             )
         elif value is not MISSING and name in weights:
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -109,27 +117,25 @@ def check_objective(spec: Spec, graph: Graph, report: Report) -> None:
                 code="O01",
                 at="/deploy",
                 problem=f"node '{spec.deploy}' has no model that trains",
-                help="name a node that uses a param with a spec, and that is not frozen",
+                help=did_you_mean(spec.deploy, trained) or _NO_MODEL,
             )
     elif spec.deploy is not None and spec.deploy not in spec.nodes:
         report(
             code="O01",
             at="/deploy",
             problem=f"there is no node '{spec.deploy}' to deploy",
-            help=did_you_mean(spec.deploy, trained),
+            help=did_you_mean(spec.deploy, trained) or _NO_MODEL,
             fix=respelled("/deploy", spec.deploy, trained),
         )
-    if not trained:
-        return
     complete = graph.outputs.keys() == spec.outputs.keys()
-    if graph.step_axis is not None:
+    if graph.step_axis is not None and holds_models(graph.root):
         report(
             code="O05",
             at="/step",
             problem="a spec that decodes step by step cannot hold a model in a param",
             help="import it as a template, with 'spec' in 'blocks', or remove 'step'",
         )
-    elif complete and not graph.losses and (spec.deploy or spec.losses):
+    elif trained and complete and not graph.losses and (spec.deploy or spec.losses):
         report(
             code="O03",
             at="/outputs",
@@ -138,17 +144,17 @@ def check_objective(spec: Spec, graph: Graph, report: Report) -> None:
         )
     if graph.losses:
         for node in _trained(graph.root):
-            _check_outputs(graph.root, node, report)
+            _check_outputs(spec, graph.root, node, report)
 
 
-def _check_outputs(root: Scope, node: Node, report: Report) -> None:
+def _check_outputs(spec: Spec, root: Scope, node: Node, report: Report) -> None:
     """Report outputs of a model that nothing reads although they have parameters of their own."""
     model = model_of(node)
     if model is None:
         return
     names = {each.name for each in root.nodes if each.module == node.name}
-    wires = {value for each in root.nodes for value in each.wires.values()}
-    wires |= set(root.outputs.values())
+    wires = {value for each in spec.nodes.values() for value in each.in_.values()}
+    wires |= set(spec.outputs.values())
     unread = [
         port
         for port, type_ in model.outputs.items()

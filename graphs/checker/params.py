@@ -27,7 +27,7 @@ from ...specs.findings import (
     too_many,
     with_gap,
 )
-from ...specs.form import BUDGETS, Spec, holds_spec
+from ...specs.form import BUDGETS, Spec, holds_spec, own_part
 from ...specs.recovery.lost import NOTHING, Lost
 from ..cost.budgets import Measure
 
@@ -67,13 +67,9 @@ class Values:
             shown: text that stands for the value in findings; by default, the value itself.
         """
         if isinstance(value, dict):
-            held = {"spec": value["spec"]} if isinstance(value.get("spec"), dict) else {}
-            rest = {
-                key: self.resolve(inner, at + pointer(key))
-                for key, inner in value.items()
-                if key not in held
-            }
-            return {**held, **self._bounded(rest, at)} if held else self._bounded(rest, at)
+            own = {key: self.resolve(v, at + pointer(key)) for key, v in own_part(value).items()}
+            own = self._bounded(own, at)
+            return own if own is MISSING else {key: own.get(key, v) for key, v in value.items()}
         if isinstance(value, list | tuple):
             return self._bounded(
                 [self.resolve(v, at + pointer(i)) for i, v in enumerate(value)], at
@@ -225,7 +221,7 @@ def evaluate_params(
 def _names_inside(value: Any) -> Iterator[str]:
     """Yield the names that the expressions inside a JSON value read."""
     if isinstance(value, dict):
-        value = [inner for key, inner in value.items() if key != "spec"]
+        value = [*own_part(value).values()]
     if isinstance(value, list | tuple):
         for inner in value:
             yield from _names_inside(inner)

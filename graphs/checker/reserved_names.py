@@ -13,7 +13,7 @@ from typing import Any
 
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import pointer
-from ...specs.form import BUDGETS, AnyNode, RepeatNode, Spec, Use, UseNode
+from ...specs.form import BUDGETS, AnyNode, RepeatNode, Spec, Use, UseNode, own_part
 from .params import Report
 
 MODULE_WORDS = frozenset(
@@ -30,7 +30,7 @@ MODULE_WORDS = frozenset(
     """.split()  # noqa: SIM905 - one word per line would fill the page
 )
 """Public attributes of `torch.nn.Module`, listed so that the check does not need torch."""
-OWN_WORDS = frozenset({"begin", "read_prompt", "step", "tie", "training"})
+OWN_WORDS = frozenset({"begin", "read_prompt", "step", "tie", "training", "weights"})
 """Additional attributes of generated modules."""
 ARGUMENT_WORDS = frozenset(
     {"self", "capacity", "state", "position", "layer", "layer_state", "nn", "torch", "zip", "range"}
@@ -106,9 +106,8 @@ def _of_use(use: Use) -> Iterator[str]:
 def _expressions(value: Any) -> Iterator[str]:
     """Yield the expressions inside a JSON value."""
     if isinstance(value, dict):
-        for key, inner in value.items():
-            if key != "spec":
-                yield from _expressions(inner)
+        for inner in own_part(value).values():
+            yield from _expressions(inner)
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _expressions(inner)

@@ -41,12 +41,11 @@ from .ports import (
     report_unwired,
 )
 from .repeats import check_outputs, copies_selected, fit_repeat, read_count
+from .sharing import check_shared, with_shared
 from .wiring import order_nodes, report_unknown, report_unused
 
 MOST_TYPED = 4_000
 """Maximum number of typed nodes; a template counts once for each combination of port types."""
-_SHAPES_SHOWN = 8
-"""Maximum number of weights that a finding about their shapes lists."""
 TYPE_HELP = "a type is a kind and its axes, such as 'f[B S 512]' or 'ids:37000[B T]'"
 
 
@@ -108,7 +107,7 @@ def infer_scope(
     """
     absent = frozenset(absent)
     shares = {key: node.share for key, node in nodes.items() if isinstance(node, ShareNode)}
-    nodes = _with_shared(checker, nodes, at)
+    nodes = with_shared(checker, nodes, at)
     live = {key: _without(checker, absent, key, node, at) for key, node in nodes.items()}
     wanted, checker.wanted = checker.wanted, []
     order, live, guessed, cyclic = order_nodes(checker, live, inputs, at)
@@ -154,57 +153,9 @@ def infer_scope(
         names = {**dict.fromkeys(absent), **inputs}
         report_unused(checker, nodes, outputs, names, values, at)
     checker.wanted = wanted
-    _check_shared(checker, placed, at)
+    check_shared(checker, placed, at)
     known = {port: type_ for port, type_ in inputs.items() if type_ is not None}
     return Scope(name=name, inputs=known, outputs=ends, nodes=tuple(placed), doc=doc)
-
-
-def _with_shared(
-    checker: Checker, nodes: Mapping[str, AnyNode], at: str
-) -> dict[str, UseNode | RepeatNode]:
-    """Return the nodes of a scope, those that share a module as uses of its block."""
-    found: dict[str, UseNode | RepeatNode] = {}
-    owners = {key: node for key, node in nodes.items() if not isinstance(node, ShareNode)}
-    for key, node in nodes.items():
-        if not isinstance(node, ShareNode):
-            found[key] = node
-            continue
-        name, where = node.share, at + pointer("nodes", key, "share")
-        if name not in owners:
-            also = f"'{name}' shares the module of another node" if name in nodes else ""
-            checker.report(
-                code="N02",
-                at=where,
-                problem=also or f"there is no node '{name}' whose module could be shared",
-                help=did_you_mean(name, owners),
-                fix=respelled(where, name, owners),
-            )
-            name = nearest(name, owners) or next(iter(owners), "")
-        if name in owners:
-            found[key] = owners[name].model_copy(update={"in_": node.in_, "doc": node.doc})
-    return found
-
-
-def _check_shared(checker: Checker, nodes: Collection[Node], at: str) -> None:
-    """Report nodes that share a module whose weights have other shapes than they need."""
-    owners = {node.name: node for node in nodes if not node.shares}
-    for node in nodes:
-        if node.shares not in owners:
-            continue
-        needed, known = replace(node, shares="").weights(), owners[node.shares].weights()
-        if needed != known:
-            differ = [name for name in {**known, **needed} if known.get(name) != needed.get(name)]
-            checker.report(
-                code="W13",
-                at=at + pointer("nodes", node.name, "share"),
-                problem=f"'{node.name}' shares the module of '{node.shares}', but for its wires the"
-                " weights would have other shapes",
-                evidence=tuple(
-                    f"{name}  {[*known.get(name, ())]} and {[*needed.get(name, ())]}"
-                    for name in differ[:_SHAPES_SHOWN]
-                ),
-                help="wire values of the same widths and sizes",
-            )
 
 
 def _lacks_wires(checker: Checker, nodes: Mapping[str, UseNode | RepeatNode], at: str) -> bool:

@@ -161,6 +161,8 @@ Family = Literal[
     "linear",
     "recurrent",
     "convolution",
+    "loss",
+    "noise",
     "other",
 ]
 """The main purpose of a block; it decides the color of its box in diagrams."""

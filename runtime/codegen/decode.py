@@ -65,12 +65,12 @@ def begin_text(
             continue
         wires = {port: value for port, value in node.wires.items() if port not in ports}
         if not isinstance(node, RepeatNode):
-            call = _begin_call(f"self.{node.name}", wires, names)
+            call = _begin_call(f"self.{node.module}", wires, names)
         elif node.share:
-            begun = _begin_call(f"self.{node.name}", wires, names)
+            begun = _begin_call(f"self.{node.module}", wires, names)
             call = f"[{begun} for _ in range({node.repeat})]"
         else:
-            call = f"[{_begin_call('layer', wires, names)} for layer in self.{node.name}]"
+            call = f"[{_begin_call('layer', wires, names)} for layer in self.{node.module}]"
         states.append(f'"{node.name}": {call},')
     for value in saved_values(scope, moving, root=root):
         kept, place = names[value], _rows_of(scope, value, batches)
@@ -170,13 +170,13 @@ def _step_lines(node: Node, names: Mapping[str, str], ports: frozenset[str]) -> 
     """Yield the lines that run a node for the next positions."""
     pad = " " * 8
     if not node.steps:
-        text = call(f"self.{node.name}", node, names, node.wires)
+        text = call(f"self.{node.module}", node, names, node.wires)
         yield f"{pad}{targets(node, names)} = {text}"
         return
     wires = {port: value for port, value in node.wires.items() if port in ports}
     if not isinstance(node, RepeatNode):
         wires |= {"state": f'state["{node.name}"]', "position": "position"}
-        text = call(f"self.{node.name}.step", node, names, wires)
+        text = call(f"self.{node.module}.step", node, names, wires)
         yield f"{pad}{targets(node, names)} = {text}"
         return
     yield from loop_lines(node, names, wires, pad, step=True)

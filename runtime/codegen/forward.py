@@ -16,11 +16,11 @@ _MEANINGS = {"f": "vectors", "mask": "true at positions that may be attended"}
 """Meanings of kinds where that of `KINDS` would repeat the dtype."""
 
 
-def signature_line(scope: Scope, outputs: int, *, root: bool) -> str:
-    """Return the line `def forward(...)`, with annotations; two or more lines if it is long."""
+def signature_line(scope: Scope, outputs: int, *, root: bool, method: str = "forward") -> str:
+    """Return the line `def METHOD(...)`, with annotations; two or more lines if it is long."""
     gives = "dict[str, Tensor]" if root else "Tensor" if outputs == 1 else "tuple[Tensor, ...]"
     arguments = ", ".join(["self", *(f"{name}: Tensor" for name in scope.inputs)])
-    line = f"    def forward({arguments}) -> {gives}:"
+    line = f"    def {method}({arguments}) -> {gives}:"
     if len(line) <= WIDTH:
         return line
     return (
@@ -28,7 +28,7 @@ def signature_line(scope: Scope, outputs: int, *, root: bool) -> str:
             textwrap.wrap(
                 arguments,
                 WIDTH,
-                initial_indent="    def forward(\n        ",
+                initial_indent=f"    def {method}(\n        ",
                 subsequent_indent=" " * 8,
             )
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...graphs.ir.graph import BlockNode, Node, Scope
-from .forward import run_lines
+from .forward import WIDTH, run_lines, signature_line
 
 
 def weighing_first(scope: Scope) -> Sequence[Node]:
@@ -36,9 +36,8 @@ def weights_text(scope: Scope, names: Mapping[str, str]) -> list[str]:
     if not losses:
         return []
     needed = _needed(scope)
-    arguments = ", ".join(["self", *(f"{name}: Tensor" for name in scope.inputs)])
     lines = [
-        f"    def weights({arguments}) -> dict[str, Tensor]:",
+        signature_line(scope, 1, root=True, method="weights"),
         '        """Return the weight of each loss: the number of items that it sums over."""',
     ]
     for node in scope.nodes:
@@ -52,7 +51,10 @@ def weights_text(scope: Scope, names: Mapping[str, str]) -> list[str]:
             if port in node.wires
         )
         weights.append(f'"{output}": self.{node.module}.weight({given})')
-    return [*lines, f"        return {{{', '.join(weights)}}}"]
+    one_line = f"        return {{{', '.join(weights)}}}"
+    if len(one_line) <= WIDTH:
+        return [*lines, one_line]
+    return [*lines, "        return {", *(f"            {text}," for text in weights), "        }"]
 
 
 def _weighed(scope: Scope) -> dict[str, BlockNode]:

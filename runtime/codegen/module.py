@@ -229,11 +229,11 @@ def _constructor(
             made = _copies(node, inner[node.name])
         lines.append(f"        self.{node.name} = {made}")
     frozen = [node.name for node in owners if node.frozen]
-    lines += [f"        self.{name}.requires_grad_(False)" for name in frozen]
+    lines += [f"        self.{name}.requires_grad_(False).eval()" for name in frozen]
     if frozen:
         lines += [
             "",
-            "    def train(self, mode: bool = True):",
+            "    def train(self, mode: bool = True) -> nn.Module:",
             '        """Set the mode of all modules except the frozen ones."""',
             "        super().train(mode)",
             *(f"        self.{name}.eval()" for name in frozen),

@@ -134,6 +134,8 @@ def _nodes(
     """Yield every block node outside slots, its module, and its moving ports; templates once."""
     moving = moving_values(scope, moving_in)
     for node in scope.nodes:
+        if node.shares:
+            continue
         below: Any = getattr(module, node.name)
         ports = moving_ports(node, moving)
         if isinstance(node, BlockNode):

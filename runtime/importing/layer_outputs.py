@@ -71,7 +71,7 @@ def _stacks(
         (node.name, stack)
         for node in graph.root.nodes
         if isinstance(node, RepeatNode)
-        and isinstance(stack := getattr(ours, node.name), nn.ModuleList)
+        and isinstance(stack := getattr(ours, node.module), nn.ModuleList)
     ]
     found: list[tuple[str, nn.ModuleList]] = []
     for name, module in theirs.named_modules():

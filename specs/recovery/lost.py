@@ -13,9 +13,9 @@ _SECTIONS = {
     "axes": ("N05", "D01"),
     "params": ("E02", "W08"),
     "blocks": ("N01", "N03", "N07", "W08", "W03"),
-    "nodes": ("N02", "N07", "W08", "W03", "W04"),
+    "nodes": ("N02", "N07", "W08", "W03", "W04", "O01", "O04"),
     "inputs": ("N02", "N03", "D01", "W08"),
-    "outputs": ("W03", "W04", "N03"),
+    "outputs": ("W03", "W04", "N03", "O02", "O04"),
     "step": ("D01",),
 }
 """Part of a spec or template to the codes that its loss may cause."""
@@ -25,24 +25,24 @@ _ENTRIES = {
     "axes": ("N05",),
     "params": ("E02", "W08"),
     "blocks": ("W08", "W03"),
-    "nodes": ("W08", "W03", "W04"),
+    "nodes": ("W08", "W03", "W04", "O04"),
     "inputs": ("W08",),
-    "outputs": ("W03", "W04", "N03"),
+    "outputs": ("W03", "W04", "N03", "O02", "O04"),
 }
 """Part of a spec or template to the codes that the loss of one of its entries may cause."""
 _INSIDE = {
     "params": ("W08",),
     "fill": ("W05", "W08", "W03"),
-    "in": ("W01", "N03"),
+    "in": ("W01", "N03", "O04"),
     "carry": ("W10", "N03"),
     "collect": ("N03",),
 }
 """Key of a node to the codes that its loss may cause."""
 _NODE_KEYS = frozenset({"use", "block", "repeat", "share", "instead", "doc"})
 """Keys of a node whose loss has no consequences, because the checker knows that they are lost."""
-_UNKNOWN_KEY = ("W08", "W03", "W04", "W01", "W05", "W07", "W10", "P07")
+_UNKNOWN_KEY = ("W08", "W03", "W04", "W01", "W05", "W07", "W10", "P07", "O04")
 """Codes that an unknown key may cause, because it was meant to be a key that is missing."""
-_LOCAL = frozenset({"N02", "W03", "W04", "W01", "W05", "W10", "W07", "P07"})
+_LOCAL = frozenset({"N02", "W03", "W04", "W01", "W05", "W10", "W07", "P07", "O04"})
 """Codes that a loss can cause only in its own scope."""
 _OF_NODE = frozenset({"W01", "W05", "W10", "W07", "P07"})
 """Codes that a lost key of a node can cause only at that node."""

@@ -10,11 +10,11 @@ import pytest
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import analyse
 from weft.graphs.ir.value_type import KINDS
-from weft.specs.form import RepeatNode, Spec, Step, Template, UseNode
+from weft.specs.form import RepeatNode, ShareNode, Spec, Step, Template, UseNode
 from weft.specs.load import load
 
 ROOT = Path(__file__).parents[2]
-CODE = r"[SNEPWTDX]\d\d"
+CODE = r"[SNEPWTDOX]\d\d"
 ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 FORMAT = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
 FAULTS = json.loads((Path(__file__).parent / "faults.json").read_text(encoding="utf-8"))
@@ -34,7 +34,7 @@ def test_every_code_has_a_paragraph_and_a_fault_and_no_other_has() -> None:
 
     assert set(paragraphs) == used == {fault["code"] for fault in [*FAULTS, *WARNINGS]}
     assert len(paragraphs) == len(set(paragraphs))
-    assert [p[0] for p in paragraphs] == sorted((p[0] for p in paragraphs), key="SNEPWTDX".index)
+    assert [p[0] for p in paragraphs] == sorted((p[0] for p in paragraphs), key="SNEPWTDOX".index)
 
 
 def test_every_paragraph_has_cause_example_and_fix() -> None:
@@ -67,7 +67,7 @@ def test_every_complete_example_is_sound(example: str, tmp_path: Path) -> None:
     assert analyse(spec.form, registry(), spec.overrides)[1] == []
 
 
-@pytest.mark.parametrize("record", [Spec, Template, UseNode, RepeatNode, Step])
+@pytest.mark.parametrize("record", [Spec, Template, UseNode, RepeatNode, ShareNode, Step])
 def test_every_key_occurs_in_an_example(record: type[Spec]) -> None:
     """The page covers all keys."""
     text = "".join(example for _, example in EXAMPLES)
