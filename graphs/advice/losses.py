@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..ir.graph import Graph, RepeatNode, Scope
-from ..ir.traverse import scopes
+from ..ir.traverse import holds_model, scopes
 from .remark import Remark
 
 
@@ -14,7 +14,7 @@ def dropped_losses(graph: Graph) -> Iterator[Remark]:
 
     Training adds the losses among the outputs of the spec, such as the balance of experts.
     """
-    for scope in scopes(graph.root):
+    for scope in scopes(graph.root, models=False):
         yield from _in_scope(scope)
 
 
@@ -22,6 +22,8 @@ def _in_scope(scope: Scope) -> Iterator[Remark]:
     read = {value for node in scope.nodes for value in node.wires.values()}
     read |= {*scope.outputs.values()}
     for node in scope.nodes:
+        if holds_model(node):
+            continue  # training adds the losses of a model
         dropped = [
             port
             for port, type_ in node.outputs.items()

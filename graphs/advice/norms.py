@@ -16,7 +16,7 @@ def missing_norms(graph: Graph) -> Iterator[Remark]:
     Pre-norm layers add to their input, so that its magnitude grows with depth; a norm after the
     last layer is part of the architecture (Xiong et al. 2020, section 3.1).
     """
-    for scope in scopes(graph.root):
+    for scope in scopes(graph.root, models=False):
         yield from _in_scope(scope, outermost=scope is graph.root)
 
 

@@ -26,7 +26,7 @@ class Remark:
 
 def blocks(graph: Graph) -> Iterator[tuple[str, Part]]:
     """Yield every block of a graph with its JSON Pointer; those of a template once."""
-    for scope in scopes(graph.root):
+    for scope in scopes(graph.root, models=False):
         for node in scope.nodes:
             if isinstance(node, BlockNode):
                 yield from uses(node)

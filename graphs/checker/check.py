@@ -143,12 +143,12 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
         report_idle(checker)
     small = small and ties_fit(spec, root, report)
     check_ties(spec, root, checker, expand=small)
+    written = spec.model_copy(update={"params": {**spec.params, **values.written}})
     graph = Graph(
         name=spec.name,
         doc=spec.doc,
-        spec=self_contained(
-            spec.model_copy(update={"params": {**spec.params, **values.written}}), checker
-        ),
+        # After a mistake, a spec that holds itself could be written out without end.
+        spec=written if findings else self_contained(written, checker),
         source=source,
         params=params,
         root=root,

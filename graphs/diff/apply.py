@@ -13,11 +13,11 @@ from .renames import translated
 _KEYS = {
     "scope": (
         *("format", "name", "doc", "axes", "inputs", "outputs"),
-        *("blocks", "nodes", "tie", "step"),
+        *("blocks", "nodes", "init", "tie", "step", "deploy", "losses"),
     ),
     "node": (
         *("use", "params", "fill", "repeat", "block"),
-        *("carry", "collect", "share", "instead", "in"),
+        *("carry", "collect", "share", "instead", "frozen", "shares", "in"),
     ),
 }
 """Order of the keys in canonical forms."""
@@ -143,6 +143,9 @@ _MAKE: Mapping[str, Callable[[Json, Json], None]] = {
     "axis": lambda scope, change: _set(scope["axes"], change["name"], change),
     "tie": lambda scope, change: _set(scope, "tie", change),
     "step": lambda scope, change: _set(scope, "step", change),
+    "training": lambda scope, change: _set(
+        _record(scope, change) if "node" in change else scope, change["name"], change
+    ),
     "spec": lambda scope, change: _set(scope, change["name"], change),
 }
 """Kind of change to the function that applies it."""

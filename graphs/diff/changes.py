@@ -31,8 +31,13 @@ Kind = Literal[
     "axis",
     "tie",
     "step",
+    "training",
     "spec",
 ]
+_OF_TRAINING = ("deploy", "losses", "init")
+"""Keys of a spec that only training reads."""
+_OF_NODE = ("frozen", "shares")
+"""Keys of a node that say which weights it has, and whether they train."""
 SPEC_KEYS = ("format", "name", "doc")
 
 
@@ -63,7 +68,7 @@ class Change:
     also: tuple[str, ...] = ()
     """Paths of the same change at the other places of the template."""
     follows: bool = False
-    """Whether it only follows from renames."""
+    """Whether it only follows from renames, or from the change of a module that is shared."""
 
     def as_json(self) -> Json:
         """Return the change as plain data, without `from` or `to` if that value does not exist."""
@@ -127,6 +132,8 @@ def compare(old: Json, new: Json) -> Comparison:
         change = Change(kind="tie", path="", before=ties[0], after=ties[1], follows=follows)
         found.changes.append(change)
     found.changes += _changed("step", "", "", old.get("step", ABSENT), new.get("step", ABSENT))
+    for key in _OF_TRAINING:
+        found.changes += _changed("training", "", key, old.get(key, ABSENT), new.get(key, ABSENT))
     return found
 
 
@@ -204,7 +211,9 @@ def _compare_scopes(found: Comparison, pair: Pair, place: str) -> None:
         found.changes += _changed("input", name=name, before=before, after=after, **at)
     nodes_now, inputs_now = ({was: name for name, was in each.items()} for each in (names, ports))
     now = nodes_now, inputs_now
-    for name, node in in_order(old, new, names):
+    # A node that shares a module comes after its owner, whose changes it repeats.
+    ordered = in_order(old, new, names)
+    for name, node in sorted(ordered, key=lambda pair: "shares" in new["nodes"].get(pair[0], ())):
         _compare_nodes(found, pair, place, name, node, now)
     for name, before, after in _both(old["outputs"], new["outputs"]):
         moved = before if before is ABSENT else translated(before, *now)
@@ -236,7 +245,14 @@ def _compare_nodes(
         return
     if was != name:
         found.changes.append(Change(kind="renamed", before=was, after=name, **at))
+    count = len(found.changes)
     _compare_records(found, old, new, at)
+    if "shares" in old and "shares" in new:
+        repeated = [replace(change, follows=True) for change in found.changes[count:]]
+        found.changes[count:] = repeated
+    for key in _OF_NODE:
+        before, after = old.get(key, ABSENT), new.get(key, ABSENT)
+        found.changes += _changed("training", name=key, before=before, after=after, **at)
     for port, before, after in _both(old.get("in", {}), new.get("in", {})):
         moved = before if before is ABSENT else translated(before, *now)
         if not same(moved, after):

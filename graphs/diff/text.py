@@ -134,7 +134,7 @@ def describe(change: Change) -> Iterator[tuple[str, str]]:
 def _valued(change: Change) -> Iterator[tuple[str, str]]:
     """Yield the lines for one value: a param, a port, an axis, or a key of a repeat."""
     before, after = change.before, change.after
-    inner = change.kind in ("param", "repeat")
+    inner = change.kind in ("param", "repeat", "training")
     name = change.name if inner else f"{change.kind} {change.name}"
     if (change.kind, change.name) == ("repeat", "repeat"):
         name = "copies"

@@ -81,7 +81,10 @@ class _Uniter:
 
     def __init__(self, old: Graph, new: Graph, difference: Diff) -> None:
         self.graphs: dict[Side, Graph] = {"old": old, "new": new}
-        self.forms: dict[Side, Json] = {"old": canonical(old), "new": canonical(new)}
+        self.forms: dict[Side, Json] = {
+            "old": canonical(old, models="templates"),
+            "new": canonical(new, models="templates"),
+        }
         self.changes: dict[tuple[tuple[str, str], str], list[Change]] = defaultdict(list)
         self.every = [change for change in difference.changes if not change.follows]
         for change in self.every:

@@ -112,6 +112,7 @@ def _line(visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int]) -> Li
         total = each * visit.sets
         if isinstance(part, Part):
             params, shown = part.params.model_dump(), _shown_params(part)
+            shown = f"{shown} frozen".lstrip() if visit.kind == "name" and node.frozen else shown
             weights = dict(part.block.weights(part.arguments)) if visit.sets else {}
     elif visit.kind == "index" and visit.body is not None:
         use, inputs, outputs = visit.body.name, visit.body.inputs, visit.body.gives()
@@ -122,6 +123,7 @@ def _line(visit: Visit, scope: Scope, depth: int, tied: Mapping[str, int]) -> Li
     else:
         use = visit.body.name if visit.body is not None else ""
         use = f"shares {node.shares}" if node.shares else use
+        shown = "frozen" if node.frozen else ""
         inputs = {port: scope.type_of(value) for port, value in node.wires.items()}
         outputs = node.outputs
         total = node.parameters() * visit.sets

@@ -235,17 +235,28 @@ def uses(node: BlockNode) -> Iterator[tuple[str, Part]]:
             yield node.at + below.replace("/", "/fill/"), filling
 
 
-def scopes(root: Scope) -> Iterator[Scope]:
-    """Yield a scope and every distinct scope below it, each once however often it is used."""
+def scopes(root: Scope, *, models: bool = True) -> Iterator[Scope]:
+    """Yield a scope and every distinct scope below it, each once however often it is used.
+
+    Args:
+        root: the root of a graph, or the inside of a template.
+        models: whether to enter the models that params hold, whose places are in their own specs.
+    """
     waiting, seen = [root], {id(root)}
     while waiting:
         scope = waiting.pop()
         yield scope
-        inside = [body for node in scope.nodes for _, body, _ in node.insides()]
+        nodes = [node for node in scope.nodes if models or not holds_model(node)]
+        inside = [body for node in nodes for _, body, _ in node.insides()]
         for body in reversed(inside):
             if id(body) not in seen:
                 seen.add(id(body))
                 waiting.append(body)
+
+
+def holds_model(node: Node) -> bool:
+    """Return whether a node contains a model of its own, which a param holds."""
+    return isinstance(node, TemplateNode) and node.model is not None
 
 
 def position_limits(graph: Graph) -> list[int]:

@@ -125,11 +125,10 @@ def _is_current(module: ModuleType, graph: Graph) -> bool:
     A notebook may define a block again; the module of the old block stays with its models.
     """
     old: Program = vars(module)["__program__"]
-    if len(old.graph.blocks) != len(graph.blocks):
+    before, now = _added_blocks(old.graph), _added_blocks(graph)
+    if len(before) != len(now) or any(a is not b for a, b in zip(before, now, strict=True)):
         return False
-    if any(a is not b for a, b in zip(old.graph.blocks, graph.blocks, strict=True)):
-        return False
-    return not graph.blocks or all(
+    return not now or all(
         getattr(importlib.import_module(path), name) is vars(module)[local]
         for path, name, local in old.imports
     )
@@ -153,9 +152,14 @@ class Recipe:
 def recipe_of(graph: Graph) -> Recipe:
     """Return the recipe of a graph."""
     text = graph.spec.model_dump_json(by_alias=True, exclude_unset=True)
+    return Recipe(text, _added_blocks(graph))
+
+
+def _added_blocks(graph: Graph) -> tuple[BlockType, ...]:
+    """Return the block types that a graph uses besides the registered ones."""
     parts = [visit.part for visit in visits(graph.root)] if graph.blocks else []
     used = {part.key for part in parts if isinstance(part, Part)}
-    return Recipe(text, tuple(block for block in graph.blocks if block.key in used))
+    return tuple(block for block in graph.blocks if block.key in used)
 
 
 @dataclass(frozen=True, slots=True)

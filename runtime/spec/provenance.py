@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from ...graphs.ir.canonical import canonical
-from ...graphs.ir.graph import BlockNode, Filling, Graph, Node, Part, Scope, TemplatePart
+from ...graphs.ir.graph import (
+    BlockNode,
+    Filling,
+    Graph,
+    Node,
+    Part,
+    Scope,
+    TemplateNode,
+    TemplatePart,
+)
+from ...graphs.ir.traverse import holds_model
 from ...specs.copies import selected_copies
 from ...specs.expressions import ExpressionError, is_expression, names_in, words_in
 from ...specs.findings import pointer
@@ -92,7 +102,7 @@ class _Tracer:
             self._record(f"{here}/outputs", template["outputs"], f"{at}/outputs")
             self._scope(here, template["nodes"], templates[name])
         self._scope("", full["nodes"], graph.root)
-        for key in ("tie", "step"):
+        for key in ("tie", "step", "deploy", "losses"):
             if key in full:
                 self._record(pointer(key), full[key], pointer(key))
 
@@ -102,8 +112,12 @@ class _Tracer:
             self._node(here + pointer("nodes", name), full, placed[name])
 
     def _node(self, here: str, full: Mapping[str, Any], node: Node) -> None:
-        if isinstance(node, BlockNode):
+        if isinstance(node, BlockNode) and not node.shares:
             self._part(here, full, node.part, node.at)
+        elif isinstance(node, TemplateNode) and node.model is not None and not node.shares:
+            self._leaf(f"{here}/use", full["use"], f"{node.at}/use")
+            home = self._home(self._raw(f"{node.at}/use"))
+            self._leaf(pointer("params", full["use"][1:], "spec"), node.model.name, f"{home}/spec")
         else:
             for key, value in full.items():
                 if key == "instead":
@@ -240,6 +254,8 @@ def _name_templates(
 
 def _inside(written: Mapping[str, Any], node: Node) -> Iterator[tuple[str, Scope]]:
     """Yield name and scope of each template that a node of the full form uses."""
+    if node.shares or holds_model(node):
+        return
     if isinstance(node, BlockNode):
         yield from _in_slots(written, node.part)
     else:

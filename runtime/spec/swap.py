@@ -178,6 +178,11 @@ def _changes(
         if is_repeat(record):
             help_ = f"select a node inside it, such as '{path}.*.NAME'"
             raise InputError(f"'{path}' is a repeat, not a block", help=help_)
+        if "use" not in record:
+            raise InputError(
+                f"'{path}' shares the module of '{record['share']}'",
+                help=f"select '{record['share']}'",
+            )
         at = pointer(*(("blocks", scope) if scope else ()), *site)
         lost = [
             f"params.{name}"

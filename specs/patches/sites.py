@@ -229,8 +229,8 @@ class Walk:
     def _runs(self, name: str, node: Mapping[str, Any], state: State, path: str) -> Iterator[Run]:
         """Yield the runs of a node's templates, starting with those of the most copies."""
         if not is_repeat(node):
-            if node["use"] in self._open:
-                used = node["use"]
+            used = node.get("use")  # a node that shares a module has none
+            if used in self._open:
                 yield Run(0, None, used, self._enter(used, state, f"{path}.", name))
             return
         shared = node.get("share") is True
