@@ -137,6 +137,8 @@ class Template(Record):
     outputs: Annotated[dict[Name, str], Field(min_length=1)]
     """Port to the value that it outputs."""
     nodes: dict[Name, Node]
+    tie: tuple[tuple[str, ...], ...] = ()
+    """Groups of parameter paths below the template that share one tensor in each of its copies."""
     doc: str = ""
 
 

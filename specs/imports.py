@@ -27,6 +27,8 @@ Reported = list[tuple[str, list[Finding], Any]]
 """Pointer of each entry that cannot be imported, the findings about it, and the entry."""
 
 _KEYS = ("spec", "params", "doc")
+_KEPT = ("inputs", "outputs", "nodes", "tie")
+"""Keys of a spec that a template has too."""
 _KIND = re.compile(r"\s*[a-z]+")
 
 
@@ -136,7 +138,7 @@ def _form_findings(name: str, entry: Mapping[str, Any], source: str) -> list[Fin
 def _misfits(name: str, entry: Mapping[str, Any], base: Json, source: str) -> list[Finding]:
     """Return the reasons why a spec cannot be imported as this template."""
     at, known = pointer("blocks", name), base.get("params", {})
-    found = [
+    return [
         Finding(
             code="P04",
             at=at + pointer("params", key),
@@ -148,17 +150,6 @@ def _misfits(name: str, entry: Mapping[str, Any], base: Json, source: str) -> li
         for key in entry.get("params", {})
         if key not in known
     ]
-    if base.get("tie"):
-        found.append(
-            Finding(
-                code="W12",
-                at=at + pointer("spec"),
-                problem=f"'{entry['spec']}' ties parameters, so it cannot be a template",
-                help="import a spec without 'tie', and tie where the template is used",
-                source=source,
-            )
-        )
-    return found
 
 
 def _name_collisions(
@@ -202,7 +193,7 @@ def _add(
         taken,
     )
     place = merged.of(("blocks", name))
-    template: Json = {key: inner[key] for key in ("inputs", "outputs", "nodes") if key in inner}
+    template: Json = {key: inner[key] for key in _KEPT if key in inner}
     doc = entry.get("doc") or inner.get("doc", "")
     full["blocks"][name] = _template(template | ({"doc": doc} if doc else {}), names)
     merged.at(("blocks",)).inner[name] = places.copied(())

@@ -9,7 +9,7 @@ from ...specs.findings import did_you_mean, pointer, renamed, respelled
 from ...specs.form import Spec
 from ...specs.held import inlined
 from ..ir.graph import Graph, Node, Scope, TemplateNode
-from ..ir.traverse import Visit, scopes, visits
+from ..ir.traverse import in_model, scopes, visits
 from .params import MISSING, Report, Values
 from .ports import Checker
 
@@ -33,7 +33,7 @@ def ties_of_models(root: Scope) -> tuple[tuple[str, ...], ...]:
     return tuple(
         tuple(f"{visit.module}.{path}" for path in group)
         for visit in visits(root, "weights")
-        if visit.kind == "name" and not _in_model(visit)
+        if visit.kind == "name" and not in_model(visit)
         for group in _ties(visit.node)
     )
 
@@ -51,16 +51,6 @@ def _ties(node: Node) -> tuple[tuple[str, ...], ...]:
 def model_of(node: Node) -> Graph | None:
     """Return the model that a node contains, or None."""
     return node.model if isinstance(node, TemplateNode) else None
-
-
-def _in_model(visit: Visit) -> bool:
-    """Return whether a visit is inside a model."""
-    around = visit.parent
-    while around is not None:
-        if model_of(around.node):
-            return True
-        around = around.parent
-    return False
 
 
 def deployed(spec: Spec, root: Scope) -> str | None:

@@ -385,16 +385,8 @@ def _typed_template(
     if not _few_enough(checker, name, len(template.nodes)):
         return None
     checker.inside.append(name)
-    body = infer_scope(
-        checker,
-        name,
-        template.nodes,
-        template.outputs,
-        types,
-        own,
-        doc=template.doc,
-        absent=absent,
-    )
+    nodes, outputs, doc = template.nodes, template.outputs, template.doc
+    body = infer_scope(checker, name, nodes, outputs, types, own, doc=doc, absent=absent)
     checker.inside.pop()
-    checker.typed[key] = body
+    checker.typed[key] = body = replace(body, ties=template.tie)
     return body

@@ -11,7 +11,7 @@ from ...specs.findings import did_you_mean, nearest, pointer, respelled
 from ...specs.form import Spec
 from ...specs.recovery.lost import scope_of
 from ..ir.graph import BlockNode, Graph, RepeatNode, Scope
-from ..ir.traverse import uses
+from ..ir.traverse import in_model, scopes, uses, visits
 from .params import Report
 from .ports import Checker
 
@@ -21,17 +21,19 @@ MOST_TIED = 10_000
 """Maximum number of paths in all groups, with `*` expanded to every copy."""
 _SHAPES_SHOWN = 8
 """Maximum number of parameters that a finding about their shapes lists."""
+Groups = tuple[tuple[str, ...], ...]
+"""Groups of paths of parameters that share one tensor."""
 EACH = "*"
 """In a path, stands for the number of every copy of a repeat."""
 
 
-def written_out(spec: Spec, root: Scope, *, expand: bool = True) -> tuple[tuple[str, ...], ...]:
+def written_out(spec: Spec, root: Scope, *, expand: bool = True) -> Groups:
     """Return the groups of tied parameters, with `*` expanded to every copy.
 
     Args:
         spec: the spec as written, with valid ties.
         root: its scope.
-        expand: whether to expand `*`; there may be too many copies.
+        expand: whether to expand `*` and the ties of templates; there may be too many copies.
     """
     seen = set[str]()
     groups = []
@@ -39,7 +41,38 @@ def written_out(spec: Spec, root: Scope, *, expand: bool = True) -> tuple[tuple[
         written = [copy for path in group for copy in (_copies(root, path) if expand else (path,))]
         groups.append(tuple(path for path in dict.fromkeys(written) if path not in seen))
         seen.update(written)
-    return tuple(group for group in groups if len(group) > 1)
+    own = tuple(group for group in groups if len(group) > 1)
+    inner = tuple(group for _, group in _of_templates(root)) if expand else ()
+    return _united((*own, *inner)) if inner else own
+
+
+def _of_templates(root: Scope) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the ties of each copy of the templates in a graph: template, and paths in the graph."""
+    if not any(body.ties for body in scopes(root, models=False)):
+        return
+    for visit in visits(root, "weights"):
+        body, node = visit.body, visit.node
+        around = isinstance(node, RepeatNode) and not node.share and visit.kind == "name"
+        if body is None or around or in_model(visit):
+            continue
+        for group in body.ties:
+            paths = [path for each in group for path in _copies(body, each)]
+            yield body.name, tuple(f"{visit.module}.{path}" for path in dict.fromkeys(paths))
+
+
+def _united(groups: Groups) -> Groups:
+    """Return groups without common members: those that share one are joined."""
+    home: dict[str, list[str]] = {}
+    for group in groups:
+        known = list({id(home[path]): home[path] for path in group if path in home}.values())
+        into = known[0] if known else []
+        for other in known[1:]:
+            into += other
+            home |= dict.fromkeys(other, into)
+        into += [path for path in group if path not in home]
+        home |= dict.fromkeys(group, into)
+    joined = {id(group): group for group in home.values()}.values()
+    return tuple(tuple(group) for group in joined if len(group) > 1)
 
 
 def ties_fit(spec: Spec, root: Scope, report: Report) -> bool:
@@ -54,6 +87,16 @@ def ties_fit(spec: Spec, root: Scope, report: Report) -> bool:
                 at=pointer("tie", index),
                 problem=f"the ties of the spec name more than {MOST_TIED:,} parameters",
                 help="share the weights of copies by '\"share\": true' instead of '*'",
+            )
+            return False
+    for name, group in _of_templates(root):
+        count += len(group)
+        if count > MOST_TIED:
+            report(
+                code="P06",
+                at=pointer("blocks", name, "tie"),
+                problem=f"the ties of the spec name more than {MOST_TIED:,} parameters",
+                help="use the template in fewer copies, or tie fewer parameters",
             )
             return False
     return True
@@ -83,11 +126,21 @@ def check_ties(spec: Spec, root: Scope, checker: Checker, *, expand: bool = True
         checker: the state of the check.
         expand: whether to check paths with `*`; there may be too many copies.
     """
+    _check_groups(spec.tie, root, checker, "", expand=expand)
+    for (name, *_), body in list(checker.typed.items()):
+        if body is not None and body.ties:
+            _check_groups(body.ties, body, checker, pointer("blocks", name), expand=expand)
+
+
+def _check_groups(
+    groups: Groups, root: Scope, checker: Checker, home: str, *, expand: bool
+) -> None:
+    """Check the ties of one scope, of which `home` is the JSON Pointer."""
     report, doubts = checker.report, _Doubts.of(checker)
     seen: set[str] = set()
     known: Mapping[str, object] | None = None
-    for index, group in enumerate(spec.tie):
-        at = pointer("tie", index)
+    for index, group in enumerate(groups):
+        at = home + pointer("tie", index)
         members = [
             (place, copy)
             for place, path in enumerate(group)
@@ -118,7 +171,7 @@ def check_ties(spec: Spec, root: Scope, checker: Checker, *, expand: bool = True
         for place, path in members:
             here = at + pointer(place)
             shape = root.shape_of(path)
-            certain = _is_certain(root, path, doubts)
+            certain = _is_certain(root, path, doubts, home)
             if shape is not None:
                 shapes |= {path: shape} if certain else {}
             elif certain and place not in unknown:

@@ -283,6 +283,8 @@ class Scope:
     nodes: tuple[Node, ...] = field(repr=False)
     """In topological order."""
     doc: str = ""
+    ties: tuple[tuple[str, ...], ...] = ()
+    """Of a template: groups of paths below it that share one tensor, as written."""
     _types: Mapping[str, ValueType] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -259,6 +259,16 @@ def holds_model(node: Node) -> bool:
     return isinstance(node, TemplateNode) and node.model is not None
 
 
+def in_model(visit: Visit) -> bool:
+    """Return whether a visit is inside a model that a param holds."""
+    around = visit.parent
+    while around is not None:
+        if holds_model(around.node):
+            return True
+        around = around.parent
+    return False
+
+
 def position_limits(graph: Graph) -> list[int]:
     """Return the maximum sequence length of each block that has one."""
     limits = (part.block.max_length(part.arguments) for _, _, part in owned_parts(graph.root))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 from weft.blocks.registry import registry
+from weft import check as check_file
 from weft.graphs.checker.check import check
+from weft.graphs.ir.canonical import canonical, fingerprint
 from weft.graphs.ir.graph import Graph
 from weft.runtime.codegen.build import build
 from weft.specs.findings import SpecError
 from weft.specs.form import BUDGETS
-from weft.specs.load import load
+from weft.specs.load import load, loaded
 
 ENCODER: dict[str, Any] = {
     "format": 2,
@@ -249,3 +252,87 @@ def test_an_imported_copy_may_be_another_template(folder: Path) -> None:
 
     assert form.blocks["tower"].nodes["stack"].instead == {"1": "tower__other"}
     assert graph_of(folder / "two.json").weights()
+
+
+TIED: dict[str, Any] = {
+    "format": 2,
+    "name": "tied",
+    "params": {"d": 8, "layers": 2},
+    "axes": {"B": "batch", "T": "time"},
+    "inputs": {"x": "f[B T d]"},
+    "outputs": {"y": "up.y"},
+    "blocks": {
+        "pair": {
+            "inputs": {"x": "f[B T d]"},
+            "outputs": {"x": "two.y"},
+            "nodes": {
+                "one": {"use": "linear@1", "in": {"x": "x"}, "params": {"d_out": "=d"}},
+                "two": {"use": "linear@1", "in": {"x": "one.y"}, "params": {"d_out": "=d"}},
+            },
+            "tie": [["one.weight", "two.weight"]],
+        }
+    },
+    "nodes": {
+        "stack": {"repeat": "=layers", "block": "pair", "carry": ["x"], "in": {"x": "x"}},
+        "down": {"use": "linear@1", "in": {"x": "stack.x"}, "params": {"d_out": "=d"}},
+        "up": {"use": "linear@1", "in": {"x": "down.y"}, "params": {"d_out": "=d"}},
+    },
+    "tie": [["down.weight", "up.weight"], ["stack.*.one.bias"]],
+}
+PAIR = {
+    "format": 2,
+    "name": "pair",
+    "axes": {"B": "batch", "T": "time"},
+    "inputs": {"x": "f[B T 8]"},
+    "outputs": {"y": "right.y"},
+    "blocks": {"tower": {"spec": "tied", "params": {"d": 8}}},
+    "nodes": {
+        "left": {"use": "tower", "in": {"x": "x"}},
+        "right": {"use": "tower", "in": {"x": "left.y"}},
+    },
+    "tie": [["left.up.weight", "right.up.weight"]],
+}
+
+
+def test_ties_of_an_imported_spec_hold_in_every_copy(tmp_path: Path) -> None:
+    """Those of its templates too; a group of the importing spec that shares a member joins two."""
+    for spec in (TIED, PAIR):
+        (tmp_path / f"{spec['name']}.json").write_text(json.dumps(spec), encoding="utf-8")
+    graph = graph_of(tmp_path / "pair.json")
+    model: Any = build(graph)
+
+    ends = ("left.up.weight", "right.up.weight", "left.down.weight", "right.down.weight")
+    pairs = {
+        (f"{side}.stack.{copy}.one.weight", f"{side}.stack.{copy}.two.weight")
+        for side in ("left", "right")
+        for copy in range(2)
+    }
+    biases = {
+        (f"{side}.stack.0.one.bias", f"{side}.stack.1.one.bias") for side in ("left", "right")
+    }
+    assert {frozenset(group) for group in graph.ties} == {
+        *map(frozenset, [ends]),
+        *map(frozenset, pairs),
+        *map(frozenset, biases),
+    }
+    tower = 8 * 8 + 2 * 8 + 2 * 8 * 8 + 2 * 8 + 8
+    assert graph.parameters() == 2 * tower - 8 * 8
+    assert sum(one.numel() for one in model.parameters()) == graph.parameters()
+    assert model.left.down.weight is model.right.up.weight
+
+    again = check(loaded(canonical(graph)).form, registry(), checked=True)
+    assert fingerprint(again) == fingerprint(graph)
+
+
+def test_a_wrong_tie_of_a_template_is_reported_in_its_spec(tmp_path: Path) -> None:
+    """Once, however often the template is used."""
+    wrong = copy.deepcopy(TIED)
+    wrong["blocks"]["pair"]["tie"] = [["one.weight", "too.weight"]]
+    for spec in (wrong, PAIR):
+        (tmp_path / f"{spec['name']}.json").write_text(json.dumps(spec), encoding="utf-8")
+
+    [found] = check_file(tmp_path / "pair.json")
+
+    assert (found.code, found.at) == ("N07", "/blocks/pair/tie/0/1")
+    assert found.source == str(tmp_path / "tied.json")
+    assert found.help == "did you mean 'two.weight'?"
