@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from weft.blocks.registry import registry
 from weft import check as check_file
+from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.canonical import canonical, fingerprint
 from weft.graphs.ir.graph import Graph

@@ -11,7 +11,6 @@ import pytest
 from weft.blocks.registry import registry
 from weft.graphs.advice.advise import advise
 from weft.graphs.checker.check import analyse, check
-from weft.graphs.checker.objective import auxiliary_losses
 from weft.graphs.diff.apply import apply
 from weft.graphs.diff.diff import diff
 from weft.graphs.ir.canonical import canonical, fingerprint
@@ -257,7 +256,7 @@ def test_the_losses_of_a_model_need_no_wire(folder: Path) -> None:
 
     graph = graph_of(spec, folder)
 
-    assert auxiliary_losses(graph) == [("model", "balance")]
+    assert graph.root.unwired_losses() == ["model.balance"]
     assert advise(graph) == []
 
 
