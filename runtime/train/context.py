@@ -123,6 +123,8 @@ class TrainingContext:
     """Opens the trackers of the run, given the update that it starts from."""
     freeze: tuple[str, ...] = ()
     """Selections of parts whose weights do not train."""
+    train: tuple[str, ...] = ()
+    """Patterns of weights in these parts that train nevertheless."""
     weights: Mapping[str, Path] = field(default_factory=dict)
     """Node of an objective to the checkpoint that has the weights of its model."""
 

@@ -151,6 +151,7 @@ def objective_context(
             listener.log,
         ),
         freeze=run.freeze,
+        train=run.train,
         weights=weights_of_nodes(graph, folders),
     )
 

@@ -62,6 +62,9 @@ class ObjectiveRun(BaseRun):
     of experts."""
     freeze: tuple[str, ...] = ()
     """Parts whose weights do not train, as selections such as `model.encoder.*`."""
+    train: tuple[str, ...] = ()
+    """Weights inside parts of `freeze` that train nevertheless, as patterns of their paths, such as
+    `*.lora_?`."""
     evaluate: Evaluation = Evaluation()
     predict: AnyPredictor | None = None
     """How the trained model answers, such as `{"type": "beam", "beam": 4}`; metrics of predictions
@@ -95,6 +98,9 @@ class ObjectiveRun(BaseRun):
             ValueError: a tokenizer, a column or a predictor is missing or has no effect.
         """
         refuse_unused(self.data, self.tokenizers)
+        if self.train and not self.freeze:
+            msg = "'train' has no effect without 'freeze': all weights train"
+            raise SettingError(msg, "train", help_="remove it, or freeze parts")
         if self.answers is not None and self.answers not in self.data.columns:
             msg = f"there is no column '{self.answers}'"
             raise SettingError(msg, "answers", help_=did_you_mean(self.answers, self.data.columns))
