@@ -129,6 +129,31 @@ Node = Annotated[
 ]
 
 
+class Init(Record):
+    """A rule that changes the initial weights of some parameters; it has exactly one action."""
+
+    select: str
+    """The nodes or blocks, in the notation of patches, such as `decoder.*.feed_forward/f`."""
+    weights: str = "*"
+    """Only their parameters of this name, such as `weight`; `*` stands for any text."""
+    scale: Any = None
+    """Action: multiplies the weights that the block or an earlier rule has set."""
+    normal: Any = None
+    """Action: a normal distribution with mean 0 and this standard deviation."""
+    uniform: Any = None
+    """Action: a uniform distribution from minus this number to this number."""
+    constant: Any = None
+    """Action: this number everywhere."""
+    zeros: Any = None
+    """Action, if true: 0 everywhere."""
+
+
+INIT_ACTIONS = ("scale", "normal", "uniform", "constant", "zeros")
+"""The keys of a rule that say what it does."""
+Rules = Annotated[tuple[Init, ...], Field(max_length=64)]
+"""Rules for initial weights, applied in order; those of a template before those around it."""
+
+
 class Template(Record):
     """A local block: nodes with declared input and output ports."""
 
@@ -139,6 +164,8 @@ class Template(Record):
     nodes: dict[Name, Node]
     tie: tuple[tuple[str, ...], ...] = ()
     """Groups of parameter paths below the template that share one tensor in each of its copies."""
+    init: Rules = ()
+    """Initial weights of parameters below the template, in each of its copies."""
     doc: str = ""
 
 
@@ -171,6 +198,8 @@ class Spec(Record):
     nodes: dict[Name, Node]
     tie: tuple[tuple[str, ...], ...] = ()
     """Groups of parameter paths that share one tensor."""
+    init: Rules = ()
+    """Initial weights of selected parameters, instead of those of their blocks."""
     allow: tuple[str, ...] = ()
     """Codes of warnings that do not apply, because what they report is meant."""
     step: Step | None = None

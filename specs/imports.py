@@ -27,7 +27,7 @@ Reported = list[tuple[str, list[Finding], Any]]
 """Pointer of each entry that cannot be imported, the findings about it, and the entry."""
 
 _KEYS = ("spec", "params", "doc")
-_KEPT = ("inputs", "outputs", "nodes", "tie")
+_KEPT = ("inputs", "outputs", "nodes", "tie", "init")
 """Keys of a spec that a template has too."""
 _KIND = re.compile(r"\s*[a-z]+")
 
@@ -276,7 +276,8 @@ def _template(template: Json, names: _Names) -> Json:
     """Return a template with its names replaced."""
     inputs = {key: _type(text, names) for key, text in template.get("inputs", {}).items()}
     nodes = {key: _node(node, names) for key, node in template.get("nodes", {}).items()}
-    return {**template, "inputs": inputs, "nodes": nodes}
+    init = {key: _expressions(template[key], names) for key in ("init",) if key in template}
+    return {**template, "inputs": inputs, "nodes": nodes, **init}
 
 
 def _node(node: Json, names: _Names) -> Json:

@@ -27,6 +27,7 @@ from ..ir.value_type import ValueType, free_names, same_type, settled
 from .block_params import check_choice
 from .decodability import Obstacle, find_obstacles
 from .idle_params import report_idle
+from .initial import resolved_rules
 from .limits import check_budgets, stand_ins, unused_templates, within_limits
 from .objective import (
     check_objective,
@@ -130,6 +131,7 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
         infer_template,
         stand_ins=stand_ins(spec),
         lost=lost,
+        small=small,
         source=source,
         analyse=analyse,
         adopt=findings.append,
@@ -137,6 +139,7 @@ def _analyse(spec: Spec, overrides: Mapping[str, Any], state: _State) -> Graph |
     )
     inputs = _inputs(checker, spec)
     root = infer_scope(checker, spec.name, spec.nodes, spec.outputs, inputs, "", doc=spec.doc)
+    root = replace(root, init=resolved_rules(checker, spec.init, root, ""))
     _check_output_types(checker, spec, root)
     _check_unused(checker, spec)
     if not checked:

@@ -83,6 +83,8 @@ class Checker:
     """The parts of the spec that could not be read."""
     idle_params: dict[str, dict[str, object]] = field(default_factory=dict)
     """Pointers of params that have no effect in one use of their scope, to the finding."""
+    small: bool = True
+    """Whether the spec has few enough nodes to list all copies."""
     source: str = ""
     """File of the spec, next to which held specs are searched."""
     analyse: Callable[..., tuple[Graph | None, list[Finding]]] = field(default=_no_models)

@@ -26,6 +26,7 @@ from ..ir.value_type import (
 )
 from .block_params import refuse_params, template_named
 from .blocks import infer_part
+from .initial import resolved_rules
 from .limits import DEEPEST
 from .models import infer_model, model_named
 from .params import MISSING
@@ -388,5 +389,6 @@ def _typed_template(
     nodes, outputs, doc = template.nodes, template.outputs, template.doc
     body = infer_scope(checker, name, nodes, outputs, types, own, doc=doc, absent=absent)
     checker.inside.pop()
-    checker.typed[key] = body = replace(body, ties=template.tie)
+    init = resolved_rules(checker, template.init, body, own)
+    checker.typed[key] = body = replace(body, ties=template.tie, init=init)
     return body

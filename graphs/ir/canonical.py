@@ -46,6 +46,7 @@ def canonical(graph: Graph, *, models: Literal["params", "templates"] = "params"
     scopes = {writer.names[id(body)]: body for body in writer.bodies}
     full["blocks"] = {name: writer.template(scope) for name, scope in sorted(scopes.items())}
     full["nodes"] = writer.nodes(graph.root)
+    full["init"] = _init(graph.root)
     full["tie"] = [
         list(group) for group in graph.ties if not group[0].startswith(writer.inside or "/")
     ]
@@ -111,10 +112,12 @@ class _Writer:
         return _model(node) if self.hold else None
 
     def template(self, scope: Scope) -> Json:
+        init = _init(scope)
         return {
             "inputs": {name: str(type_) for name, type_ in sorted(scope.inputs.items())},
             "outputs": dict(sorted(scope.outputs.items())),
             "nodes": self.nodes(scope),
+            **({"init": init} if init else {}),
         }
 
     def nodes(self, scope: Scope) -> Json:
@@ -156,6 +159,18 @@ class _Writer:
             fill = {slot: self.part(inner) for slot, inner in sorted(part.fill.items())}
             written["fill"] = fill
         return written
+
+
+def _init(scope: Scope) -> list[Json]:
+    """Return the rules for initial weights of a scope, in order."""
+    return [
+        {
+            "select": rule.select,
+            "weights": rule.weights,
+            rule.action: True if rule.action == "zeros" else rule.value,
+        }
+        for rule in scope.init
+    ]
 
 
 def _word(body: Scope | Graph) -> str:

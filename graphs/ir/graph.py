@@ -273,6 +273,20 @@ Node = BlockNode | TemplateNode | RepeatNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InitRule:
+    """A rule for the initial weights of some parameters of a scope."""
+
+    select: str
+    weights: str
+    """Pattern of the names of the parameters."""
+    action: str
+    """`scale`, `normal`, `uniform`, `constant` or `zeros`."""
+    value: float
+    paths: tuple[str, ...] = field(repr=False)
+    """The selected parameters, by their paths in the scope."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """The root of a graph, or the inside of a template."""
 
@@ -285,6 +299,8 @@ class Scope:
     doc: str = ""
     ties: tuple[tuple[str, ...], ...] = ()
     """Of a template: groups of paths below it that share one tensor, as written."""
+    init: tuple[InitRule, ...] = ()
+    """Rules for the initial weights of its parameters, in order."""
     _types: Mapping[str, ValueType] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ from .graph import (
     BlockNode,
     Filling,
     Graph,
+    InitRule,
     Node,
     Part,
     RepeatNode,
@@ -267,6 +268,25 @@ def in_model(visit: Visit) -> bool:
             return True
         around = around.parent
     return False
+
+
+def init_rules(root: Scope) -> Iterator[tuple[str, InitRule]]:
+    """Yield the rules for initial weights in the order in which they apply, each with a prefix.
+
+    Those of a template apply once for each set of its weights, and before those of the scope that
+    contains it; the prefix turns the paths of a rule into paths in the graph.
+    """
+    found: list[tuple[int, str, InitRule]] = []
+    if any(body.init for body in scopes(root)):
+        for visit in visits(root, "weights"):
+            body, node = visit.body, visit.node
+            around = isinstance(node, RepeatNode) and not node.share and visit.kind == "name"
+            if body is not None and not around:
+                found += [(len(visit.pieces), f"{visit.module}.", rule) for rule in body.init]
+    for _, prefix, rule in sorted(found, key=lambda each: -each[0]):
+        yield prefix, rule
+    for rule in root.init:
+        yield "", rule
 
 
 def position_limits(graph: Graph) -> list[int]:

@@ -1,37 +1,12 @@
 """Selection: resolve a selection in a run file to modules of a checked graph.
 
-The notation is that of patches (`specs/patches/select.py`).  Here it is matched against the
-expanded graph, so that single copies and the blocks in slots have paths of their own.
+The notation is that of patches (`specs/patches/select.py`).
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from ...specs.findings import InputError, did_you_mean
-from ...specs.patches.select import Segment, SelectError, glob, read_selection
-from ..ir.graph import Graph, Part, RepeatNode, Scope
-from ..ir.traverse import Piece, path_of, visits
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Something that a selection can name."""
-
-    pieces: tuple[Piece, ...]
-    modules: tuple[str, ...]
-    """Paths of its modules: one, or all copies of a repeat."""
-    record: Mapping[str, Any]
-    """Record to which predicates in brackets are applied."""
-
-    @property
-    def text(self) -> str:
-        """The path with `*` for copy numbers."""
-        words = ((kind, "*" if kind == "index" else word) for kind, word in self.pieces)
-        return path_of(tuple(words))
+from ..ir.graph import Graph
+from ..ir.selection import chosen_in
 
 
 def chosen(graph: Graph, text: str, *, place: str = "") -> tuple[str, ...]:
@@ -45,68 +20,4 @@ def chosen(graph: Graph, text: str, *, place: str = "") -> tuple[str, ...]:
     Raises:
         InputError: it cannot be parsed or selects nothing; the help names the nearest path.
     """
-    try:
-        selection = read_selection(text)
-    except SelectError as error:
-        raise InputError(f"{error}: '{text}'", place=place, help=error.help) from error
-    if selection.target == "spec":
-        raise InputError(
-            "'/' selects the complete model", place=place, help="select parts, such as 'encoder.*'"
-        )
-    places = list(_places(graph))
-    if selection.target == "templates":
-        name = selection.segments[0].text
-        found = [each for each in places if glob(name, str(each.record.get("block", "")))]
-    else:
-        found = [each for each in places if _fits(selection.segments, each.pieces)]
-    kept = [each for each in found if selection.holds(each.record)]
-    if not kept:
-        known = list(dict.fromkeys(each.text for each in places))
-        bare = selection.path
-        problem = f"'{text}' selects nothing in '{graph.name}'"
-        if found:
-            problem += f": '{bare}' exists, but does not match the brackets"
-        raise InputError(problem, place=place, help=did_you_mean(bare, known))
-    paths = {path for each in kept for path in each.modules}
-    return tuple(path for path in sorted(paths) if not any(_inside(path, one) for one in paths))
-
-
-def _inside(path: str, other: str) -> bool:
-    return path.startswith(f"{other}.")
-
-
-def _places(graph: Graph) -> Iterator[_Place]:
-    """Yield everything that a selection can name, including every copy."""
-    for visit in visits(graph.root, "each"):
-        modules: tuple[str, ...] = (visit.module,)
-        if visit.kind == "name" and isinstance(visit.node, RepeatNode) and not visit.node.share:
-            modules = tuple(f"{visit.module}.{index}" for index in range(visit.node.repeat))
-        if isinstance(visit.part, Part):
-            record = {"use": visit.part.key, "params": visit.part.params.model_dump(mode="json")}
-        else:
-            record = _template(visit.body) if visit.body is not None else {}
-        yield _Place(visit.pieces, modules, record)
-
-
-def _template(scope: Scope) -> dict[str, Any]:
-    return {"use": scope.name, "block": scope.name}
-
-
-def _fits(segments: tuple[Segment, ...], pieces: tuple[Piece, ...]) -> bool:
-    """Return whether a path matches the segments of a selection."""
-
-    @functools.cache
-    def from_(segment: int, piece: int) -> bool:
-        if segment == len(segments):
-            return piece == len(pieces)
-        one = segments[segment]
-        if one.kind == "any":
-            more = piece < len(pieces) and from_(segment, piece + 1)
-            return more or from_(segment + 1, piece)
-        if piece == len(pieces):
-            return False
-        kind, word = pieces[piece]
-        number = int(word) if kind == "index" else 0
-        return one.fits(kind, word, number) and from_(segment + 1, piece + 1)
-
-    return from_(0, 0)
+    return chosen_in(graph.root, text, place=place)

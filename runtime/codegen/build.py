@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ...graphs.ir.block_type import BlockType
 from ...graphs.ir.graph import Graph
+from ...graphs.ir.traverse import init_rules
 from ...specs.findings import InputError
 from ..spec.check import Source, graph_of
 from .generated import generated_module, program_of
@@ -143,6 +144,32 @@ def initialize(model: nn.Module, seed: int) -> None:
         generator.manual_seed(_seed(seed, path.removeprefix(deployed)))
         with torch.no_grad():
             draw(generator)
+    _apply_rules(model, seed, deployed)
+
+
+def _apply_rules(model: nn.Module, seed: int, deployed: str) -> None:
+    """Change initial weights as the `init` of the spec says; a tied weight once by each rule."""
+    for prefix, rule in init_rules(program_of(model).graph.root):
+        seen: set[int] = set()
+        for path in rule.paths:
+            weight = model.get_parameter(prefix + path)
+            if id(weight) in seen or weight.is_meta:
+                continue
+            seen.add(id(weight))
+            generator = torch.Generator(device=weight.device)
+            generator.manual_seed(_seed(seed, f"init:{(prefix + path).removeprefix(deployed)}"))
+            with torch.no_grad():
+                _ACTIONS[rule.action](weight, rule.value, generator)
+
+
+_ACTIONS: dict[str, Callable[[Tensor, float, torch.Generator], object]] = {
+    "scale": lambda weight, value, _: weight.mul_(value),
+    "normal": lambda weight, value, generator: weight.normal_(0.0, value, generator=generator),
+    "uniform": lambda weight, value, generator: weight.uniform_(-value, value, generator=generator),
+    "constant": lambda weight, value, _: weight.fill_(value),
+    "zeros": lambda weight, _, __: weight.zero_(),
+}
+"""Action of a rule to the function that changes a weight."""
 
 
 def _device(module: nn.Module) -> torch.device:

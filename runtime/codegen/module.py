@@ -24,6 +24,7 @@ from ...graphs.ir.graph import (
     TemplatePart,
 )
 from ...graphs.ir.moving import moving_ports, moving_values, root_moving
+from ...graphs.ir.traverse import init_rules
 from .decode import begin_text, read_text, step_text
 from .forward import WIDTH, doc_lines, given_ports, returned, run_lines, signature_line, variables
 from .losses import weighing_first, weights_text
@@ -133,7 +134,7 @@ def lower(graph: Graph) -> Program:
         torch="import torch\n" if stacks else "",
         imports="\n".join(lines),
     )
-    source = header + "\n\n" + "\n\n\n".join(writer.texts) + "\n"
+    source = "\n\n\n".join([header.rstrip("\n"), *_settings(graph), *writer.texts]) + "\n"
     digest = hashlib.sha256(source.encode()).hexdigest()
     models = tuple(writer.models.values())
     generated = {program.module for program in models}
@@ -144,6 +145,24 @@ def lower(graph: Graph) -> Program:
     )
     templates = tuple(dict.fromkeys(writer.repeated))
     return Program(source, root, templates, digest, graph, imports, models)
+
+
+def _settings(graph: Graph) -> list[str]:
+    """Return the constants with what initialization and training read from a graph, if any.
+
+    Graphs with the same source have the same classes, and a class knows only one graph.
+    """
+    lines = []
+    if graph.losses and graph.deploy:
+        lines.append(f"_DEPLOY = {graph.deploy!r}")
+        lines.append(f"_LOSSES = {dict(graph.losses)!r}")
+    rules = [
+        f"    ({prefix + path!r}, {rule.action!r}, {rule.value!r}),"
+        for prefix, rule in init_rules(graph.root)
+        for path in rule.paths
+    ]
+    lines += ["_INIT = [", *rules, "]"] if rules else []
+    return ["\n".join(lines)] if lines else []
 
 
 def _plain(text: str) -> str:

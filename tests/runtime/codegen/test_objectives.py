@@ -12,6 +12,10 @@ import pytest
 import torch
 import weft
 from weft.blocks.kernels.decode_state import Capacity
+from weft.blocks.registry import registry
+from weft.graphs.checker.check import check
+from weft.graphs.ir.canonical import canonical, fingerprint
+from weft.specs.load import loaded
 
 from ...objective_blocks import BLOCKS, LINE, PLAIN, TWICE, batch
 
@@ -144,3 +148,78 @@ def test_a_module_may_be_shared_in_a_model_that_decodes(tmp_path: Path) -> None:
     torch.testing.assert_close(model(x=x)["y"], model.first(model.first(x)))
     assert "first.query.weight" in model.state_dict()
     assert not any(name.startswith("again") for name in model.state_dict())
+
+
+def test_rules_change_initial_weights(tmp_path: Path) -> None:
+    """In order: only what is selected, by the rule's own random numbers, and repeatably."""
+    spec: dict[str, Any] = copy.deepcopy(LINE)
+    path = tmp_path / "ruled.json"
+
+    def made(*rules: dict[str, Any]) -> dict[str, torch.Tensor]:
+        path.write_text(json.dumps({**spec, "init": rules}), encoding="utf-8")
+        state: dict[str, torch.Tensor] = weft.build(path, seed=3).state_dict()
+        return state
+
+    plain = made()
+    ruled = made(
+        {"select": "first", "weights": "weight", "scale": "=1 / 4"},
+        {"select": "head", "weights": "bias", "constant": 2},
+        {"select": "head", "weights": "weight", "uniform": 0.5},
+    )
+
+    assert torch.equal(ruled["first.weight"], plain["first.weight"] / 4)
+    assert torch.equal(ruled["first.bias"], plain["first.bias"])
+    assert ruled["head.bias"].tolist() == [2.0] * 6
+    assert not torch.equal(ruled["head.weight"], plain["head.weight"])
+    assert ruled["head.weight"].abs().max() <= 0.5
+    assert torch.equal(ruled["head.weight"], made({"select": "**", "uniform": 0.5})["head.weight"])
+    assert not made({"select": "head", "zeros": True})["head.weight"].any()
+
+
+def test_rules_of_a_template_and_of_a_model_hold_in_each_copy(folder: Path) -> None:
+    """Those around them come last."""
+    spec: dict[str, Any] = copy.deepcopy(TWICE)
+    held = copy.deepcopy(LINE)
+    held["init"] = [{"select": "head", "constant": 3}]
+    spec["params"] |= {"model": {"spec": held}, "teacher": {"spec": held}}
+    spec["init"] = [{"select": "teacher.head", "weights": "weight", "scale": 2}]
+    (folder / "twice.json").write_text(json.dumps(spec), encoding="utf-8")
+
+    state = built(folder / "twice.json").state_dict()
+
+    assert set(state["model.head.weight"].flatten().tolist()) == {3.0}
+    assert set(state["teacher.head.weight"].flatten().tolist()) == {6.0}
+    assert set(state["teacher.head.bias"].tolist()) == {3.0}
+
+
+def test_rules_of_an_imported_spec_come_with_it(tmp_path: Path) -> None:
+    """Their expressions read the params of that spec; the canonical form has them too."""
+    inner = copy.deepcopy(LINE)
+    inner["params"]["gain"] = 7
+    inner["init"] = [{"select": "head", "weights": "bias", "constant": "=gain"}]
+    outer = {
+        "format": 2,
+        "name": "outer",
+        "axes": {"B": "batch", "T": "time"},
+        "inputs": {"x": "f[B T 6]"},
+        "outputs": {"y": "stack.y"},
+        "blocks": {
+            "tower": {"spec": "inner", "params": {"width": 6, "gain": 5}},
+            "layer": {
+                "inputs": {"y": "f[B T 6]"},
+                "outputs": {"y": "tower.y"},
+                "nodes": {"tower": {"use": "tower", "in": {"x": "y"}}},
+            },
+        },
+        "nodes": {"stack": {"repeat": 2, "block": "layer", "carry": ["y"], "in": {"y": "x"}}},
+    }
+    for name, spec in (("inner", inner), ("outer", outer)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(spec), encoding="utf-8")
+    graph = weft.load(tmp_path / "outer.json").graph()
+    again = check(loaded(canonical(graph)).form, registry(), checked=True)
+
+    for one in (graph, again):
+        state = weft.build(one).state_dict()
+        assert state["stack.0.tower.head.bias"].tolist() == [5.0] * 6
+        assert state["stack.1.tower.head.bias"].tolist() == [5.0] * 6
+    assert fingerprint(again) == fingerprint(graph)

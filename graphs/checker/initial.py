@@ -1,0 +1,121 @@
+"""Initial weights: check the rules of `init`, and find the parameters that they select."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite
+
+from ...specs.findings import InputError, pointer
+from ...specs.form import INIT_ACTIONS, Init
+from ...specs.patches.select import glob
+from ..ir.graph import InitRule, Scope
+from ..ir.selection import chosen_in
+from .params import MISSING
+from .ports import Checker
+
+_NOT_NEGATIVE = ("normal", "uniform")
+
+
+def resolved_rules(
+    checker: Checker, rules: Iterable[Init], scope: Scope, home: str
+) -> tuple[InitRule, ...]:
+    """Return the rules of a scope with their values and parameters, and report what is wrong.
+
+    Args:
+        checker: the state that the scopes share.
+        rules: the rules as written.
+        scope: the root of a spec, or the inside of a template.
+        home: its JSON Pointer.
+    """
+    found = []
+    for index, rule in enumerate(rules):
+        at = home + pointer("init", index)
+        value = _value(checker, rule, at)
+        paths = _paths(checker, rule, scope, at)
+        if value is not None and paths:
+            action = _action(rule)
+            found.append(
+                InitRule(
+                    select=rule.select,
+                    weights=rule.weights,
+                    action=action,
+                    value=value,
+                    paths=paths,
+                )
+            )
+    return tuple(found)
+
+
+def _action(rule: Init) -> str:
+    """Return the only action of a rule, or ``""``."""
+    actions = [key for key in INIT_ACTIONS if key in rule.model_fields_set]
+    return actions[0] if len(actions) == 1 else ""
+
+
+def _value(checker: Checker, rule: Init, at: str) -> float | None:
+    """Return the number of a rule's action, or report why there is none."""
+    action = _action(rule)
+    if not action:
+        checker.report(
+            code="W14",
+            at=at,
+            problem="a rule of 'init' has exactly one action",
+            help=f"write one of {', '.join(INIT_ACTIONS)}",
+        )
+        return None
+    value = checker.values.resolve(getattr(rule, action), at + pointer(action))
+    if value is MISSING:
+        return None
+    if action == "zeros":
+        right, wanted = value is True, "true"
+    else:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        right = number and isfinite(value) and (value >= 0 or action not in _NOT_NEGATIVE)
+        wanted = "a number, 0 or more" if action in _NOT_NEGATIVE else "a number"
+    if right:
+        return float(value)
+    checker.report(
+        code="W14",
+        at=at + pointer(action),
+        problem=f"'{action}' of a rule of 'init' is not {wanted}",
+        help=f"write {wanted}",
+    )
+    return None
+
+
+def _paths(checker: Checker, rule: Init, scope: Scope, at: str) -> tuple[str, ...]:
+    """Return the parameters that a rule selects, or report that there are none."""
+    if not checker.small:
+        return ()
+    doubtful = checker.unplaced or checker.unsized or checker.unnamed or checker.lost.places
+    try:
+        modules = chosen_in(scope, rule.select)
+    except InputError as error:
+        if not doubtful:
+            checker.report(
+                code="W14",
+                at=at + pointer("select"),
+                problem=error.problem,
+                help=error.help or "'weft show' lists the nodes",
+            )
+        return ()
+    inside = tuple(f"{module}." for module in modules)
+    names = [path for path in scope.weights() if path.startswith(inside)]
+    found = tuple(path for path in names if _named(rule.weights, path))
+    if not found and not doubtful:
+        known = sorted({path.rpartition(".")[2] for path in names})
+        checker.report(
+            code="W14",
+            at=at + pointer("weights" if names else "select"),
+            problem=f"'{rule.select}' has no parameter '{rule.weights}'"
+            if names
+            else f"'{rule.select}' has no parameters",
+            help=f"known: {', '.join(known)}" if known else "select nodes with parameters",
+        )
+    return found
+
+
+def _named(pattern: str, path: str) -> bool:
+    """Return whether the last parts of a path match a pattern, such as `inner.weight`."""
+    parts = path.split(".")
+    return any(glob(pattern, ".".join(parts[start:])) for start in range(len(parts)))
