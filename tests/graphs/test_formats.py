@@ -16,7 +16,7 @@ from weft.specs.load import FOLDERS, load
 from weft.specs.reader import SHIPPED
 from weft.specs.upgrade import upgrade_format
 
-LATER = {"allow", "output_types", "deploy", "losses", "frozen"}
+LATER = {"allow", "output_types", "deploy", "losses", "frozen", "init"}
 """Keys that format 2 added."""
 GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 
