@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import graphviz
 
 from ...specs.findings import InputError
 from ..ir.graph import Graph, Part
-from ..ir.traverse import find_weight, placed
+from ..ir.traverse import find_weight, holds_model, placed, scopes
 from ..ir.value_type import ValueType
 from .labels import (
     COLORS,
@@ -31,13 +32,15 @@ from .labels import (
     short,
     words_of,
 )
-from .layout import MASKS, Frame, Picture, fold, unfold
+from .layout import FROZEN, MASKS, Closed, Frame, Picture, fold, unfold
 from .render import check_suffix, write_picture
 
 Form = Literal["folded", "typed", "expanded"]
 """`folded`: each template once; `typed`: the same with types on wires; `expanded`: every copy."""
 
 FONT = "Helvetica,Arial,sans-serif"
+FROZEN_EDGE = "#5b8db8"
+"""Color of the line around what does not train."""
 WIDTH = 174
 """Minimum width of a box in points, so that a stack has straight sides."""
 MOST_BOXES = 1_000
@@ -117,7 +120,7 @@ def _write(picture: Picture, graph: Graph, *, typed: bool) -> graphviz.Digraph:
     _write_ends(dot, "input", graph.inputs, "min")
     shared = _shared(graph)
     _write_frame(dot, picture, picture.root, shared)
-    _write_ends(dot, "output", graph.outputs, "max")
+    _write_ends(dot, "output", graph.outputs, "max", _loss_notes(graph))
     columns = {} if picture.unfolded else _columns(picture)
     for box, column in columns.items():
         dot.node(box, group=column)
@@ -166,7 +169,11 @@ def _thin(types: Iterable[ValueType]) -> bool:
 
 
 def _write_ends(
-    dot: graphviz.Digraph, what: str, types: Mapping[str, ValueType], rank: str
+    dot: graphviz.Digraph,
+    what: str,
+    types: Mapping[str, ValueType],
+    rank: str,
+    notes: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write the inputs or the outputs in one row."""
     with dot.subgraph() as row:
@@ -178,7 +185,7 @@ def _write_ends(
             thin = type_.kind in MASKS
             row.node(
                 f"{what}/{name}",
-                label=plain(short(name.replace("_", " "))),
+                label=plain(short(name.replace("_", " ") + notes.get(name, ""))),
                 shape="plaintext",
                 margin="0.08,0.03",
                 tooltip=plain(f"{what} {name}: {type_}"),
@@ -187,14 +194,29 @@ def _write_ends(
             )
 
 
+def _loss_notes(graph: Graph) -> dict[str, str]:
+    """Return the weights of the losses of an objective, to be written next to their names."""
+    if not any(holds_model(node) for scope in scopes(graph.root) for node in scope.nodes):
+        return {}
+    return {name: f" × {weight:g}" for name, weight in graph.losses.items()}
+
+
 def _write_frame(
     dot: graphviz.Digraph, picture: Picture, frame: Frame, shared: Mapping[str, list[str]]
 ) -> None:
     """Write the boxes of a frame, and the frames in it."""
     for box in frame.boxes:
         part, path = picture.boxes[box], box.removeprefix("node/")
-        notes = [*picture.notes.get(box, []), *shared.get(path, [])]
-        dot.node(box, label=_box(part, notes), tooltip=plain(f"{path}: {part.block.key}"))
+        frozen = box in picture.frozen
+        notes = [*([FROZEN] if frozen else []), *picture.notes.get(box, [])]
+        if isinstance(part, Closed):
+            notes = [part.detail, *notes]
+            label = _table([_row(_two_lines(part.title, notes), COLORS[part.family], 12)], frozen)
+            dot.node(box, label=label, tooltip=plain(f"{path}: {part.detail}"))
+            continue
+        notes += shared.get(path, [])
+        label = _box(part, notes, frozen=frozen)
+        dot.node(box, label=label, tooltip=plain(f"{path}: {part.block.key}"))
     for stack, words in frame.stacks.items():
         look = {"shape": "box", "style": "rounded,filled", "fillcolor": "white", "color": EDGE}
         dot.node(stack, label=plain(short(words)), fontsize="11", margin="0.12,0.05", **look)
@@ -218,19 +240,30 @@ def _write_frame(
             _write_frame(sub, picture, inner, shared)
 
 
-def _box(part: Part, notes: Iterable[str]) -> str:
+def _box(part: Part, notes: Iterable[str], *, frozen: bool = False) -> str:
     """Return the box of a block, with the bands of its wrapper around it."""
     words = words_of(part)
-    detail = ", ".join(filter(None, (words.detail, *notes)))
-    label = markup(short(words.title))
-    if detail:
-        label += f'<br/><font point-size="10" color="{DIM}">{markup(short(detail))}</font>'
     rows = [
         *(_band(text) for text in reversed(words.above)),
-        _row(label, COLORS[words.family], 6),
+        _row(_two_lines(words.title, (words.detail, *notes)), COLORS[words.family], 6),
         *(_band(text) for text in reversed(words.below)),
     ]
-    table = f'<table border="0" cellborder="1" cellspacing="2" color="{EDGE}">'
+    return _table(rows, frozen)
+
+
+def _two_lines(title: str, details: Iterable[str]) -> str:
+    """Return the text of a row: its title, and the details on a smaller line."""
+    label, detail = markup(short(title)), ", ".join(filter(None, details))
+    if detail:
+        label += f'<br/><font point-size="10" color="{DIM}">{markup(short(detail))}</font>'
+    return label
+
+
+def _table(rows: Iterable[str], frozen: bool) -> str:  # noqa: FBT001 - read at both calls
+    """Return the rows of a box; what is frozen has a dashed line around it."""
+    border = f'border="1" style="rounded,dashed" color="{FROZEN_EDGE}"' if frozen else 'border="0"'
+    edge = "" if frozen else f' color="{EDGE}"'
+    table = f'<table {border} cellborder="1" cellspacing="2"{edge}>'
     return f"<{table}{''.join(rows)}</table>>"
 
 

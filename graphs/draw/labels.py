@@ -39,6 +39,7 @@ COLORS: dict[str, str] = {
     "linear": "#dee0f1",
     "recurrent": "#e6dbf0",
     "convolution": "#d3ebe6",
+    "model": "#cfe3d4",
     "loss": "#f7c9c0",
     "noise": "#e3d9c6",
     "other": "#eceef0",

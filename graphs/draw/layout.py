@@ -10,12 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..ir.flat import flat_graph
-from ..ir.graph import BlockNode, Graph, Part, RepeatNode, Scope, TemplateNode
+from ..ir.graph import BlockNode, Graph, Node, Part, RepeatNode, Scope, TemplateNode
+from ..ir.traverse import holds_model
 from ..ir.value_type import ValueType
+from .labels import count_words
 
 MASKS = frozenset({"mask", "bias", "len", "pos"})
 """Kinds of values that mark positions, such as masks; their wires are thin."""
 
+FROZEN = "\N{SNOWFLAKE} frozen"
+"""Note on what training leaves as it is."""
 _Value = tuple[str, ValueType]
 """The box that outputs a value, and the type of the value."""
 
@@ -36,6 +40,15 @@ class Frame:
     frames: list[Frame] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A box for a module whose inside is not drawn: a model, or another call of a module."""
+
+    title: str
+    detail: str
+    family: str
+
+
 @dataclass(slots=True)
 class Picture:
     """Boxes, frames and wires, before they are written as DOT."""
@@ -45,8 +58,10 @@ class Picture:
     """Whether every copy is drawn."""
     notes: dict[str, list[str]] = field(default_factory=dict)
     """DOT name of a box to the notes on its second line, after the params."""
-    boxes: dict[str, Part] = field(default_factory=dict)
-    """DOT name of a box to its block."""
+    boxes: dict[str, Part | Closed] = field(default_factory=dict)
+    """DOT name of a box to its block, or to the text of a closed box."""
+    frozen: set[str] = field(default_factory=set)
+    """DOT names of the boxes, and paths of the frames, whose weights do not train."""
     wires: dict[tuple[str, str], list[ValueType]] = field(default_factory=dict)
     """DOT names of the two ends to the types between them."""
 
@@ -85,11 +100,33 @@ def _place(picture: Picture, frame: Frame, scope: Scope, prefix: str) -> None:
     """Place a box for each block of a scope in its frame, and a frame for each template."""
     for node in scope.nodes:
         path = prefix + node.name
-        if isinstance(node, BlockNode):
-            picture.boxes[f"node/{path}"] = node.part
-            frame.boxes.append(f"node/{path}")
+        box = f"node/{path}"
+        if node.frozen:
+            picture.frozen.add(box)
+        if not picture.unfolded and is_closed(node):
+            picture.boxes[box] = _closed(node)
+            frame.boxes.append(box)
+        elif isinstance(node, BlockNode):
+            picture.boxes[box] = node.part
+            frame.boxes.append(box)
+            if node.shares:
+                picture.note(box, f"shares the weights of {node.shares}")
         else:
             _place_template(picture, frame, node, path)
+
+
+def is_closed(node: Node) -> bool:
+    """Return whether a folded picture shows a node as one box: a model, or a shared template."""
+    return holds_model(node) or (bool(node.shares) and not isinstance(node, BlockNode))
+
+
+def _closed(node: Node) -> Closed:
+    """Return the text of a closed box."""
+    title = node.name.replace("_", " ")
+    if node.shares:
+        return Closed(title, f"shares the weights of {node.shares}", "model")
+    spec = node.model.name if isinstance(node, TemplateNode) and node.model else ""
+    return Closed(title, f"{spec}, {count_words(node.parameters())} parameters", "model")
 
 
 def _place_template(
@@ -97,8 +134,12 @@ def _place_template(
 ) -> None:
     """Place the frames of a template: one for each run of equal copies, or one for every copy."""
     note, repeated = "", isinstance(node, RepeatNode)
+    if node.shares:
+        note = f"shares the weights of {node.shares}"
+    elif node.frozen:
+        note = FROZEN
     if isinstance(node, RepeatNode):
-        note = "shared weights" if node.share else ""
+        note = note or ("shared weights" if node.share else "")
         for port in node.collect:
             frame.stacks[f"stack/{path}/{port}"] = f"{node.repeat} {port} stacked"
         if picture.unfolded:
@@ -146,7 +187,7 @@ def _wire_folded(
     for node in scope.nodes:
         path = prefix + node.name
         reads = {port: known[value] for port, value in node.wires.items()}
-        if isinstance(node, BlockNode):
+        if isinstance(node, BlockNode) or is_closed(node):
             for box, type_ in reads.values():
                 picture.wire(box, f"node/{path}", type_)
             given = {port: (f"node/{path}", type_) for port, type_ in node.outputs.items()}
