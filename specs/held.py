@@ -61,7 +61,7 @@ def load_held(value: Mapping[str, Any], source: str) -> LoadedSpec | None:
     """
     named, patch = value["spec"], value.get("patch")
     if isinstance(named, dict):
-        return load_as({**named, **({"patch": patch} if patch else {})}, source)
+        return load_as(named, source)
     path = parent_of(str(named), Path(source))
     if path is None:
         return None

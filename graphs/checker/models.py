@@ -126,7 +126,7 @@ def _loaded(checker: Checker, name: str, value: Mapping[str, Any], home: str) ->
         found = load_held(value, checker.source)
     except SpecError as error:
         for finding in error.findings:
-            checker.adopt(replace(finding, placed=True))
+            _adopt(checker, finding, None, home)
         return None
     except InputError as error:
         checker.report(code="N08", at=home + pointer("spec"), problem=str(error)[:200])
@@ -177,19 +177,26 @@ def _graph(
     return None if loaded.mistakes else graph
 
 
-def _adopt(checker: Checker, finding: Finding, model: LoadedSpec, home: str) -> None:
+def _adopt(checker: Checker, finding: Finding, model: LoadedSpec | None, home: str) -> None:
     """Report a finding about a model: in its file, or at the param that sets a wrong value."""
     _, name, *_ = [*finding.at.split("/", 2)[1:], "", ""]
-    if finding.source != model.source and name in model.overrides:
-        checker.report(
-            code=finding.code,
-            at=home + finding.at,
-            problem=finding.problem,
-            evidence=finding.evidence,
-            help=finding.help,
-        )
+    patched = finding.source == checker.source and finding.at.startswith("/patch/")
+    overridden = model and finding.source != model.source and name in model.overrides
+    if patched or overridden:
+        _report_at(checker, finding, home)
     else:
         checker.adopt(replace(finding, placed=True))
+
+
+def _report_at(checker: Checker, finding: Finding, home: str) -> None:
+    """Report a finding about a part of the param that holds a model."""
+    checker.report(
+        code=finding.code,
+        at=home + finding.at,
+        problem=finding.problem,
+        evidence=finding.evidence,
+        help=finding.help,
+    )
 
 
 def sizes_of_wires(spec: Spec, params: Mapping[str, Any], given: Reads) -> dict[str, int]:
