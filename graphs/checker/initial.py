@@ -8,7 +8,8 @@ from math import isfinite
 from ...specs.findings import InputError, pointer
 from ...specs.form import INIT_ACTIONS, Init
 from ...specs.patches.select import glob
-from ..ir.graph import InitRule, Scope
+from ..ir.graph import Scope
+from ..ir.init_rule import InitRule
 from ..ir.selection import chosen_in
 from .params import MISSING
 from .ports import Checker

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from ...specs.form import Spec
 from .block_type import BlockType, Signature
+from .init_rule import InitRule
 from .value_type import ValueType
 
 
@@ -270,20 +271,6 @@ class RepeatNode(_Placed):
 
 
 Node = BlockNode | TemplateNode | RepeatNode
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InitRule:
-    """A rule for the initial weights of some parameters of a scope."""
-
-    select: str
-    weights: str
-    """Pattern of the names of the parameters."""
-    action: str
-    """`scale`, `normal`, `uniform`, `constant` or `zeros`."""
-    value: float
-    paths: tuple[str, ...] = field(repr=False)
-    """The selected parameters, by their paths in the scope."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

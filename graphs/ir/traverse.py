@@ -22,7 +22,6 @@ from .graph import (
     BlockNode,
     Filling,
     Graph,
-    InitRule,
     Node,
     Part,
     RepeatNode,
@@ -30,6 +29,7 @@ from .graph import (
     TemplateNode,
     TemplatePart,
 )
+from .init_rule import InitRule
 
 Copies = Literal["folded", "weights", "each"]
 """How a walk treats the copies of a repeat.
