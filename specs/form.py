@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StrictBool, Tag
 
-from .copies import PATTERN
+from .text.copies import PATTERN
 
 FORMAT = 2
 """The version of the spec language, and of run files, that this code writes."""

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .composition.inherit import FOLDERS, parent_of
 from .form import FORMAT, holds_spec
-from .inherit import FOLDERS, parent_of
 from .load import LoadedSpec, load, load_as
 from .reader import shipped_names
 

@@ -11,10 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .findings import Finding, InputError, SpecError, at_most, pointer
-from .form import Spec
-from .imports import Reported
-from .inherit import (
+from .composition.imports import Reported
+from .composition.inherit import (
     FOLDERS,
     LONGEST_CHAIN,
     extended,
@@ -24,6 +22,8 @@ from .inherit import (
     place,
     recover_placed,
 )
+from .findings import Finding, InputError, SpecError, at_most, pointer
+from .form import Spec
 from .origins import Origins, Place
 from .reader import current, find, parse, read_json
 from .recovery.lost import NOTHING, Lost, words_of

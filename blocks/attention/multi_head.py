@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from ...graphs.ir.block_type import BlockType, Signature, port
-from ...graphs.ir.division import Division, Prunable
 from ...graphs.ir.needs import Needs, Unwired
 from ...graphs.ir.state_tensor import StateTensor
+from ...graphs.ir.weights.division import Division, Prunable
 from ..params import (
     LATER,
     Base,

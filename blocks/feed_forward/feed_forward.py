@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from ...graphs.ir.block_type import BlockType, Signature, port
-from ...graphs.ir.division import Division
 from ...graphs.ir.needs import Needs
+from ...graphs.ir.weights.division import Division
 from ..params import (
     LATER,
     Activation,

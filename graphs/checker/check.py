@@ -27,9 +27,9 @@ from ..ir.value_type import ValueType, free_names, same_type, settled
 from .block_params import check_choice
 from .decodability import Obstacle, find_obstacles
 from .idle_params import report_idle
-from .initial import resolved_rules
 from .limits import check_budgets, stand_ins, unused_templates, within_limits
-from .objective import (
+from .objectives.initial import resolved_rules
+from .objectives.objective import (
     check_objective,
     deployed,
     holds_models,

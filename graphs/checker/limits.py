@@ -7,10 +7,10 @@ from typing import Any
 
 import networkx as nx
 
-from ...specs.copies import selected_copies
 from ...specs.expressions import is_expression, words_in
 from ...specs.findings import Finding, pointer
 from ...specs.form import BUDGETS, AnyNode, RepeatNode, ShareNode, Spec, Use
+from ...specs.text.copies import selected_copies
 from ..cost.budgets import Measure, measured_flops, measured_state
 from ..cost.decode_state import blocks_without_formula
 from ..ir.graph import Graph

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...specs import form
-from ...specs.copies import is_number, selected_copies
 from ...specs.findings import did_you_mean, pointer, respelled
+from ...specs.text.copies import is_number, selected_copies
 from ...specs.text.edits import Fix, replacing
 from ...specs.wording import converted
 from ..ir.dims import UNKNOWN

@@ -26,9 +26,10 @@ from ..ir.value_type import (
 )
 from .block_params import refuse_params, template_named
 from .blocks import infer_part
-from .initial import resolved_rules
 from .limits import DEEPEST
-from .models import infer_model, model_named
+from .objectives.initial import resolved_rules
+from .objectives.models import infer_model, model_named
+from .objectives.sharing import check_shared, with_shared
 from .params import MISSING
 from .ports import (
     Checker,
@@ -42,7 +43,6 @@ from .ports import (
     report_unwired,
 )
 from .repeats import check_outputs, copies_selected, fit_repeat, read_count
-from .sharing import check_shared, with_shared
 from .wiring import order_nodes, report_unknown, report_unused
 
 MOST_TYPED = 4_000

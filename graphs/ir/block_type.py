@@ -17,9 +17,9 @@ from pydantic import BaseModel
 
 from ...specs.findings import nearest
 from .dims import names_of
-from .division import Division, Prunable
 from .state_tensor import StateTensor
 from .value_type import ValueType, parse_type
+from .weights.division import Division, Prunable
 
 Behavior = Literal["pointwise", "causal", "full"]
 """How an output position depends on the input positions along an axis.

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from ...specs.form import Spec
 from .block_type import BlockType, Signature
-from .init_rule import InitRule
 from .value_type import ValueType
+from .weights.init_rule import InitRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

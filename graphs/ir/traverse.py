@@ -29,7 +29,7 @@ from .graph import (
     TemplateNode,
     TemplatePart,
 )
-from .init_rule import InitRule
+from .weights.init_rule import InitRule
 
 Copies = Literal["folded", "weights", "each"]
 """How a walk treats the copies of a repeat.

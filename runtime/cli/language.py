@@ -16,10 +16,10 @@ from ...graphs.diff.weight_transfer import WeightTransfer, weight_transfer
 from ...graphs.draw.diff import draw_diff
 from ...graphs.json_schema import as_text
 from ...graphs.json_schema import schema as schema_of
+from ...specs.composition.inherit import parent_of
 from ...specs.files import write_beside
 from ...specs.findings import InputError, SpecError
 from ...specs.form import Spec
-from ...specs.inherit import parent_of
 from ...specs.load import FOLDERS, load, load_as
 from ...specs.reader import find, parse, read_file
 from ...specs.text.scan import has_comments

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..copies import by_number, is_number
 from ..findings import MOST, Finding, SpecError, at_most
 from ..origins import Origins, Place
 from ..reader import LARGEST
+from ..text.copies import by_number, is_number
 from .edits import GONE, Edit, ScopeEdits
 from .patch import Patch
 from .report import report_conflict, report_selection

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..copies import by_number, is_number
+from ..text.copies import by_number, is_number
 from .select import Kind, Selection
 
 DEEPEST = 32

@@ -22,9 +22,9 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from ....graphs.ir.division import Division
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.traverse import owned_parts
+from ....graphs.ir.weights.division import Division
 from ....specs.findings import InputError
 
 _APART = 0x85EBCA6B

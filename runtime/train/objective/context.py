@@ -9,9 +9,9 @@ from typing import Any
 
 from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph
+from ....specs.composition.inherit import parent_of
 from ....specs.findings import InputError, pointer
 from ....specs.form import UseNode
-from ....specs.inherit import parent_of
 from ....specs.reader import shipped_names
 from ...data.preparing.preparation import Report
 from ...data.preparing.tables import PreparedTables, prepare_tables

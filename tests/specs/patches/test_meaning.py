@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from weft.specs.composition.inherit import extended
 from weft.specs.findings import Finding, SpecError
-from weft.specs.inherit import extended
 from weft.specs.origins import Origins
 from weft.specs.text.places import parts_of
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from weft.blocks.registry import registry
 from weft.graphs.checker.check import check
 from weft.graphs.ir.canonical import canonical
+from weft.specs.composition.inherit import extended
 from weft.specs.findings import Finding, SpecError
-from weft.specs.inherit import extended
 from weft.specs.load import loaded
 from weft.specs.origins import Origins
 from weft.specs.reader import SHIPPED

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from ...specs.findings import did_you_mean, nearest, pointer, respelled
-from ...specs.form import AnyNode, RepeatNode, ShareNode, UseNode
-from ..ir.graph import Node
-from .ports import Checker
+from ....specs.findings import did_you_mean, nearest, pointer, respelled
+from ....specs.form import AnyNode, RepeatNode, ShareNode, UseNode
+from ...ir.graph import Node
+from ..ports import Checker
 
 _SHAPES_SHOWN = 8
 """Maximum number of weights that a finding about their shapes lists."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from .graph import BlockNode, Filling, Node, Part, RepeatNode, Scope, TemplatePart
-from .value_type import Bound, ValueType, substitute
+from ...ir.graph import BlockNode, Filling, Node, Part, RepeatNode, Scope, TemplatePart
+from ...ir.value_type import Bound, ValueType, substitute
 
 
 def in_axes(scope: Scope, axes: Bound) -> Scope:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import prod
 
-from ...specs.findings import did_you_mean, pointer, renamed, respelled
-from ...specs.form import Spec
-from ...specs.held import inlined
-from ..ir.graph import Graph, Node, Scope, TemplateNode
-from ..ir.traverse import in_model, scopes, visits
-from .params import MISSING, Report, Values
-from .ports import Checker
+from ....specs.findings import did_you_mean, pointer, renamed, respelled
+from ....specs.form import Spec
+from ....specs.held import inlined
+from ...ir.graph import Graph, Node, Scope, TemplateNode
+from ...ir.traverse import in_model, scopes, visits
+from ..params import MISSING, Report, Values
+from ..ports import Checker
 
 _NO_MODEL = "add a node that uses a param with a spec and is not frozen, or remove 'deploy'"
 

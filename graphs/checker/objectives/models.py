@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...specs.expressions import is_expression
-from ...specs.findings import (
+from ....specs.expressions import is_expression
+from ....specs.findings import (
     Finding,
     InputError,
     SpecError,
@@ -21,16 +21,15 @@ from ...specs.findings import (
     renamed,
     respelled,
 )
-from ...specs.form import Spec, Use, UseNode, holds_spec
-from ...specs.held import KEYS, load_held, spec_names
-from ...specs.load import LoadedSpec
-from ..ir.block_type import Port
-from ..ir.dims import UNKNOWN
-from ..ir.graph import Graph, TemplateNode
-from ..ir.renamed import in_axes
-from ..ir.value_type import substitute
-from .params import holds_missing
-from .ports import (
+from ....specs.form import Spec, Use, UseNode, holds_spec
+from ....specs.held import KEYS, load_held, spec_names
+from ....specs.load import LoadedSpec
+from ...ir.block_type import Port
+from ...ir.dims import UNKNOWN
+from ...ir.graph import Graph, TemplateNode
+from ...ir.value_type import substitute
+from ..params import holds_missing
+from ..ports import (
     Checker,
     Given,
     Reads,
@@ -39,6 +38,7 @@ from .ports import (
     report_unknown_ports,
     report_unwired,
 )
+from .renamed import in_axes
 
 MOST_NESTED = 4
 """Maximum number of models inside each other."""

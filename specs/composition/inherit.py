@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .expressions import is_expression, words_in
-from .findings import Finding, SpecError, at_most, did_you_mean, pointer, renamed, respelled
-from .form import Spec
+from ..expressions import is_expression, words_in
+from ..findings import Finding, SpecError, at_most, did_you_mean, pointer, renamed, respelled
+from ..form import Spec
+from ..origins import Origins
+from ..patches.merge import patched
+from ..patches.patch import read_patches
+from ..reader import FOR_EDITORS, parse, read_value, shipped_names
+from ..recovery.recover import Recovered, recover
+from ..text.edits import Fix
+from ..text.places import Source, parts_of
 from .imports import Read, Reported, take_in
-from .origins import Origins
-from .patches.merge import patched
-from .patches.patch import read_patches
-from .reader import FOR_EDITORS, parse, read_value, shipped_names
-from .recovery.recover import Recovered, recover
-from .text.edits import Fix
-from .text.places import Source, parts_of
 
 FOLDERS = ("models", "variants", "objectives")
 """Folders of `specs/` that hold specs."""

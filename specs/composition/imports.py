@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .expressions import WORD, is_expression, words_in
-from .findings import Finding, SpecError, at_most, did_you_mean, pointer, renamed
-from .form import BUDGETS
-from .origins import Origins
-from .text.edits import Fix
+from ..expressions import WORD, is_expression, words_in
+from ..findings import Finding, SpecError, at_most, did_you_mean, pointer, renamed
+from ..form import BUDGETS
+from ..origins import Origins
+from ..text.edits import Fix
 
 Json = dict[str, Any]
 Read = Callable[[str, str], tuple[Json, Origins] | Finding]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isfinite
 
-from ...specs.findings import InputError, pointer
-from ...specs.form import INIT_ACTIONS, Init
-from ...specs.patches.select import glob
-from ..ir.graph import Scope
-from ..ir.init_rule import InitRule
-from ..ir.selection import chosen_in
-from .params import MISSING
-from .ports import Checker
+from ....specs.findings import InputError, pointer
+from ....specs.form import INIT_ACTIONS, Init
+from ....specs.patches.select import glob
+from ...ir.graph import Scope
+from ...ir.selection import chosen_in
+from ...ir.weights.init_rule import InitRule
+from ..params import MISSING
+from ..ports import Checker
 
 _NOT_NEGATIVE = ("normal", "uniform")
 

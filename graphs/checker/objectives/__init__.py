@@ -1,0 +1,1 @@
+"""Objectives: held models, shared modules, initial weights and losses."""

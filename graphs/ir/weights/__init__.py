@@ -1,0 +1,1 @@
+"""What is known of weights: rules for their initial values, and how they are divided."""
