@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from ...graphs.ir.canonical import canonical, fingerprint
 from ...graphs.ir.graph import Graph
+from ...graphs.passes.objective import deployed_graph
 from ...specs.findings import InputError
 from . import manifest
 
@@ -48,6 +49,22 @@ def weights_of(model: nn.Module, graph: Graph) -> dict[str, Tensor]:
     """Return every parameter once, by its path; tied parameters under their first path."""
     everything = model.state_dict()
     return {path: everything[path].detach() for path in graph.weights()}
+
+
+def deployed(contents: Contents) -> Contents:
+    """Return the contents of a checkpoint of the deployed model, from those of its objective."""
+    graph = contents.graph
+    if graph.deploy is None:
+        return contents
+    start = f"{graph.deploy}."
+    model = deployed_graph(graph)
+    known = model.weights().keys()
+    weights = {
+        path.removeprefix(start): tensor
+        for path, tensor in contents.weights.items()
+        if path.startswith(start) and path.removeprefix(start) in known
+    }
+    return replace(contents, graph=model, weights=weights, optimizer=None)
 
 
 def save(folder: Path, contents: Contents) -> Path:

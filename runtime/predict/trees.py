@@ -73,12 +73,13 @@ class Cky(PredictorSettings):
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
-        from ..tasks.parsing.chart_task import ChartParser, labels_of_symbols
-        from ..tasks.parsing.words import Words
+        from ..data.treebank.charts import Labels
+        from ..data.treebank.words import Words
+        from ..decode.parsing.chart_parser import ChartParser
 
         column = _words_column(context, self.words)
         source, target = context.vocabulary(column), context.vocabulary(context.answers)
-        labels = labels_of_symbols(target)
+        labels = Labels.among(target.pieces(range(target.vocab_size)))
         parser = ChartParser(context.models, source, Words(source), context.half, labels)
         return TreePredictor(context, parser, column)
 
@@ -93,8 +94,8 @@ class TreeTags(PredictorSettings):
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
         from ..data.treebank.tetra import TagSets
-        from ..tasks.parsing.tags_task import TagParser
-        from ..tasks.parsing.words import Words
+        from ..data.treebank.words import Words
+        from ..decode.parsing.tag_parser import TagParser
 
         column = _words_column(context, self.words)
         source, target = context.vocabulary(column), context.vocabulary(context.answers)
@@ -119,7 +120,7 @@ class TreeBeam(Searching):
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
         from ..data.treebank.settings import ParsingSettings
-        from ..tasks.parsing.parse import SequenceParser
+        from ..decode.parsing.sequence_parser import SequenceParser
 
         column = _words_column(context, self.words)
         source, target = context.vocabulary(column), context.vocabulary(context.answers)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ...graphs.ir.graph import Graph
+from ...graphs.passes.objective import deployed_graph
 from ..compile.torch_compile import CompileReport
 from ..data.shards.corpus import Corpus
 from ..data.table import Table
@@ -21,7 +22,6 @@ from .device import Place
 from .distributed.sampler import MicroBatches
 from .distributed.world import World
 from .loss import LossSums
-from .objective.graphs import deployed_graph
 from .reporting.trackers.group import Trackers
 from .run_base import BaseRun
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...specs.findings import InputError
-from ..checkpoint.saving import Contents, save
+from ..checkpoint.saving import Contents, deployed, save
 from ..codegen.build import build
 from ..compile.autotune import Kernels, using
 from ..compile.torch_compile import CompileReport, compile_model
@@ -33,7 +33,6 @@ from .distributed.sampler import (
 )
 from .distributed.world import World, signal_name
 from .engine import Engine
-from .objective.deploy import deployed, freeze
 from .optimize import make_optimizer, set_rate
 from .reporting.history import History
 from .reporting.metrics_window import Window
@@ -43,6 +42,7 @@ from .schedule import learning_rate
 from .signals import stop_requested
 from .transforms.activation_checkpointing import checkpoint_activations_of_run
 from .transforms.dropout import Dropouts
+from .transforms.freezing import freeze
 from .transforms.kernel_choice import chosen_kernels
 from .transforms.unpad import unpad_for_run
 

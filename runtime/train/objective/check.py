@@ -9,6 +9,7 @@ from pathlib import Path
 from ....graphs.ir.block_type import BlockType
 from ....graphs.ir.graph import Graph
 from ....graphs.ir.value_type import ValueType
+from ....graphs.passes.objective import deployed_graph
 from ....graphs.passes.select import chosen
 from ....specs.findings import Finding, InputError, SpecError, did_you_mean, pointer
 from ...data.columns.settings import (
@@ -25,7 +26,7 @@ from ...data.settings import FileTokenizerSettings, PieceSettings
 from ...spec.check import graph_of, with_blocks
 from ..schedule import learning_rate
 from .context import objective_file, opened_params
-from .graphs import deployed_graph, sizes_of_columns, unfilled
+from .graphs import sizes_of_columns, unfilled
 from .settings import ObjectiveRun
 
 _TIME = "T"

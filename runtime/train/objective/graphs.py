@@ -1,4 +1,4 @@
-"""The graph of an objective with the sizes of its columns, and how its inputs are filled."""
+"""The graph of an objective with the sizes of its columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ....graphs.ir.block_type import BlockType
-from ....graphs.ir.graph import BlockNode, Graph, TemplateNode
+from ....graphs.ir.graph import Graph
 from ....graphs.ir.value_type import ValueType
 from ....specs.findings import Finding, SpecError, did_you_mean, pointer
 from ....specs.load import LoadedSpec
@@ -103,72 +103,3 @@ def unfilled(loaded: LoadedSpec, graph: Graph, given: Mapping[str, ValueType]) -
 def _size(type_: ValueType) -> int:
     """Return the size of a type; 0 if it is not known."""
     return type_.size if isinstance(type_.size, int) else 0
-
-
-def feeds_of(graph: Graph) -> dict[str, str]:
-    """Return which input of the objective fills each input of the deployed model.
-
-    Blocks between the two, such as a shift, a mask or noise, are passed through.
-
-    Args:
-        graph: graph of an objective that deploys a model.
-    """
-    nodes = {node.name: node for node in graph.root.nodes}
-    model = nodes[str(graph.deploy)]
-    return {port: _origin(value, nodes) for port, value in model.wires.items()}
-
-
-def _origin(value: str, nodes: Mapping[str, Any]) -> str:
-    """Return the input of a graph from which a value is made, along the first wires."""
-    while (name := value.partition(".")[0]) in nodes and "." in value:
-        wires = list(nodes[name].wires.values())
-        if not wires:
-            break
-        value = wires[0]
-    return value
-
-
-def deployed_graph(graph: Graph) -> Graph:
-    """Return the model that an objective leaves behind; the objective itself if there is none."""
-    for node, model in graph.models():
-        if node.name == graph.deploy:
-            return model
-    return graph
-
-
-def trained_models(graph: Graph) -> dict[str, Graph]:
-    """Return the models of an objective that train, by the names of their nodes."""
-    return {node.name: model for node, model in graph.models() if not node.frozen}
-
-
-def fusible(graph: Graph) -> dict[str, tuple[str, str, str]]:
-    """Return the losses that can be fused with the linear map that computes their logits.
-
-    Returns:
-        Name of the loss node to the node of the model, the path of the map in the model, and the
-        output of the model.
-    """
-    from ....graphs.passes.output_projection import head_of  # noqa: PLC0415 - used by one pass
-
-    readers: dict[str, int] = {}
-    for node in graph.root.nodes:
-        for value in node.wires.values():
-            readers[value] = readers.get(value, 0) + 1
-    for value in graph.root.outputs.values():
-        readers[value] = readers.get(value, 0) + 1
-    models = {n.name: n for n in graph.root.nodes if isinstance(n, TemplateNode) and n.model}
-    calls: dict[str, int] = {}
-    for node in graph.root.nodes:
-        calls[node.module] = calls.get(node.module, 0) + 1
-    found = {}
-    for node in graph.root.nodes:
-        if not isinstance(node, BlockNode) or not node.part.block.takes_linear_output:
-            continue
-        owner, _, port = node.wires.get("logits", "").partition(".")
-        if owner not in models or readers[f"{owner}.{port}"] != 1:
-            continue
-        model = models[owner].model
-        head = head_of(model, port) if model is not None and not models[owner].shares else None
-        if head is not None and calls[owner] == 1 and calls[node.name] == 1:
-            found[node.name] = owner, head, port
-    return found

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from ....blocks.kernels.fused_linear_cross_entropy import LinearOutput
 from ....graphs.ir.graph import Graph
+from ....graphs.passes.objective import fusible
 from ..distributed.sampler import seed_of
 from ..loss import LossSums
 from ..transforms.fused_linear_cross_entropy import bypassed
-from .graphs import fusible
 
 if TYPE_CHECKING:
     from ...data.table import Batch

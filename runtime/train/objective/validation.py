@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from ....graphs.ir.graph import Graph
+from ....graphs.passes.objective import feeds_of
 from ....specs.findings import InputError
 from ...metrics.metric import LossMetric, Metric
 from ...predict.columns import for_predictors
 from ...predict.predictor import Context, Predictor
 from ..reporting.samples import sample_table
-from .graphs import feeds_of
 from .settings import ObjectiveRun
 from .task import ObjectiveTask
 

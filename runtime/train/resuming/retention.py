@@ -10,8 +10,7 @@ from typing import Any
 
 from ...checkpoint.average import average_weights
 from ...checkpoint.checkpoint import tensors_in
-from ...checkpoint.saving import Contents, save
-from ..objective.deploy import deployed
+from ...checkpoint.saving import Contents, deployed, save
 from ..run_base import CheckpointSettings
 
 RESUMABLE = 2

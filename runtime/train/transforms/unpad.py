@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from ....blocks.kernels.unpad import Batched, rows_of, with_padding, without_padding
+from ....graphs.passes.objective import trained_models
 from ....graphs.passes.unpad import UnpadPlan, plan_unpad
 from ....specs.findings import InputError
 from ...codegen.generated import program_of
 from ...data.batches import plan_epoch
 from ...data.planning import plan_rows
 from ...data.table import Table
-from ..objective.graphs import trained_models
 from .subclass import like
 
 if TYPE_CHECKING:

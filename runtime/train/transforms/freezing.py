@@ -1,10 +1,9 @@
-"""What training leaves of an objective: its model, without losses, teachers and noise."""
+"""Freezing: parts of a model whose weights do not train."""
 
 from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -12,27 +11,9 @@ from torch import nn
 from ....graphs.ir.graph import Graph
 from ....graphs.passes.select import chosen
 from ....specs.findings import InputError, did_you_mean
-from ...checkpoint.saving import Contents
-from .graphs import deployed_graph
 
 if TYPE_CHECKING:
     from ..context import TrainingContext
-
-
-def deployed(contents: Contents) -> Contents:
-    """Return the contents of a checkpoint of the deployed model, from those of its objective."""
-    graph = contents.graph
-    if graph.deploy is None:
-        return contents
-    start = f"{graph.deploy}."
-    model = deployed_graph(graph)
-    known = model.weights().keys()
-    weights = {
-        path.removeprefix(start): tensor
-        for path, tensor in contents.weights.items()
-        if path.startswith(start) and path.removeprefix(start) in known
-    }
-    return replace(contents, graph=model, weights=weights, optimizer=None)
 
 
 def freeze(model: nn.Module, context: TrainingContext) -> None:

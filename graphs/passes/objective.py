@@ -1,0 +1,76 @@
+"""Objective: its models, what fills their inputs, and the losses that can be fused with a map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..ir.graph import BlockNode, Graph, TemplateNode
+from .output_projection import head_of
+
+
+def deployed_graph(graph: Graph) -> Graph:
+    """Return the model that an objective leaves behind; the objective itself if there is none."""
+    for node, model in graph.models():
+        if node.name == graph.deploy:
+            return model
+    return graph
+
+
+def trained_models(graph: Graph) -> dict[str, Graph]:
+    """Return the models of an objective that train, by the names of their nodes."""
+    return {node.name: model for node, model in graph.models() if not node.frozen}
+
+
+def feeds_of(graph: Graph) -> dict[str, str]:
+    """Return which input of the objective fills each input of the deployed model.
+
+    Blocks between the two, such as a shift, a mask or noise, are passed through.
+
+    Args:
+        graph: graph of an objective that deploys a model.
+    """
+    nodes = {node.name: node for node in graph.root.nodes}
+    model = nodes[str(graph.deploy)]
+    return {port: _origin(value, nodes) for port, value in model.wires.items()}
+
+
+def _origin(value: str, nodes: Mapping[str, Any]) -> str:
+    """Return the input of a graph from which a value is made, along the first wires."""
+    while (name := value.partition(".")[0]) in nodes and "." in value:
+        wires = list(nodes[name].wires.values())
+        if not wires:
+            break
+        value = wires[0]
+    return value
+
+
+def fusible(graph: Graph) -> dict[str, tuple[str, str, str]]:
+    """Return the losses that can be fused with the linear map that computes their logits.
+
+    Returns:
+        Name of the loss node to the node of the model, the path of the map in the model, and the
+        output of the model.
+    """
+    readers: dict[str, int] = {}
+    for node in graph.root.nodes:
+        for value in node.wires.values():
+            readers[value] = readers.get(value, 0) + 1
+    for value in graph.root.outputs.values():
+        readers[value] = readers.get(value, 0) + 1
+    models = {n.name: n for n in graph.root.nodes if isinstance(n, TemplateNode) and n.model}
+    calls: dict[str, int] = {}
+    for node in graph.root.nodes:
+        calls[node.module] = calls.get(node.module, 0) + 1
+    found = {}
+    for node in graph.root.nodes:
+        if not isinstance(node, BlockNode) or not node.part.block.takes_linear_output:
+            continue
+        owner, _, port = node.wires.get("logits", "").partition(".")
+        if owner not in models or readers[f"{owner}.{port}"] != 1:
+            continue
+        model = models[owner].model
+        head = head_of(model, port) if model is not None and not models[owner].shares else None
+        if head is not None and calls[owner] == 1 and calls[node.name] == 1:
+            found[node.name] = owner, head, port
+    return found
