@@ -74,8 +74,10 @@ class Values:
             return self._bounded(
                 [self.resolve(v, at + pointer(i)) for i, v in enumerate(value)], at
             )
-        if not is_expression(value):
-            return _plain(value)
+        return self._evaluated(value, at, shown) if is_expression(value) else _plain(value)
+
+    def _evaluated(self, value: str, at: str, shown: str) -> Any:
+        """Return the value of an expression; arguments as of `resolve`."""
         try:
             names = names_in(value[1:])
             self.read.update(names)

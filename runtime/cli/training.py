@@ -23,7 +23,7 @@ from .common.parameters import (
 
 if TYPE_CHECKING:
     from ..train.context import Result
-    from ..train.run import Run
+    from ..train.run_base import BaseRun
 
 Folder = Annotated[str | None, out_option("Folder of the run. [default: outputs/NAME]")]
 
@@ -50,7 +50,7 @@ def demo(
     run_demo(Path(out), updates=updates)
 
 
-def _folder(run: Run, out: str | None) -> Path:
+def _folder(run: BaseRun, out: str | None) -> Path:
     return Path(out) if out else Path("outputs") / run.name
 
 
@@ -74,6 +74,8 @@ def prepare(
     from .. import api
     from ..system.lock import locked
     from ..train.check_run import refuse_wrong_run
+    from ..train.objective.context import prepare_objective, prepared_graph
+    from ..train.objective.settings import ObjectiveRun
     from ..train.run import load_run
 
     changes = overridden(overrides)
@@ -82,11 +84,19 @@ def prepare(
     refuse_wrong_run(settings, source, shortened="updates" in changes, folder=folder)
     reporter = terminal.Reporter()
     with locked(folder), reporter.shown():
-        made = api.prepare_run(
-            settings, folder, reporter.prepared, workers=workers, log=reporter.log
-        )
-    api.graph_for(settings, source, made)
-    print(json.dumps(made.report, indent=2))
+        if isinstance(settings, ObjectiveRun):
+            table = prepare_objective(
+                settings, folder, reporter.prepared, workers=workers, log=reporter.log
+            )
+            prepared_graph(settings, source, table)
+            found = table.report
+        else:
+            pairs = api.prepare_run(
+                settings, folder, reporter.prepared, workers=workers, log=reporter.log
+            )
+            api.graph_for(settings, source, pairs)
+            found = pairs.report
+    print(json.dumps(found, indent=2))
 
 
 @command(

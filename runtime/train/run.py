@@ -20,14 +20,13 @@ from ..data.settings import (
     DataSettings,
     Files,
     PathText,
-    Settings,
     TokenizerSettings,
 )
 from ..data.treebank.settings import ParsingSettings
 from ..decode.settings import SearchSettings
 from .loss import LossSettings
 from .objective.settings import ObjectiveRun
-from .run_base import BaseRun, Positive
+from .run_base import BaseRun, Positive, Validations
 
 OBJECTIVE_FORMAT = 3
 """Format of the runs that train an objective."""
@@ -35,11 +34,9 @@ FOLDER = "runs"
 """Folder of `specs/` that contains the shipped runs."""
 
 
-class EvaluateSettings(Settings):
+class EvaluateSettings(Validations):
     """Settings of the validations during training."""
 
-    every: Positive = 1000
-    """Updates between validations."""
     bleu: bool = True
     """Whether to also translate (or parse) the validation text and compute BLEU (or F1)."""
     beam: Positive = 1
@@ -48,8 +45,6 @@ class EvaluateSettings(Settings):
     """Number of validation lines to translate, or trees to parse, from the first; None is all."""
     best: Literal["bleu", "f1", "nll"] | None = None
     """Metric that selects the best checkpoint; None means BLEU, or F1 for parsing."""
-    patience: Positive | None = None
-    """Number of validations without improvement after which the run stops; None disables this."""
     lowercase: bool = False
     """Whether validation BLEU ignores case (sacreBLEU -lc)."""
 
@@ -183,7 +178,7 @@ def spec_of(run: Run, source: str) -> str:
     """Return the spec of a run: a shipped name, or the path of a file in the run's folder.
 
     Raises:
-        InputError: the path leaves the run's folder, or the file does not exist.
+        InputError: the path leaves the run's folder, or there is no such spec of a model.
     """
     shipped = not run.spec.endswith(".json")
     if shipped and (not run.spec or Path(run.spec).name != run.spec):
@@ -193,6 +188,7 @@ def spec_of(run: Run, source: str) -> str:
             help="end the path of a file with '.json', or name a shipped spec",
         )
     if shipped:
+        find(run.spec, "models", "variants")
         return run.spec
     folder = Path(source).resolve().parent
     path = (folder / run.spec).resolve()

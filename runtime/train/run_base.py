@@ -41,6 +41,15 @@ class CheckpointSettings(Settings):
     sharded."""
 
 
+class Validations(Settings):
+    """Settings of the validations during training that all runs have."""
+
+    every: Positive = 1000
+    """Updates between validations."""
+    patience: Positive | None = None
+    """Number of validations without improvement after which the run stops; None disables this."""
+
+
 class BaseRun(Settings):
     """Settings that all runs have."""
 
@@ -82,6 +91,7 @@ class BaseRun(Settings):
     """Distributed training with torchrun; see docs/scaling.md."""
     threads: Positive | None = None
     """Number of CPU threads; None leaves the choice to torch."""
+    evaluate: Validations = Validations()
     checkpoint: CheckpointSettings = CheckpointSettings()
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Seed of the initial weights, the order of the data and dropout."""

@@ -43,7 +43,7 @@ class MicroBatches:
     @property
     def target_tokens(self) -> int:
         """Positions of the axis `target`, or of the last axis, on all processes."""
-        last = next(reversed(self.tokens.values()), 0)
+        last = next(reversed(list(self.tokens.values())), 0)
         return self.tokens.get("target", last)
 
 

@@ -110,12 +110,10 @@ def _planned(
             if own is not None and not isinstance(own, PieceSettings | FileTokenizerSettings):
                 size = None
             return {name: ValueType("ids", ("B", _TIME), size)}
-        case ClassSettings():
+        case ClassSettings() | TagsSettings():
             size = len(column.classes) if column.classes else None
-            return {name: ValueType("label", ("B",), size)}
-        case TagsSettings():
-            size = len(column.classes) if column.classes else None
-            return {name: ValueType("label", ("B", _TIME), size)}
+            label_axes = ("B",) if isinstance(column, ClassSettings) else ("B", _TIME)
+            return {name: ValueType("label", label_axes, size)}
         case NumberSettings():
             return {name: ValueType("f", ("B",))}
         case ImageSettings():

@@ -102,6 +102,19 @@ def prepare_objective(
     )
 
 
+def prepared_graph(
+    run: ObjectiveRun, source: str, prepared: PreparedTables, blocks: Iterable[BlockType] = ()
+) -> Graph:
+    """Return the graph of a run's objective, with the sizes of its prepared columns.
+
+    Raises:
+        InputError: there is no such objective, or a checkpoint cannot be read.
+        SpecError: the objective has mistakes, or no column fills one of its inputs.
+    """
+    params, _ = opened_params(run)
+    return objective_graph(objective_file(run, source), params, prepared.columns, blocks)
+
+
 def objective_context(
     run: ObjectiveRun,
     source: str,
@@ -120,8 +133,8 @@ def objective_context(
     """
     with world.main_process_first():
         prepared = prepare_objective(run, folder, report, log=listener.log)
-    params, folders = opened_params(run)
-    graph = objective_graph(objective_file(run, source), params, prepared.columns, blocks)
+    graph = prepared_graph(run, source, prepared, blocks)
+    _, folders = opened_params(run)
     task = ObjectiveTask(graph, run.auxiliary)
     listener.log(f"{graph.name}: {graph.parameters():,} parameters")
     for split in ("train", "valid"):

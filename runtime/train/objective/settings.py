@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from ....specs.findings import did_you_mean
 from ....specs.wording import SettingError
 from ...data.preparing.table_settings import TableSettings, Tokenizers, refuse_unused
-from ...data.settings import PathText, Settings
+from ...data.settings import PathText
 from ...metrics.losses import Loss
 from ...metrics.metric import Metric
 from ...metrics.registry import METRICS
@@ -19,26 +19,22 @@ from ...system.plugins import Selected
 from ..reporting.trackers.registry import TRACKERS
 from ..reporting.trackers.tensorboard import TensorBoard
 from ..reporting.trackers.tracker import TrackerSettings
-from ..run_base import BaseRun, Positive
+from ..run_base import BaseRun, Positive, Validations
 
 AnyMetric = Annotated[Metric, Selected(METRICS)]
 AnyPredictor = Annotated[PredictorSettings, Selected(PREDICTORS)]
 AnyTracker = Annotated[TrackerSettings, Selected(TRACKERS)]
 
 
-class Evaluation(Settings):
+class Evaluation(Validations):
     """Settings of the validations during training."""
 
-    every: Positive = 1000
-    """Updates between validations."""
     metrics: tuple[AnyMetric, ...] = ()
     """What is measured besides the losses: names such as `bleu`, or objects with settings."""
     best: AnyMetric = Loss()
     """Metric that selects the best checkpoint: `loss`, `loss:NAME`, or one of `metrics`."""
     rows: Positive | None = None
     """Number of validation rows that are predicted for metrics, from the first; None is all."""
-    patience: Positive | None = None
-    """Number of validations without improvement after which the run stops; None disables this."""
     samples: int = Field(default=4, ge=0)
     """Number of predictions that are logged as text at each validation."""
 

@@ -210,7 +210,7 @@ def _reading(loss: nn.Module, head: Any) -> Iterator[None]:
     def forward(logits: Tensor, *args: Any, **kwargs: Any) -> Any:
         return plain(loss, LinearOutput(logits, head.weight, head.bias), *args, **kwargs)
 
-    loss.forward = forward  # type: ignore[method-assign]
+    loss.forward = forward
     try:
         yield
     finally:

@@ -160,9 +160,9 @@ def _started(model: nn.Module, context: TrainingContext, folder: Path) -> None:
         problem="the checkpoint to start from has another tokenizer",
         help_="give the run the data and tokenizer settings of that checkpoint",
     )
-    graph, started = context.graph, model
-    if graph.deploy is not None and checkpoint.graph.deploy is None:
-        graph, started = context.model, model.get_submodule(graph.deploy)
+    graph, started, node = context.graph, model, context.graph.deploy
+    if node is not None and checkpoint.graph.deploy is None:
+        graph, started = context.model, model.get_submodule(node)
     transfer = carry_over(started, checkpoint.weights, checkpoint.graph, graph)
     carried = transfer.render().splitlines()[0].split(maxsplit=1)[1]
     context.listener.log(f"starting from {folder}: {carried} carried over")

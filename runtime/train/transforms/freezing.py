@@ -27,7 +27,7 @@ def freeze(model: nn.Module, context: TrainingContext) -> None:
     shared = {id(parameters[name]) for name in names}
     for parameter in parameters.values():
         if id(parameter) in shared:
-            parameter.requires_grad_(requires_grad=False)
+            parameter.requires_grad = False
     if names:
         trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
         context.listener.log(f"frozen: {len(names)} weights; {trained:,} parameters train")

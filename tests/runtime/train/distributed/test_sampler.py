@@ -74,7 +74,7 @@ def test_tokens_of_other_ranks_are_counted_without_reading_them(corpus: Corpus) 
     for micro_batches in islice(of(corpus, 0, 1), 8):
         batches = [batch for _, batch in micro_batches.batches]
         assert micro_batches.target_tokens == sum(batch.target_tokens for batch in batches)
-        assert micro_batches.source_tokens == sum(batch.source_tokens for batch in batches)
+        assert micro_batches.tokens["source"] == sum(batch.source_tokens for batch in batches)
 
 
 def test_another_number_of_processes_continues_the_batches(corpus: Corpus) -> None:
