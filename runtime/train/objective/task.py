@@ -37,8 +37,8 @@ class ObjectiveTask:
     """Weight of losses of models that the objective does not wire."""
     _fused: dict[str, tuple[str, str, str]] = field(init=False)
     _unwired: list[str] = field(init=False)
-    _scales: dict[str, float | Tensor] = field(default_factory=dict, init=False)
-    """Loss to its weight in the sum, in units of the first loss's items."""
+    _ratios: dict[str, float | Tensor] = field(default_factory=dict, init=False)
+    """Loss to the number of the first loss's items for each of its own, in this update."""
     _first: dict[bytes, Tensor] = field(default_factory=dict, init=False)
     """Rows of each micro-batch to the number of items of the first loss."""
 
@@ -107,19 +107,20 @@ class ObjectiveTask:
         counts: Sequence[float | Tensor] = summed.unbind()
         if device.type == "cpu":
             counts = summed.tolist()
-        self._set_scales(counts)
+        self._set_ratios(counts)
         return counts[0]
 
-    def _set_scales(self, counts: Sequence[float | Tensor]) -> None:
-        """Set the factor of each loss: its weight, times the ratio of its items to the first's."""
+    def _set_ratios(self, counts: Sequence[float | Tensor]) -> None:
+        """Set the factor of each loss that makes the quotient of `total` its own mean."""
         first = counts[0]
         for name, count in zip(self.losses, counts, strict=True):
-            weight = self.graph.losses[name]
-            if isinstance(count, Tensor):
-                ratio: Any = torch.where(count > 0, first / count.clamp(min=1), 0.0)
+            if name == self.losses[0]:
+                self._ratios[name] = 1.0
+            elif isinstance(count, Tensor):
+                ratio = torch.where(count > 0, first / count.clamp(min=1), 0.0)
+                self._ratios[name] = ratio.float()
             else:
-                ratio = first / count if count else 0.0
-            self._scales[name] = weight if name == self.losses[0] else weight * ratio
+                self._ratios[name] = first / count if count else 0.0
 
     @torch.no_grad()
     def weights(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
@@ -135,27 +136,24 @@ class ObjectiveTask:
         """Return the weighted sum of the losses of a batch, after `total` of its update."""
         outputs = self.outputs(model, batch)
         first = self._first[batch.rows.tobytes()]
-        scaled = {name: outputs[name].float().sum() * self._factor(name) for name in self.losses}
-        loss = next(iter(scaled.values()))
-        for other in list(scaled.values())[1:]:
+        loss, *others = (
+            outputs[name].float().sum() * (self.graph.losses[name] * self._ratios[name])
+            for name in self.losses
+        )
+        for other in others:
             loss = loss + other
         own = [outputs[name].float().sum() for name in self._unwired]
         auxiliary = None
         if own and self.auxiliary:
             total = torch.stack(own).sum() * first
             loss, auxiliary = loss + self.auxiliary * total, total.detach()
-        main = self.losses[0]
-        nll = outputs[self.nll].float().detach() if self.nll else outputs[main].float().detach()
-        parts = {}
-        for name in self.reported:
-            factor = self._scales.get(name, 1.0)
-            weight = self.graph.losses.get(name, 1.0) or 1.0
-            parts[name] = outputs[name].float().detach().sum() * (factor / weight)
+        parts = {
+            name: outputs[name].float().detach().sum() * self._ratios[self._loss_beside(name)]
+            for name in {*self.reported, self.nll or self.losses[0]}
+        }
+        nll = parts[self.nll or self.losses[0]]
+        parts = {name: parts[name] for name in self.reported}
         return LossSums(loss=loss, nll=nll, tokens=first, auxiliary=auxiliary, parts=parts)
-
-    def _factor(self, name: str) -> float | Tensor:
-        factor = self._scales[name]
-        return factor.float() if isinstance(factor, Tensor) else factor
 
     def outputs(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Run the objective on a batch.
@@ -197,6 +195,8 @@ class ObjectiveTask:
 
     def _loss_beside(self, name: str) -> str:
         """Return the loss whose items an output counts: that of the same node, or the first."""
+        if name in self.losses:
+            return name
         node = self.graph.root.outputs[name].partition(".")[0]
         same = (n for n in self.losses if self.graph.root.outputs[n].partition(".")[0] == node)
         return next(same, self.losses[0])
