@@ -33,6 +33,7 @@ def _signature(_: CrossEntropyParams, wired: frozenset[str]) -> Signature:
             port("logits", "f[... v]", "unnormalized scores of the classes"),
             labels_port(wired),
             port("mask", "mask[...]?", "true at the items that count; without it, all"),
+            port("items", "len[b]?", "what a row counts in the mean, instead of its items"),
         ),
         outputs=(
             port("loss", "loss[]", "sum over the items that count"),
@@ -62,9 +63,14 @@ CROSS_ENTROPY = BlockType(
     params=CrossEntropyParams,
     signature=_signature,
     arguments=_arguments,
-    weighs=("labels", "classes", "mask"),
+    weighs=("labels", "classes", "mask", "items"),
     takes_linear_output=True,
     module=".losses.cross_entropy_module:CrossEntropy",
     example={"label_smoothing": 0.1},
-    example_inputs={"logits": "f[B T 11]", "labels": "ids:11[B T]", "mask": "mask[B T]"},
+    example_inputs={
+        "logits": "f[B T 11]",
+        "labels": "ids:11[B T]",
+        "mask": "mask[B T]",
+        "items": "len[B]",
+    },
 )

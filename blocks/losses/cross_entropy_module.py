@@ -26,6 +26,7 @@ class CrossEntropy(nn.Module):
         logits: Tensor | LinearOutput,
         labels: Tensor,
         mask: Tensor | None = None,
+        items: Tensor | None = None,  # noqa: ARG002 - only `weight` needs it
     ) -> tuple[Tensor, Tensor]:
         """Compare logits [..., V] with labels.
 
@@ -34,6 +35,7 @@ class CrossEntropy(nn.Module):
                 loss computes it in chunks, and all logits are never stored.
             labels: the right classes [...], of either port; negative ones do not count.
             mask: [...], true at the items that count; None if all count.
+            items: what each row counts in the mean, [B].
 
         Returns:
             The loss and the negative log-likelihood without smoothing, both summed over the
@@ -51,6 +53,12 @@ class CrossEntropy(nn.Module):
         labels: Tensor | None = None,
         classes: Tensor | None = None,
         mask: Tensor | None = None,
+        items: Tensor | None = None,
     ) -> Tensor:
-        """Return the number of items that count."""
+        """Return what a batch counts in a mean over several batches: its items that count.
+
+        With `items`, several losses can have the same mean, such as that over the symbols of trees.
+        """
+        if items is not None:
+            return items.sum()
         return counted(given(labels, classes), mask).sum()

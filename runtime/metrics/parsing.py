@@ -1,4 +1,4 @@
-"""Evaluation of parsers with EVALB, and counts of repaired outputs.
+"""Evaluation of parsers with EVALB, also as a metric, and counts of repaired outputs.
 
 Before scoring, the gold tags are copied onto the leaves, because the scorer drops
 punctuation by its tag; the parser's own tagging accuracy is computed separately.
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
+from ...specs.findings import InputError
 from ..data.treebank.trees import Tree
 from ..decode.parsing.parse import Parse, Parser, Warn
 from ..decode.parsing.tree_repair import Repairs
+from . import metric
 from .evalb import COLLINS, EvalbSettings, Scores, percent, score
 
 AT_ONCE = 500
@@ -122,3 +124,54 @@ def rows(found: Mapping[str, Any]) -> Iterator[str]:
 def trees_of(bank: Iterable[Tree | None]) -> list[Tree]:
     """Return the trees without skipped ones."""
     return [tree for tree in bank if tree is not None]
+
+
+class Evalb(metric.Metric):
+    """F1 over sentences of every length, in percent, with the settings of Collins (COLLINS.prm).
+
+    The leaves of predicted trees must have gold tags, because the scorer drops punctuation by its
+    tag; `details` contains the accuracy of the parser's own tags.  A reference that is None, such
+    as a malformed tree that the reader skipped, does not count.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("tree",)
+
+    type: Literal["evalb"] = "evalb"
+
+    def measure(self, predictions: Sequence[Any], references: Sequence[Any]) -> metric.Measured:
+        """Compare trees, parses or None with gold trees."""
+        metric.refuse_other_length(predictions, references)
+        rows = list(enumerate(zip(predictions, references, strict=True), 1))
+        kept = [(number, pair) for number, pair in rows if pair[1] is not None]
+        found = measured(
+            [_parse(parse, number) for number, (parse, _) in kept],
+            [_tree(tree, number) for number, (_, tree) in kept],
+        )
+        return metric.Measured(found.f1, "evalb|parameters:COLLINS", found.as_json())
+
+
+def _parse(value: Any, number: int) -> Parse | None:
+    """Return a parse, also of a tree alone.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if value is None:
+        return None
+    tree = _tree(getattr(value, "tree", value), number)
+    parse: Parse = Parse(tree) if value is tree else value
+    return parse
+
+
+def _tree(value: Any, number: int) -> Tree:
+    """Return a value that must be a tree.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if isinstance(value, Tree):
+        return value
+    raise InputError(
+        f"row {number} is {type(value).__name__}, not a tree",
+        help="use the metric with a column of trees and a predictor that answers with trees",
+    )

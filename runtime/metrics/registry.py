@@ -18,7 +18,7 @@ SHIPPED = {
     "accuracy": ".labels:Accuracy",
     "f1": ".labels:F1",
     "tag_accuracy": ".labels:TagAccuracy",
-    "evalb": ".parses:Evalb",
+    "evalb": ".parsing:Evalb",
     "wer": ".edit_distance:WordErrorRate",
     "cer": ".edit_distance:CharacterErrorRate",
     "mse": ".numbers:MeanSquaredError",

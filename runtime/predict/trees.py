@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from ...specs.findings import InputError
 from ..data.treebank.trees import Leaf, Tree
 from .predictor import Answer, Context, Predictor, PredictorSettings, Row, evaluating, values
 from .settings import Searching
@@ -13,8 +14,8 @@ from .settings import Searching
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_READS = ("source", "pieces")
-"""Inputs of the model, of which the first that exists is filled by the column with the words."""
+    from ..data.symbols import Vocabulary
+    from ..data.treebank.settings import ParsingSettings
 
 
 class Parser(Protocol):
@@ -24,6 +25,19 @@ class Parser(Protocol):
         """Yield the parse of each sentence, in order; None for an empty sentence."""
 
 
+class Trees(Protocol):
+    """A column of trees, as far as parsers use it."""
+
+    name: str
+    source: Vocabulary
+    """Tokenizer of the words."""
+    target: Vocabulary
+    """Vocabulary of the symbols."""
+    parsing: ParsingSettings
+    words: Any
+    """Column with the words as text."""
+
+
 @dataclass(frozen=True, slots=True)
 class TreePredictor:
     """Predicts a parse for each row; None for one without words."""
@@ -31,7 +45,7 @@ class TreePredictor:
     context: Context
     parser: Parser
     column: str
-    """Column with the words: a text with spaces, a list of words, or a tree."""
+    """Column with the words: a text with spaces, or a list of words."""
 
     def predict(self, rows: Sequence[Row]) -> list[Any]:
         """Return the parse of each row."""
@@ -44,32 +58,41 @@ class TreePredictor:
         return [Answer(one, 0.0 if one is None else one.score) for one in parses]
 
     def _words(self, row: Row, at: int) -> list[Leaf]:
-        """Return the words of a row; those of a tree with their gold tags."""
+        """Return the words of a row: the leaves of its tree, with gold tags, or those of its text.
+
+        The parser does not see the tags, but keeps them in its tree, because EVALB needs them.
+        """
         tree = row.get(self.context.answers)
         if isinstance(tree, Tree):
             return list(tree.leaves())
         value = values(row, self.column, at)
-        if isinstance(value, Tree):
-            return list(value.leaves())
         words = value.split() if isinstance(value, str) else value
         return [word if isinstance(word, Leaf) else Leaf("", str(word)) for word in words]
 
 
-def _words_column(context: Context, given: str | None) -> str:
-    """Return the column with the words."""
-    if given is not None:
-        context.column(given)
-        return given
-    names = [name for name in _READS if name in context.graph.inputs]
-    return context.fed(names[0] if names else _READS[0])
+def _trees(context: Context, decoder: str, predictor: str) -> Trees:
+    """Return the column of trees that a predictor answers in.
+
+    Raises:
+        InputError: the answers are no trees, or trees for another decoder.
+    """
+    column: Any = getattr(context.column(context.answers), "column", None)
+    settings = getattr(column, "parsing", None)
+    if settings is None or settings.decoder != decoder:
+        what = "no trees" if settings is None else f"trees for the decoder '{settings.decoder}'"
+        raise InputError(
+            f"the predictor '{predictor}' needs trees for the decoder '{decoder}', but the column"
+            f" '{context.answers}' has {what}",
+            help=f'answer in a column {{"type": "tree", "decoder": "{decoder}"}}',
+        )
+    found: Trees = column
+    return found
 
 
 class Cky(PredictorSettings):
     """The tree with the most correct labeled spans in expectation, by CKY."""
 
     type: Literal["cky"] = "cky"
-    words: str | None = None
-    """Column with the words; null is the one that fills the input `source` or `pieces`."""
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
@@ -77,19 +100,17 @@ class Cky(PredictorSettings):
         from ..data.treebank.words import Words
         from ..decode.parsing.chart_parser import ChartParser
 
-        column = _words_column(context, self.words)
-        source, target = context.vocabulary(column), context.vocabulary(context.answers)
-        labels = Labels.among(target.pieces(range(target.vocab_size)))
-        parser = ChartParser(context.models, source, Words(source), context.half, labels)
-        return TreePredictor(context, parser, column)
+        trees = _trees(context, "chart", self.type)
+        labels = Labels.among(trees.target.pieces(range(trees.target.vocab_size)))
+        words = Words(trees.source)
+        parser = ChartParser(context.models, trees.source, words, context.half, labels)
+        return TreePredictor(context, parser, trees.words.name)
 
 
 class TreeTags(PredictorSettings):
     """The tree of the most probable sequence of tags that forms one."""
 
     type: Literal["tree_tags"] = "tree_tags"
-    words: str | None = None
-    """Column with the words; null is the one that fills the input `source` or `pieces`."""
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
@@ -97,11 +118,10 @@ class TreeTags(PredictorSettings):
         from ..data.treebank.words import Words
         from ..decode.parsing.tag_parser import TagParser
 
-        column = _words_column(context, self.words)
-        source, target = context.vocabulary(column), context.vocabulary(context.answers)
-        sets = TagSets.among(target.pieces(range(target.vocab_size)))
-        parser = TagParser(context.models, source, Words(source), context.half, sets)
-        return TreePredictor(context, parser, column)
+        trees = _trees(context, "tags", self.type)
+        sets = TagSets.among(trees.target.pieces(range(trees.target.vocab_size)))
+        parser = TagParser(context.models, trees.source, Words(trees.source), context.half, sets)
+        return TreePredictor(context, parser, trees.words.name)
 
 
 class TreeBeam(Searching):
@@ -110,22 +130,16 @@ class TreeBeam(Searching):
     idle: ClassVar[frozenset[str]] = frozenset({"iterations", "lengths", "sample", "nbest"})
 
     type: Literal["tree_beam"] = "tree_beam"
-    words: str | None = None
-    """Column with the words; null is the one that fills the input `source`."""
-    linearization: Literal["vinyals", "tensor2tensor", "top_down"] = "vinyals"
-    """How a tree is written as symbols, as in the data."""
     constrained: bool = True
-    """Whether the search is restricted to trees."""
+    """Whether the search is restricted to trees; needs a vocabulary of symbols."""
 
     def make(self, context: Context) -> Predictor:
         """Return the predictor."""
-        from ..data.treebank.settings import ParsingSettings
         from ..decode.parsing.sequence_parser import SequenceParser
 
-        column = _words_column(context, self.words)
-        source, target = context.vocabulary(column), context.vocabulary(context.answers)
-        parsing = ParsingSettings(linearization=self.linearization, constrained=self.constrained)
+        trees = _trees(context, "sequence", self.type)
+        parsing = trees.parsing.model_copy(update={"constrained": self.constrained})
         parser = SequenceParser(
-            context.models, source, target, parsing, self.search(), context.half
+            context.models, trees.source, trees.target, parsing, self.search(), context.half
         )
-        return TreePredictor(context, parser, column)
+        return TreePredictor(context, parser, trees.words.name)

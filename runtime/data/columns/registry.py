@@ -18,6 +18,7 @@ COLUMNS = {
     "text": ".text:TextColumn",
     "class": ".labels:ClassColumn",
     "tags": ".labels:TagsColumn",
+    "tree": ".tree:TreeColumn",
     "number": ".number:NumberColumn",
     "image": ".image:ImageColumn",
     "audio": ".audio:AudioColumn",

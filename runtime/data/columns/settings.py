@@ -108,6 +108,34 @@ class TagsSettings(ColumnSettings):
     """What to do with an unknown tag in validation and test data, as for classes."""
 
 
+class TreeSettings(ColumnSettings):
+    """A tree over the words of a text column, whose symbols are another text column."""
+
+    type: Literal["tree"] = "tree"
+    words: Name = "source"
+    """Text column with the words, such as the field `source` of the reader `trees`."""
+    symbols: Name = "target"
+    """Text column with the symbols of the tree, such as the field `target` of that reader; its
+    tokenizer has the labels and tags."""
+    decoder: Literal["sequence", "chart", "tags"]
+    """What the tensors are for: a `chart` of labeled spans, or `tags` of words.  For a `sequence`
+    the model reads and writes the text columns, and the trees serve only metrics."""
+    linearization: Literal["vinyals", "tensor2tensor", "top_down"] = "vinyals"
+    """The form of a `sequence`, as for the reader."""
+
+    @model_validator(mode="after")
+    def _check_linearization(self) -> Self:
+        """Check that the form has an effect.
+
+        Raises:
+            ValueError: the trees are not written as a sequence.
+        """
+        if self.decoder != "sequence" and "linearization" in self.model_fields_set:
+            msg = f"'linearization' has no effect on the decoder '{self.decoder}'"
+            raise SettingError(msg, "linearization", help_="remove it")
+        return self
+
+
 class NumberSettings(ColumnSettings):
     """One number of each row."""
 
@@ -164,6 +192,7 @@ AnyColumn = Annotated[
     TextSettings
     | ClassSettings
     | TagsSettings
+    | TreeSettings
     | NumberSettings
     | ImageSettings
     | AudioSettings

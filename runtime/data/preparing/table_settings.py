@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Self
 
 from pydantic import Field, model_validator
 
 from ....specs.findings import did_you_mean
 from ....specs.wording import SettingError
-from ..columns.settings import AnyColumn, TagsSettings, TextSettings
+from ..columns.settings import AnyColumn, TagsSettings, TextSettings, TreeSettings
 from ..readers.settings import Split
 from ..settings import (
     AnyTokenizer,
@@ -55,6 +56,8 @@ class TableSettings(Settings):
                 raise SettingError(
                     msg, "columns", name, "of", help_=did_you_mean(one.of, texts) or "add one"
                 )
+            if isinstance(one, TreeSettings):
+                self._check_tree(name, one, texts)
         given = self.filter.model_dump(exclude_defaults=True)
         lengths = given.keys() - {"duplicates"}
         if (given and not texts) or (lengths and blocks):
@@ -71,6 +74,26 @@ class TableSettings(Settings):
                 msg = "weights have an effect on training rows only"
                 raise SettingError(msg, *at, "weights", help_="remove 'weights'")
         return self
+
+    def _check_tree(self, name: str, tree: TreeSettings, texts: Collection[str]) -> None:
+        """Check the text columns of a tree column, and that the readers write its symbols.
+
+        Raises:
+            SettingError: a text column is missing, or a reader writes the symbols of another
+                decoder.
+        """
+        for key in ("words", "symbols"):
+            if getattr(tree, key) not in texts:
+                msg = f"there is no text column '{getattr(tree, key)}'"
+                help_ = did_you_mean(getattr(tree, key), texts) or "add one"
+                raise SettingError(msg, "columns", name, key, help_=help_)
+        for at, split in self.splits().items():
+            for key in ("decoder", "linearization") if split.trees is not None else ():
+                found, wanted = getattr(split.trees, key), getattr(tree, key)
+                if found != wanted and (key == "decoder" or tree.decoder == "sequence"):
+                    msg = f"the reader has the {key} '{found}', but the column '{name}' '{wanted}'"
+                    help_ = f"give both the same {key}"
+                    raise SettingError(msg, *at, "trees", key, help_=help_)
 
     def splits(self) -> dict[tuple[str, ...], Split]:
         """Return all splits by their place below `data`."""
@@ -93,6 +116,8 @@ def refuse_unused(data: TableSettings, tokenizers: Tokenizers) -> None:
         if isinstance(column, TextSettings):
             _refuse_sampling(name, column, tokenizers)
             used.add(column.tokenizer)
+        if isinstance(column, TreeSettings) and column.decoder != "sequence":
+            _refuse_pieces(name, column, data, tokenizers)
     for name, one in tokenizers.items():
         if isinstance(one, SymbolSettings) and one.spelling is not None:
             other = tokenizers.get(one.spelling)
@@ -105,6 +130,22 @@ def refuse_unused(data: TableSettings, tokenizers: Tokenizers) -> None:
     for name in tokenizers.keys() - used:
         msg = f"no column uses the tokenizer '{name}'"
         raise SettingError(msg, "tokenizers", name, help_="remove it, or name it in a text column")
+
+
+def _refuse_pieces(
+    name: str, column: TreeSettings, data: TableSettings, tokenizers: Tokenizers
+) -> None:
+    """Check that the symbols of trees are whole tokens.
+
+    Raises:
+        SettingError: their tokenizer splits them into pieces.
+    """
+    text = data.columns[column.symbols]
+    tokenizer = tokenizers.get(text.tokenizer) if isinstance(text, TextSettings) else None
+    if tokenizer is not None and not isinstance(tokenizer, SymbolSettings):
+        msg = f"the decoder '{column.decoder}' of the column '{name}' needs whole symbols"
+        help_ = 'use a tokenizer {"type": "symbols"}'
+        raise SettingError(msg, "data", "columns", column.symbols, "tokenizer", help_=help_)
 
 
 def _refuse_sampling(name: str, column: TextSettings, tokenizers: Tokenizers) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import ValidationError
 from torch import Tensor
 
-from ....graphs.ir.value_type import ValueType, parse_type
+from ....graphs.ir.value_type import ValueType
 from ....specs.findings import InputError
 from ..symbols import Symbols, Vocabulary, count_symbols
 from .encodings import Arrays, Encoding, Prediction, encoding_of
@@ -28,9 +28,9 @@ from .padding import Array
 from .reader import ESCAPES, TreeReading, source_text, writer
 from .settings import ParsingSettings
 from .trees import Leaf, Tree
+from .types import types_of
 
 FORMAT = 1
-_AXES = dict.fromkeys("BSPCNT", "")
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,7 @@ class TreeColumn:
     @property
     def inputs(self) -> dict[str, ValueType]:
         """Type of each tensor of a batch."""
-        types, sizes = self.encoding.types, self.sizes
-        return {name: parse_type(text, sizes, _AXES)[0] for name, text in types.items()}
+        return types_of(self.settings.decoder, self.sizes)
 
     @property
     def dtypes(self) -> Mapping[str, str]:

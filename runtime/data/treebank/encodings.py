@@ -1,7 +1,6 @@
 """Encodings of trees as arrays, one for each decoder, and of arrays as batches.
 
-Axes in types: B sentences, S words, P pieces and C characters of a word, N labeled spans of a
-tree, T symbols of a linearized tree.
+`types.py` has the types of the tensors.
 """
 
 from __future__ import annotations
@@ -21,16 +20,8 @@ from .padding import Array, mask_of, padded, padded_groups
 from .settings import ParsingSettings
 from .tetra import POS, TAGS, TagSets, spans_of
 from .trees import Leaf, Tree, escaped
-from .words import CHARACTERS, Words
+from .words import Words
 
-_WORDS = {
-    "pieces": "ids:vocab[B S P]",
-    "pieces_mask": "mask[B S P]",
-    "characters": f"ids:{CHARACTERS}[B S C]",
-    "characters_mask": "mask[B S C]",
-    "mask": "mask[B S]",
-    "symbols": "len[B]",
-}
 _WORD_DTYPES = {
     "pieces": "<i4",
     "pieces_counts": "|u1",
@@ -50,8 +41,6 @@ Prediction = Mapping[str, Sequence[int]]
 class Encoding(Protocol):
     """How the trees of one decoder are encoded."""
 
-    types: Mapping[str, str]
-    """Type of each tensor of a batch."""
     dtypes: Mapping[str, str]
     """Type of the numbers of each array, little-endian, as they are stored."""
 
@@ -80,7 +69,6 @@ class Encoding(Protocol):
 class _WordEncoding:
     """Words of a tree: their pieces and characters."""
 
-    types: Mapping[str, str] = _WORDS
     dtypes: Mapping[str, str] = _WORD_DTYPES
 
     def __init__(self, source: Vocabulary, target: Vocabulary) -> None:
@@ -124,15 +112,6 @@ class _WordEncoding:
 class _ChartEncoding(_WordEncoding):
     """Words, labeled spans and tags."""
 
-    types: Mapping[str, str] = {
-        **_WORDS,
-        "first": "pos[B N]",
-        "last": "pos[B N]",
-        "label": "label:labels[B N]",
-        "tags": "label:tags[B S]",
-        "binary": "score[B]",
-        "known": "mask[B]",
-    }
     dtypes: Mapping[str, str] = {
         **_WORD_DTYPES,
         **dict.fromkeys((*SPANS, "tags"), "<i4"),
@@ -202,7 +181,6 @@ class _ChartEncoding(_WordEncoding):
 class _TagEncoding(_WordEncoding):
     """Words, and three tags for each: part of speech, leaf and node."""
 
-    types: Mapping[str, str] = {**_WORDS, **{name: f"label:{name}[B S]" for name in TAGS}}
     dtypes: Mapping[str, str] = {**_WORD_DTYPES, **dict.fromkeys(TAGS, "<i4")}
 
     def __init__(self, source: Vocabulary, target: Vocabulary) -> None:
@@ -255,10 +233,6 @@ class _TagEncoding(_WordEncoding):
 class _SequenceEncoding:
     """Ids of words and of linearized trees."""
 
-    types: Mapping[str, str] = {
-        "source": "ids:source_vocab[B S]",
-        "target": "ids:target_vocab[B T]",
-    }
     dtypes: Mapping[str, str] = dict.fromkeys(("source", "target"), "<i4")
 
     def __init__(self, source: Vocabulary, target: Vocabulary, form: Linearization) -> None:

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from ..symbols import SPACE, Vocabulary
 
-CHARACTERS = 257
-"""Number of character ids: padding and 256 bytes."""
 MOST_PIECES = 12
 """Maximum pieces of a word; the rest is dropped."""
 MOST_CHARACTERS = 24

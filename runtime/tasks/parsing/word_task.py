@@ -10,7 +10,8 @@ from torch import Tensor
 from ....graphs.ir.graph import Graph
 from ....specs.findings import InputError
 from ...data.batches import Batch
-from ...data.treebank.words import CHARACTERS, Words
+from ...data.treebank.types import CHARACTERS
+from ...data.treebank.words import Words
 from ...train.checks.needs import Needs
 from ...train.loss import LossSums, with_auxiliary
 from ..translation import check_ports

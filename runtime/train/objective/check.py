@@ -20,9 +20,11 @@ from ...data.columns.settings import (
     NumberSettings,
     TagsSettings,
     TextSettings,
+    TreeSettings,
 )
 from ...data.readers.registry import reader_of
-from ...data.settings import FileTokenizerSettings, PieceSettings
+from ...data.settings import PieceSettings, SymbolSettings
+from ...data.treebank.types import types_of
 from ...spec.check import graph_of, with_blocks
 from ..schedule import learning_rate
 from .context import objective_file, opened_params
@@ -103,25 +105,38 @@ def _planned(
     run: ObjectiveRun, name: str, column: ColumnSettings
 ) -> Mapping[str, ValueType] | None:
     """Return the types of the inputs of one column; None if they are unknown."""
+    found: Mapping[str, ValueType] | None = None
     match column:
         case TextSettings():
-            own = run.tokenizers.get(column.tokenizer)
-            size = own.vocab_size if isinstance(own, PieceSettings) else None
-            if own is not None and not isinstance(own, PieceSettings | FileTokenizerSettings):
-                size = None
-            return {name: ValueType("ids", ("B", _TIME), size)}
-        case ClassSettings() | TagsSettings():
+            found = {name: ValueType("ids", ("B", _TIME), _pieces(run, column.tokenizer))}
+        case ClassSettings():
             size = len(column.classes) if column.classes else None
-            label_axes = ("B",) if isinstance(column, ClassSettings) else ("B", _TIME)
-            return {name: ValueType("label", label_axes, size)}
+            found = {name: ValueType("label", ("B",), size)}
+        case TagsSettings():
+            size = len(column.classes) if column.classes else None
+            found = {name: ValueType("label", ("B", _TIME), size)}
+        case TreeSettings():
+            types = types_of(column.decoder) if column.decoder != "sequence" else {}
+            found = {f"{name}_{key}": type_ for key, type_ in types.items()}
         case NumberSettings():
-            return {name: ValueType("f", ("B",))}
+            found = {name: ValueType("f", ("B",))}
         case ImageSettings():
-            return {name: ValueType("f", ("B", *column.size))}
+            found = {name: ValueType("f", ("B", *column.size))}
         case AudioSettings():
             axes = ("B", _TIME)
-            return {name: ValueType("f", axes), f"{name}_mask": ValueType("mask", axes)}
-    return None
+            found = {name: ValueType("f", axes), f"{name}_mask": ValueType("mask", axes)}
+    return found
+
+
+def _pieces(run: ObjectiveRun, tokenizer: str) -> int | None:
+    """Return the number of pieces of a tokenizer, or the least number of symbols; None if unknown.
+
+    Spelled symbols have the pieces of their spelling too.
+    """
+    own = run.tokenizers.get(tokenizer)
+    if isinstance(own, SymbolSettings) and own.spelling is not None:
+        own = run.tokenizers.get(own.spelling)
+    return own.vocab_size if isinstance(own, PieceSettings) else None
 
 
 def _missing_files(run: ObjectiveRun) -> Iterator[Finding]:
