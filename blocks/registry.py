@@ -80,6 +80,8 @@ STANDARD = {
     "prefix_to_bias@1": ".noise.structure:PREFIX_TO_BIAS",
     "detach@1": ".noise.structure:DETACH",
     "token_equal@1": ".noise.structure:TOKEN_EQUAL",
+    "empty_text@1": ".noise.structure:EMPTY_TEXT",
+    "length_class@1": ".noise.structure:LENGTH_CLASS",
     "mask_tokens@1": ".noise.corrupt:MASK_TOKENS",
     "drop_tokens@1": ".noise.corrupt:DROP_TOKENS",
     "replace_tokens@1": ".noise.corrupt:REPLACE_TOKENS",

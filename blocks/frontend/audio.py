@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...graphs.ir.block_type import BlockType, Signature, port
+from ...graphs.ir.block_type import BlockType, Port, Signature, port
 from ..params import Count, Flag, Params
+
+MASK = "true at outputs whose first input is not padding"
+"""Description of the mask of a shorter output."""
 
 
 class LogMelParams(Params):
@@ -35,12 +38,23 @@ class DownsampleConvolutionParams(Params):
     """Whether to add a bias."""
 
 
-def _log_mel_signature(params: LogMelParams, _: frozenset[str]) -> Signature:
+def _shorter_mask(wired: frozenset[str]) -> tuple[Port, ...]:
+    """Return the port of the mask of a shorter output, which exists only if a mask is wired."""
+    return (port("mask", "mask[b t]", MASK),) if "mask" in wired else ()
+
+
+def _log_mel_signature(params: LogMelParams, wired: frozenset[str]) -> Signature:
     """Return the signature; frames read both sides and are relative to the loudest band."""
     samples = "t" if params.hop == 1 else f"{params.hop}*t"
     return Signature(
-        inputs=(port("x", f"f[b {samples}]", "waveforms, in [-1, 1]"),),
-        outputs=(port("y", f"f[b t {params.mels}]", "log power of each mel band per frame"),),
+        inputs=(
+            port("x", f"f[b {samples}]", "waveforms, in [-1, 1]"),
+            port("mask", f"mask[b {samples}]?", "true at non-padding samples; others are silence"),
+        ),
+        outputs=(
+            port("y", f"f[b t {params.mels}]", "log power of each mel band per frame"),
+            *_shorter_mask(wired),
+        ),
         behavior={"t": "full"},
     )
 
@@ -59,7 +73,8 @@ LOG_MEL = BlockType(
     name="log_mel",
     mixes="sound",
     doc="Log-mel spectrogram: log10 power, clipped to 8 below the maximum, then scaled; "
-    "y = (max(log10 p, max(log10 p) - 8) + 4) / 4.",
+    "y = (max(log10 p, max(log10 p) - 8) + 4) / 4. With a mask, silence surrounds the waveforms, "
+    "which are reflected at their ends otherwise.",
     source="Radford et al. 2023, section 2.2; mel scale: Slaney 1998",
     params=LogMelParams,
     signature=_log_mel_signature,
@@ -71,11 +86,20 @@ LOG_MEL = BlockType(
 )
 
 
-def _downsample_signature(params: DownsampleConvolutionParams, _: frozenset[str]) -> Signature:
+def _downsample_signature(
+    params: DownsampleConvolutionParams, wired: frozenset[str]
+) -> Signature:
     longer = "t" if params.stride == 1 else f"{params.stride}*t"
+    doc = "true at non-padding positions; the others read as zeros"
     return Signature(
-        inputs=(port("x", f"f[b {longer} d_in]", "input vectors"),),
-        outputs=(port("y", f"f[b t {params.d_out}]", "output of the convolution"),),
+        inputs=(
+            port("x", f"f[b {longer} d_in]", "input vectors"),
+            port("mask", f"mask[b {longer}]?", doc),
+        ),
+        outputs=(
+            port("y", f"f[b t {params.d_out}]", "output of the convolution"),
+            *_shorter_mask(wired),
+        ),
         behavior={"t": "full"},
     )
 

@@ -7,6 +7,7 @@ D input width, O output width, K kernel size.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -64,31 +65,56 @@ class LogMel(nn.Module):
         super().__init__()
         self.mels, self.rate, self.window, self.hop = mels, rate, window, hop
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
         """Convert waveforms [B, hop * T] to frames [B, T, M].
 
         Frame t covers the Hann-windowed samples around hop * t, with reflection padding at
         the ends.  The log10 power x is clipped to 8 below the loudest band of its waveform,
         then scaled to about [-1, 1] by (x + 4) / 4.
 
+        Args:
+            x: waveforms.
+            mask: [B, hop * T], true at samples that are not padding.  Silence surrounds the
+                waveforms then, so that their frames do not depend on the padding, and fills the
+                last frame if it is incomplete.
+
+        Returns:
+            The frames; with a mask, also the mask [B, T] of those that begin before the padding.
+            The other frames are zeros.
+
         Raises:
-            ValueError: the waveform is not longer than half a window.
+            ValueError: there is no mask, and the waveform is not longer than half a window.
         """
-        half = self.window // 2
-        if x.size(1) <= half:
+        half, count = self.window // 2, -(-x.size(1) // self.hop)
+        if x.size(1) <= half and mask is None:
             msg = f"log_mel got {x.size(1)} samples, but it needs more than {half}"
             raise ValueError(msg)
         wave = x.to(torch.promote_types(x.dtype, torch.float32))
-        mirrored = F.pad(wave[:, None], (half, half), mode="reflect")[:, 0]
-        frames_BTW = mirrored.unfold(1, self.window, self.hop)[:, : x.size(1) // self.hop]
+        if mask is None:
+            count = x.size(1) // self.hop
+            longer = F.pad(wave[:, None], (half, half), mode="reflect")[:, 0]
+        else:
+            silence = count * self.hop - x.size(1)
+            longer = F.pad(wave.masked_fill(~mask, 0.0), (half, half + silence))
+        frames_BTW = longer.unfold(1, self.window, self.hop)[:, :count]
         hann = torch.hann_window(self.window, dtype=wave.dtype, device=x.device)
         spectrum_BTF = torch.fft.rfft(frames_BTW * hann)
         # In float64: autocast does not lower the precision of such a product.
         power_BTF = spectrum_BTF.abs().double().square()
         filters_FM = mel_filters(self.mels, self.rate, self.window, x.device)
         loud_BTM = (power_BTF @ filters_FM).clamp(min=QUIETEST).log10()
+        if mask is None:
+            return self._scaled(loud_BTM).to(x.dtype)
+        mask_BT = mask[:, :: self.hop][:, :count]
+        padding_BT1 = ~mask_BT[..., None]
+        heard_BTM = loud_BTM.masked_fill(padding_BT1, math.log10(QUIETEST))
+        return self._scaled(heard_BTM).masked_fill(padding_BT1, 0.0).to(x.dtype), mask_BT
+
+    @staticmethod
+    def _scaled(loud_BTM: Tensor) -> Tensor:
+        """Clip log powers to the dynamic range below the loudest, and scale them."""
         floor = loud_BTM.amax((1, 2), keepdim=True) - RANGE
-        return ((torch.maximum(loud_BTM, floor) + 4) / 4).to(x.dtype)
+        return (torch.maximum(loud_BTM, floor) + 4) / 4
 
 
 class DownsampleConvolution(nn.Module):
@@ -112,10 +138,22 @@ class DownsampleConvolution(nn.Module):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map x [B, stride * T, D] to [B, T, O]; sequences are zero-padded at both ends."""
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
+        """Map x [B, stride * T, D] to [B, T, O]; sequences are zero-padded at both ends.
+
+        Args:
+            x: input vectors.
+            mask: [B, stride * T], true at positions that are not padding.
+
+        Returns:
+            The output vectors; with a mask, also the mask [B, T] of those whose first input is
+            not padding.
+        """
+        if mask is not None:
+            x = x.masked_fill(~mask[..., None], 0.0)
         padding = self.weight.size(-1) // 2
         y_BOT = F.conv1d(
             x.transpose(1, 2), self.weight, self.bias, stride=self.stride, padding=padding
         )
-        return y_BOT.transpose(1, 2)
+        y_BTO = y_BOT.transpose(1, 2)
+        return y_BTO if mask is None else (y_BTO, mask[:, :: self.stride])

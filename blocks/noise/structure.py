@@ -7,7 +7,7 @@ from typing import Any
 
 from ...graphs.ir.block_type import BlockType, NoParams, Signature, never, port
 from ...graphs.ir.state_tensor import StateTensor
-from ..params import Params, Several
+from ..params import Count, Params, Several
 
 PAD, END, UNKNOWN, BEGIN = 0, 1, 2, 3
 """Ids of the special tokens of Weft's tokenizers: padding, end, unknown and beginning."""
@@ -211,4 +211,70 @@ PREFIX_TO_BIAS = BlockType(
     hops=never,
     module=".noise.structure_module:PrefixToBias",
     example_inputs={"prefix": "mask[B T]", "x": "f[B T 8]"},
+)
+
+
+class EmptyTextParams(Params):
+    """Params of `empty_text`."""
+
+    end: Several = END
+    """Id of the end token, of which an empty text consists."""
+
+
+def _empty_signature(_: EmptyTextParams, __: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("ids", "ids:v[b t]", "texts, of which only the number matters"),),
+        outputs=(port("y", "ids:v[b 1]", "an empty text for each row: the end token"),),
+        behavior={"t": "full"},
+    )
+
+
+def _empty_arguments(params: EmptyTextParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
+    refuse_wrong_ids(params, sizes["v"], "end")
+    return params.model_dump()
+
+
+EMPTY_TEXT = BlockType(
+    name="empty_text",
+    mixes="",
+    doc="An empty text in place of each text, so that a decoder of translations is also a language "
+    "model; y = [end].",
+    source="Sennrich et al. 2016, section 3.1 (dummy source sentences)",
+    params=EmptyTextParams,
+    signature=_empty_signature,
+    arguments=_empty_arguments,
+    hops=never,
+    module=".noise.structure_module:EmptyText",
+    example={},
+    example_inputs={"ids": "ids:11[B T]"},
+)
+
+
+class LengthClassParams(Params):
+    """Params of `length_class`."""
+
+    classes: Count
+    """Number of classes; a longer row is of the last class."""
+
+
+def _length_signature(params: LengthClassParams, _: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("mask", "mask[b t]", "true at the positions that count"),),
+        outputs=(port("y", f"label:{params.classes}[b]", "class n - 1 for n positions"),),
+        behavior={"t": "full"},
+    )
+
+
+LENGTH_CLASS = BlockType(
+    name="length_class",
+    mixes="",
+    doc="Length of each row as a class, to predict it; y = min(max(sum_t mask_t, 1), classes) - 1.",
+    source="Ghazvininejad et al. 2019, section 2.3; Lee et al. 2018, section 3.1",
+    params=LengthClassParams,
+    signature=_length_signature,
+    arguments=params_only,
+    hops=never,
+    module=".noise.structure_module:LengthClass",
+    example={"classes": 4},
+    example_inputs={"mask": "mask[B T]"},
 )

@@ -125,3 +125,35 @@ class PrefixToBias(nn.Module):
         past_TT = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
         allowed_BTT = past_TT | prefix[:, None]
         return x.new_zeros(allowed_BTT.shape).masked_fill(~allowed_BTT, float("-inf"))
+
+
+class EmptyText(nn.Module):
+    """Replace each text by an empty one.
+
+    Source: Sennrich et al. 2016, section 3.1.
+    """
+
+    def __init__(self, end: int) -> None:
+        """Set the end token."""
+        super().__init__()
+        self.end = end
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the end token for each row of ids [B, T], as [B, 1]."""
+        return torch.full_like(ids[:, :1], self.end)
+
+
+class LengthClass(nn.Module):
+    """Convert the length of each row to a class.
+
+    Source: Ghazvininejad et al. 2019, section 2.3.
+    """
+
+    def __init__(self, classes: int) -> None:
+        """Set the number of classes."""
+        super().__init__()
+        self.classes = classes
+
+    def forward(self, mask: Tensor) -> Tensor:
+        """Return n - 1 for each row of the mask [B, T] with n true positions, as [B]."""
+        return mask.sum(1).clamp(1, self.classes) - 1

@@ -20,8 +20,8 @@ from ..text.edits import Fix
 from ..text.places import Source, parts_of
 from .imports import Read, Reported, take_in
 
-FOLDERS = ("models", "variants", "objectives")
-"""Folders of `specs/` that hold specs."""
+FOLDERS = ("objectives", "models", "variants")
+"""Folders of `specs/` that hold specs; of two files with one name, that of the later folder."""
 LONGEST_CHAIN = 16
 """Maximum number of specs in a chain of `extends`."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")

@@ -19,6 +19,12 @@ VARIANTS: dict[str, BlockType] = {
         example={"mels": 20, "rate": 8000, "window": 255, "hop": 100},
         example_inputs={"x": "f[B 100*T]"},
     ),
+    "log_mel, masked": replace(LOG_MEL, example_inputs={"x": "f[B 160*T]", "mask": "mask[B 160*T]"}),
+    "downsample_convolution, masked": replace(
+        DOWNSAMPLE_CONVOLUTION,
+        example={"d_out": 4},
+        example_inputs={"x": "f[B 2*T 8]", "mask": "mask[B 2*T]"},
+    ),
     "downsample_convolution, of three": replace(
         DOWNSAMPLE_CONVOLUTION,
         example={"d_out": 4, "kernel": 5, "stride": 3, "bias": False},
