@@ -76,6 +76,7 @@ STANDARD = {
     "pointer_head@1": ".attention.pointer_generator:POINTER_HEAD",
     "shift_right@1": ".noise.structure:SHIFT_RIGHT",
     "not_padding@1": ".noise.structure:NOT_PADDING",
+    "constant_ids@1": ".noise.structure:CONSTANT_IDS",
     "prefix_mask@1": ".noise.structure:PREFIX_MASK",
     "prefix_to_bias@1": ".noise.structure:PREFIX_TO_BIAS",
     "detach@1": ".noise.structure:DETACH",

@@ -20,26 +20,27 @@ class SpanCorruptionParams(Params):
     span: Annotated[float, Field(ge=1.0, le=1000.0)] = 3.0
     """Mean length of the removed spans."""
     sentinels: Count = 100
-    """Number of ids at the end of the vocabulary that stand for spans, the last id for the first
-    span; the tokenizer must not use them."""
+    """Number of ids that are added to the vocabulary and stand for spans, the last id for the
+    first span, as in T5."""
     end: Several = END
     """Id of the end token, which ends a row, its source and its target."""
     pad: Several = PAD
     """Id of the padding token."""
 
 
-def _signature(_: SpanCorruptionParams, __: frozenset[str]) -> Signature:
-    """Return the signature.
+def _signature(params: SpanCorruptionParams, _: frozenset[str]) -> Signature:
+    """Return the signature; the vocabulary of the outputs also has the sentinels.
 
     A row of n tokens has a source of at most n: a span of one token or more becomes one sentinel.
     Its target has a sentinel for each span, and there are at most as many spans as tokens that
     stay, so it is not longer either: both outputs have the axis of the input, with padding.
     """
+    larger = f"ids:v+{params.sentinels}[b t]"
     return Signature(
         inputs=(port("ids", "ids:v[b t]", "rows of tokens, an end token, and padding"),),
         outputs=(
-            port("source", "ids:v[b t]", "the tokens, with a sentinel in place of each span"),
-            port("target", "ids:v[b t]", "each sentinel, followed by the tokens of its span"),
+            port("source", larger, "the tokens, with a sentinel in place of each span"),
+            port("target", larger, "each sentinel, followed by the tokens of its span"),
         ),
         behavior={"t": "full"},
         by_row=True,
@@ -47,17 +48,13 @@ def _signature(_: SpanCorruptionParams, __: frozenset[str]) -> Signature:
 
 
 def _arguments(params: SpanCorruptionParams, sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the constructor arguments.
+    """Return the constructor arguments; there, the vocabulary includes the sentinels.
 
     Raises:
-        ValueError: an id is not in the vocabulary, or is a sentinel.
+        ValueError: an id is not in the vocabulary.
     """
     refuse_wrong_ids(params, sizes["v"], "end", "pad")
-    free = sizes["v"] - 1 - max(params.end, params.pad)
-    if params.sentinels >= free:
-        msg = f"sentinels is {params.sentinels}, but {sizes['v']} ids leave only {free} others"
-        raise ValueError(msg, f"use at most {max(free - 1, 1)} sentinels, or a larger vocabulary")
-    return {**sizes, **params.model_dump()}
+    return {"v": sizes["v"] + params.sentinels, **params.model_dump()}
 
 
 SPAN_CORRUPTION = BlockType(

@@ -31,7 +31,7 @@ class SpanCorruption(nn.Module):
         end: int = 1,
         pad: int = 0,
     ) -> None:
-        """Set the size of the vocabulary and the params of the block."""
+        """Set the size of the vocabulary, with the sentinels, and the params of the block."""
         super().__init__()
         self.v, self.rate, self.span, self.sentinels = v, rate, span, sentinels
         self.end, self.pad = end, pad

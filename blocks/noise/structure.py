@@ -106,6 +106,47 @@ NOT_PADDING = BlockType(
 )
 
 
+class ConstantIdsParams(Params):
+    """Params of `constant_ids`."""
+
+    size: Count = 2
+    """Number of different ids, such as 2 token types."""
+    value: Several = 0
+    """The id."""
+
+
+def _constant_signature(params: ConstantIdsParams, _: frozenset[str]) -> Signature:
+    return Signature(
+        inputs=(port("ids", "ids:v[...]", "a sequence, of which only the shape matters"),),
+        outputs=(port("y", f"ids:{params.size}[...]", "the same id at each position"),),
+    )
+
+
+def _constant_arguments(params: ConstantIdsParams, _: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constructor arguments.
+
+    Raises:
+        ValueError: the id is too large.
+    """
+    refuse_wrong_ids(params, params.size, "value")
+    return {"value": params.value}
+
+
+CONSTANT_IDS = BlockType(
+    name="constant_ids",
+    mixes="",
+    doc="The same id at each position, such as the token type of a text that is not one of two; "
+    "y = value.",
+    source="Devlin et al. 2019, section 3.2",
+    params=ConstantIdsParams,
+    signature=_constant_signature,
+    arguments=_constant_arguments,
+    module=".noise.structure_module:ConstantIds",
+    example={"size": 3, "value": 1},
+    example_inputs={"ids": "ids:11[B T]"},
+)
+
+
 def _detach_signature(_: NoParams, __: frozenset[str]) -> Signature:
     return Signature(
         inputs=(port("x", "f[...]", "values of any shape"),),

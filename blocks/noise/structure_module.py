@@ -57,6 +57,22 @@ class NotPadding(nn.Module):
         return ids != self.pad
 
 
+class ConstantIds(nn.Module):
+    """The same id at each position.
+
+    Source: Devlin et al. 2019, section 3.2.
+    """
+
+    def __init__(self, value: int = 0) -> None:
+        """Set the id."""
+        super().__init__()
+        self.value = value
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return ids of the shape of `ids` that are all the same."""
+        return torch.full_like(ids, self.value)
+
+
 class Detach(nn.Module):
     """Stop the gradient.
 

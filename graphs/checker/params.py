@@ -211,13 +211,29 @@ def evaluate_params(
     written = {**spec.params}
     for name, value in overrides.items():
         if name in spec.params:
-            # The name of a spec replaces that of the held spec.
-            named = isinstance(value, str) and holds_spec(spec.params[name])
-            written[name] = {"spec": value} if named else value
+            written[name] = _replaced(spec.params[name], value)
     values = Values(written, report, overrides)
     for name in _order(written, report):
         values.known[name] = values.resolve(written[name], pointer("params", name))
     return values.known, values
+
+
+def _replaced(own: Any, value: Any) -> Any:
+    """Return the value that replaces one of a spec.
+
+    In place of a held spec, a name is that of another spec.  Params of the held spec that are
+    expressions, such as the number of labels, belong to the objective, so they apply to the new
+    spec too unless it has its own.
+    """
+    if not holds_spec(own):
+        return value
+    new = {"spec": value} if isinstance(value, str) else value
+    own_params = own.get("params", {})
+    if not holds_spec(new) or not isinstance(own_params, dict):
+        return new
+    bound = {key: each for key, each in own_params.items() if is_expression(each)}
+    given = new.get("params", {})
+    return {**new, "params": {**bound, **given}} if bound and isinstance(given, dict) else new
 
 
 def _names_inside(value: Any) -> Iterator[str]:

@@ -25,14 +25,20 @@ def trained_models(graph: Graph) -> dict[str, Graph]:
 def feeds_of(graph: Graph) -> dict[str, str]:
     """Return which input of the objective fills each input of the deployed model.
 
-    Blocks between the two, such as a shift, a mask or noise, are passed through.
+    Blocks between the two, such as a shift or noise, are passed through if they keep the kind: a
+    mask that is made from ids is not filled with ids.
 
     Args:
         graph: graph of an objective that deploys a model.
     """
     nodes = {node.name: node for node in graph.root.nodes}
-    model = nodes[str(graph.deploy)]
-    return {port: _origin(value, nodes) for port, value in model.wires.items()}
+    model, inputs = nodes[str(graph.deploy)], deployed_graph(graph).inputs
+    origins = {port: _origin(value, nodes) for port, value in model.wires.items()}
+    return {
+        port: origin
+        for port, origin in origins.items()
+        if origin not in graph.inputs or graph.inputs[origin].kind == inputs[port].kind
+    }
 
 
 def _origin(value: str, nodes: Mapping[str, Any]) -> str:

@@ -99,9 +99,22 @@ def test_the_number_of_spans_is_limited_by_the_sentinels() -> None:
     assert len(spans_of(words(target[0]))) == 5
 
 
-def test_sentinels_that_are_special_tokens_are_refused() -> None:
-    """With the largest number that fits."""
-    params = SPAN_CORRUPTION.params(sentinels=100)
+def test_sentinels_are_added_to_the_vocabulary() -> None:
+    """So no sentinel is a piece of the tokenizer: of T5's 32,000 pieces, the first is 32,099."""
+    params = SPAN_CORRUPTION.params()
 
-    with pytest.raises(ValueError, match="sentinels is 100, but 50 ids leave only 48 others"):
+    arguments = SPAN_CORRUPTION.arguments(params, {"v": 32_000})
+    source, _ = SpanCorruption(**arguments)(rows(20, width=21))
+
+    assert str(SPAN_CORRUPTION.signature(params, frozenset()).outputs[0].type).startswith(
+        "ids:v+100"
+    )
+    assert source.max() == 32_099
+
+
+def test_ids_outside_the_vocabulary_are_refused() -> None:
+    """The end token must be an id of the tokenizer."""
+    params = SPAN_CORRUPTION.params(end=50)
+
+    with pytest.raises(ValueError, match="end is 50, but there are only 50 ids"):
         SPAN_CORRUPTION.arguments(params, {"v": 50})

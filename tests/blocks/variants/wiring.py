@@ -48,6 +48,7 @@ FREE = {
     "pool",
     "shift_right",
     "not_padding",
+    "constant_ids",
     "prefix_mask",
     "prefix_to_bias",
     "detach",

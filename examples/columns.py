@@ -1,0 +1,146 @@
+"""Write the data of the shipped classification, tagging and regression runs as tables.
+
+    python examples/columns.py languages OUT en=train.en.gz de=train.de.gz fr=train.fr.gz
+    python examples/columns.py tags OUT train=train.trees.gz valid=dev.trees.gz
+    python examples/columns.py pairs OUT train=train.en.gz,train.de.gz valid=val.en.gz,val.de.gz
+    python examples/columns.py digits OUT
+
+`languages` writes lines of text with their language, `tags` the words of bracketed trees with
+their part-of-speech tags, and `pairs` sentences and their translations as one text, separated by
+`<to>`, with the number of words of the translation; all as JSON Lines in OUT.  `digits` writes the
+8 x 8 digits that scikit-learn ships as `.npz` files.  A fifth of the digits, and `--held-out` lines
+of each language, are validation data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+LEAF = re.compile(r"\(([^()\s]+) ([^()\s]+)\)")
+"""A word of a bracketed tree, with its tag."""
+SEPARATOR = "<to>"
+"""Stands between a sentence and its translation."""
+
+
+def lines_of(path: str | Path) -> Iterator[str]:
+    """Yield the lines of a file, plain or gzip, without their line feeds."""
+    opened = gzip.open if str(path).endswith(".gz") else open
+    with opened(path, "rt", encoding="utf-8", newline="\n") as file:
+        for line in file:
+            yield line.rstrip("\n")
+
+
+def languages(
+    files: Mapping[str, str], most: int, held_out: int, seed: int
+) -> dict[str, list[dict[str, str]]]:
+    """Return lines and their languages: at most `most` for training, `held_out` for validation.
+
+    Each line occurs once, and none that two languages share.
+
+    Args:
+        files: language to its file.
+        most: maximum number of training lines of a language.
+        held_out: validation lines of a language.
+        seed: chooses the lines, and shuffles them.
+    """
+    unique = {name: dict.fromkeys(filter(str.strip, lines_of(path))) for name, path in files.items()}
+    counts: dict[str, int] = {}
+    for each in unique.values():
+        for line in each:
+            counts[line] = counts.get(line, 0) + 1
+    random = Random(seed)
+    found: dict[str, list[dict[str, str]]] = {"train": [], "valid": []}
+    for name, each in unique.items():
+        own = [line for line in each if counts[line] == 1]
+        random.shuffle(own)
+        rows = [{"text": line, "language": name} for line in own[: held_out + most]]
+        found["valid"] += rows[:held_out]
+        found["train"] += rows[held_out:]
+    for rows in found.values():
+        random.shuffle(rows)
+    return found
+
+
+def tagged(trees: Iterable[str]) -> Iterator[dict[str, str]]:
+    """Yield the words of each tree and their tags, separated by spaces."""
+    for tree in trees:
+        if leaves := LEAF.findall(tree):
+            tags, words = zip(*leaves, strict=True)
+            yield {"text": " ".join(words), "tags": " ".join(tags)}
+
+
+def pairs(files: str) -> Iterator[dict[str, Any]]:
+    """Yield sentences with their translations, from two files separated by a comma."""
+    sources, targets = map(lines_of, files.split(","))
+    for source, target in zip(sources, targets, strict=True):
+        yield {
+            "text": f"{source} {SEPARATOR} {target}",
+            "source": source,
+            "words": len(target.split()),
+        }
+
+
+def digits(seed: int) -> dict[str, dict[str, np.ndarray[Any, Any]]]:
+    """Return the images [1 8 8] between 0 and 1 and the classes of scikit-learn's digits."""
+    from sklearn.datasets import load_digits  # noqa: PLC0415 - only this corpus needs it
+
+    data = load_digits()
+    order = np.random.default_rng(seed).permutation(len(data.target))
+    image = (data.images[order, None] / 16).astype(np.float32)
+    label = data.target[order].astype(str)
+    cut = len(order) // 5
+    return {
+        "valid": {"image": image[:cut], "label": label[:cut]},
+        "train": {"image": image[cut:], "label": label[cut:]},
+    }
+
+
+def write_rows(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
+    """Write rows as JSON Lines."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the tables that the command line names."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kind", choices=("languages", "tags", "pairs", "digits"))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("files", nargs="*", help="NAME=FILE")
+    parser.add_argument("--most", type=int, default=10_000)
+    parser.add_argument("--held-out", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args(arguments)
+    files = dict(each.split("=", 1) for each in given.files)
+    given.out.mkdir(parents=True, exist_ok=True)
+    if given.kind == "digits":
+        for split, arrays in digits(given.seed).items():
+            np.savez(given.out / f"{split}.npz", **arrays)  # type: ignore[arg-type]
+        return 0
+    made: Mapping[str, Iterable[Mapping[str, Any]]]
+    if given.kind == "languages":
+        made = languages(files, given.most, given.held_out, given.seed)
+    elif given.kind == "tags":
+        made = {split: tagged(lines_of(path)) for split, path in files.items()}
+    else:
+        made = {split: pairs(names) for split, names in files.items()}
+    for split, rows in made.items():
+        write_rows(rows, given.out / f"{split}.jsonl")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
