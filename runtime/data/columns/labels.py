@@ -22,6 +22,8 @@ from .text import TextColumn, text_of
 if TYPE_CHECKING:
     from .settings import ClassSettings, TagsSettings
 
+CLASSES = ".classes.json"
+"""Ending of the file with the classes of a column."""
 NONE = -1
 """Label of padding, of pieces that do not begin a word, and of unknown classes."""
 
@@ -43,7 +45,7 @@ class _Labels(Column):
 
     @property
     def _file(self) -> str:
-        return f"{self.name}.classes.json"
+        return f"{self.name}{CLASSES}"
 
     @property
     def fits(self) -> bool:

@@ -166,7 +166,14 @@ def _missing_files(run: ObjectiveRun) -> Iterator[Finding]:
 
 
 def _effects(run: ObjectiveRun) -> Iterator[Finding]:
-    """Yield a finding for each setting without effect."""
+    """Yield a finding for each setting without effect, and for a missing checkpoint."""
+    if run.start is not None and not (Path(run.start) / "state.json").is_file():
+        yield Finding(
+            code="R02",
+            at="/start",
+            problem=f"there is no checkpoint in '{run.start}'",
+            help="give a folder such as outputs/RUN/averaged",
+        )
     if run.schedule.warmup > run.updates:
         yield Finding(
             code="R01",

@@ -11,6 +11,7 @@ from ...checkpoint.checkpoint import Checkpoint, open_checkpoint, refuse_other_g
 from ...checkpoint.manifest import DamagedError
 from ...checkpoint.saving import recover
 from ...checkpoint.transfer import carry_over
+from ...data.columns.labels import CLASSES
 from ..context import State, TrainingContext
 from .retention import checkpoints, differs, remove_leftovers, thin
 
@@ -152,14 +153,19 @@ def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint)
 
 
 def _started(model: nn.Module, context: TrainingContext, folder: Path) -> None:
-    """Initialize a model with the weights of a checkpoint that fit its graph."""
+    """Initialize a model with the weights of a checkpoint that fit its graph.
+
+    The names of classes may differ: fine-tuning begins with another objective's weights.
+    """
     checkpoint = open_checkpoint(folder, context.graph.blocks)
-    refuse_other_tokenizers(
-        checkpoint,
-        context,
-        problem="the checkpoint to start from has another tokenizer",
-        help_="give the run the data and tokenizer settings of that checkpoint",
-    )
+    own = {name: file for name, file in context.tokenizers.items() if not name.endswith(CLASSES)}
+    if any(file not in checkpoint.tokenizers.values() for file in own.values()):
+        raise InputError(
+            "the checkpoint to start from has another tokenizer",
+            place=str(folder),
+            help="give the run the data and tokenizer settings of that checkpoint, or its"
+            ' tokenizer as {"type": "file", "path": ...}',
+        )
     graph, started, node = context.graph, model, context.graph.deploy
     if node is not None and checkpoint.graph.deploy is None:
         graph, started = context.model, model.get_submodule(node)

@@ -24,7 +24,22 @@ T5_LAYER = 4 * 512 * 512 + 2 * 512 * 2048 + 2 * 512
 T5_GATED = 4 * 512 * 6 * 64 + 3 * 512 * 1024 + 2 * 512
 """A layer of T5 1.1, whose heads together are narrower than d_model."""
 
+BERT = (30_522 + 512 + 2) * 768 + 2 * 768 + 12 * (attention(768) + feed_forward(768) + 2 * 2 * 768)
+"""BERT without a head."""
+LAYERED = {**SMALL, "max_length": 48}
+
 VARIANTS = {
+    # A layer of tanh, and a head of two classes: 109,483,778.
+    "bert-classifier": {
+        "parameters": BERT + (768 + 1) * 768 + 2 * (768 + 1),
+        "small": {**LAYERED, "labels": 5},
+    },
+    # A layer of tanh, and a head of one number: 109,483,009.
+    "bert-regressor": {"parameters": BERT + (768 + 1) * 768 + (768 + 1), "small": LAYERED},
+    # A head of two tags: 108,893,186.
+    "bert-tagger": {"parameters": BERT + 2 * (768 + 1), "small": {**LAYERED, "labels": 5}},
+    # As gpt2.
+    "gpt2-prefix": {"parameters": 124_439_808, "small": LAYERED},
     # As T5, with heads of 6 x 64, gates, and an untied output projection: 76,961,152.
     "t5-1.1": {
         "parameters": 2 * 32_128 * 512
