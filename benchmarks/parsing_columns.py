@@ -47,9 +47,13 @@ class Timed:
         }
         run, source = load_run(name, changes)
         place = choose(run)
-        context = api._training_context(run, source, folder, place, World(), api.Silent(), None)
+        context = api._training_context(  # noqa: SLF001
+            run, source, folder, place, World(), api.Silent(), None
+        )
         self.trainer = Trainer(context, resume=False)
-        self.work: Iterator[Any] = prefetch(self.trainer._stream_micro_batches())
+        self.work: Iterator[Any] = prefetch(
+            self.trainer._stream_micro_batches()  # noqa: SLF001
+        )
         self.losses: list[float] = []
         self.speeds: list[float] = []
         self.seconds = self.sentences = 0.0
@@ -61,7 +65,8 @@ class Timed:
         with using(self.trainer.kernels):
             for _ in range(count):
                 update = next(self.work)
-                self.losses.append(float(self.trainer._update(update)[0]))
+                sums = self.trainer._update(update)  # noqa: SLF001
+                self.losses.append(float(sums[0]))
                 sentences += sum(len(batch.rows) for _, batch in update.batches)
         seconds = time.perf_counter() - started
         if counts:

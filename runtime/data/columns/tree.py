@@ -73,7 +73,7 @@ class TreeColumn(Column):
         return {f"{self.name}_{key}": type_ for key, type_ in self.trees.inputs.items()}
 
     @cached_property
-    def fields(self) -> Mapping[str, Field]:  # type: ignore[override] # read for each row
+    def fields(self) -> Mapping[str, Field]:
         """The arrays of a tree; none for a `sequence`."""
         if self.settings.decoder == "sequence":
             return {}

@@ -172,7 +172,9 @@ def test_trees_are_those_of_the_task(pair: Any) -> None:
     model.load_state_dict(old.model.state_dict())
     trees = bank(12, 5)
     search = old.run.search
-    wanted = [*old.context.task.parser(old.model.eval(), search).parse([[*t.leaves()] for t in trees])]
+    wanted = [
+        *old.context.task.parser(old.model.eval(), search).parse([[*t.leaves()] for t in trees])
+    ]
 
     run, graph = new.run, new.context.graph
     columns = new.context.corpus.columns
