@@ -33,6 +33,10 @@ from .settings import ObjectiveRun
 
 _TIME = "T"
 """Stands for any time axis."""
+_TAKEN = frozenset(
+    {"auxiliary", "data_wait_share", "epoch", "mfu", "rate", "seconds", "tokens_per_second"}
+) | {"samples", "type", "update"}
+"""Values that the history of a run has besides losses and scores."""
 
 
 def check_objective_run(
@@ -199,6 +203,23 @@ def _effects(run: ObjectiveRun) -> Iterator[Finding]:
         )
 
 
+def _names(graph: Graph) -> Iterator[Finding]:
+    """Yield a finding for each output whose name means something else in the history of a run."""
+    several = len(graph.losses) > 1
+    for name, type_ in graph.outputs.items():
+        is_loss = type_.kind == "loss"
+        if not (name in _TAKEN or (is_loss and several and name in {"loss", "nll"})):
+            continue
+        means = {"loss": "the sum of all losses", "nll": "a score"}.get(name, "another value")
+        yield Finding(
+            code="R04",
+            at="/objective",
+            problem=f"'{graph.name}' has an output '{name}', but in the history of a run this name"
+            f" means {means}",
+            help="rename the output, for example after its node",
+        )
+
+
 def _of_graph(run: ObjectiveRun, graph: Graph) -> Iterator[Finding]:
     """Yield a finding for each setting that the objective cannot fulfill."""
     if not graph.losses:
@@ -208,6 +229,7 @@ def _of_graph(run: ObjectiveRun, graph: Graph) -> Iterator[Finding]:
             problem=f"'{graph.name}' has no output of kind 'loss', so it cannot train",
             help="name an objective, or add a loss to its outputs",
         )
+    yield from _names(graph)
     if graph.deploy is None:
         yield Finding(
             code="R04",

@@ -69,7 +69,7 @@ SECOND = {
 R_DROP = pairs_objective(
     SECOND,
     {
-        "loss": "cross_entropy.loss",
+        "first": "cross_entropy.loss",
         "again": "cross_entropy_again.loss",
         "divergence": "divergence.loss",
         "nll": "cross_entropy.nll",
