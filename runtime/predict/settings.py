@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic import (
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
@@ -20,21 +25,23 @@ class Searching(PredictorSettings, SearchSettings):
     idle: ClassVar[frozenset[str]] = frozenset()
     """Settings without effect, which a run must not set."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_idle(cls, value: Any) -> Any:
+    @model_validator(mode="after")
+    def _refuse_idle(self) -> Self:
         """Refuse settings without effect.
 
         Raises:
             SettingError: there is one.
         """
-        for name in value if isinstance(value, dict) else ():
-            if name in cls.idle:
-                kind = cls.model_fields["type"].default
-                known = cls.model_fields.keys() - cls.idle
-                msg = f"'{name}' has no effect on the predictor '{kind}'"
-                raise SettingError(msg, name, help_=f"remove it; {did_you_mean('', known)}")
-        return value
+        for name in sorted(self.model_fields_set & self.idle):
+            known = type(self).model_fields.keys() - self.idle
+            msg = f"'{name}' has no effect on the predictor '{self.type}'"
+            raise SettingError(msg, name, help_=f"remove it; {did_you_mean('', known)}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_idle(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the settings without effect, so that a stored run can be read again."""
+        return {key: value for key, value in handler(self).items() if key not in self.idle}
 
     @classmethod
     def __get_pydantic_json_schema__(
@@ -48,5 +55,4 @@ class Searching(PredictorSettings, SearchSettings):
 
     def search(self) -> SearchSettings:
         """Return the search settings."""
-        own = self.model_dump(include=set(SearchSettings.model_fields))
-        return SearchSettings(**own)
+        return SearchSettings(**{key: getattr(self, key) for key in SearchSettings.model_fields})

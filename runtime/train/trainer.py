@@ -336,7 +336,7 @@ class Trainer:
         return Contents(
             graph=self.context.graph,
             weights=self.engine.weights() if weights else {},
-            run=self.run.model_dump(mode="json"),
+            run=self.run.model_dump(mode="json", by_alias=True),
             state=self.state.as_json(),
             tokenizers=self.context.tokenizers,
             optimizer=self.engine.moments(self.optimizer) if optimizer else None,

@@ -128,7 +128,7 @@ def _resumed(model: nn.Module, context: TrainingContext, checkpoint: Checkpoint)
         help_="restore its spec and params, or start a new run with --out; set 'start' in"
         " the new run to reuse the weights that fit",
     )
-    now = context.run.model_dump(mode="json")
+    now = context.run.model_dump(mode="json", by_alias=True)
     before = checkpoint.run.get("optimizer", {}).get("type", now["optimizer"]["type"])
     if before != now["optimizer"]["type"]:
         raise InputError(
